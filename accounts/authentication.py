@@ -1,0 +1,38 @@
+"""`Authorization: Bearer mst_...` for scripts. Anything that is not a valid token is refused before any look-up of data."""
+
+from datetime import timedelta
+
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from .models import Token, User
+
+USE_IS_NOTED_EVERY = timedelta(minutes=1)  # one write a minute per token, not one per request
+
+
+class TokenAuthentication(BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[User, Token] | None:
+        words = get_authorization_header(request).split()
+        if not words or words[0].lower() != b"bearer":
+            return None
+        if len(words) != 2:
+            raise AuthenticationFailed("the Authorization header must be: Bearer TOKEN")
+        token = self._find(words[1].decode("ascii", "replace"))
+        self._note_use(token)
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+    def _find(self, text: str) -> Token:
+        token = Token.objects.valid().select_related("user").filter(digest=Token.digest_of(text)).first()
+        if token is None or not token.user.is_active:
+            raise AuthenticationFailed("this token is unknown, expired or revoked; run: muster login")
+        return token
+
+    def _note_use(self, token: Token) -> None:
+        now = timezone.now()
+        if token.last_used_at is None or now - token.last_used_at > USE_IS_NOTED_EVERY:
+            Token.objects.filter(pk=token.pk).update(last_used_at=now)

@@ -1,0 +1,26 @@
+"""What `python3 agent.pyz` does: run a replica, drain one that ended, or be the shim of one rank."""
+
+from __future__ import annotations
+
+import sys
+
+USAGE = "usage: agent.pyz --state DIR | --drain DIR"
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    # The shim first, with nothing else imported: it stands in front of every rank's start.
+    if words[:1] == ["--shim"]:
+        from . import shim
+
+        return shim.main(words[1:])
+    if len(words) != 2 or words[0] not in ("--state", "--drain"):
+        print(USAGE, file=sys.stderr)
+        return 2
+    from . import replica
+
+    return replica.run(words[1]) if words[0] == "--state" else replica.drain(words[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""The workspace's way here, in a thread of its own, so that a stop is heard while a server does not answer."""
+
+from __future__ import annotations
+
+import random
+import tarfile
+import threading
+from typing import Callable
+
+from . import workspace
+from .control import Closed, ControlPlane, Unreachable
+from .state import Spec, StateFolder
+
+LONGEST_WAIT_SECONDS = 5.0
+
+
+class Fetching(threading.Thread):
+    """Tries for ever while the control plane can not be reached. `failure` is empty when it went well."""
+
+    def __init__(self, folder: StateFolder, *, spec: Spec, wake: Callable[[], None]) -> None:
+        super().__init__(name="fetching", daemon=True)
+        self._folder, self._wake = folder, wake
+        self._control = ControlPlane(folder, spec=spec)
+        self._cancelled = threading.Event()
+        self.failure = ""
+        self.is_over = False
+
+    def cancel(self) -> None:
+        """Waits for a fetch that is over: a process forks safely while it has one thread."""
+        self._cancelled.set()
+        if self.is_over:
+            self.join()
+
+    def run(self) -> None:
+        try:
+            self._try_until_done()
+        except Closed:
+            self.failure = "the attempt is closed"
+        except workspace.Unsafe as error:
+            self.failure = f"the workspace is not safe: {error}"
+        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+            self.failure = f"the workspace can not be unpacked: {error}"
+        finally:
+            self.is_over = True
+            self._wake()
+
+    def _try_until_done(self) -> None:
+        wait = 0.25
+        while not self._cancelled.is_set():
+            try:
+                return workspace.fetch(self._folder, control=self._control)
+            except Unreachable as error:
+                self._folder.trouble(f"no workspace yet: {error}")
+            self._cancelled.wait(wait * random.uniform(0.5, 1.0))
+            wait = min(LONGEST_WAIT_SECONDS, wait * 2)
+        return None

@@ -1,0 +1,143 @@
+"""What exactly is started, and in which environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import Sequence
+
+from .state import Spec, StateFolder
+
+TORCHRUN_MODULE = "torch.distributed.run"  # what the torchrun command runs (its entry point)
+NOT_FOUND = 127  # as shells say it
+NOT_EXECUTABLE = 126
+USAGE_ERROR = 2  # what the interpreter itself ends with when the script is missing
+_PYTHON = re.compile(r"^python(3(\.\d+)?)?$")
+# Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
+_BARE_FLAGS = {"standalone", "virtual-local-rank", "h", "help", "v"}
+_NO_SCRIPT_FLAGS = {"m", "module", "no-python", "run-path"}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why nothing was launched."""
+
+    exit_code: int
+    reason: str
+
+
+def environment(spec: Spec, *, folder: StateFolder, pyz: str, address: str) -> dict[str, str]:
+    """What the launcher and every rank see. docs/wire.md, section 3."""
+    env = {**os.environ, **spec.env}
+    env.pop("MUSTER_TOKEN", None)
+    env["PATH"] = _appended(env.get("PATH") or os.defpath, os.path.dirname(sys.executable))
+    env["PYTHONPATH"] = _appended(env.get("PYTHONPATH", ""), pyz)
+    env.setdefault("PYTHONUNBUFFERED", "1")  # a line should be seen when it is printed
+    # torchrun kills its ranks 30 s after SIGTERM by itself, however long a grace was asked for.
+    env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
+    env.update(_own(spec, address=address))
+    env.update(_hook(folder, pyz=pyz))
+    return env
+
+
+def resolve(command: Sequence[str], *, env: dict[str, str], code: str) -> list[str] | Refusal:
+    """The words to execute, the first of them a path; or why there are none."""
+    if not command:
+        return Refusal(NOT_FOUND, "the command is empty")
+    missing = missing_script(command, code=code)
+    if missing:
+        return Refusal(USAGE_ERROR, f"no such file in the workspace: {missing}{_hint(missing, code=code)}")
+    first = _find(command[0], env=env, code=code)
+    if first:
+        return [first, *command[1:]]
+    if os.path.basename(command[0]) == "torchrun":
+        python = _find("python3", env=env, code=code) or sys.executable
+        return [python, "-m", TORCHRUN_MODULE, *command[1:]]
+    if os.path.isfile(os.path.join(code, command[0])) and "/" in command[0]:
+        return Refusal(NOT_EXECUTABLE, f"not executable: {command[0]}; chmod +x it, or name its interpreter")
+    return Refusal(NOT_FOUND, f"command not found: {command[0]}{_hint(command[0], code=code)}")
+
+
+def missing_script(command: Sequence[str], *, code: str) -> str:
+    """The script that torchrun or python would not find; empty when it is there or can not be told."""
+    words = list(command[1:])
+    is_torchrun = os.path.basename(command[0]) == "torchrun"
+    if not is_torchrun and not _PYTHON.match(os.path.basename(command[0])):
+        return ""
+    if not is_torchrun and words[:2] == ["-m", TORCHRUN_MODULE]:
+        is_torchrun, words = True, words[2:]
+    script = _script(words) if is_torchrun else (words[0] if words else "")
+    # Only what surely is a script: a word misread here would stop a job that runs.
+    if not script.endswith(".py") or os.path.exists(os.path.join(code, script)):
+        return ""
+    return script
+
+
+def _script(words: list[str]) -> str:
+    while words and words[0].startswith("-"):
+        name, equals, _ = words.pop(0).lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        if name in _NO_SCRIPT_FLAGS:
+            return ""
+        if not equals and name and name not in _BARE_FLAGS and words:
+            words.pop(0)
+    return words[0] if words else ""
+
+
+def _own(spec: Spec, *, address: str) -> dict[str, str]:
+    own = {
+        "MUSTER_JOB": spec.run,
+        "MUSTER_ATTEMPT": str(spec.attempt),
+        "MUSTER_REPORT": address,
+        "MUSTER_MARK": spec.mark,
+        "MUSTER_REPLICA": f"{spec.role}-{spec.index}",
+    }
+    if spec.shared:
+        own["MUSTER_SHARED"] = spec.shared
+        own["MUSTER_CHECKPOINTS"] = os.path.join(spec.shared, "checkpoints")
+    return own
+
+
+def _hook(folder: StateFolder, *, pyz: str) -> dict[str, str]:
+    """The shim as one executable file: torchrun takes PYTHON_EXEC as a path, not as a command with arguments."""
+    path = folder.file("rank-python")
+    with open(path, "w", encoding="utf-8") as file:
+        # -I -S -E: no site-packages, no user's variables; a rank waits for this start.
+        words = [sys.executable, "-I", "-S", "-E", pyz, "--shim"]
+        file.write(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, words))} "$@"\n')
+    os.chmod(path, 0o755)
+    if not os.access(path, os.X_OK):  # a folder mounted noexec: better no ranks to see than no training
+        folder.trouble(f"{path} can not be executed; ranks are not seen one by one")
+        return {}
+    return {"PYTHON_EXEC": path}
+
+
+def _find(word: str, *, env: dict[str, str], code: str) -> str | None:
+    if "/" in word:
+        return shutil.which(os.path.join(code, word))
+    folders = [os.path.join(code, folder) for folder in env["PATH"].split(os.pathsep)]
+    return shutil.which(word, path=os.pathsep.join(folders))
+
+
+def _hint(word: str, *, code: str) -> str:
+    """The file of the workspace that was probably meant."""
+    import difflib  # only where something is wrong already
+
+    base = os.path.basename(word)
+    names = sorted(os.path.relpath(os.path.join(top, name), code) for top, _, files in os.walk(code) for name in files)
+    same = [name for name in names if os.path.basename(name) == base]
+    near = same or difflib.get_close_matches(word, names[:5000], n=1, cutoff=0.7)
+    if not near:
+        return ""
+    if near[0] == word:
+        return f"; the workspace has {word}: start it with python {word} or torchrun {word}"
+    return f"; did you mean {near[0]}?"
+
+
+def _appended(path: str, folder: str) -> str:
+    # An empty entry would mean the current folder.
+    return os.pathsep.join([path, folder]) if path else folder

@@ -1,0 +1,106 @@
+"""The process that the replica's command became: started, stopped, and what it ended with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+
+from . import linux
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a replica ended. `exit_code` or `signal`, never both; neither when nothing was launched."""
+
+    state: str
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+
+    def code(self) -> int:
+        """For the agent's own exit, as shells say it."""
+        if self.state == "succeeded":
+            return 0
+        return self.exit_code or (128 + self.signal if self.signal else 1)
+
+
+def failed(reason: str, *, exit_code: int | None = None) -> Outcome:
+    return Outcome("failed", exit_code=exit_code, reason=reason)
+
+
+class Launcher:
+    """Leader of its own session. Dies with the agent's main thread."""
+
+    def __init__(self, words: list[str], *, env: dict[str, str], cwd: str, grace_seconds: float) -> None:
+        """Raises OSError when it can not be started."""
+        parent = os.getpid()
+        self._process = subprocess.Popen(
+            words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, preexec_fn=lambda: linux.die_with(parent),
+        )  # fmt: skip
+        self._grace_seconds = grace_seconds
+        self._status: int | None = None
+        self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
+        self.deadline: float | None = None  # monotonic; when the grace ends
+        self.stop_reason = ""
+
+    @property
+    def outputs(self) -> list[int]:
+        """Its stdout and stderr; the caller closes them."""
+        pipes = (self._process.stdout, self._process.stderr)
+        return [os.dup(pipe.fileno()) for pipe in pipes if pipe is not None]
+
+    def close_pipes(self) -> None:
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def stop(self, reason: str) -> None:
+        """SIGTERM to its group. A second call ends the grace."""
+        if self.deadline is not None:
+            self.deadline = time.monotonic()
+            return
+        self.stop_reason = reason
+        self.deadline = time.monotonic() + self._grace_seconds
+        if self._status is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to everything that this replica started, whoever its parent is now."""
+        if self._status is None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        for _ in range(5):  # what is killed may just have forked
+            left = [pid for pid in {*linux.descendants(os.getpid()), *linux.marked(self._marks)} if linux.is_alive(pid)]
+            if not left:
+                return
+            linux.kill(left)
+            time.sleep(0.01)
+
+    def reap(self) -> bool:
+        """Takes the ends of all children, orphans too. Returns whether the launcher has ended."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == self._process.pid:
+                self._status = status
+                self._process.returncode = status  # or Popen would look for a process that is not ours any more
+        return self._status is not None
+
+    def outcome(self) -> Outcome:
+        status = self._status or 0
+        if os.WIFSIGNALED(status):
+            return Outcome("failed", signal=os.WTERMSIG(status), reason=self.stop_reason)
+        exit_code = os.WEXITSTATUS(status)
+        if exit_code == 0:  # also after a stop: what completed during its grace is complete
+            return Outcome("succeeded", exit_code=0)
+        return Outcome("failed", exit_code=exit_code, reason=self.stop_reason)

@@ -1,0 +1,86 @@
+"""From bytes to lines: partial reads, progress bars, and lines without end. Pure."""
+
+from __future__ import annotations
+
+LINE_LIMIT_BYTES = 1 << 20
+CUT = "…".encode()  # marks a line that goes on in the next one
+UPDATE_SECONDS = 1.0  # a progress bar becomes a line this often
+
+
+class Splitter:
+    """One stream. Text before a carriage return is an update of the same line: only the last one becomes a line."""
+
+    def __init__(self) -> None:
+        self._rest = b""  # what came after the last newline
+        self._shown = b""  # the update that became a line already
+        self._since: float | None = None  # when the progress bar began that was not shown yet
+
+    def feed(self, piece: bytes, *, now: float) -> list[bytes]:
+        """The lines that `piece` completes, without their ends. `now` in seconds."""
+        whole, newline, self._rest = (self._rest + piece).rpartition(b"\n")
+        lines = self._finished(whole) if newline else []
+        self._shorten()
+        # A return at the very end may be the first half of "\r\n".
+        if self._since is None and b"\r" in self._rest[:-1]:
+            self._since = now
+        return lines + self._overlong()
+
+    def due(self) -> float | None:
+        """When `tick` is wanted, in seconds; None when no progress bar is on its way."""
+        return None if self._since is None else self._since + UPDATE_SECONDS
+
+    def tick(self, *, now: float) -> list[bytes]:
+        """The progress bar as it stands, where it is time for a line of it."""
+        if self._since is None or now < self._since + UPDATE_SECONDS:
+            return []
+        self._since = None
+        text = _last_update(self._rest)
+        if not text or text == self._shown:
+            return []
+        self._shown = text
+        return _cut(text)
+
+    def end(self) -> list[bytes]:
+        """What was written without a line's end."""
+        text, shown = _last_update(self._rest), self._shown
+        self._rest, self._shown, self._since = b"", b"", None
+        return _cut(text) if text and text != shown else []
+
+    def _finished(self, whole: bytes) -> list[bytes]:
+        lines = whole.split(b"\n")
+        if b"\r" in whole:
+            lines = [_last_update(line) for line in lines]
+        if self._shown and lines[0] == self._shown:
+            del lines[0]
+        self._shown, self._since = b"", None
+        if len(whole) > LINE_LIMIT_BYTES:
+            lines = [part for line in lines for part in _cut(line)]
+        return lines
+
+    def _shorten(self) -> None:
+        # Updates that were overwritten are forgotten: a bar may run for days without a newline.
+        last = self._rest.rstrip(b"\r").rfind(b"\r")
+        if last > 0:
+            self._rest = self._rest[last:]
+
+    def _overlong(self) -> list[bytes]:
+        if len(self._rest) <= LINE_LIMIT_BYTES:
+            return []
+        *parts, self._rest = _cut(self._rest)
+        return parts
+
+
+def _last_update(line: bytes) -> bytes:
+    """What a terminal shows in the end: the text after the last return that has any."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+def _cut(line: bytes) -> list[bytes]:
+    parts = []
+    while len(line) > LINE_LIMIT_BYTES:
+        at = LINE_LIMIT_BYTES
+        while at > LINE_LIMIT_BYTES - 4 and line[at] & 0xC0 == 0x80:  # never inside a UTF-8 character
+            at -= 1
+        parts.append(line[:at] + CUT)
+        line = line[at:]
+    return [*parts, line]

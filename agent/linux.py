@@ -1,0 +1,124 @@
+"""What only Linux can tell or do: parents' deaths, subreapers, /proc.
+
+Sources: prctl(2), proc(5).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with(parent: int) -> None:
+    """SIGKILL for this process when the thread that forked it ends. Call it in the child, before exec."""
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # the parent died before the line above: nobody will tell us any more
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children instead of init's."""
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def boot_id() -> str:
+    """Names this boot of this machine: a pid means nothing across boots."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third (state) on; the second may hold spaces and brackets.
+
+    Raises OSError when there is no such process.
+    """
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
+def started(pid: int) -> int:
+    """Clock ticks after boot at which the process started. Raises OSError when there is no such process."""
+    return int(stat_fields(pid)[19])
+
+
+def is_alive(pid: int) -> bool:
+    """False for no process and for a zombie."""
+    try:
+        return stat_fields(pid)[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`, children before grandchildren."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        children = _children(waiting.pop())
+        found += children
+        waiting += children
+    return found
+
+
+def marked(marks: list[bytes]) -> list[int]:
+    """Processes of this user that carry every one of `marks` (b"NAME=value") in their environment, not this one."""
+    return [pid for pid in _pids() if pid != os.getpid() and _carries(pid, marks=marks)]
+
+
+def kill(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    found: list[int] = []
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += [int(word) for word in file.read().split()]
+        except FileNotFoundError:
+            if os.path.isdir(f"/proc/{pid}/task/{task}"):
+                return _children_by_parent(pid)  # a kernel without CONFIG_PROC_CHILDREN
+        except OSError:
+            pass
+    return found
+
+
+def _children_by_parent(parent: int) -> list[int]:
+    found = []
+    for pid in _pids():
+        try:
+            if int(stat_fields(pid)[1]) == parent:
+                found.append(pid)
+        except (OSError, IndexError):
+            pass
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _carries(pid: int, *, marks: list[bytes]) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            entries = set(file.read().split(b"\0"))
+    except OSError:
+        return False
+    return all(mark in entries for mark in marks)

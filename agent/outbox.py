@@ -1,0 +1,130 @@
+"""What goes into the next batch: lines are gathered into segments, points into series, states as they come.
+
+At most about four batches a second: a segment leaves when it is 256 KiB, or 0.25 s after the last batch.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, Callable
+
+from . import batch as form
+from .spool import Spool
+
+FULL_BYTES = 256 << 10
+GATHER_SECONDS = 0.02  # after a silence: one print is seldom alone
+BETWEEN_SECONDS = 0.25
+HEARTBEAT_SECONDS = 10.0  # an empty batch fetches commands when there is nothing to tell
+POINTS_LIMIT = 500  # of one rank in one batch; beyond it every second one is left out
+_BACKLOG = ((200, 5.0), (20, 1.0))  # batches waiting -> seconds between: an outage should not make a million files
+
+
+class Segment:
+    """Lines of one rank that follow each other."""
+
+    def __init__(self, *, first_line: int, at: float) -> None:
+        self.first_line, self.first_at, self.last_at = first_line, at, at
+        self.lines = self.raw_bytes = 0
+        self.parts: list[bytes] = []
+
+    def add(self, lines: list[bytes], *, at: float) -> None:
+        stamp = b"%d " % int(at * 1000)
+        text = b"".join([stamp + line + b"\n" for line in lines]).decode("utf-8", "replace").encode()
+        self.parts.append(text)
+        self.lines += len(lines)
+        self.raw_bytes += len(text)
+        self.last_at = at
+
+
+class Outbox:
+    """Filled by the agent's threads, flushed into the spool by its main one."""
+
+    def __init__(self, spool: Spool, *, on_lines: Callable[[int, list[bytes]], None] | None = None) -> None:
+        self._spool, self._on_lines = spool, on_lines
+        self._lock = threading.RLock()
+        self._items: list[dict[str, Any]] = []
+        self._segments: dict[int, Segment] = {}
+        self._points: dict[int, list[list[Any]]] = {}
+        self._lines: dict[int, int] = {}  # rank -> lines so far
+        self._seqs: dict[int, int] = {}  # rank -> segments so far
+        self._bytes = 0
+        self._news_since: float | None = None
+        self._flushed_at = time.monotonic() - BETWEEN_SECONDS
+        self._slow_seconds = 0.0
+
+    def lines(self, rank: int, *, lines: list[bytes], at: float) -> None:
+        """`at`: when they were read, seconds since the epoch."""
+        if not lines:
+            return
+        with self._lock:
+            first_line = self._lines.get(rank, 0)
+            segment = self._segments.setdefault(rank, Segment(first_line=first_line, at=at))
+            before = segment.raw_bytes
+            segment.add(lines, at=at)
+            self._bytes += segment.raw_bytes - before
+            self._lines[rank] = first_line + len(lines)
+            self._note_news()
+        if self._on_lines:
+            self._on_lines(rank, lines)
+
+    def item(self, kind: str, **values: Any) -> None:
+        with self._lock:
+            self._items.append({"kind": kind, **values})
+            self._note_news()
+
+    def point(self, rank: int, *, point: list[Any]) -> None:
+        """`point` is [time, step or None, {name: number}]."""
+        with self._lock:
+            points = self._points.setdefault(rank, [])
+            points.append(point)
+            if len(points) > POINTS_LIMIT:
+                del points[1:-1:2]
+            self._note_news()
+
+    def slow(self, seconds: float) -> None:
+        """Flush no more often than this."""
+        self._slow_seconds = min(max(0.0, seconds), HEARTBEAT_SECONDS)
+
+    def due(self) -> float:
+        """When `flush` is wanted next, on the monotonic clock."""
+        if self._bytes >= FULL_BYTES:
+            return 0.0
+        if self._news_since is None:
+            return self._flushed_at + max(HEARTBEAT_SECONDS, self._slow_seconds)
+        return max(self._news_since + GATHER_SECONDS, self._flushed_at + self._between())
+
+    def flush(self) -> None:
+        """Puts everything into the spool as one batch; an empty one is a heartbeat."""
+        with self._lock:
+            self._close_segments()
+            for rank, points in self._points.items():
+                self._items.append({"kind": "metrics", "rank": rank, "points": points})
+            items, self._items, self._points = self._items, [], {}
+            self._bytes, self._news_since = 0, None
+            self._flushed_at = time.monotonic()
+        blobs = [item.pop("blob") for item in items if item["kind"] == "log"]
+        self._spool.put(items, blobs=blobs)
+
+    def has_news(self) -> bool:
+        return self._news_since is not None
+
+    def _between(self) -> float:
+        waiting = len(self._spool)
+        backlog = next((seconds for batches, seconds in _BACKLOG if waiting > batches), BETWEEN_SECONDS)
+        return max(backlog, self._slow_seconds)
+
+    def _note_news(self) -> None:
+        if self._news_since is None:
+            self._news_since = time.monotonic()
+
+    def _close_segments(self) -> None:
+        for rank, segment in self._segments.items():
+            self._seqs[rank] = self._seqs.get(rank, 0) + 1
+            blob = form.compressed(b"".join(segment.parts))
+            self._items.append(
+                {"kind": "log", "rank": rank, "seq": self._seqs[rank], "first_line": segment.first_line,
+                 "lines": segment.lines, "first_at": segment.first_at, "last_at": segment.last_at,
+                 "raw_bytes": segment.raw_bytes, "bytes": len(blob), "blob": blob}
+            )  # fmt: skip
+        self._segments = {}

@@ -1,0 +1,103 @@
+"""The agent's Unix socket: shims say hello on it and hand over pipes, `muster.report` sends points.
+
+It lives in the abstract namespace (unix(7)): no file to clean up, and no limit of 108 bytes on the state folder's path.
+The user's id of every peer is checked, because such a name has no permissions.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import secrets
+import socket
+import struct
+from typing import Any, Callable
+
+from .loop import Loop
+
+RECEIVE_BYTES = 64 << 10
+LINE_LIMIT_BYTES = 1 << 20
+FDS_LIMIT = 2  # a rank's stdout and stderr
+_INT_BYTES = array.array("i").itemsize
+
+
+class Peer:
+    """One connection: JSON lines, and file descriptors with the first of them."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.fds: list[int] = []
+        self.rank: Any = None  # whoever listens keeps here whom it speaks for
+        self._rest = b""
+
+    def receive(self) -> tuple[list[Any], int]:
+        """Messages that became complete, and how many bytes were read; 0 bytes when the peer is gone."""
+        try:
+            piece, rights, _, _ = self.connection.recvmsg(RECEIVE_BYTES, socket.CMSG_SPACE(FDS_LIMIT * _INT_BYTES))
+        except OSError:
+            return [], 0
+        for level, kind, content in rights:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self.fds += array.array("i", content[: len(content) // _INT_BYTES * _INT_BYTES])
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > LINE_LIMIT_BYTES:
+            self._rest = b""
+        return [message for message in map(_parsed, lines) if message is not None], len(piece)
+
+
+class Server:
+    """Accepts peers and hands their messages on."""
+
+    def __init__(
+        self, loop: Loop, *, on_message: Callable[[Peer, Any], None], on_gone: Callable[[Peer], None], limit: int = 512
+    ) -> None:
+        name = f"muster-{os.getpid()}-{secrets.token_hex(8)}"
+        self.address = "@" + name
+        self.peers: set[Peer] = set()
+        self._loop, self._on_message, self._on_gone = loop, on_message, on_gone
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind("\0" + name)
+        self._socket.listen(limit)
+        self._socket.setblocking(False)
+        loop.watch(self._socket, ready=self._accept)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._socket.accept()
+            if _user(connection) not in (os.getuid(), 0):
+                connection.close()
+                return
+            connection.setblocking(False)
+            peer = Peer(connection)
+            self.peers.add(peer)
+            self._loop.watch(connection, ready=lambda: self._hear(peer))
+
+    def _hear(self, peer: Peer) -> int:
+        messages, count = peer.receive()
+        try:
+            for message in messages:
+                self._on_message(peer, message)
+        finally:
+            if not count:
+                self._drop(peer)
+        return count
+
+    def _drop(self, peer: Peer) -> None:
+        self._loop.forget(peer.connection)
+        peer.connection.close()
+        self.peers.discard(peer)
+        self._on_gone(peer)
+
+
+def _user(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

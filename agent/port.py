@@ -1,0 +1,32 @@
+"""Keeps the attempt's rendezvous port until the launcher listens on it, so that nobody else is given it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Sequence
+
+from .blame import Line
+
+LOOPBACK = "127.0.0.1"
+_IN_USE = re.compile(rb"EADDRINUSE|address already in use|errno: 98\b", re.IGNORECASE)
+
+
+def hold(port: int) -> socket.socket:
+    """Bound but not listening: another socket with SO_REUSEADDR may bind beside it (socket(7)), as TCPStore does.
+
+    Raises OSError with errno EADDRINUSE when somebody listens there.
+    """
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        held.bind((LOOPBACK, port))
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def is_complaint(tail: Sequence[Line]) -> bool:
+    """Whether these lines say that a port was in use."""
+    return any(_IN_USE.search(line) for _, line in tail)

@@ -1,0 +1,148 @@
+"""The ranks of this replica: who runs, what they report, how each of them ended."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from . import blame
+from .loop import Loop
+from .outbox import Outbox
+from .peers import Peer, Server
+from .streams import Stream
+
+NO_RANK = -1  # the launcher, and processes that report without a RANK
+_STOPS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
+
+
+@dataclass
+class Rank:
+    """`streams` are its stdout and stderr; empty for one that only announced itself through muster.report."""
+
+    rank: int
+    local_rank: int
+    visible: str | None = None  # CUDA_VISIBLE_DEVICES
+    pid: int = 0
+    streams: list[Stream] = field(default_factory=list)
+    was_signalled: bool = False  # its launcher told the whole process group to stop
+    is_ended: bool = False
+    has_failed: bool = False
+
+
+class Ranks:
+    """Hears shims and reports, tells the outbox. Belongs to the main thread; `running` may be read by others."""
+
+    def __init__(self, loop: Loop, *, outbox: Outbox, is_stopping: Callable[[], bool]) -> None:
+        self._loop, self._outbox, self._is_stopping = loop, outbox, is_stopping
+        self._ranks: dict[int, Rank] = {}
+        self.streams: list[Stream] = []
+        self.dropped = 0  # points that a full socket did not take
+        self._server = Server(loop, on_message=self._hear, on_gone=self._gone)
+        self.address = self._server.address
+
+    def any_seen(self) -> bool:
+        return bool(self._ranks)
+
+    def running(self) -> list[Rank]:
+        return [one for one in list(self._ranks.values()) if one.pid and not one.is_ended]
+
+    def are_silent(self) -> bool:
+        """Nobody is left who could say anything more."""
+        return not self._server.peers and not any(stream.is_open for stream in self.streams)
+
+    def add_stream(self, fd: int, *, rank: int) -> Stream:
+        stream = Stream(fd, rank=rank, loop=self._loop, outbox=self._outbox)
+        self.streams = [one for one in self.streams if one.is_open] + [stream]
+        return stream
+
+    def end_all(self, *, exit_code: int | None, ended_by: int | None) -> None:
+        """For ranks that never told their end: they ended with the launcher, or were killed after it."""
+        for rank in self.running():
+            if rank.streams:
+                self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
+            else:
+                self._end(rank, exit_code=exit_code, ended_by=ended_by, at=time.time())
+
+    def _hear(self, peer: Peer, message: Any) -> None:
+        if isinstance(message, list):
+            self._point(peer, message)
+        elif "hello" in message:
+            self._greet(peer, message["hello"])
+        elif "announce" in message:
+            self._announce(peer, message["announce"])
+        elif "dropped" in message:
+            self.dropped += int(message["dropped"])
+        elif peer.rank is not None:
+            self._told(peer.rank, message)
+
+    def _told(self, rank: Rank, message: dict[str, Any]) -> None:
+        if "pid" in message:
+            rank.pid = message["pid"]
+            self._running(rank, at=message["at"])
+        elif "signalled" in message:
+            rank.was_signalled = True
+        elif "end" in message:
+            end = message["end"]
+            self._end(rank, exit_code=end["exit_code"], ended_by=end["signal"], at=message["at"])
+
+    def _greet(self, peer: Peer, hello: dict[str, Any]) -> None:
+        rank = Rank(hello["rank"], hello["local_rank"], visible=hello.get("visible"))
+        rank.streams = [self.add_stream(fd, rank=rank.rank) for fd in peer.fds]
+        peer.rank, peer.fds = rank, []
+        self._ranks[rank.rank] = rank
+
+    def _announce(self, peer: Peer, who: dict[str, Any]) -> None:
+        number = who["rank"] if isinstance(who.get("rank"), int) else NO_RANK
+        known = self._ranks.get(number)
+        # Only its number is kept: the end of this connection is not the end of the rank.
+        peer.rank = number
+        if known is None and number != NO_RANK:
+            rank = Rank(number, who.get("local_rank") or 0, visible=who.get("visible"), pid=who["pid"])
+            self._ranks[number] = rank
+            self._running(rank, at=time.time())
+
+    def _point(self, peer: Peer, point: list[Any]) -> None:
+        if isinstance(peer.rank, int) and len(point) == 3 and isinstance(point[2], dict):
+            point[2] = {str(name): value for name, value in point[2].items() if _is_number(value)}
+            self._outbox.point(peer.rank, point=point)
+
+    def _gone(self, peer: Peer) -> None:
+        for fd in peer.fds:
+            os.close(fd)
+        rank = peer.rank
+        if isinstance(rank, Rank) and not rank.is_ended:
+            # A shim that ends without a word was killed, and its rank with it (PDEATHSIG).
+            rank.was_signalled |= any(other.has_failed for other in self._ranks.values())
+            self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
+
+    def _running(self, rank: Rank, *, at: float) -> None:
+        self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, pid=rank.pid, state="running", at=at)
+
+    def _end(self, rank: Rank, *, exit_code: int | None, ended_by: int | None, at: float) -> None:
+        if rank.is_ended:
+            return
+        for stream in rank.streams:
+            stream.pull()
+        rank.is_ended, rank.has_failed = True, exit_code != 0
+        facts = self._facts(rank, ended_by=ended_by) if rank.has_failed else {}
+        state = "failed" if rank.has_failed else "succeeded"
+        self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, state=state, exit_code=exit_code,
+                          signal=ended_by, at=at, **facts)  # fmt: skip
+
+    def _facts(self, rank: Rank, *, ended_by: int | None) -> dict[str, Any]:
+        tails = [list(stream.tail) for stream in rank.streams] or [[], []]
+        found = blame.blame(tails[-1], stdout=tails[0], signal=ended_by)
+        return {
+            "error_at": found.error_at,
+            "is_connection_error": found.is_connection_error,
+            "is_stopped": rank.was_signalled or (ended_by in _STOPS and self._is_stopping()),
+        }
+
+
+def _is_number(value: Any) -> bool:
+    """JSON numbers that a database takes; null stands for one that is not finite."""
+    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))

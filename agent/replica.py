@@ -1,0 +1,235 @@
+"""The life of one replica, from the locks to the last acknowledged batch. docs/wire.md, section 1."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from . import launch, linux, port
+from .control import ControlPlane
+from .fetching import Fetching
+from .launcher import Launcher, Outcome, failed
+from .loop import Loop
+from .outbox import Outbox
+from .ranks import NO_RANK, Ranks
+from .sample import Sampler
+from .sender import Sender
+from .spool import Spool
+from .state import ENDED, Spec, StateFolder
+
+DRAIN_SECONDS = float(os.environ.get("MUSTER_DRAIN_SECONDS", "60"))
+EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
+LOST = "its agent was killed"
+
+
+def run(path: str) -> int:
+    """Runs the replica of this folder; 0 when there is nothing to start."""
+    folder = StateFolder(path)
+    with folder.agent_lock() as is_held:
+        if not is_held or not _may_start(folder):
+            return 0
+        return Replica(folder).live()
+
+
+def drain(path: str) -> int:
+    """Only resends the spool of a replica that ended. Returns 0 when everything was acknowledged."""
+    folder = StateFolder(path)
+    with folder.agent_lock() as is_held:
+        if not is_held:
+            return 0
+        _close_lost(folder)
+        sender = _sender(folder, spool=Spool(folder.spool), on_command=lambda command: None)
+        sender.start()
+        if not sender.finish(within_seconds=DRAIN_SECONDS):
+            return 1
+        folder.mark_drained()
+        return 0
+
+
+def _may_start(folder: StateFolder) -> bool:
+    with folder.attempt_lock():
+        _close_lost(folder)
+        if folder.is_sealed() or folder.status().get("state") in ENDED:
+            return False
+        folder.write_agent()
+        folder.write_status("starting")
+        return True
+
+
+def _close_lost(folder: StateFolder) -> None:
+    """An agent that died took its ranks along; nobody may run them a second time within the attempt."""
+    if folder.status().get("state") == "running":
+        folder.write_status("failed", signal=int(signal.SIGKILL), reason=LOST)
+
+
+def _sender(folder: StateFolder, *, spool: Spool, on_command: Any) -> Sender:
+    control = ControlPlane(folder, spec=folder.spec())
+    return Sender(spool, control=control, on_command=on_command, trouble=folder.trouble)
+
+
+class Replica:
+    """Main thread: everything but sending and sampling."""
+
+    def __init__(self, folder: StateFolder) -> None:
+        self._folder, self._spec = folder, folder.spec()
+        self._loop = Loop(trouble=folder.trouble)
+        self._spool = Spool(folder.spool)
+        self._outbox = Outbox(self._spool, on_lines=_mirror if self._spec.mirror else None)
+        self._launcher: Launcher | None = None
+        self._ranks = Ranks(self._loop, outbox=self._outbox, is_stopping=self._is_stopping)
+        self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
+        self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)
+        self._commands: list[dict[str, Any]] = []  # from the sender's thread
+        self._held: Any = None  # the rendezvous port
+        self._complaints: list[Any] = []  # the launcher's streams
+        self._stop_reason = ""  # asked to stop before anything was launched
+
+    def live(self) -> int:
+        linux.become_subreaper()
+        outcome = self._prepare() or self._start()
+        # Threads only now: a process forks safely while it has one.
+        self._sender.start()
+        self._sampler.start()
+        if outcome is None:
+            outcome = self._watch()
+        self._finish(outcome)
+        return outcome.code()
+
+    def _prepare(self) -> Outcome | None:
+        if self._spec.hold_port:
+            try:
+                self._held = port.hold(self._spec.hold_port)
+            except OSError as error:
+                return failed("port taken" if error.errno == errno.EADDRINUSE else f"the port: {error}")
+        if self._spec.wants_workspace:
+            return self._fetch()
+        os.makedirs(self._folder.code, exist_ok=True)
+        return None
+
+    def _fetch(self) -> Outcome | None:
+        fetching = Fetching(self._folder, spec=self._spec, wake=self._loop.wake)
+        fetching.start()
+        while not fetching.is_over and not self._stop_reason:
+            self._loop.turn(until=time.monotonic() + 60)
+            self._obey()
+        fetching.cancel()
+        reason = self._stop_reason or fetching.failure
+        return failed(reason) if reason else None
+
+    def _start(self) -> Outcome | None:
+        """The check of the seal and the spawn are one step: after sealing nothing starts."""
+        pyz = os.path.abspath(sys.argv[0])
+        env = launch.environment(self._spec, folder=self._folder, pyz=pyz, address=self._ranks.address)
+        words = launch.resolve(self._spec.command, env=env, code=self._folder.code)
+        if isinstance(words, launch.Refusal):
+            return failed(words.reason, exit_code=words.exit_code)
+        with self._folder.attempt_lock():
+            self._obey()
+            if self._folder.is_sealed() or self._stop_reason:
+                return failed(self._stop_reason or "the attempt was closed before the command started")
+            return self._spawn(words, env=env)
+
+    def _spawn(self, words: list[str], *, env: dict[str, str]) -> Outcome | None:
+        try:
+            grace = self._spec.grace_seconds
+            self._launcher = Launcher(words, env=env, cwd=self._folder.code, grace_seconds=grace)
+        except OSError as error:
+            return failed(f"can not start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
+        self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
+        self._launcher.close_pipes()
+        now = time.time()
+        self._folder.write_status("running", at=now, started_at=now)
+        self._outbox.item("replica", state="running", at=now)
+        return None
+
+    def _watch(self) -> Outcome:
+        launcher = self._launcher
+        assert launcher is not None
+        while not launcher.reap():
+            self._turn(until=launcher.deadline)
+            if launcher.deadline is not None and time.monotonic() >= launcher.deadline:
+                launcher.kill()
+        outcome = launcher.outcome()
+        launcher.kill()
+        self._hear_out()
+        if self._is_port_taken(outcome):
+            return failed("port taken", exit_code=outcome.exit_code)
+        return outcome
+
+    def _turn(self, *, until: float | None) -> None:
+        now, clock = time.monotonic(), time.time()
+        wanted = [stream.due() for stream in self._ranks.streams]
+        ticks = [now + due - clock for due in wanted if due is not None]
+        self._loop.turn(until=min([self._outbox.due(), *ticks, *([] if until is None else [until])]))
+        for stream in self._ranks.streams:
+            stream.tick()
+        self._obey()
+        if self._held and self._ranks.any_seen():
+            self._held = self._held.close()
+        if time.monotonic() >= self._outbox.due():
+            self._outbox.flush()
+
+    def _obey(self) -> None:
+        signals, self._loop.signals = self._loop.signals, []
+        for number in signals:
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._stop("stopped on request")
+        while self._commands:
+            command = self._commands.pop(0)
+            if command.get("do") == "stop":
+                self._stop(str(command.get("reason") or "stopped by the control plane"), again=False)
+            elif command.get("do") == "slow":
+                self._outbox.slow(float(command.get("seconds") or 0))
+
+    def _stop(self, reason: str, *, again: bool = True) -> None:
+        """`again`: whether asking twice means hurry. A control plane repeats itself in every reply, a person does not."""
+        if self._launcher is not None and (again or not self._stop_reason):
+            self._launcher.stop(reason)
+        self._stop_reason = self._stop_reason or reason
+
+    def _is_stopping(self) -> bool:
+        return bool(self._stop_reason)
+
+    def _commanded(self, command: dict[str, Any]) -> None:
+        self._commands.append(command)
+        self._loop.wake()
+
+    def _hear_out(self) -> None:
+        """Everything is dead now: what is in the pipes and sockets is all there will be."""
+        give_up = time.monotonic() + EOF_SECONDS
+        while not self._ranks.are_silent() and time.monotonic() < give_up:
+            self._turn(until=give_up)
+            if self._launcher is not None:
+                self._launcher.reap()
+
+    def _is_port_taken(self, outcome: Outcome) -> bool:
+        if outcome.state == "succeeded" or self._ranks.any_seen() or self._stop_reason:
+            return False
+        return any(port.is_complaint(stream.tail) for stream in self._complaints)
+
+    def _finish(self, outcome: Outcome) -> None:
+        """Ends are spooled first, then the status says so, then the spool is drained."""
+        at = time.time()
+        self._sampler.stop()
+        self._ranks.end_all(exit_code=outcome.exit_code, ended_by=outcome.signal)
+        end = {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason, "at": at}
+        self._outbox.item("replica", state=outcome.state, **end)
+        self._outbox.flush()
+        self._folder.write_status(outcome.state, **end)
+        if self._ranks.dropped:
+            self._folder.trouble(f"{self._ranks.dropped} reported points were dropped: the socket was full")
+        if self._sender.finish(within_seconds=DRAIN_SECONDS):
+            self._folder.mark_drained()
+
+
+def _mirror(rank: int, lines: list[bytes]) -> None:
+    # Into the container's own log, from which the control plane can read what the agent could not send.
+    prefix = b"[%d] " % rank
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.buffer.write(b"".join([prefix + line + b"\n" for line in lines]))
+        sys.stdout.buffer.flush()

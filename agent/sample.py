@@ -1,0 +1,86 @@
+"""CPU, memory and GPU of each rank, every two seconds, in a thread of its own: a driver may take its time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Callable
+
+from . import linux, nvml
+from .outbox import Outbox
+from .ranks import Rank, Ranks
+
+EVERY_SECONDS = 2.0
+TREE_EVERY = 5  # samples: reading every thread's children is the dear part, and workers are seldom replaced
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Usage:
+    """Of one rank with everything below it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._pids: list[int] = []
+        self._ticks: dict[int, int] = {}
+        self._at: float | None = None
+        self._turn = 0
+
+    def measure(self, *, now: float) -> tuple[float | None, int] | None:
+        """CPU in cores since the last call (None at the first) and resident bytes; None when the rank is gone."""
+        if self._turn % TREE_EVERY == 0:
+            self._pids = [self._pid, *linux.descendants(self._pid)]
+        self._turn += 1
+        seen = {pid: one for pid, one in ((pid, _usage(pid)) for pid in self._pids) if one is not None}
+        if self._pid not in seen:
+            return None
+        spent = sum(ticks - self._ticks.get(pid, ticks) for pid, (ticks, _) in seen.items())
+        cpu = None if self._at is None or now <= self._at else spent / _TICKS / (now - self._at)
+        self._ticks, self._at = {pid: ticks for pid, (ticks, _) in seen.items()}, now
+        return cpu, sum(rss for _, rss in seen.values())
+
+
+class Sampler(threading.Thread):
+    def __init__(self, ranks: Ranks, *, outbox: Outbox, wake: Callable[[], None], trouble: Callable[[str], None]) -> None:
+        super().__init__(name="sampler", daemon=True)
+        self._ranks, self._outbox, self._wake, self._trouble = ranks, outbox, wake, trouble
+        self._nvml = nvml.Nvml()
+        self._usages: dict[int, Usage] = {}
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def run(self) -> None:
+        while not self._over.wait(EVERY_SECONDS):
+            try:
+                self._sample_all()
+            except Exception as error:  # the outermost loop of this thread
+                self._trouble(f"no sample: {type(error).__name__}: {error}")
+
+    def _sample_all(self) -> None:
+        running = self._ranks.running()
+        self._usages = {one.pid: self._usages.get(one.pid) or Usage(one.pid) for one in running}
+        found = [self._sample(one) for one in running]
+        if any(found):
+            self._wake()
+
+    def _sample(self, one: Rank) -> bool:
+        measured = self._usages[one.pid].measure(now=time.monotonic())
+        if measured is None:
+            return False
+        gpu, gpu_mem_bytes = self._nvml.reading(nvml.device_of(one.local_rank, visible=one.visible))
+        cpu, rss_bytes = measured
+        self._outbox.item("sample", rank=one.rank, at=time.time(), cpu=cpu, rss_bytes=rss_bytes, gpu=gpu,
+                          gpu_mem_bytes=gpu_mem_bytes)  # fmt: skip
+        return True
+
+
+def _usage(pid: int) -> tuple[int, int] | None:
+    """CPU ticks and resident bytes of one process (proc(5): utime, stime, rss)."""
+    try:
+        fields = linux.stat_fields(pid)
+        return int(fields[11]) + int(fields[12]), int(fields[21]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,100 @@
+"""Sends the spool, oldest batch first, and hands on the commands in the replies. A thread of its own."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Any, Callable
+
+from . import batch as form
+from .control import Closed, ControlPlane, Reply, Unreachable
+from .spool import Spool
+
+FIRST_WAIT_SECONDS = 0.25
+LONGEST_WAIT_SECONDS = 5.0
+
+Command = dict  # {"do": "stop"}; unknown ones are ignored, so that an older agent is understood
+
+
+class Sender(threading.Thread):
+    """Retries for ever while the replica runs; `finish` gives it a deadline."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        *,
+        control: ControlPlane,
+        on_command: Callable[[dict[str, Any]], None],
+        trouble: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="sender", daemon=True)
+        self._spool, self._control = spool, control
+        self._on_command, self._trouble = on_command, trouble
+        self._deadline: float | None = None  # monotonic; None while the replica runs
+        self._waiter = threading.Event()
+        self._failures = 0
+        self.is_closed = False
+
+    def finish(self, *, within_seconds: float) -> bool:
+        """Sends what is left. Returns whether everything was acknowledged within that time."""
+        self._deadline = time.monotonic() + within_seconds
+        self._waiter.set()
+        self._spool.poke()
+        self.join(within_seconds + 1)
+        return len(self._spool) == 0 and not self.is_closed
+
+    def run(self) -> None:
+        wanted: int | None = None
+        while not self._is_over():
+            # No deadline, no timeout: an agent with nothing to say does not wake up.
+            self._spool.wait(None, until=self._is_over)
+            try:
+                wanted = self._send(wanted)
+            except Closed as error:
+                self._close(str(error))
+            except Unreachable as error:
+                self._back_off(str(error))
+            except Exception as error:  # the outermost loop of this thread: without it the replica falls silent
+                self._back_off(f"{type(error).__name__}: {error}")
+
+    def _send(self, wanted: int | None) -> int | None:
+        """Sends one batch; returns the number of the one to send next, None for the oldest."""
+        found = self._spool.get(wanted) or self._spool.get()
+        if found is None:
+            return None
+        seq, body = found
+        reply = self._control.post(form.stamped(body, sent_at=time.time()))
+        self._spool.acknowledge(reply.ack)
+        self._failures = 0
+        for command in reply.commands:
+            self._on_command(command)
+        return self._next(seq, reply=reply)
+
+    def _next(self, seq: int, *, reply: Reply) -> int | None:
+        if reply.ack >= seq:
+            return None
+        if self._spool.get(reply.ack + 1) is None or reply.ack + 1 == seq:
+            raise Unreachable(f"batch {seq} was not taken: the control plane has {reply.ack}")
+        return reply.ack + 1
+
+    def _close(self, text: str) -> None:
+        self._trouble(f"the attempt is closed: {text}")
+        self.is_closed = True
+        self._on_command({"do": "stop", "reason": "the attempt is closed"})
+
+    def _back_off(self, text: str) -> None:
+        self._failures += 1
+        if self._failures in (1, 10) or self._failures % 100 == 0:
+            self._trouble(f"can not send, try {self._failures}: {text}")
+        longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(self._failures, 10))
+        # Jitter: a thousand agents must not come back in the same instant.
+        self._waiter.wait(longest * random.uniform(0.5, 1.0))
+        self._waiter.clear()
+
+    def _is_over(self) -> bool:
+        if self.is_closed:
+            return True
+        if self._deadline is None:
+            return False
+        return len(self._spool) == 0 or time.monotonic() >= self._deadline

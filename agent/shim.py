@@ -1,0 +1,188 @@
+"""Stands between torchrun and one rank: hands the rank's output to the agent and tells how it ended.
+
+torchrun starts it as PYTHON_EXEC (torch/distributed/run.py), so its arguments are the interpreter's.
+
+How torchrun stops a rank, read in torch 2.15, elastic/multiprocessing/subprocess_handler: the child is started with
+start_new_session=True and signalled with os.killpg. Shim and rank share that group, so the rank gets every signal by
+itself and the shim must forward nothing. Older ones (before 2.0) signal the child's pid only and start no session;
+then the shim is no group leader, and forwards.
+
+If the agent can not be reached the shim becomes the interpreter: it must never bring training down.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+from . import linux
+
+SOCKET_ENV = "MUSTER_REPORT"
+CONNECT_SECONDS = 5.0
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# Python ignores these two; a program that it starts expects the defaults (as subprocess's restore_signals).
+RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def main(arguments: list[str]) -> int:
+    launcher = os.getppid()
+    linux.die_with(launcher)
+    command = [_interpreter(launcher), *arguments]
+    os.environ.pop("PYTHON_EXEC", None)  # a torchrun inside the rank is not ours
+    try:
+        agent = _connect(os.environ[SOCKET_ENV])
+        outs = os.pipe(), os.pipe()
+        _introduce(agent, read_ends=[outs[0][0], outs[1][0]])
+    except (KeyError, OSError, ValueError):
+        _become(command)
+    os.close(outs[0][0])
+    os.close(outs[1][0])
+    return Shim(agent, launcher=launcher).watch(command, outs=(outs[0][1], outs[1][1]))
+
+
+class Shim:
+    """Waits for three things: the rank's end, a signal from the launcher, the agent's death."""
+
+    def __init__(self, agent: socket.socket, *, launcher: int) -> None:
+        self._agent: socket.socket | None = agent
+        self._agent_pid = struct.unpack("3i", agent.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self._wants_forwarding = os.getpgrp() != os.getpid()
+        self._wake_read, self._wake_write = os.pipe()
+        self._pid = 0
+
+    def watch(self, command: list[str], *, outs: tuple[int, int]) -> int:
+        self._start(command, outs=outs)
+        self._tell({"pid": self._pid, "at": time.time()})
+        while True:
+            sources: list[Any] = [self._wake_read] + ([self._agent] if self._agent else [])
+            ready, _, _ = select.select(sources, [], [])
+            at = time.time()  # before anything else: the order of the ranks' ends is read from this
+            if self._wake_read in ready:
+                status = self._signalled(os.read(self._wake_read, 64))
+                if status is not None:
+                    return self._end(status, at=at)
+            elif self._agent in ready:
+                self._lost_agent()
+
+    def _start(self, command: list[str], *, outs: tuple[int, int]) -> None:
+        # Signals wait while there are two of us that do not know yet who they are.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGCHLD))
+        was = {number: signal.getsignal(number) for number in STOPS}
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _become_rank(command, outs=outs, parent=parent, was=was, mask=before)
+        for out in outs:
+            os.close(out)
+        os.set_blocking(self._wake_write, False)
+        signal.set_wakeup_fd(self._wake_write)
+        for number in (*STOPS, signal.SIGCHLD):
+            signal.signal(number, lambda number, frame: None)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _signalled(self, numbers: bytes) -> int | None:
+        """Returns the rank's wait status once it ended. The launcher's stop is told first: it explains the end."""
+        for number in numbers:
+            if number in STOPS:
+                self._tell({"signalled": number, "at": time.time()})
+                if self._wants_forwarding:
+                    with contextlib.suppress(OSError):
+                        os.kill(self._pid, number)
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        return status if pid else None
+
+    def _end(self, status: int, *, at: float) -> int:
+        exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        self._tell({"end": {"exit_code": exit_code, "signal": ended_by}, "at": at})
+        if ended_by is not None:
+            _die_of(ended_by)
+        return exit_code or 0
+
+    def _lost_agent(self) -> None:
+        """The agent never closes this connection while it lives. Its death takes the rank along: nobody sees it any more."""
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            agent.close()
+        give_up = time.monotonic() + 1.0
+        while linux.is_alive(self._agent_pid) and time.monotonic() < give_up:
+            time.sleep(0.05)
+        if not linux.is_alive(self._agent_pid):
+            linux.kill([self._pid])
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self._agent is not None:
+            with contextlib.suppress(OSError):
+                self._agent.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _interpreter(launcher: int) -> str:
+    """What torchrun itself runs under. Its first word, not /proc/PID/exe: that would lose a virtual environment."""
+    try:
+        with open(f"/proc/{launcher}/cmdline", "rb") as file:
+            word = os.fsdecode(file.read().split(b"\0")[0])
+    except OSError:
+        return sys.executable
+    if "/" not in word:
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        word = next((path for path in (os.path.join(one, word) for one in folders) if os.access(path, os.X_OK)), "")
+    is_python = "py" in os.path.basename(word) and os.access(word, os.X_OK)
+    return word if is_python else sys.executable
+
+
+def _connect(address: str) -> socket.socket:
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    agent.settimeout(CONNECT_SECONDS)
+    agent.connect("\0" + address[1:] if address.startswith("@") else address)
+    return agent
+
+
+def _introduce(agent: socket.socket, *, read_ends: list[int]) -> None:
+    """Before the fork: if this fails there is still only one of us, with its output untouched."""
+    hello = {
+        "rank": int(os.environ["RANK"]),
+        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
+        "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "at": time.time(),
+    }
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", read_ends))]
+    agent.sendmsg([json.dumps({"hello": hello}).encode() + b"\n"], rights)
+
+
+def _become(command: list[str]) -> None:
+    for number in RESTORED:
+        signal.signal(number, signal.SIG_DFL)
+    os.execv(command[0], command)
+
+
+def _become_rank(command: list[str], *, outs: tuple[int, int], parent: int, was: dict[Any, Any], mask: Any) -> None:
+    try:
+        linux.die_with(parent)
+        os.dup2(outs[0], 1)
+        os.dup2(outs[1], 2)
+        for number, disposition in was.items():
+            signal.signal(number, signal.SIG_IGN if disposition is signal.SIG_IGN else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _become(command)
+    finally:
+        os._exit(127)
+
+
+def _die_of(number: int) -> None:
+    """Ends this process by the same signal, so that torchrun sees what the rank died of."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the rank has dumped its core already
+    with contextlib.suppress(OSError):  # SIGKILL and SIGSTOP have no disposition
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
+    os.kill(os.getpid(), number)

@@ -1,0 +1,127 @@
+"""Batches that were not acknowledged yet, on disk: an agent that dies, or a control plane that is away, loses no line.
+
+No fsync: the machine's crash takes the ranks too, and a rank must not wait for its log to reach a disk. When the
+bound is reached the oldest text gives way to numbered gaps; states and exit codes never do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import Any, Callable
+
+from . import batch as form
+
+LIMIT_BYTES = int(os.environ.get("MUSTER_SPOOL_BYTES", 256 << 20))
+SUFFIX = ".batch"
+HAS_TEXT, HAS_ITEMS, IS_BARE = 0, 1, 2  # what is left to take from a batch
+_LIGHTER = {HAS_TEXT: form.without_text, HAS_ITEMS: form.only_states}
+
+
+class Spool:
+    """Numbered from 1. Written by the agent's main thread, read and emptied by its sender."""
+
+    def __init__(self, folder: str, *, limit_bytes: int | None = None) -> None:
+        self._folder = folder
+        self._limit = LIMIT_BYTES if limit_bytes is None else limit_bytes
+        self._changed = threading.Condition()
+        self._sizes: dict[int, int] = {}  # seq -> bytes, oldest first
+        self._weight: dict[int, int] = {}  # seq -> HAS_TEXT...; absent means HAS_TEXT
+        self._held: dict[int, bytes] = {}  # what a full disk did not take
+        os.makedirs(folder, exist_ok=True)
+        self._find()
+        self._next = max(self._sizes, default=0) + 1
+
+    def put(self, items: list[dict[str, Any]], *, blobs: list[bytes]) -> int:
+        """Keeps a batch until it is acknowledged. Returns its number."""
+        with self._changed:
+            batch = form.Batch(self._next, items, blobs)
+            self._next += 1
+            self._keep(batch)
+            self._weight[batch.seq] = HAS_TEXT if batch.has_text else HAS_ITEMS
+            self._make_room()
+            self._changed.notify_all()
+            return batch.seq
+
+    def get(self, seq: int | None = None) -> tuple[int, bytes] | None:
+        """The batch with this number, or the oldest; None when there is none such."""
+        with self._changed:
+            found = next(iter(self._sizes), None) if seq is None else seq
+            if found not in self._sizes or found is None:
+                return None
+            return found, self._read(found)
+
+    def acknowledge(self, seq: int) -> None:
+        """Forgets every batch up to `seq`."""
+        with self._changed:
+            for done in [one for one in self._sizes if one <= seq]:
+                self._forget(done)
+            self._changed.notify_all()
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def wait(self, timeout: float | None, *, until: Callable[[], bool]) -> None:
+        """Blocks until there is a batch, or `until()` holds, or `timeout` seconds passed."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._sizes) or until(), timeout)
+
+    def poke(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _find(self) -> None:
+        names = [name for name in os.listdir(self._folder) if name.endswith(SUFFIX)]
+        for seq in sorted(int(name[: -len(SUFFIX)]) for name in names if name[: -len(SUFFIX)].isdigit()):
+            self._sizes[seq] = os.path.getsize(self._path(seq))
+
+    def _keep(self, batch: form.Batch) -> None:
+        body = form.encode(batch)
+        try:
+            self._write(batch.seq, body=body)
+            self._held.pop(batch.seq, None)
+        except OSError:
+            # The disk is full: states and exit codes are held in memory, text is given up.
+            body = self._held[batch.seq] = form.encode(form.without_text(batch))
+        self._sizes[batch.seq] = len(body)
+
+    def _write(self, seq: int, *, body: bytes) -> None:
+        unfinished = self._path(seq) + ".new"
+        try:
+            with open(unfinished, "wb") as file:
+                file.write(body)
+            os.replace(unfinished, self._path(seq))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+            raise
+
+    def _read(self, seq: int) -> bytes:
+        if seq in self._held:
+            return self._held[seq]
+        with open(self._path(seq), "rb") as file:
+            return file.read()
+
+    def _make_room(self) -> None:
+        for weight in (HAS_TEXT, HAS_ITEMS):
+            for seq in list(self._sizes):
+                if sum(self._sizes.values()) <= self._limit:
+                    return
+                if self._weight.get(seq, HAS_TEXT) == weight:
+                    self._lighten(seq, weight=weight)
+
+    def _lighten(self, seq: int, *, weight: int) -> None:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            self._keep(_LIGHTER[weight](form.decode(self._read(seq))))
+        self._weight[seq] = weight + 1
+
+    def _forget(self, seq: int) -> None:
+        del self._sizes[seq]
+        self._weight.pop(seq, None)
+        self._held.pop(seq, None)
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(seq))
+
+    def _path(self, seq: int) -> str:
+        return os.path.join(self._folder, f"{seq}{SUFFIX}")

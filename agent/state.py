@@ -1,0 +1,146 @@
+"""The replica's folder: what to run, who runs it, how it went. docs/wire.md, section 1."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass, field, fields
+from typing import Any, Iterator
+
+from . import linux
+
+ENDED = ("succeeded", "failed")
+LOG_LIMIT_BYTES = 1 << 20  # of agent.log: troubles repeat, disks are small
+
+
+@dataclass(frozen=True)
+class Spec:
+    """replica.json. Unknown keys are left out, so that a control plane one release newer is understood."""
+
+    run: str
+    attempt: int
+    role: str
+    index: int
+    command: list[str]
+    processes: int = 1
+    env: dict[str, str] = field(default_factory=dict)
+    hold_port: int | None = None
+    grace_seconds: float = 30
+    shared: str = ""
+    mark: str = ""
+    control: dict[str, str] = field(default_factory=dict)
+    wants_workspace: bool = False
+    mirror: bool = False
+
+
+class StateFolder:
+    """One replica's folder. Small files, each replaced atomically, so that any process may read them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.code = self.file("code")
+        self.spool = self.file("spool")
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def spec(self) -> Spec:
+        """Raises OSError or ValueError when replica.json is missing or is no JSON, TypeError when it lacks a key."""
+        content = _read_json(self.file("replica.json"))
+        known = {one.name for one in fields(Spec)}
+        return Spec(**{key: value for key, value in content.items() if key in known})
+
+    def token(self) -> str:
+        """The bearer token, read anew each time because it may be renewed. Empty when there is none."""
+        try:
+            with open(self.file("token"), encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
+
+    def status(self) -> dict[str, Any]:
+        try:
+            return _read_json(self.file("status.json"))
+        except (OSError, ValueError):
+            return {}
+
+    def write_status(self, state: str, **changes: Any) -> None:
+        """Replaces status.json. `started_at` is kept from the one before."""
+        status = {"state": state, "exit_code": None, "signal": None, "reason": "", "at": time.time(),
+                  "started_at": self.status().get("started_at"), "is_drained": False}  # fmt: skip
+        status.update(changes)
+        write_json(self.file("status.json"), content=status)
+
+    def mark_drained(self) -> None:
+        status = self.status()
+        if status:
+            write_json(self.file("status.json"), content=dict(status, is_drained=True))
+
+    def write_agent(self) -> None:
+        """Whom to signal: `started` in clock ticks after boot, because a pid alone may be somebody else's by then."""
+        pid = os.getpid()
+        write_json(
+            self.file("agent.json"), content={"pid": pid, "started": linux.started(pid), "boot": linux.boot_id()}
+        )
+
+    def is_sealed(self) -> bool:
+        return os.path.exists(os.path.join(os.path.dirname(self.path), "sealed"))
+
+    @contextlib.contextmanager
+    def agent_lock(self) -> Iterator[bool]:
+        """Held by the agent while it lives. Yields whether this process got it."""
+        with _locked(self.file("agent.lock"), flags=fcntl.LOCK_EX | fcntl.LOCK_NB) as is_held:
+            yield is_held
+
+    @contextlib.contextmanager
+    def attempt_lock(self) -> Iterator[None]:
+        """Guards every spawn and the sealing of the attempt. Waits for it."""
+        with _locked(os.path.join(os.path.dirname(self.path), "lock"), flags=fcntl.LOCK_EX):
+            yield
+
+    def trouble(self, text: str) -> None:
+        """A line in agent.log. Never raises: telling of a failure must not be one."""
+        line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n"
+        with contextlib.suppress(OSError):
+            with open(self.file("agent.log"), "a", encoding="utf-8", errors="replace") as file:
+                if file.tell() < LOG_LIMIT_BYTES:
+                    file.write(line)
+
+
+def write_json(path: str, *, content: Any) -> None:
+    """Writes beside and renames: a reader sees the old file or the new one, never half of one."""
+    unfinished = f"{path}.{os.getpid()}.new"
+    with open(unfinished, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+    os.replace(unfinished, path)
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        content = json.load(file)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no object")
+    return content
+
+
+@contextlib.contextmanager
+def _locked(path: str, *, flags: int) -> Iterator[bool]:
+    try:
+        # Close-on-exec, as Python opens files: a lock inherited by a rank would say "alive" after the agent's death.
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (PermissionError, FileNotFoundError):
+        yield True  # a pod's folder may have no writable parent; there the attempt's owner object guards
+        return
+    try:
+        fcntl.flock(file, flags)
+    except OSError:
+        os.close(file)
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(file)

@@ -1,0 +1,213 @@
+"""The same SDK for asyncio: every method of `muster.client.Client`, awaited.
+
+Requests, their parsing, retries and the steps of each operation are shared (`calls`, `wire`, `follow`); only the
+waiting differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, Callable, TypeVar
+
+import httpx
+
+from muster import calls
+from muster.calls import Call, Flow, JobRef
+from muster.config import find_server
+from muster.follow import LogReader, too_late, wait_pause
+from muster.models import Event, Job, Login, LogLine, LogPage, Me, Queue, Rank, Series, Workspace
+from muster.wire import Reply, Wire
+from muster.workspace import pack
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """See `muster.client.Client`; `jobs` and `logs` are asynchronous iterators."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        server: str | None = None,
+        timeout_seconds: float = 30.0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        found = find_server(url=url, token=token, name=server)
+        self.url = found.url
+        self._wire = Wire(found.url, found.token, timeout_seconds)
+        self._http = httpx.AsyncClient(**self._wire.settings())
+        self._sleep = sleep
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def submit(
+        self,
+        command: str | Sequence[str],
+        *,
+        queue: str,
+        directory: str | os.PathLike[str] | None = ".",
+        workspace: int | None = None,
+        nodes: int | None = None,
+        nproc_per_node: int | None = None,
+        gpus: int | None = None,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        max_retries: int | None = None,
+        priority: int | None = None,
+        deadline_seconds: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Pack and upload the folder, then submit.
+
+        `directory=None` sends no code, `workspace` names one uploaded before. What is not given is the server's to
+        decide. The same `idempotency_key` never makes a second job.
+        """
+        spec = calls.job_spec(
+            command,
+            queue=queue,
+            workspace=workspace,
+            nodes=nodes,
+            nproc_per_node=nproc_per_node,
+            gpus=gpus,
+            name=name,
+            env=env,
+            max_retries=max_retries,
+            priority=priority,
+            deadline_seconds=deadline_seconds,
+        )
+        packed = None if directory is None or workspace is not None else await asyncio.to_thread(pack, directory)
+        return await self._run(calls.submit(spec, pack=packed, key=idempotency_key or str(uuid.uuid4())))
+
+    async def upload(self, directory: str | os.PathLike[str]) -> Workspace:
+        return await self._send(calls.upload(await asyncio.to_thread(pack, directory)))
+
+    async def job(self, job: JobRef) -> Job:
+        return await self._run(calls.find_job(job))
+
+    async def jobs(
+        self,
+        *,
+        phase: str | None = None,
+        queue: str | None = None,
+        name: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Job]:
+        """Newest first, page by page as they are needed; at most `limit`."""
+        following: Call[calls.Page[Job]] | None = calls.jobs(
+            phase=phase, queue=queue, name=name, limit=calls.page_size(limit)
+        )
+        left = limit
+        while following and left != 0:
+            page = await self._send(following)
+            items = page.items[:left]
+            for job in items:
+                yield job
+            left, following = None if left is None else left - len(items), page.next
+
+    async def cancel(self, job: JobRef) -> Job:
+        return await self._act(job, verb="cancel")
+
+    async def suspend(self, job: JobRef) -> Job:
+        return await self._act(job, verb="suspend")
+
+    async def resume(self, job: JobRef) -> Job:
+        return await self._act(job, verb="resume")
+
+    async def resubmit(self, job: JobRef) -> Job:
+        """A new job like this one."""
+        return await self._act(job, verb="resubmit")
+
+    async def ranks(self, job: JobRef) -> list[Rank]:
+        return await self._run(calls.every(calls.ranks, ref=job))
+
+    async def events(self, job: JobRef) -> list[Event]:
+        return await self._run(calls.every(calls.events, ref=job))
+
+    async def metrics(self, job: JobRef) -> list[Series]:
+        return await self._run(calls.of_job(job, call=calls.metrics))
+
+    async def logs(
+        self, job: JobRef, *, follow: bool = False, rank: int | None = None, tail: int | None = None
+    ) -> AsyncIterator[LogLine]:
+        """Lines of all ranks, or of one, as far as there are any; with `follow` until the job has ended."""
+        reader = LogReader(await self._run(calls.find_id(job)), rank=rank, tail=tail, is_following=follow)
+        while not reader.is_done:
+            page = await self._send(reader.call())
+            for line in page.lines:
+                yield line
+            await self._sleep(reader.take(page))
+
+    async def log_page(
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+        wait_seconds: int = 0,
+    ) -> LogPage:
+        """One answer of the log endpoint, for callers that keep the cursor themselves."""
+        job_id = await self._run(calls.find_id(job))
+        return await self._send(calls.log_page(job_id, rank=rank, tail=tail, cursor=cursor, wait_seconds=wait_seconds))
+
+    async def wait(self, job: JobRef, *, timeout: float | None = None) -> Job:
+        """The finished job. Raises WaitTimeout after `timeout` seconds; the job goes on."""
+        began = time.monotonic()
+        while not (seen := await self.job(job)).is_finished:
+            waited = time.monotonic() - began
+            if timeout is not None and waited >= timeout:
+                raise too_late(seen, timeout=timeout)
+            job = seen
+            await self._sleep(wait_pause(waited, timeout=timeout))
+        return seen
+
+    async def me(self) -> Me:
+        return await self._send(calls.me())
+
+    async def queues(self) -> list[Queue]:
+        return await self._run(calls.whole(calls.queues()))
+
+    async def login(self, username: str, *, password: str, name: str = "SDK") -> Login:
+        """A new token, by password. `name` tells the user's tokens apart."""
+        return await self._send(calls.login(username, password=password, name=name))
+
+    async def _act(self, job: JobRef, *, verb: str) -> Job:
+        return await self._run(calls.of_job(job, call=lambda job_id: calls.act(job_id, verb=verb)))
+
+    async def _run(self, flow: Flow[T]) -> T:
+        answer: Any = None
+        while True:
+            try:
+                call = flow.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            answer = await self._send(call)
+
+    async def _send(self, call: Call[T]) -> T:
+        for tried in range(1, call.tries + 1):
+            reply = await self._try(call)
+            pause = self._wire.pause(call, reply=reply, tried=tried)
+            if pause is None:
+                break
+            await self._sleep(pause)
+        return self._wire.read(call, reply=reply)
+
+    async def _try(self, call: Call[Any]) -> Reply:
+        try:
+            return await self._http.request(**self._wire.request(call))
+        except httpx.TransportError as error:
+            return error

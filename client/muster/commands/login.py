@@ -1,0 +1,64 @@
+"""muster login: keep a token for a server."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import sys
+from urllib.parse import urlsplit
+
+import click
+
+from muster.client import Client
+from muster.config import Server, clean_url, config_path, load, save
+from muster.errors import Unauthorized
+
+
+@click.command()
+@click.argument("url")
+@click.option("--user", metavar="NAME", help="Your user name; asked for when not given.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from the first line of the standard input.")
+@click.option("--token", help="Use this token instead of a password.")
+@click.option("--name", metavar="SERVER", help="What to call this login; the host's name when not given.")
+def login(*, url: str, user: str | None, password_stdin: bool, token: str | None, name: str | None) -> None:
+    """Log in to the server at URL, and make it the current one."""
+    if token and (user or password_stdin):
+        raise click.UsageError("--token needs neither --user nor --password-stdin")
+    url = clean_url(url)
+    token = token or _token_by_password(url, user=user, is_piped=password_stdin)
+    who = _owner(url, token=token)
+    path = config_path()
+    name = name or urlsplit(url).netloc.rpartition("@")[2]
+    save(load(path).with_server(name, server=Server(url, token, who)), path=path)
+    click.echo(f"Logged in to {url} as {who}; saved as {name} in {path}")
+    _warn_of_environment(url)
+
+
+def _token_by_password(url: str, *, user: str | None, is_piped: bool) -> str:
+    user = user or (getpass.getuser() if is_piped else click.prompt("User", default=getpass.getuser(), err=True))
+    password = sys.stdin.readline().rstrip("\r\n") if is_piped else click.prompt("Password", hide_input=True, err=True)
+    with Client(url, token="") as client:
+        return client.login(user, password=password, name=f"muster on {platform.node() or 'a computer'}").token
+
+
+def _owner(url: str, *, token: str) -> str:
+    """Whose token it is. Asking also proves that it works, before it is saved."""
+    with Client(url, token=token) as client:
+        try:
+            return client.me().user
+        except Unauthorized as error:
+            raise Unauthorized(
+                401,
+                detail=f"{url} does not accept this token",
+                hint="make a new one on the server's web page, or leave --token out to log in by password",
+            ) from error
+
+
+def _warn_of_environment(url: str) -> None:
+    """A login that the environment overrides would seem not to work."""
+    other = os.environ.get("MUSTER_URL")
+    if other and clean_url(other) != url:
+        click.echo(f"muster: MUSTER_URL={other} is set and wins over this login: unset it", err=True)
+    elif os.environ.get("MUSTER_TOKEN"):
+        click.echo("muster: MUSTER_TOKEN is set and wins over this login: unset it", err=True)

@@ -1,0 +1,107 @@
+"""muster status: one job, and why it failed."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import datetime, timezone
+
+import click
+
+from muster.commands.session import echo_json, echo_lines, open_client, output_option
+from muster.models import Failure, Job, Rank
+from muster.render import Terminal, ago, clock, duration, printable, size, table, terminal_of
+
+HEADERS = ("RANK", "NODE", "REPLICA", "STATE", "STEP", "CPU", "RSS", "GPU", "GPU MEMORY", "LAST LINE", "EXIT")
+
+
+@click.command()
+@click.argument("job", metavar="JOB")
+@output_option
+def status(*, job: str, output: str) -> None:
+    """Show one job: phase, times, ranks, and the first failure."""
+    with open_client() as client:
+        seen = client.job(job)
+        ranks = client.ranks(seen)
+    if output == "json":
+        return echo_json({**seen.raw, "rank_list": [rank.raw for rank in ranks]})
+    now, terminal = datetime.now(timezone.utc), terminal_of()
+    echo_lines(
+        [
+            f"{terminal.phase(seen.phase)}  {terminal.bold(printable(seen.name))} (job {seen.id})",
+            *_facts(seen, now=now),
+            *_rank_table(ranks, now=now, terminal=terminal),
+            *_failure(seen.first_failure, job=seen, terminal=terminal),
+        ]
+    )
+
+
+def _facts(job: Job, *, now: datetime) -> list[str]:
+    facts = {
+        "why": job.message or job.reason,
+        "queue": f"{job.queue} (team {job.team}), by {job.user}",
+        "command": shlex.join(job.command),
+        "size": f"{job.nodes} nodes x {job.nproc_per_node} processes",
+        "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
+        "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",
+        "admitted": _after(job.admitted_at, since=job.created_at, what="queued"),
+        "running": _after(job.running_at, since=job.admitted_at, what="starting"),
+        "finished": _after(job.finished_at, since=job.running_at, what="running"),
+        "page": job.url,
+    }
+    return [f"  {name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _after(moment: datetime | None, *, since: datetime | None, what: str) -> str:
+    """The moment, and how long the stretch before it took."""
+    if not moment:
+        return ""
+    return f"{clock(moment)} (after {duration((moment - since).total_seconds())} {what})" if since else clock(moment)
+
+
+def _rank_table(ranks: list[Rank], *, now: datetime, terminal: Terminal) -> list[str]:
+    if not ranks:
+        return []
+    last = max(rank.attempt for rank in ranks)
+    shown = sorted((rank for rank in ranks if rank.attempt == last), key=lambda rank: rank.rank)
+    headers, rows = _without_empty_columns([_rank_row(rank, now=now) for rank in shown])
+    return ["", *table(headers, rows=rows, terminal=terminal)]
+
+
+def _rank_row(rank: Rank, *, now: datetime) -> tuple[str, ...]:
+    return (
+        str(rank.rank),
+        rank.node,
+        rank.replica,
+        rank.state,
+        "" if rank.step is None else str(rank.step),
+        "" if rank.cpu is None else f"{rank.cpu:.1f}",
+        size(rank.rss_bytes),
+        "" if rank.gpu is None else f"{rank.gpu:.0%}",
+        size(rank.gpu_mem_bytes),
+        ago(rank.last_line_at, now=now),
+        _ending(exit_code=rank.exit_code, signal=rank.signal),
+    )
+
+
+def _without_empty_columns(rows: list[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
+    """A CPU job has no GPU figures, a young one no steps: columns without any value only take room."""
+    kept = [at for at in range(len(HEADERS)) if any(row[at] for row in rows)]
+    return [HEADERS[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _ending(*, exit_code: int | None, signal: int | None) -> str:
+    if signal is not None:
+        return f"signal {signal}"
+    return "" if exit_code is None else f"code {exit_code}"
+
+
+def _failure(failure: Failure | None, *, job: Job, terminal: Terminal) -> list[str]:
+    if failure is None:
+        return []
+    said = failure.explanation or f"rank {failure.rank}: {_ending(exit_code=failure.exit_code, signal=failure.signal)}"
+    head = terminal.coloured(f"first failure: {printable(said)}", colour="red")
+    place = ", ".join(filter(None, [failure.replica, clock(failure.at)]))
+    lines = [f"  | {printable(line)}" for line in failure.last_lines]
+    rank = "" if failure.rank is None else f" --rank {failure.rank}"
+    more = terminal.dim(f"`muster logs {job.id}{rank}` shows the whole output")
+    return ["", f"{head} ({place})" if place else head, *lines, more]

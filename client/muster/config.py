@@ -1,0 +1,145 @@
+"""Which server to speak to, and with which token.
+
+`$MUSTER_CONFIG`, or else `$XDG_CONFIG_HOME/muster/config.json`, holds several named servers, one of them current:
+
+    {"current": "lab", "servers": {"lab": {"url": "https://...", "token": "...", "user": "ada"}}}
+
+`MUSTER_URL` and `MUSTER_TOKEN` win over the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from muster.errors import ConfigError, NotLoggedIn
+
+Environ = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    token: str = field(default="", repr=False)
+    user: str = ""
+
+
+@dataclass(frozen=True)
+class Config:
+    current: str = ""
+    servers: Mapping[str, Server] = field(default_factory=dict)
+
+    def with_server(self, name: str, *, server: Server) -> Config:
+        return replace(self, current=name, servers={**self.servers, name: server})
+
+
+def config_path(environ: Environ = os.environ) -> Path:
+    if environ.get("MUSTER_CONFIG"):
+        return Path(environ["MUSTER_CONFIG"])
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(home, "muster", "config.json")
+
+
+def load(path: Path) -> Config:
+    """An absent file is an empty configuration. Raises ConfigError when the file can not be understood."""
+    try:
+        return _config(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Config()
+    except OSError as error:
+        raise ConfigError(f"can not read {path} ({error.strerror}): check its owner, or set MUSTER_CONFIG") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        message = f"{path} is not a Muster configuration: move it away and run `muster login URL` again"
+        raise ConfigError(message) from error
+
+
+def save(config: Config, *, path: Path) -> None:
+    """Replace the file in one step, readable by its owner only: it holds tokens."""
+    content = {"current": config.current, "servers": {name: asdict(item) for name, item in config.servers.items()}}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _replace(path, text=json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+        message = f"can not write {path} ({error.strerror}): check the folder, or set MUSTER_CONFIG"
+        raise ConfigError(message) from error
+
+
+def find_server(
+    *, url: str | None = None, token: str | None = None, name: str | None = None, environ: Environ = os.environ
+) -> Server:
+    """The server to speak to: arguments, then a server named on purpose, then the environment, then the file.
+
+    A token from the file goes only to the server it was saved for: MUSTER_URL alone never sends it elsewhere.
+    """
+    config = load(config_path(environ))
+    if url is None and name is not None:
+        return _named(config, name=name)
+    url = url or environ.get("MUSTER_URL") or _current(config).url
+    url = clean_url(url)
+    saved = _saved(config, url=url)
+    return Server(url, token if token is not None else environ.get("MUSTER_TOKEN") or saved.token, saved.user)
+
+
+def clean_url(url: str) -> str:
+    """The server's address without the trailing slash and the API's path, both easily pasted along."""
+    url = url.strip().rstrip("/")
+    url = url[: -len("/api/v1")] if url.endswith("/api/v1") else url
+    if not _is_address(url):
+        raise ConfigError(f"{url!r} is not a server address: give it as https://host or http://host:port")
+    return url
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Reading the port is what checks it.
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+
+
+def _config(content: Any) -> Config:
+    servers = {
+        str(name): Server(str(item["url"]), str(item.get("token", "")), str(item.get("user", "")))
+        for name, item in content.get("servers", {}).items()
+    }
+    return Config(str(content.get("current", "")), servers)
+
+
+def _replace(path: Path, *, text: str) -> None:
+    # mkstemp makes the file 0600 from the start, so the token is at no moment readable by others.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".config-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _named(config: Config, *, name: str) -> Server:
+    if name in config.servers:
+        return config.servers[name]
+    known = ", ".join(sorted(config.servers)) or "none"
+    raise ConfigError(f"no server named {name} (known: {known}): `muster login URL --name {name}` adds it")
+
+
+def _current(config: Config) -> Server:
+    if config.current in config.servers:
+        return config.servers[config.current]
+    raise NotLoggedIn("no server yet: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN")
+
+
+def _saved(config: Config, *, url: str) -> Server:
+    """What the file knows of this address; the current server first, since two users may share an address."""
+    current = [item for name, item in config.servers.items() if name == config.current]
+    return next((item for item in [*current, *config.servers.values()] if item.url == url), Server(url))

@@ -1,0 +1,161 @@
+"""What can go wrong, each with one line for people that says the way out.
+
+MusterError
+|- ConfigError             the configuration file cannot be used
+|  `- NotLoggedIn          no server, or no token for it
+|- WorkspaceError          the folder cannot be packed
+|- WaitTimeout             the job did not finish in time
+|- Unreachable             no connection to the server
+|  `- TimedOut             connected, but no answer in time
+|- UnexpectedAnswer        something answered, but it does not speak Muster's API
+`- ApiError                the server said no (status, title, detail, errors)
+   |- Invalid              400, 422
+   |- Unauthorized         401
+   |- Forbidden            403
+   |- NotFound             404
+   |- Conflict             409
+   |- TooManyRequests      429
+   `- ServerError          5xx
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class MusterError(Exception):
+    """Base of every error this package raises on purpose; `str()` is one line for people."""
+
+
+class ConfigError(MusterError):
+    pass
+
+
+class NotLoggedIn(ConfigError):
+    pass
+
+
+class WorkspaceError(MusterError):
+    pass
+
+
+class WaitTimeout(MusterError, TimeoutError):
+    pass
+
+
+class Unreachable(MusterError):
+    pass
+
+
+class TimedOut(Unreachable):
+    pass
+
+
+class UnexpectedAnswer(MusterError):
+    pass
+
+
+@dataclass(frozen=True)
+class FieldError:
+    field: str
+    message: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        given = "" if _is_told(self.value, message=self.message) else f" (you gave {self.value!r})"
+        return f"{self.field}: {self.message}{given}" if self.field else f"{self.message}{given}"
+
+
+class ApiError(MusterError):
+    """A problem-details answer (RFC 9457), parsed. `hint` is what the client adds: the way out it knows of."""
+
+    def __init__(
+        self,
+        status: int,
+        *,
+        title: str = "",
+        detail: str = "",
+        errors: Sequence[FieldError] = (),
+        type: str = "about:blank",
+        hint: str = "",
+    ) -> None:
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.type = type
+        self.hint = hint
+        super().__init__(self._sentence())
+
+    def _sentence(self) -> str:
+        said = self.detail or self.title or f"the server answered {self.status}"
+        if self.errors:
+            fields = "; ".join(str(error) for error in self.errors)
+            # A detail beside field errors mostly repeats them; the fields say where to change something.
+            said = fields if not self.detail or self.detail in fields else f"{self.detail.rstrip('.:')}: {fields}"
+        said = " ".join(said.split())
+        return f"{said.rstrip('.')}: {self.hint}" if self.hint else said
+
+
+class Invalid(ApiError):
+    pass
+
+
+class Unauthorized(ApiError):
+    pass
+
+
+class Forbidden(ApiError):
+    pass
+
+
+class NotFound(ApiError):
+    pass
+
+
+class Conflict(ApiError):
+    pass
+
+
+class TooManyRequests(ApiError):
+    pass
+
+
+class ServerError(ApiError):
+    pass
+
+
+CLASS_OF_STATUS: Mapping[int, type[ApiError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+def from_problem(status: int, *, problem: Mapping[str, Any], hint: str = "") -> ApiError:
+    """The error for a problem-details object; members that are missing or of another shape are left out."""
+    kind = CLASS_OF_STATUS.get(status, ServerError if status >= 500 else ApiError)
+    listed = problem.get("errors")
+    return kind(
+        status,
+        title=str(problem.get("title") or ""),
+        detail=str(problem.get("detail") or ""),
+        errors=[_field_error(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else [],
+        type=str(problem.get("type") or "about:blank"),
+        hint=hint,
+    )
+
+
+def _field_error(item: Mapping[str, Any]) -> FieldError:
+    return FieldError(str(item.get("field") or ""), str(item.get("message") or "is not valid"), item.get("value"))
+
+
+def _is_told(value: Any, *, message: str) -> bool:
+    """Whether the message already names the value, or there is none worth a place in one line."""
+    return value in (None, "", [], {}) or str(value) in message or len(str(value)) > 60

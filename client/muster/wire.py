@@ -1,0 +1,159 @@
+"""Between a `Call` and an HTTP library: what to send, whether to try again, what the answer means. No I/O."""
+
+from __future__ import annotations
+
+import platform
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any, Callable, TypeVar, Union
+from urllib.parse import urlsplit
+
+import httpx
+
+from muster.calls import Call
+from muster.errors import MusterError, NotLoggedIn, TimedOut, UnexpectedAnswer, Unreachable, from_problem
+from muster.version import VERSION
+
+T = TypeVar("T")
+Reply = Union[httpx.Response, httpx.TransportError]
+
+API = "/api/v1"
+PASSING = (429, 502, 503, 504)  # statuses that a little patience may cure
+CONNECT_SECONDS = 5.0
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 10.0
+LONGEST_RETRY_AFTER_SECONDS = 60.0  # beyond it, better tell the person than sit silently
+
+
+@dataclass(frozen=True)
+class Wire:
+    url: str
+    token: str = field(default="", repr=False)
+    timeout_seconds: float = 30.0
+    chance: Callable[[], float] = random.random
+
+    def settings(self) -> dict[str, Any]:
+        """How to make the HTTP client. A proxy is of no use for a server on this machine, and often breaks it."""
+        is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+        return {"base_url": self.url + API, "headers": {"User-Agent": USER_AGENT}, "trust_env": not is_local}
+
+    def request(self, call: Call[Any]) -> dict[str, Any]:
+        """The arguments of `httpx.Client.request`. Raises NotLoggedIn when a token is needed and there is none."""
+        if not call.is_public and not self.token:
+            raise NotLoggedIn(f"no token for {self.url}: run `muster login {self.url}`, or set MUSTER_TOKEN")
+        bearer = {} if call.is_public else {"Authorization": f"Bearer {self.token}"}
+        body = {"content": call.content} if call.content is not None else {"json": call.json}
+        return {
+            "method": call.method,
+            "url": call.path,
+            "params": dict(call.params),
+            "headers": {"Accept": "application/json", **bearer, **call.headers},
+            "timeout": httpx.Timeout(self.timeout_seconds + call.wait_seconds, connect=CONNECT_SECONDS),
+            **(body if call.method == "POST" else {}),
+        }
+
+    def pause(self, call: Call[Any], *, reply: Reply, tried: int) -> float | None:
+        """Seconds until the next try, or None when this reply is the last word."""
+        if not call.is_repeatable or tried >= call.tries:
+            return None
+        if isinstance(reply, httpx.TransportError):
+            return self._back_off(tried)
+        if reply.status_code not in PASSING:
+            return None
+        asked = _retry_after(reply.headers)
+        if asked is None:
+            return self._back_off(tried)
+        return asked if asked <= LONGEST_RETRY_AFTER_SECONDS else None
+
+    def read(self, call: Call[T], *, reply: Reply) -> T:
+        if isinstance(reply, httpx.TransportError):
+            raise self._lost(reply) from reply
+        if not reply.is_success:
+            raise self._refused(call, reply=reply)
+        try:
+            return call.parse(reply.json())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnexpectedAnswer(self._not_muster(f"a {reply.status_code} that is not Muster's")) from error
+
+    def _back_off(self, tried: int) -> float:
+        # Half fixed, half by chance: many clients must not come back at the same moment.
+        longest: float = min(FIRST_PAUSE_SECONDS * 2 ** (tried - 1), LONGEST_PAUSE_SECONDS)
+        return longest * (0.5 + 0.5 * self.chance())
+
+    def _refused(self, call: Call[Any], *, reply: httpx.Response) -> MusterError:
+        problem = _problem(reply)
+        status = reply.status_code
+        if reply.is_redirect:
+            to = reply.headers.get("location", "elsewhere")
+            return UnexpectedAnswer(f"{self.url} sends its callers to {to}: log in with that address")
+        if problem is None and status in (404, 405):
+            return UnexpectedAnswer(self._not_muster(f"{status} for {API}{call.path}"))
+        if status == 404 and call.missing:
+            return from_problem(status, problem={**(problem or {}), "detail": call.missing})
+        return from_problem(status, problem=problem or {}, hint=self._hint(call, status=status))
+
+    def _hint(self, call: Call[Any], *, status: int) -> str:
+        if status == 401 and not call.is_public:
+            return f"run `muster login {self.url}` (or check MUSTER_TOKEN)"
+        if status == 429:
+            return "wait a minute, then try again"
+        return f"try again; if it stays, {self.url} is in trouble, tell its administrator" if status >= 500 else ""
+
+    def _not_muster(self, what: str) -> str:
+        return f"{self.url} answered {what}: is it a Muster server? `muster login URL` chooses another one"
+
+    def _lost(self, error: httpx.TransportError) -> MusterError:
+        way_out = "check the address and the network, or `muster login URL` for another server"
+        if isinstance(error, httpx.ConnectTimeout):
+            return TimedOut(f"no connection to {self.url} within {CONNECT_SECONDS:g} s: {way_out}")
+        if isinstance(error, httpx.TimeoutException):
+            seconds = f"{self.timeout_seconds:g} s"
+            return TimedOut(f"{self.url} did not answer within {seconds}: it may be busy, try again in a minute")
+        said = str(error) or type(error).__name__
+        for sign, sentence in SENTENCES.items():
+            if sign in said.lower():
+                return Unreachable(sentence.format(url=self.url, host=urlsplit(self.url).hostname, way_out=way_out))
+        return Unreachable(f"lost the connection to {self.url} ({' '.join(said.split())}): {way_out}")
+
+
+USER_AGENT = f"muster-client/{VERSION} python/{platform.python_version()}"
+
+# httpx tells these apart by their text only.
+SENTENCES: Mapping[str, str] = {
+    "refused": "nothing answers at {url} (connection refused): start the server, or {way_out}",
+    "all connection attempts failed": "nothing answers at {url} (connection refused): start the server, or {way_out}",
+    "name or service not known": "no machine named {host}: {way_out}",
+    "nodename nor servname": "no machine named {host}: {way_out}",
+    "getaddrinfo failed": "no machine named {host}: {way_out}",
+    "temporary failure in name resolution": "no machine named {host} can be found: {way_out}",
+    "certificate": "the certificate of {url} can not be trusted: point SSL_CERT_FILE to your authority's certificate",
+}
+
+
+def _problem(reply: httpx.Response) -> dict[str, Any] | None:
+    try:
+        body = reply.json()
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds from a Retry-After header, which is a number or a date (RFC 9110, 10.2.3)."""
+    text = headers.get("retry-after", "")
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return _seconds_until(text, now=datetime.now(timezone.utc))
+
+
+def _seconds_until(text: str, *, now: datetime) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return max(0.0, (moment - now).total_seconds())

@@ -1,0 +1,54 @@
+"""The last resort of a stop: agents of this installation that are still there are ended by their state folders.
+
+Normally suspending the jobs has ended them all. Whatever is ended here, the next start's reconciler finds gone.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from .files import read_json
+from .processes import Identity, identity, is_alive, send, wait_gone
+
+GRACE_SECONDS = 8.0
+
+
+def end_agents(root: Path) -> int:
+    """How many had to be ended. The second SIGTERM takes the grace away (docs/wire.md, section 1)."""
+    agents = list(living(root))
+    for number in (signal.SIGTERM, signal.SIGTERM):
+        for agent in agents:
+            send(agent, number=number)
+    for agent in agents:
+        if not wait_gone(agent, seconds=GRACE_SECONDS):
+            send(agent, number=signal.SIGKILL)
+    for pid in _carriers(root):
+        if stray := identity(pid):
+            send(stray, number=signal.SIGKILL)
+    return len(agents)
+
+
+def living(root: Path) -> Iterator[Identity]:
+    seen = set()
+    for name in ("spawned.json", "agent.json"):
+        for path in root.glob(f"jobs/*/*/*/{name}"):
+            known = read_json(path) or {}
+            if {"pid", "started", "boot"} <= known.keys():
+                one = Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
+                if one not in seen and is_alive(one):
+                    seen.add(one)
+                    yield one
+
+
+def _carriers(root: Path) -> Iterator[int]:
+    """Processes of ranks whose job folder lies in this installation."""
+    wanted = b"MUSTER_SHARED=" + os.fsencode(root) + b"/"
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                environ = Path(entry.path, "environ").read_bytes()
+            except OSError:
+                continue
+            if any(value.startswith(wanted) for value in environ.split(b"\0")):
+                yield int(entry.name)

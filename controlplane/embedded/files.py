@@ -1,0 +1,60 @@
+"""Our files: folders that nobody else reads, JSON that is either the old or the new, never half."""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from . import EmbeddedError
+
+LOG_BYTES = 10 * 2**20
+
+
+def private_folder(path: Path) -> Path:
+    """A folder of ours with mode 0700. An existing one must be ours already: its mode is set, its owner never."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = path.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        owner = about.st_uid
+        raise EmbeddedError(f"{path} belongs to user {owner}; run this as that user, or set MUSTER_DATA_DIR to another folder.")
+    if stat.S_IMODE(about.st_mode) != 0o700:
+        path.chmod(0o700)
+    return path
+
+
+def write_json(path: Path, *, value: Any, mode: int = 0o600) -> None:
+    write_text(path, text=json.dumps(value, indent=1) + "\n", mode=mode)
+
+
+def write_text(path: Path, *, text: str, mode: int = 0o600) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """What the file holds; None when it is missing or was left half-written by something else."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to append to. What grew too long is put aside once, so that logs stay below twice the limit each."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_BYTES:
+        path.replace(path.with_name(path.name + ".1"))
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def last_lines(path: Path, *, count: int = 5) -> str:
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
+    except OSError:
+        return ""

@@ -1,0 +1,32 @@
+"""Ports: one that is free, or the first free one from a number on."""
+
+import errno
+import socket
+
+from . import EmbeddedError
+
+TRIES = 100
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.create_server((host, 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listen(host: str, *, port: int) -> socket.socket:
+    """A listening socket on the first free port from `port` on; 0 takes any.
+
+    The supervisor keeps it and lends it to the web process: while that one restarts, requests wait instead of failing,
+    and nobody else can take the port.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in range(port, port + TRIES) if port else (0,):
+        try:
+            return socket.create_server((host, number), family=family, backlog=512)
+        except OverflowError:
+            break
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise EmbeddedError(f"Can not listen on {host}: {error.strerror}. Choose an address of this machine with --host.") from None
+    raise EmbeddedError(f"No free port from {port} on at {host}; choose another with --port.")

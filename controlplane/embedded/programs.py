@@ -1,0 +1,110 @@
+"""The four processes of an installation, and the environment they share."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .files import open_log
+from .processes import spawn
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, never bound by default
+# Read once by the supervisor; no child, and so no rank, inherits them.
+_OURS_ALONE = ("MUSTER_ADMIN_PASSWORD", "MUSTER_URL", "MUSTER_TOKEN", "MUSTER_CONFIG")
+
+
+@dataclass(frozen=True)
+class PythonProgram:
+    name: str
+    arguments: tuple[str, ...]
+    env: Mapping[str, str]
+    log: Path
+    stop_signals: tuple[tuple[int, float], ...]
+    keeps: tuple[int, ...] = field(default=())  # descriptors that it inherits
+
+    def spawn(self) -> "subprocess.Popen[bytes]":
+        log = open_log(self.log)
+        try:
+            argv = [sys.executable, *self.arguments]
+            return spawn(argv, log=log, env=dict(self.env), folder=CHECKOUT, pass_fds=self.keeps)
+        finally:
+            os.close(log)
+
+
+def programs(env: Mapping[str, str], *, logs: Path, listener: socket.socket) -> list[PythonProgram]:
+    """web, tasks, beat and watcher. The order is that of starting."""
+    soft = ((signal.SIGTERM, 6.0), (signal.SIGKILL, 5.0))
+    # Celery: TERM finishes the tasks at hand, QUIT leaves them (they may run twice anyway).
+    warm = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0), (signal.SIGKILL, 5.0))
+
+    def program(name: str, *arguments: str, stops: tuple[tuple[int, float], ...], keeps: tuple[int, ...] = ()) -> PythonProgram:
+        return PythonProgram(name, arguments, env, logs / f"{name}.log", stops, keeps)
+
+    return [
+        program("web", *_WEB, "--fd", str(listener.fileno()), stops=soft, keeps=(listener.fileno(),)),
+        program("tasks", *_TASKS, stops=warm),
+        program("beat", "-m", "celery", "-A", "controlplane.celery", "beat", "--pidfile=", "-l", "WARNING", stops=soft),
+        program("watcher", "manage.py", "watch", stops=soft),
+    ]
+
+
+_WEB = (
+    *("-m", "uvicorn", "controlplane.asgi:application", "--loop", "uvloop", "--http", "httptools"),
+    *("--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "off"),
+)
+_TASKS = (
+    *("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "threads", "--concurrency", "4"),
+    *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"),
+)
+
+
+def environment(
+    given: Mapping[str, str], *, data: Path, host: str, port: int, database_url: str, redis_url: str, secret_key: str
+) -> dict[str, str]:
+    """What every child is started with."""
+    kept = {name: value for name, value in given.items() if name not in _OURS_ALONE}
+    return kept | {
+        "PATH": os.pathsep.join([given.get("PATH", "/usr/bin:/bin"), str(Path(sys.executable).parent)]),
+        "PYTHONPATH": _python_path(given.get("PYTHONPATH", "")),
+        "PYTHONUNBUFFERED": "1",
+        "MALLOC_ARENA_MAX": "2",  # glibc keeps an arena per thread otherwise; mallopt(3)
+        "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        "DATABASE_URL": database_url,
+        "REDIS_URL": redis_url,
+        "MUSTER_SECRET_KEY": secret_key,
+        "MUSTER_DATA_DIR": str(data),
+        "MUSTER_PUBLIC_URL": address(host, port=port),
+        "MUSTER_ALLOWED_HOSTS": given.get("MUSTER_ALLOWED_HOSTS") or allowed_hosts(host),
+        "MUSTER_CLUSTERS": json.dumps(_clusters(given.get("MUSTER_CLUSTERS", ""), data=data)),
+    }
+
+
+def address(host: str, *, port: int) -> str:
+    """Where this machine itself reaches the web process."""
+    name = "127.0.0.1" if host in ANYWHERE else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def allowed_hosts(host: str) -> str:
+    """Names that a browser may ask for. Listening everywhere, the names of this machine can not be known."""
+    own = "127.0.0.1,localhost,[::1]"
+    if host in LOOPBACK:
+        return own
+    return "*" if host in ANYWHERE else f"{own},{f'[{host}]' if ':' in host else host},{socket.gethostname()}"
+
+
+def _python_path(given: str) -> str:
+    first = [str(CHECKOUT), str(CHECKOUT / "client")]
+    return os.pathsep.join([*first, *(part for part in given.split(os.pathsep) if part and part not in first)])
+
+
+def _clusters(given: str, *, data: Path) -> dict[str, object]:
+    local = {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(data / "local")}}
+    return {"local": local, **json.loads(given or "{}")}

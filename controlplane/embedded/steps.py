@@ -1,0 +1,164 @@
+"""What needs Django: short processes that the supervisor runs, `python -m controlplane.embedded.steps VERB ...`.
+
+Each prints one JSON value. The supervisor itself never imports Django, and stays small.
+"""
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django.setup()
+
+from django.conf import settings  # noqa: E402 - needs what the lines above set up
+from django.core.management import call_command  # noqa: E402
+from django.db import transaction  # noqa: E402
+
+from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
+from controlplane.errors import MusterError  # noqa: E402
+from jobs import services  # noqa: E402
+from jobs.lifecycle import Phase  # noqa: E402
+from jobs.models import Job  # noqa: E402
+from muster import config  # noqa: E402
+from queues.models import Queue, Resource  # noqa: E402
+
+ADMIN = "admin"
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that are taken for another one when typed from a screen
+SUSPEND_SECONDS = 40.0
+
+
+def prepare() -> dict[str, Any]:
+    """Tables, and on the first start a team, a queue and an administrator. Says what jobs there are to go on with."""
+    call_command("migrate", verbosity=0, interactive=False)
+    password = None
+    if not User.objects.exists():
+        password = os.environ.get("MUSTER_ADMIN_PASSWORD") or _password()
+        _first_start(password)
+    waiting = Job.objects.filter(pk__in=_noted(), phase=Phase.SUSPENDED)
+    going = Job.objects.active().exclude(phase=Phase.SUSPENDED).order_by("-pk")
+    return {
+        "password": password,
+        "user": _administrator().get_username(),
+        "suspended": list(waiting.values_list("pk", flat=True)),
+        "active": list(going.values_list("pk", flat=True)),
+    }
+
+
+def login(url: str) -> dict[str, Any]:
+    """Give bin/muster a token for this address, and keep the one it has while that is valid."""
+    path = Path(os.environ["MUSTER_CONFIG"])
+    known = config.load(path)
+    token = known.servers["demo"].token if "demo" in known.servers else ""
+    if not Token.objects.valid().filter(digest=Token.digest_of(token)).exists():
+        token = Token.issue(_administrator(), "bin/muster")[1]
+    server = config.Server(url, token, _administrator().get_username())
+    config.save(known.with_server("demo", server=server), path=path)
+    return {}
+
+
+def reset_password() -> dict[str, Any]:
+    user, password = _administrator(), _password()
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    return {"user": user.get_username(), "password": password}
+
+
+def suspend() -> dict[str, Any]:
+    """Suspend the jobs of this machine, note which, and wait until their processes are gone."""
+    mine = [job for job in _local_jobs() if job.phase != Phase.SUSPENDED]
+    asked = sorted((job for job in mine if _suspend(job)), key=lambda job: job.pk)
+    _note(sorted({*_noted(), *(job.pk for job in asked)}))
+    left = _wait_suspended([job.pk for job in asked])
+    return {"suspended": [job.pk for job in asked], "left": left}
+
+
+def resume() -> dict[str, Any]:
+    """Resume what the last stop suspended."""
+    waiting = list(Job.objects.filter(pk__in=_noted(), phase=Phase.SUSPENDED).select_related("team"))
+    for job in waiting:
+        services.resume(job=job, by=_administrator())
+    _note([])
+    return {"resumed": [job.pk for job in waiting]}
+
+
+def forget() -> dict[str, Any]:
+    """The offer was declined: do not make it again. The jobs stay suspended."""
+    _note([])
+    return {}
+
+
+def _first_start(password: str) -> None:
+    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    resource, nominal = (Resource.GPU, gpus) if gpus else (Resource.CPU, max(4, os.cpu_count() or 1))
+    with transaction.atomic():
+        user = User.objects.create_superuser(ADMIN, password=password)
+        team = Team.objects.get_or_create(name="demo")[0]
+        Membership.objects.create(team=team, user=user, role=Role.ADMIN)
+        values = {"team": team, "cluster": "local", "resource": resource, "nominal": nominal, "gpus_per_node": gpus}
+        Queue.objects.get_or_create(name="default", defaults=values)
+
+
+def _administrator() -> User:
+    """`admin`, or who took over from it."""
+    found = User.objects.filter(is_superuser=True, is_active=True)
+    return found.filter(username=ADMIN).first() or found.order_by("pk")[0]
+
+
+def _password() -> str:
+    return "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))
+
+
+def _local_jobs() -> list[Job]:
+    here = [name for name, one in settings.CLUSTERS.items() if one["BACKEND"].endswith(".LocalCluster")]
+    # Those that wait come first: they must not be admitted to what the others free.
+    found = Job.objects.active().filter(queue__cluster__in=here).select_related("queue", "team")
+    return sorted(found, key=lambda job: job.phase != Phase.QUEUED)
+
+
+def _suspend(job: Job) -> bool:
+    if job.suspended or job.cancel_requested_at:
+        return True  # its processes are still to be waited for
+    try:
+        return bool(services.suspend(job=job, by=_administrator()).suspended)
+    except MusterError:  # it has just finished
+        return False
+
+
+def _wait_suspended(jobs: list[int]) -> list[int]:
+    until = time.monotonic() + SUSPEND_SECONDS
+    while left := list(Job.objects.active().filter(pk__in=jobs).exclude(phase=Phase.SUSPENDED).values_list("pk", flat=True)):
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    return left
+
+
+def _noted() -> list[int]:
+    path = settings.DATA_DIR / "suspended.json"
+    return list(json.loads(path.read_text())) if path.exists() else []
+
+
+def _note(jobs: list[int]) -> None:
+    from .files import write_json
+
+    write_json(settings.DATA_DIR / "suspended.json", value=jobs)
+
+
+VERBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "prepare": prepare,
+    "login": login,
+    "reset-password": reset_password,
+    "suspend": suspend,
+    "resume": resume,
+    "forget": forget,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(VERBS[sys.argv[1]](*sys.argv[2:])))

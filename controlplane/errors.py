@@ -1,0 +1,73 @@
+"""Everything Muster raises on purpose.
+
+MusterError
+├── InvalidInput          the request is wrong; carries one Problem per field. Never retried.
+│   └── InvalidSpec       a job description that can not be planned
+├── Conflict              the request is fine, the state is not (a name taken, a finished job). Not retried as it is.
+├── NotAllowed            who asks may not do this. Not retried.
+├── ClusterError          something outside said no
+│   ├── Unreachable       no answer; retried later, changes nothing meanwhile
+│   ├── Refused           the cluster's own words say it will never work. Not retried.
+│   └── Sealed            the attempt was closed; a late call must not create anything. Not retried.
+└── LeaseLost             somebody else visits this job now; the visit ends. Not retried by us.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with one field: its dotted name, the value given, and the way out in words."""
+
+    field: str
+    value: object
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class MusterError(Exception):
+    """Base of all errors raised on purpose; `retry` says whether the same call may work later."""
+
+    retry = False
+
+
+class InvalidInput(MusterError):
+    def __init__(self, *problems: Problem):
+        self.problems = problems
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+class InvalidSpec(InvalidInput):
+    pass
+
+
+class Conflict(MusterError):
+    def __init__(self, message: str, field: str = "", value: object = None):
+        self.field, self.value = field, value
+        super().__init__(message)
+
+
+class NotAllowed(MusterError):
+    pass
+
+
+class ClusterError(MusterError):
+    pass
+
+
+class Unreachable(ClusterError):
+    retry = True
+
+
+class Refused(ClusterError):
+    pass
+
+
+class Sealed(ClusterError):
+    pass
+
+
+class LeaseLost(MusterError):
+    pass

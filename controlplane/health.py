@@ -1,0 +1,37 @@
+"""Is this process up (healthz), and can it do its work (readyz)? Neither needs an account, neither tells secrets."""
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+from redis import Redis
+from redis.exceptions import RedisError
+
+
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    return JsonResponse({"status": "ok", "version": settings.VERSION})
+
+
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """200 while Postgres answers. Redis is reported, but Muster only gets slower without it."""
+    checks = {"database": _database_answers(), "redis": _redis_answers()}
+    return JsonResponse(checks, status=200 if checks["database"] else 503)
+
+
+def _database_answers() -> bool:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        return True
+    except DatabaseError:
+        return False
+
+
+def _redis_answers() -> bool:
+    try:
+        with Redis.from_url(settings.REDIS_URL, socket_timeout=0.2, socket_connect_timeout=0.2) as redis:
+            return bool(redis.ping())
+    except RedisError:
+        return False

@@ -1,0 +1,170 @@
+"""Server-sent hints to browsers: "job 42: its ranks changed, look again". See docs/architecture.md.
+
+A stream authenticates, notes which teams it may hear of, gives back its database connection and its thread, and is
+then nothing but a coroutine on a queue. One Redis subscription per process feeds them all. What is lost needs no
+replay: every stream begins with "sync", which means fetch everything, and gets another one after any gap.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from asgiref.sync import SyncToAsync, sync_to_async
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from accounts.permissions import readable_teams
+
+from .doorbell import CHANNEL
+
+log = logging.getLogger(__name__)
+
+GATHER_SECONDS = 0.25  # hints of one kind reach a browser at most this often
+HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
+LIFETIME_SECONDS = 15 * 60.0  # then the browser comes again, and with it the check of who it is
+RECONNECT_SECONDS = (0.5, 5.0)
+SYNC = "event: sync\ndata: {}\n\n"
+HEARTBEAT = ": still here\n\n"
+
+Hint = tuple[int, str]  # job, what
+
+
+class Listener:
+    """One open stream: the teams it may hear of (None: all) and the hints it has not sent yet."""
+
+    def __init__(self, teams: frozenset[int] | None):
+        self.teams = teams
+        self.pending: dict[Hint, None] = {}  # an ordered set: a hint given twice is still one hint
+        self.wants_sync = True
+        self.news = asyncio.Event()
+
+    def hear(self, hint: dict[str, Any]) -> None:
+        if self.teams is None or hint["team"] in self.teams:
+            self.pending[(hint["job"], hint["what"])] = None
+            self.news.set()
+
+    def miss(self) -> None:
+        """Something may have been lost."""
+        self.wants_sync = True
+        self.news.set()
+
+    def take(self) -> str:
+        """Everything to be sent now; a sync makes single hints needless."""
+        hints, self.pending, sync = list(self.pending), {}, self.wants_sync
+        self.wants_sync = False
+        self.news.clear()
+        return SYNC if sync else f"event: hints\ndata: {json.dumps(hints)}\n\n"
+
+
+class Hub:
+    """One subscription to Redis per process and event loop, held while somebody listens."""
+
+    def __init__(self) -> None:
+        self.listeners: set[Listener] = set()
+        self.task: asyncio.Task[None] | None = None
+
+    def join(self, listener: Listener) -> None:
+        self.listeners.add(listener)
+        if self.task is None or self.task.done():
+            self.task = asyncio.get_running_loop().create_task(self._listen())
+
+    def leave(self, listener: Listener) -> None:
+        self.listeners.discard(listener)
+        if not self.listeners and self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    async def _listen(self) -> None:
+        """Until nobody listens. A dead Redis costs latency only: browsers also poll, slowly."""
+        pause, longest = RECONNECT_SECONDS
+        while True:
+            try:
+                await self._relay()
+            except (RedisError, OSError) as error:
+                log.warning("no hints for %.1f s: %s", pause, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
+
+    async def _relay(self) -> None:
+        async with Redis.from_url(settings.REDIS_URL, health_check_interval=10) as redis, redis.pubsub() as channel:
+            await channel.subscribe(CHANNEL)
+            for listener in self.listeners:
+                listener.miss()
+            while True:
+                message = await channel.get_message(ignore_subscribe_messages=True, timeout=HEARTBEAT_SECONDS)
+                if message is not None:
+                    self._tell(message["data"])
+
+    def _tell(self, text: bytes) -> None:
+        try:
+            hint = json.loads(text)
+            for listener in self.listeners:
+                listener.hear(hint)
+        except (ValueError, KeyError, TypeError):
+            log.warning("not a hint: %.80r", text)
+
+
+_hubs: dict[int, Hub] = {}
+
+
+def _hub() -> Hub:
+    """This event loop's hub; a process serves from one loop, tests from many."""
+    return _hubs.setdefault(id(asyncio.get_running_loop()), Hub())
+
+
+async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    listener = await sync_to_async(_listener)(request)
+    if listener is None:
+        return HttpResponse(status=401)  # a browser's EventSource does not try again after this
+    response = StreamingHttpResponse(_events(listener), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
+    return response
+
+
+def _listener(request: HttpRequest) -> Listener | None:
+    """Somebody who may hear of their teams, or None for nobody signed in. Gives its database connection back."""
+    try:
+        if not request.user.is_authenticated:
+            return None
+        teams = readable_teams(request.user)
+        return Listener(None if teams is None else frozenset(teams))
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()  # to the pool; Django itself would hold it until the stream ends
+
+
+async def _events(listener: Listener) -> AsyncIterator[str]:
+    _let_thread_go()
+    hub, loop = _hub(), asyncio.get_running_loop()
+    over = loop.time() + LIFETIME_SECONDS
+    hub.join(listener)
+    try:
+        yield "retry: 2000\n\n" + listener.take()
+        while loop.time() < over:
+            yield await _next(listener)
+    finally:
+        hub.leave(listener)
+
+
+async def _next(listener: Listener) -> str:
+    try:
+        await asyncio.wait_for(listener.news.wait(), HEARTBEAT_SECONDS)
+    except TimeoutError:
+        return HEARTBEAT
+    await asyncio.sleep(GATHER_SECONDS)  # what comes meanwhile goes out together
+    return listener.take()
+
+
+def _let_thread_go() -> None:
+    """Django keeps one idle thread per request for its synchronous parts until the response ends; a stream would keep it for
+    minutes. Ending it now is safe: should the request need another one, asgiref starts it."""
+    context = SyncToAsync.thread_sensitive_context.get(None)
+    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
+    if executor is not None:
+        executor.shutdown(wait=False)

@@ -1,0 +1,91 @@
+"""Which rank failed first, and what it said last.
+
+The earliest own failure counts, by the shim's clock. Ranks that their launcher ended never count; ranks that died
+of a lost connection count only if nothing else failed: they are the echo of somebody else's end.
+"""
+
+import signal as signals
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from .lifecycle import ReplicaState
+from .logs import LAUNCHER, last_lines
+from .models import Job, Rank, RankState, Replica
+
+LAST_LINES = 20
+_EVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`rank` is None when a replica failed before it had ranks. One of `exit_code` and `signal` is set, or neither."""
+
+    rank: int | None
+    replica: str
+    exit_code: int | None
+    signal: int | None
+    at: datetime | None
+    explanation: str
+    last_lines: list[str] = field(default_factory=list)
+
+
+def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
+    """What made this attempt fail (default: the newest one); None while nothing failed."""
+    attempt = attempt or job.attempt
+    failed = Rank.objects.filter(job=job, attempt=attempt, state=RankState.FAILED).select_related("replica")
+    culprit = choose(failed)
+    if culprit is not None:
+        return _of_rank(job, culprit)
+    replica = Replica.objects.filter(
+        job=job, attempt=attempt, state__in=[ReplicaState.FAILED, ReplicaState.LOST]
+    ).order_by("ended_at", "role", "index").first()  # fmt: skip
+    if replica is None or job.stop_reason in ("cancelled", "suspended", "preempted", "completed"):
+        return None
+    return _of_replica(job, replica)
+
+
+def choose(failed: Iterable[Rank]) -> Rank | None:
+    """The first failing rank among those that failed."""
+    own = [rank for rank in failed if not rank.is_stopped]
+    return min(
+        own,
+        key=lambda rank: (rank.is_connection_error, rank.error_at or rank.ended_at or _EVER, rank.rank),
+        default=None,
+    )
+
+
+def explain_end(exit_code: int | None, signal: int | None) -> str:
+    """ "exited with code 1", "was killed by SIGKILL (9): ..." """
+    if signal is None and exit_code is not None and exit_code > 128 and exit_code - 128 in _SIGNALS:
+        signal = exit_code - 128
+    if signal is not None:
+        name = _SIGNALS.get(signal, "a signal")
+        return f"was ended by {name} ({signal})" + _HINTS.get(signal, "")
+    return "ended" if exit_code is None else f"exited with code {exit_code}"
+
+
+_SIGNALS = {one.value: one.name for one in signals.Signals}
+_HINTS: dict[int, str] = {
+    signals.SIGKILL: ": killed by hand, or by the kernel for lack of memory",
+    signals.SIGSEGV: ": a crash in native code",
+    signals.SIGBUS: ": often a full /dev/shm",
+}
+
+
+def _of_rank(job: Job, rank: Rank) -> Failure:
+    replica = f"{rank.replica.role}-{rank.replica.index}"
+    return Failure(
+        rank.rank, replica, rank.exit_code, rank.signal, rank.ended_at,
+        f"rank {rank.rank} {explain_end(rank.exit_code, rank.signal)}",
+        last_lines(job=job, attempt=rank.attempt, rank=rank.rank, count=LAST_LINES),
+    )  # fmt: skip
+
+
+def _of_replica(job: Job, replica: Replica) -> Failure:
+    name = f"{replica.role}-{replica.index}"
+    words = replica.reason or explain_end(replica.exit_code, replica.signal)
+    return Failure(
+        None, name, replica.exit_code, replica.signal, replica.ended_at, f"{name}: {words}",
+        last_lines(job=job, attempt=replica.attempt, rank=LAUNCHER, count=LAST_LINES),
+    )  # fmt: skip

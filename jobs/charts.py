@@ -1,0 +1,197 @@
+"""Line charts as SVG. Pure: points in, markup out.
+
+Widths are percentages and the text is not scaled, so one drawing is sharp at every width and nothing moves when it
+is drawn anew. Hovering (chart.js) inverts the axes from the data-* attributes; without it the newest value is beside the title.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from . import present
+
+Point = tuple[float, float]  # (step or seconds since the first point, value)
+BOX = 1000  # the inner drawing's own units in both directions
+COLOURS = 8  # classes c0 to c7 in muster.css
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range and its ticks, which lie on round numbers inside it."""
+
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+    def place(self, value: float) -> float:
+        """Where a value lies, 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    lines: Sequence[Line]
+    x_kind: str = "step"  # or "time": seconds since the first point
+    unit: Callable[[float], str] = present.number
+    unit_name: str = "number"  # what chart.js calls the same format
+    floor: float | None = None  # the value axis begins here at the latest: 0 for amounts
+    note: str = field(default="")
+
+    @property
+    def current(self) -> str:
+        newest = [line.points[-1][1] for line in self.lines if line.points]
+        return self.unit(newest[0]) if len(newest) == 1 else _span(newest, self.unit)
+
+
+def axis(values: Sequence[float], *, wanted: int, floor: float | None = None) -> Axis:
+    """The smallest range that shows all values and starts and ends on a tick. Needs at least one finite value."""
+    low, high = min(values), max(values)
+    low = min(low, floor) if floor is not None else low
+    if low == high:
+        low, high = (low - 1, high + 1) if floor is None or low > floor else (low, high + 1)
+    step = nice_step((high - low) / max(1, wanted))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return Axis(first * step, last * step, tuple(_clean(index * step) for index in range(first, last + 1)))
+
+
+def tight_axis(values: Sequence[float], *, wanted: int) -> Axis:
+    """Ticks on round numbers, but the range ends where the data ends: for time and steps."""
+    low, high = min(values), max(values)
+    if low == high:
+        high = low + 1
+    step = nice_step((high - low) / max(1, wanted))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return Axis(low, high, tuple(_clean(index * step) for index in range(first, last + 1)))
+
+
+def nice_step(rough: float) -> float:
+    """The smallest of 1, 2, 2.5 or 5 times a power of ten that is not below `rough`."""
+    power: float = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+def points_of(series: Sequence[tuple[datetime, int | None, float]], *, start: datetime, by_step: bool) -> list[Point]:
+    """What is drawable of a series: finite values, over steps or over seconds since `start`."""
+    return [
+        (float(step) if by_step and step is not None else (at - start).total_seconds(), value)
+        for at, step, value in series
+        if math.isfinite(value) and (not by_step or step is not None)
+    ]
+
+
+def draw(chart: Chart) -> SafeString:
+    """The SVG element, or an empty one that says that nothing was reported yet."""
+    drawn = [line for line in chart.lines if line.points]
+    if not drawn:
+        return mark_safe('<svg class="chart" role="img" aria-label="no values yet"></svg>')
+    across = tight_axis([x for line in drawn for x, _ in line.points], wanted=4)
+    up = axis([y for line in drawn for _, y in line.points], wanted=3, floor=chart.floor)
+    return format_html(
+        '<svg class="chart" role="img" aria-label="{}" data-chart="{}" data-x="{}" data-unit="{}" data-x0="{}" data-x1="{}"'
+        ' data-y0="{}" data-y1="{}"><svg class="plot">{}{}<svg viewBox="0 0 {box} {box}" preserveAspectRatio="none">{}</svg>{}</svg></svg>',
+        _spoken(chart, drawn),
+        chart.title,
+        chart.x_kind,
+        chart.unit_name,
+        across.low,
+        across.high,
+        up.low,
+        up.high,
+        _rows(up, chart.unit),
+        _columns(across, chart.x_kind),
+        _curves(drawn, across, up),
+        _ends(drawn, across, up),
+        box=BOX,
+    )
+
+
+def _curves(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
+    return format_html_join(
+        "",
+        '<polyline class="line c{}" data-name="{}" points="{}"/>',
+        ((index % COLOURS, line.name, _path(line.points, across, up)) for index, line in enumerate(lines)),
+    )
+
+
+def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
+    return " ".join(f"{across.place(x) * BOX:.1f},{(1 - up.place(y)) * BOX:.2f}" for x, y in points)
+
+
+def _ends(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
+    """A dot on the newest value, which also shows a series of a single point."""
+    return format_html_join(
+        "",
+        '<circle class="end c{}" r="3" cx="{}%" cy="{}%"/>',
+        (
+            (
+                index % COLOURS,
+                f"{across.place(line.points[-1][0]) * 100:.2f}",
+                f"{(1 - up.place(line.points[-1][1])) * 100:.2f}",
+            )
+            for index, line in enumerate(lines)
+        ),
+    )
+
+
+def _rows(up: Axis, unit: Callable[[float], str]) -> SafeString:
+    return format_html_join(
+        "",
+        '<line class="grid" x1="0" x2="100%" y1="{0}%" y2="{0}%"/><text class="up" x="-8" y="{0}%" dy="3.5">{1}</text>',
+        ((f"{(1 - up.place(tick)) * 100:.2f}", unit(tick)) for tick in up.ticks),
+    )
+
+
+def _columns(across: Axis, kind: str) -> SafeString:
+    return format_html_join(
+        "",
+        '<text class="across{}" x="{}%" y="100%" dy="17">{}</text>',
+        ((_edge(across.place(tick)), f"{across.place(tick) * 100:.2f}", x_words(tick, kind)) for tick in across.ticks),
+    )
+
+
+def _edge(place: float) -> str:
+    """Labels at the ends are aligned inwards, so that none is cut off."""
+    return " first" if place < 0.03 else " last" if place > 0.97 else ""
+
+
+def x_words(value: float, kind: str) -> str:
+    if kind == "step":
+        return f"{value:,.0f}" if value == int(value) else ""
+    return present.duration(value) if value < 60 else present.duration(value).split(" min ")[0] + _minutes(value)
+
+
+def _minutes(value: float) -> str:
+    return " min" if 60 <= value < 3600 else ""
+
+
+def _spoken(chart: Chart, lines: Sequence[Line]) -> str:
+    values = [y for line in lines for _, y in line.points]
+    return (
+        f"{chart.title}: now {chart.current}, lowest {chart.unit(min(values))}, highest {chart.unit(max(values))}, "
+        f"{len(lines)} line{'s' if len(lines) > 1 else ''}"
+    )
+
+
+def _span(values: Sequence[float], unit: Callable[[float], str]) -> str:
+    if not values:
+        return ""
+    low, high = unit(min(values)), unit(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _clean(value: float) -> float:
+    return float(f"{value:.12g}")
+
+
+__all__ = ["Axis", "Chart", "Line", "axis", "draw", "nice_step", "points_of", "tight_axis", "x_words"]

@@ -1,0 +1,45 @@
+"""The port to where replicas run. Every adapter passes the same contract tests (`tests/contract`).
+
+An adapter keeps no truth of its own: any process may call it, at any time, twice.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Protocol
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from controlplane.errors import InvalidInput, Problem
+from jobs.lifecycle import Seen
+from jobs.plan import Plan
+
+Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
+
+
+class Cluster(Protocol):
+    def apply(self, plan: Plan) -> None:
+        """Create what is missing of the attempt. May be called again; what is there stays as it is.
+
+        Raises Sealed once the attempt was closed, Refused for what will never work, Unreachable when nobody answers.
+        """
+
+    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+        """The attempt as it is. Raises Unreachable rather than guess."""
+
+    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+        """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive."""
+
+    def changes(self) -> Iterator[str]:
+        """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
+
+
+@cache
+def get(alias: str) -> Cluster:
+    """The adapter named `alias` in settings.CLUSTERS."""
+    if alias not in settings.CLUSTERS:
+        known = ", ".join(sorted(settings.CLUSTERS)) or "none"
+        raise InvalidInput(Problem("cluster", alias, f"is not in CLUSTERS; known are {known}"))
+    entry = settings.CLUSTERS[alias]
+    adapter: Cluster = import_string(entry["BACKEND"])(**entry.get("OPTIONS", {}))
+    return adapter

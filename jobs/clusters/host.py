@@ -1,0 +1,96 @@
+"""What the local cluster asks of the machine: start an agent, is it alive, signal it, who carries a mark.
+
+A process is its id, its start time and the boot it lives in, never an id alone: ids are used again.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .processes import child_env
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`started` in clock ticks since boot (proc(5), stat field 22)."""
+
+    pid: int
+    started: int
+    boot: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Identity":
+        data = json.loads(text)
+        return cls(int(data["pid"]), int(data["started"]), str(data["boot"]))
+
+
+class Host:
+    """The real machine. Tests of lost and late calls put another one in its place."""
+
+    def __init__(self, agent: Path, python: str = sys.executable):
+        self._agent, self._python = agent, python
+
+    def spawn(self, folder: Path) -> Identity:
+        """Start the agent of one replica, detached: it outlives whoever started it."""
+        with open(folder / "agent.log", "ab") as log:
+            process = subprocess.Popen(
+                [self._python, str(self._agent), "--state", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=child_env(os.environ),
+                start_new_session=True,
+            )
+        # Somebody must take its exit code while we live; after us init does.
+        threading.Thread(target=process.wait, daemon=True, name=f"reap-{process.pid}").start()
+        return Identity(process.pid, started(process.pid) or 0, boot_id())
+
+    def is_alive(self, one: Identity) -> bool:
+        return one.boot == boot_id() and started(one.pid) == one.started
+
+    def signal(self, one: Identity, number: int) -> None:
+        if self.is_alive(one):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one.pid, number)
+
+    def carriers(self, mark: str, replica: str) -> list[int]:
+        """Ids of the processes that carry this mark and replica name in their environment."""
+        wanted = {f"MUSTER_MARK={mark}".encode(), f"MUSTER_REPLICA={replica}".encode()}
+        return [pid for pid, env in _environments() if wanted <= set(env.split(b"\0"))]
+
+    def kill_carriers(self, mark: str, replica: str) -> None:
+        for pid in self.carriers(mark, replica):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def started(pid: int) -> int | None:
+    """Start time of a living process in ticks since boot; None when it is gone or a zombie."""
+    try:
+        # The second field is the name in brackets and may hold anything, so count from its end.
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _environments() -> Iterator[tuple[int, bytes]]:
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield int(entry.name), Path(entry.path, "environ").read_bytes()

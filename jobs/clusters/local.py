@@ -1,0 +1,213 @@
+"""Replicas as processes of this machine. All state lies in files (docs/wire.md, section 1), so any process may call."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from controlplane.errors import Sealed, Unreachable
+from jobs.lifecycle import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.plan import Plan
+
+from . import Expected
+from .host import Host, Identity
+from .processes import LOOPBACK, describe, mark, ports_needed
+
+DEFAULT_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
+DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
+POLL_SECONDS = 0.25
+
+_STATES = {
+    "starting": ReplicaState.PENDING,
+    "running": ReplicaState.RUNNING,
+    "succeeded": ReplicaState.SUCCEEDED,
+    "failed": ReplicaState.FAILED,
+}
+
+
+class LocalCluster:
+    """`ROOT` is the folder of everything; `clock` gives seconds since the epoch."""
+
+    def __init__(self, ROOT: str, host: Host | None = None, clock: Callable[[], float] = time.time):  # noqa: N803 - named like in settings
+        self.root = Path(ROOT)
+        self.host = host or Host(DEFAULT_AGENT)
+        self.clock = clock
+        self._known: dict[str, object] = {}
+
+    def apply(self, plan: Plan) -> None:
+        folder = self._attempt(plan.run, plan.attempt)
+        with self._locked(folder):
+            if (folder / "sealed").exists():
+                raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
+            ports = self._ports(folder, plan)
+            shared = self.root / "jobs" / plan.run / "shared"
+            shared.mkdir(exist_ok=True)
+            for role, index in plan.replicas():
+                place = folder / f"{role.name}-{index}"
+                if _identity(place) is None:
+                    told = describe(plan, role, index, ports=ports, control_file=str(self.root / "control.json"))
+                    self._spawn(place, {**told, "shared": str(shared)}, plan.secrets.get(place.name, ""))
+        self._active(plan.run, plan.attempt).touch()
+
+    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+        now = datetime.fromtimestamp(self.clock(), UTC)
+        folder = self._attempt(run, attempt)
+        try:
+            replicas = tuple(self._look(folder, mark(run, attempt), role, index) for role, index in expected)
+            return Seen(replicas, as_of=now, is_sealed=(folder / "sealed").exists())
+        except OSError as error:
+            raise Unreachable(f"cannot read {folder.name}: {error.strerror}") from error
+
+    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+        folder = self._attempt(run, attempt)
+        with self._locked(folder):
+            (folder / "sealed").touch()
+        places = [place for place in folder.iterdir() if place.is_dir()]
+        for place in places:
+            self._end(place, mark(run, attempt), grace_seconds)
+        if not any(self._is_alive(place, mark(run, attempt)) for place in places):
+            self._active(run, attempt).unlink(missing_ok=True)
+
+    def changes(self) -> Iterator[str]:
+        """Polls the few attempts that are open: a killed agent sends no message."""
+        while True:
+            current = {name: self._fingerprint(name) for name in self._open_attempts()}
+            changed = {name for name in {*current, *self._known} if current.get(name) != self._known.get(name)}
+            self._known = dict(current)
+            yield from sorted({name.rpartition("-")[0] for name in changed})
+            yield ""
+            time.sleep(POLL_SECONDS if current else 4 * POLL_SECONDS)
+
+    def write_control(self, url: str) -> None:
+        """Tell the agents of this cluster where the control plane answers."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        _write(self.root / "control.json", json.dumps({"url": url}))
+
+    # -- one replica
+
+    def _spawn(self, place: Path, told: dict[str, Any], token: str) -> None:
+        place.mkdir(exist_ok=True)
+        _write(place / "token", token)
+        _write(place / "replica.json", json.dumps(told, indent=1))
+        _write(place / "spawned.json", self.host.spawn(place).to_json())
+
+    def _look(self, folder: Path, carried: str, role: str, index: int) -> ReplicaSeen:
+        place = folder / f"{role}-{index}"
+        if _identity(place) is None:
+            return ReplicaSeen(role, index, ReplicaState.ABSENT)
+        has_agent = self._has_agent(place)
+        status = _status(place)  # read after: an agent writes its last word before it goes
+        state = _STATES.get(str(status.get("state")), ReplicaState.PENDING)
+        reason = str(status.get("reason") or "")
+        is_alive = has_agent
+        if state not in ENDED and not has_agent:
+            state, reason = ReplicaState.LOST, "its agent was killed or the machine restarted"
+            is_alive = bool(self.host.carriers(carried, place.name))
+        return ReplicaSeen(role, index, state, is_alive, status.get("exit_code"), status.get("signal"), reason)
+
+    def _has_agent(self, place: Path) -> bool:
+        one = _identity(place)
+        return one is not None and self.host.is_alive(one)
+
+    def _is_alive(self, place: Path, carried: str) -> bool:
+        """The agent lives, or it died without a word and left processes behind."""
+        one = _identity(place)
+        if one is None:
+            return False
+        if self.host.is_alive(one):
+            return True
+        if _STATES.get(str(_status(place).get("state"))) in ENDED:
+            return False
+        return bool(self.host.carriers(carried, place.name))
+
+    def _end(self, place: Path, carried: str, grace_seconds: int) -> None:
+        one = _identity(place)
+        if one is None:
+            return
+        asked = place / "stop_asked"
+        if not self.host.is_alive(one):
+            if _STATES.get(str(_status(place).get("state"))) not in ENDED:
+                self.host.kill_carriers(carried, place.name)
+        elif not asked.exists():
+            _write(asked, str(self.clock()))
+            self.host.signal(one, signal.SIGTERM)
+        elif self.clock() > float(asked.read_text()) + grace_seconds + DRAIN_SECONDS + 15:
+            self.host.signal(one, signal.SIGKILL)
+            self.host.kill_carriers(carried, place.name)
+
+    # -- files
+
+    def _attempt(self, run: str, attempt: int) -> Path:
+        return self.root / "jobs" / run / str(attempt)
+
+    def _active(self, run: str, attempt: int) -> Path:
+        folder = self.root / "active"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{run}-{attempt}"
+
+    def _open_attempts(self) -> list[str]:
+        try:
+            return os.listdir(self.root / "active")
+        except FileNotFoundError:
+            return []
+
+    def _fingerprint(self, name: str) -> object:
+        run, _, attempt = name.rpartition("-")
+        folder = self._attempt(run, int(attempt))
+        places = sorted(folder.glob("*/replica.json"))
+        return tuple(
+            (place.parent.name, _status(place.parent).get("state"), self._is_alive(place.parent, name))
+            for place in places
+        )
+
+    def _ports(self, folder: Path, plan: Plan) -> dict[str, int]:
+        """The attempt's ports, chosen once. The replica that will listen holds its port until the launcher binds it."""
+        kept = folder / "ports.json"
+        if kept.exists():
+            return dict(json.loads(kept.read_text()))
+        ports = {name: _free_port() for name in ports_needed(plan)}
+        _write(kept, json.dumps(ports))
+        return ports
+
+    @contextlib.contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        """The lock that guards every spawn: of this call, of the agent's launcher, and of the sealing."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _identity(place: Path) -> Identity | None:
+    """Who runs this replica. The spawner's word, or the agent's own where the spawner died before it wrote."""
+    for name in ("spawned.json", "agent.json"):
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+            return Identity.from_json((place / name).read_text())
+    return None
+
+
+def _status(place: Path) -> dict[str, Any]:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return dict(json.loads((place / "status.json").read_text()))
+    return {}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: readers of other processes never see half a file."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.touch(mode=0o600)
+    part.write_text(text)
+    part.replace(path)

@@ -1,0 +1,157 @@
+"""A cluster in memory that does what a test tells it to. It keeps the contract, so what runs against it is real.
+
+Replicas come up `start_seconds` after their creation and succeed `run_seconds` after that; `finish`, `lose` and
+`hang` say otherwise, `lag_seconds` makes it answer with an old picture, `is_reachable` with none.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from controlplane.errors import Sealed, Unreachable
+from jobs.lifecycle import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.plan import Plan
+
+from . import Expected
+
+Key = tuple[str, int]  # run and attempt
+
+
+@dataclass
+class _Replica:
+    seen: ReplicaSeen
+    created: float
+    stop_at: float | None = None
+
+
+@dataclass
+class _Attempt:
+    replicas: dict[tuple[str, int], _Replica] = field(default_factory=dict)
+    is_sealed: bool = False
+    history: list[tuple[float, Seen]] = field(default_factory=list)
+
+
+class MemoryCluster:
+    """`clock` gives seconds since the epoch. Not shared between processes."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        start_seconds: float = 0.0,
+        run_seconds: float = 1.0,
+        stop_seconds: float = 0.0,
+    ):
+        self.clock = clock
+        self.start_seconds, self.run_seconds, self.stop_seconds = start_seconds, run_seconds, stop_seconds
+        self.lag_seconds = 0.0
+        self.is_reachable = True
+        self.creations: list[tuple[str, int, str, int]] = []
+        self._attempts: dict[Key, _Attempt] = {}
+        self._changed: list[str] = []
+
+    def apply(self, plan: Plan) -> None:
+        self._answer()
+        attempt = self._attempts.setdefault((plan.run, plan.attempt), _Attempt())
+        if attempt.is_sealed:
+            raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
+        for role, index in plan.replicas():
+            if (role.name, index) not in attempt.replicas:
+                seen = ReplicaSeen(role.name, index, ReplicaState.PENDING, is_alive=True)
+                attempt.replicas[role.name, index] = _Replica(seen, self.clock())
+                self.creations.append((plan.run, plan.attempt, role.name, index))
+        self._note(plan.run, attempt)
+
+    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+        self._answer()
+        current = self._attempts.setdefault((run, attempt), _Attempt())
+        self._advance(current)
+        self._note(run, current)
+        at, seen = self._picture(current)
+        there = {(one.role, one.index): one for one in seen.replicas}
+        absent = ReplicaState.ABSENT
+        return replace(
+            seen,
+            replicas=tuple(there.get(key) or ReplicaSeen(*key, state=absent) for key in expected),
+            as_of=datetime.fromtimestamp(at, UTC),
+        )
+
+    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+        self._answer()
+        current = self._attempts.setdefault((run, attempt), _Attempt())
+        current.is_sealed = True
+        for one in current.replicas.values():
+            if one.stop_at is None:
+                one.stop_at = self.clock() + min(self.stop_seconds, grace_seconds)
+        self._advance(current)
+        self._note(run, current)
+
+    def changes(self) -> Iterator[str]:
+        while True:
+            changed, self._changed = self._changed, []
+            yield from changed
+            yield ""
+
+    # -- what a test says
+
+    def finish(self, run: str, attempt: int, role: str, index: int, *, exit_code: int = 0, reason: str = "") -> None:
+        state = ReplicaState.FAILED if exit_code else ReplicaState.SUCCEEDED
+        self._set(run, attempt, role, index, state=state, is_alive=False, exit_code=exit_code, reason=reason)
+
+    def lose(self, run: str, attempt: int, role: str, index: int) -> None:
+        """As if somebody had deleted the pod by hand."""
+        del self._attempts[run, attempt].replicas[role, index]
+        self._changed.append(run)
+
+    def alive(self, run: str) -> list[tuple[int, str, int]]:
+        """(attempt, role, index) of every replica of this run that occupies a place now."""
+        for (name, _), attempt in self._attempts.items():
+            if name == run:
+                self._advance(attempt)
+        return [
+            (number, *key)
+            for (name, number), attempt in sorted(self._attempts.items())
+            if name == run
+            for key, one in attempt.replicas.items()
+            if one.seen.is_alive
+        ]
+
+    # -- how it lives
+
+    def _answer(self) -> None:
+        if not self.is_reachable:
+            raise Unreachable("the cluster does not answer")
+
+    def _set(self, run: str, attempt: int, role: str, index: int, **values: object) -> None:
+        one = self._attempts[run, attempt].replicas[role, index]
+        one.seen = replace(one.seen, **values)  # type: ignore[arg-type]  # fields of ReplicaSeen
+        self._changed.append(run)
+
+    def _advance(self, attempt: _Attempt) -> None:
+        for one in attempt.replicas.values():
+            one.seen = self._next(one)
+
+    def _next(self, one: _Replica) -> ReplicaSeen:
+        now, seen = self.clock(), one.seen
+        if not seen.is_alive or seen.state in ENDED:
+            return seen
+        if one.stop_at is not None and now >= one.stop_at:
+            return replace(seen, state=ReplicaState.FAILED, is_alive=False, signal=15)
+        if now >= one.created + self.start_seconds + self.run_seconds:
+            return replace(seen, state=ReplicaState.SUCCEEDED, is_alive=False, exit_code=0)
+        if now >= one.created + self.start_seconds:
+            return replace(seen, state=ReplicaState.RUNNING)
+        return seen
+
+    def _note(self, run: str, attempt: _Attempt) -> None:
+        """Remember the picture of this moment, for those who must be answered with an old one."""
+        picture = Seen(tuple(one.seen for one in attempt.replicas.values()), is_sealed=attempt.is_sealed)
+        attempt.history.append((self.clock(), picture))
+        self._changed.append(run)
+
+    def _picture(self, attempt: _Attempt) -> tuple[float, Seen]:
+        """The newest picture that is at least `lag_seconds` old; an empty one where there is none."""
+        limit = self.clock() - self.lag_seconds
+        old = [(at, seen) for at, seen in attempt.history if at <= limit]
+        del attempt.history[: max(0, len(old) - 1)]
+        return old[-1] if old else (limit, Seen())

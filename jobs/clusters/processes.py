@@ -1,0 +1,68 @@
+"""From a plan to what a local agent is told: argv, environment, ports. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.plan import Host, Index, Plan, Port, Role, Value
+
+LOOPBACK = "127.0.0.1"
+# Collectives look for an interface by themselves and may choose one that a firewall closes.
+LOOPBACK_ENV = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
+# What the control plane knows and a job must not.
+_PRIVATE_PREFIXES = ("MUSTER_", "DJANGO_", "CELERY_", "PG")
+_PRIVATE = {"DATABASE_URL", "REDIS_URL", "PYTHONPATH", "VIRTUAL_ENV"}
+
+
+def ports_needed(plan: Plan) -> dict[str, tuple[str, int]]:
+    """Port name to the replica that listens on it: the first of the role that names it in a Host, else any."""
+    hosts = {(value.role, value.index) for role in plan.roles for value in role.env.values() if isinstance(value, Host)}
+    home = min(hosts) if hosts else (plan.roles[0].name, 0)
+    return {value.name: home for role in plan.roles for value in role.env.values() if isinstance(value, Port)}
+
+
+def describe(plan: Plan, role: Role, index: int, *, ports: Mapping[str, int], control_file: str) -> dict[str, Any]:
+    """`replica.json` of one replica (docs/wire.md, section 1)."""
+    env = {name: resolve(value, index=index, ports=ports) for name, value in role.env.items()}
+    held = [ports[name] for name, home in ports_needed(plan).items() if home == (role.name, index)]
+    return {
+        "run": plan.run,
+        "attempt": plan.attempt,
+        "role": role.name,
+        "index": index,
+        "processes": role.processes,
+        "command": list(role.command),
+        "env": {**LOOPBACK_ENV, **plan.env, **env},
+        "hold_port": held[0] if held else None,
+        "grace_seconds": plan.grace_seconds,
+        "shared": plan.shared_folder,
+        "mark": mark(plan.run, plan.attempt),
+        "control": {"file": control_file},
+        "wants_workspace": True,
+        "mirror": False,
+    }
+
+
+def resolve(value: Value, *, index: int, ports: Mapping[str, int]) -> str:
+    match value:
+        case Index():
+            return str(index)
+        case Host():
+            return LOOPBACK
+        case Port(name=name):
+            return str(ports[name])
+        case _:
+            return value
+
+
+def mark(run: str, attempt: int) -> str:
+    """What every process of an attempt carries in its environment; strays are found by it."""
+    return f"{run}-{attempt}"
+
+
+def child_env(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment an agent starts with: ours, without what is private to the control plane."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _PRIVATE and not name.startswith(_PRIVATE_PREFIXES)
+    }

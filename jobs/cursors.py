@@ -1,0 +1,48 @@
+"""Where a reader of a job's log stands: one line number per stream, as opaque text. Pure.
+
+A stream is what one replica printed for one rank. Segment ids are handed out before their transaction commits, so a
+smaller id may appear after a larger one; `floor` therefore moves only to ids that are old enough to be settled.
+"""
+
+import base64
+import json
+import zlib
+from dataclasses import dataclass, field, replace
+
+from controlplane.errors import InvalidInput, Problem
+
+SETTLED_SECONDS = 30  # no ingest transaction lives that long
+
+Stream = tuple[int, int]  # replica row id, rank (-1: the launcher)
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """`next` line of each stream; segments with an id up to `floor` are all read; `top` was the largest id at `top_at`."""
+
+    attempt: int
+    next: dict[Stream, int] = field(default_factory=dict)
+    floor: int = 0
+    top: int = 0
+    top_at: float = 0.0
+
+    def read_to(self, largest: int, now: float) -> "Cursor":
+        """After everything up to the segment id `largest` was delivered."""
+        if now - self.top_at < SETTLED_SECONDS:
+            return self
+        return replace(self, floor=self.top, top=max(largest, self.top), top_at=now)
+
+    def encode(self) -> str:
+        flat = [[*stream, line] for stream, line in sorted(self.next.items())]
+        data = json.dumps([self.attempt, self.floor, self.top, round(self.top_at), flat], separators=(",", ":"))
+        return base64.urlsafe_b64encode(zlib.compress(data.encode())).decode().rstrip("=")
+
+
+def decode(text: str) -> Cursor:
+    """Raises InvalidInput for anything that `encode` did not make."""
+    try:
+        packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        attempt, floor, top, top_at, flat = json.loads(zlib.decompressobj().decompress(packed, 2**20))
+        return Cursor(int(attempt), {(int(a), int(b)): int(c) for a, b, c in flat}, int(floor), int(top), float(top_at))
+    except (ValueError, TypeError, zlib.error) as error:
+        raise InvalidInput(Problem("cursor", text[:40], "is not one of ours; leave it out to start again")) from error

@@ -1,0 +1,130 @@
+"""The submit form: what a browser sends, as the flat mapping that `services.submit` takes.
+
+The form knows no rules of its own: every complaint comes from the same validation as the API's, and is put at its field.
+"""
+
+import shlex
+from typing import Any
+
+from django import forms
+from django.core.files.uploadedfile import UploadedFile
+
+from accounts.models import User
+from accounts.permissions import ALLOWED, Act
+from controlplane.errors import Problem
+from queues.models import Queue
+from queues.readable import readable_queues
+from workspaces.models import Workspace
+
+RECENT = 20  # earlier workspaces offered
+
+_AT = {"env": "env", "workspace": "workspace", "files": "files", "body": "files", "gpus": "nproc_per_node"}
+
+
+class ManyFiles(forms.FileField):
+    """Any number of files from one or more inputs of the same name."""
+
+    widget = forms.FileInput
+
+    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:
+        return [file for file in data or [] if file]
+
+
+class ManyFilesInput(forms.FileInput):
+    allow_multiple_selected = True
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
+        return files.getlist(name) if hasattr(files, "getlist") else files.get(name)
+
+
+class SubmitForm(forms.Form):
+    CODE = [("upload", "Upload files"), ("earlier", "Earlier code"), ("none", "No code")]
+
+    queue = forms.ModelChoiceField(Queue.objects.none(), empty_label=None)
+    name = forms.CharField(required=False, max_length=200)
+    code = forms.ChoiceField(choices=CODE, initial="upload", widget=forms.RadioSelect)
+    files = ManyFiles(required=False, widget=ManyFilesInput(attrs={"multiple": True}))
+    paths = forms.CharField(required=False, widget=forms.HiddenInput)
+    workspace = forms.ModelChoiceField(Workspace.objects.none(), required=False, empty_label=None)
+    command = forms.CharField(widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}), max_length=70_000)
+    nodes = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
+    nproc_per_node = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
+    env = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
+    max_retries = forms.CharField(required=False, initial="0", widget=forms.NumberInput(attrs={"min": 0}))
+    idempotency_key = forms.CharField(max_length=80, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        queues = submittable_queues(user)
+        self.fields["queue"].queryset = queues
+        self.fields["workspace"].queryset = Workspace.objects.filter(team__in=queues.values("team")).order_by("-id")
+        self.fields["command"].strip = False
+        for field in self.fields.values():
+            field.error_messages["required"] = "is missing"
+
+    def describe_errors(self) -> None:
+        """Have the first wrong field focused and every wrong one named to screen readers."""
+        for index, name in enumerate(name for name in self.fields if name in self.errors):
+            attrs = self.fields[name].widget.attrs
+            attrs.update({"aria-invalid": "true", "aria-describedby": f"error-{name}"})
+            if index == 0:
+                attrs["autofocus"] = True
+
+    def clean_env(self) -> dict[str, str]:
+        """K=V lines; empty lines and lines that begin with # are left out."""
+        env: dict[str, str] = {}
+        for number, line in enumerate(self.cleaned_data["env"].splitlines(), start=1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise forms.ValidationError(f"line {number} has no =; write NAME=value, one a line")
+            env[name.strip()] = value
+        return env
+
+    def clean_paths(self) -> list[str]:
+        return [one for one in self.cleaned_data["paths"].split("\n") if one]
+
+    def sent(self) -> dict[str, Any]:
+        """What `services.submit` takes. Empty fields are left to the queue's defaults."""
+        data = self.cleaned_data
+        flat = {
+            name: data[name] for name in ("name", "command", "nodes", "nproc_per_node", "max_retries") if data[name]
+        }
+        return {**flat, "env": data["env"]} if data["env"] else flat
+
+    def uploads(self) -> list[tuple[str, UploadedFile]]:
+        """Files with their paths. A browser names files without folders; upload.js sends the folders beside them."""
+        files, paths = self.cleaned_data["files"], self.cleaned_data["paths"]
+        names = paths if len(paths) == len(files) else [file.name for file in files]
+        return list(zip(names, files, strict=True))
+
+    def take(self, problem: Problem) -> None:
+        """A service's complaint, at the field it is about."""
+        root, _, rest = problem.field.partition(".")
+        field = _AT.get(root, root)
+        message = f"{rest} {problem.message}" if rest else problem.message
+        self.add_error(field if field in self.fields else None, message)
+
+
+def submittable_queues(user: User) -> Any:
+    """Queues of the teams in which this user may submit."""
+    queues = readable_queues(user).order_by("name")
+    if user.is_superuser:
+        return queues
+    roles = [role for role, acts in ALLOWED.items() if Act.SUBMIT in acts]
+    return queues.filter(team__memberships__user=user, team__memberships__role__in=roles)
+
+
+def from_job(job: Any) -> dict[str, Any]:
+    """Initial values that repeat a job, without its name."""
+    return {
+        "queue": job.queue_id,
+        "code": "earlier" if job.workspace_id else "none",
+        "workspace": job.workspace_id,
+        "command": shlex.join(job.command),
+        "nodes": job.nodes,
+        "nproc_per_node": job.nproc_per_node,
+        "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
+        "max_retries": job.spec.get("max_retries", 0),
+    }

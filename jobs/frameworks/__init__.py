@@ -1,0 +1,53 @@
+"""One file here is one framework. A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems` and `roles`;
+nothing else in Muster is edited to add one: form, API and contract tests enumerate `REGISTRY`.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from typing import Protocol
+
+from controlplane.errors import InvalidSpec, Problem
+from jobs.plan import Role
+from jobs.spec import JobSpec
+
+
+class Framework(Protocol):
+    NAME: str
+    LABEL: str
+    RESERVED_ENV: frozenset[str]
+
+    def resolve(self, spec: JobSpec, given: frozenset[str]) -> JobSpec:
+        """The spec with what the command itself says filled in; `given` names the fields that the person set."""
+
+    def problems(self, spec: JobSpec) -> list[Problem]: ...
+
+    def roles(self, spec: JobSpec) -> tuple[Role, ...]: ...
+
+
+def _load() -> Mapping[str, Framework]:
+    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    return {module.NAME: module for module in modules}
+
+
+REGISTRY: Mapping[str, Framework] = _load()
+
+
+def get(name: str) -> Framework:
+    if name not in REGISTRY:
+        raise InvalidSpec(Problem("framework", name, f"is unknown; choose one of {', '.join(sorted(REGISTRY))}"))
+    return REGISTRY[name]
+
+
+def check(spec: JobSpec, given: frozenset[str]) -> JobSpec:
+    """The resolved spec; raises InvalidSpec with everything its framework finds wrong."""
+    framework = get(spec.framework)
+    spec = framework.resolve(spec, given)
+    found = [
+        Problem(f"env.{name}", spec.env[name], f"is set by {framework.LABEL} itself; choose another name")
+        for name in sorted(framework.RESERVED_ENV & set(spec.env))
+    ]
+    found += framework.problems(spec)
+    if found:
+        raise InvalidSpec(*found)
+    return spec

@@ -1,0 +1,156 @@
+"""torchrun: one role of workers with a static rendezvous. Pure.
+
+The spec becomes torchrun's PET_* variables (torch/distributed/argparse_util.py reads them as defaults of its
+flags), so the command stays the one a person would type on one machine.
+"""
+
+import os.path
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.errors import Problem
+from jobs.plan import Host, Index, Port, Role, Value
+from jobs.spec import JobSpec
+
+NAME = "torchrun"
+LABEL = "torchrun"
+RDZV_PORT = 29500  # torchrun's static rendezvous default (PyTorch docs, elastic/run)
+RESERVED_ENV = frozenset(
+    {
+        "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+        "PYTHON_EXEC", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT",
+        "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_MAX_RESTARTS",
+    }
+)  # fmt: skip
+
+# Flags that say where replicas meet: Muster knows the addresses, the person can not.
+_OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_backend", "rdzv_conf"}
+# Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
+_BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank"}
+_PYTHON = re.compile(r"^python(3(\.\d+)?)?$")
+_IGNORED_PYTHON_FLAGS = {"-u", "-B", "-O", "-OO", "-q"}  # harmless before a script; torchrun itself passes -u
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A torchrun command taken apart: its flags with values as text, and the script with its arguments."""
+
+    flags: dict[str, str]
+    script: tuple[str, ...]
+
+
+def is_torchrun(command: Sequence[str]) -> bool:
+    return _launcher_words(command) > 0
+
+
+def parse(command: Sequence[str]) -> Launch | None:
+    """The flags of a torchrun command; None when the command starts something else."""
+    start = _launcher_words(command)
+    if not start:
+        return None
+    flags: dict[str, str] = {}
+    words = list(command[start:])
+    while words and words[0].startswith("-") and words[0] != "--":
+        name, equals, value = words.pop(0).lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if not equals and name not in _BARE_FLAGS:
+            value = words.pop(0) if words else ""
+        flags[name] = value
+        if name in ("m", "module"):
+            break
+    return Launch(flags, tuple(words))
+
+
+def wrap(command: Sequence[str]) -> tuple[str, ...]:
+    """A bare `python X` becomes `torchrun X`; everything else is left as it is."""
+    if is_torchrun(command) or not _PYTHON.match(os.path.basename(command[0])):
+        return tuple(command)
+    words = list(command[1:])
+    while words and words[0] in _IGNORED_PYTHON_FLAGS:
+        words.pop(0)
+    if not words or (words[0].startswith("-") and words[0] != "-m"):
+        return tuple(command)
+    return ("torchrun", *words)
+
+
+def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
+    """Counts written as flags count where the spec leaves them open."""
+    launch = parse(spec.command)
+    found: dict[str, int] = {}
+    for flag, field in (("nnodes", "nodes"), ("nproc_per_node", "nproc_per_node")):
+        value = launch.flags.get(flag, "") if launch else ""
+        if field not in given and value.isdecimal() and int(value) > 0:
+            found[field] = int(value)
+    return replace(spec, command=wrap(spec.command), **found)  # type: ignore[arg-type]  # both are counts
+
+
+def problems(spec: JobSpec) -> list[Problem]:
+    base = os.path.basename(spec.command[0])
+    if _PYTHON.match(base) and not is_torchrun(spec.command):
+        return [
+            Problem(
+                "command", " ".join(spec.command), "torchrun starts a script or a module, not this; write it to a file"
+            )
+        ]
+    launch = parse(spec.command)
+    if launch is None:
+        return []
+    found = [
+        Problem(
+            "command",
+            f"--{flag.replace('_', '-')}={launch.flags[flag]}",
+            f"--{flag.replace('_', '-')}: Muster sets where replicas meet; take the flag out",
+        )
+        for flag in sorted(_OWNED_FLAGS & set(launch.flags))
+    ]
+    found += _contradictions(spec, launch)
+    if "standalone" in launch.flags and spec.nodes > 1:
+        found.append(
+            Problem("command", "--standalone", f"means one replica, but nodes is {spec.nodes}; take one of them out")
+        )
+    if not launch.script:
+        found.append(Problem("command", " ".join(spec.command), "names no script; add it behind the flags"))
+    return found
+
+
+def _contradictions(spec: JobSpec, launch: Launch) -> list[Problem]:
+    found = []
+    for flag, field, asked in (
+        ("nnodes", "nodes", spec.nodes),
+        ("nproc_per_node", "nproc_per_node", spec.nproc_per_node),
+    ):
+        value = launch.flags.get(flag)
+        if value is not None and value != str(asked):
+            found.append(
+                Problem(
+                    "command",
+                    f"--{flag.replace('_', '-')}={value}",
+                    f"--{flag.replace('_', '-')}={value} contradicts {field}={asked}; leave the flag out, or make both the same",
+                )
+            )
+    return found
+
+
+def roles(spec: JobSpec) -> tuple[Role, ...]:
+    env: dict[str, Value] = {
+        "PET_NNODES": str(spec.nodes),
+        "PET_NPROC_PER_NODE": str(spec.nproc_per_node),
+        "PET_NODE_RANK": Index(),
+        "PET_MASTER_ADDR": Host("worker", 0),
+        "PET_MASTER_PORT": Port("rendezvous", RDZV_PORT),
+        "PET_MAX_RESTARTS": "0",  # a static rendezvous can not take one replica back: a retry is a new attempt
+    }
+    return (Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env),)
+
+
+def _launcher_words(command: Sequence[str]) -> int:
+    """How many leading words start torchrun: `torchrun` is 1, `python -m torch.distributed.run` is 3, else 0."""
+    if not command:
+        return 0
+    base = os.path.basename(command[0])
+    if base == "torchrun":
+        return 1
+    if _PYTHON.match(base) and tuple(command[1:3]) == ("-m", "torch.distributed.run"):
+        return 3
+    return 0

@@ -1,0 +1,370 @@
+"""The life of a job in one pure file: phases, reasons, and the one function that says what comes next.
+
+           admit                 create              all replicas running
+ QUEUED ---------> ADMITTED ---------> STARTING ---------> RUNNING
+   ^ ^                ^                    |                  |
+   | |                |                    +--------+---------+
+   | |                |                             v
+   | +-- preempted ---+------ retry --------- STOPPING(reason) ---- completed ---> SUCCEEDED
+   |     start timeout                              |        \\----- failed ------> FAILED
+   +---- resume --- SUSPENDED <----- suspended -----+        \\----- cancelled ---> CANCELLED
+
+There is one door off the cluster, STOPPING, and the reason written on it says where the job lands.
+Nothing here reads a clock, a row or a cluster: `decide(view, seen, now)` gets all three.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    QUEUED = "queued"  # waits for quota
+    ADMITTED = "admitted"  # holds quota, nothing created yet
+    STARTING = "starting"  # replicas are being created
+    RUNNING = "running"  # every replica runs
+    STOPPING = "stopping"  # replicas are told to end; the reason says where this leads
+    SUSPENDED = "suspended"  # a person asked for a pause; holds nothing
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class StopReason(StrEnum):
+    COMPLETED = "completed"  # every completing role ended well
+    FAILED = "failed"  # an essential replica failed and no retry is left
+    DEADLINE = "deadline"  # ran longer than its own limit
+    CANCELLED = "cancelled"  # a person said so
+    SUSPENDED = "suspended"  # a person asked for a pause
+    PREEMPTED = "preempted"  # its quota goes to another job
+    START_TIMEOUT = "start_timeout"  # the gang did not come up in time
+    RETRY = "retry"  # failed, and the budget allows another attempt
+
+
+TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED})
+HOLDS_QUOTA = frozenset({Phase.ADMITTED, Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+ON_CLUSTER = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+
+LANDS_ON = {
+    StopReason.COMPLETED: Phase.SUCCEEDED,
+    StopReason.FAILED: Phase.FAILED,
+    StopReason.DEADLINE: Phase.FAILED,
+    StopReason.CANCELLED: Phase.CANCELLED,
+    StopReason.SUSPENDED: Phase.SUSPENDED,
+    StopReason.PREEMPTED: Phase.QUEUED,
+    StopReason.START_TIMEOUT: Phase.QUEUED,
+    StopReason.RETRY: Phase.ADMITTED,
+}
+
+# While STOPPING a stronger reason replaces a weaker one. A verdict (completed, failed, deadline) is never replaced.
+STRENGTH = {
+    StopReason.RETRY: 0,
+    StopReason.PREEMPTED: 1,
+    StopReason.START_TIMEOUT: 1,
+    StopReason.SUSPENDED: 2,
+    StopReason.CANCELLED: 3,
+    StopReason.COMPLETED: 4,
+    StopReason.FAILED: 4,
+    StopReason.DEADLINE: 4,
+}
+
+# Every step that `decide` or the scheduler may record; a test walks random lives and finds no other.
+STEPS = frozenset(
+    {
+        (Phase.QUEUED, Phase.ADMITTED),
+        (Phase.QUEUED, Phase.SUSPENDED),
+        (Phase.QUEUED, Phase.CANCELLED),
+        (Phase.SUSPENDED, Phase.QUEUED),
+        (Phase.SUSPENDED, Phase.CANCELLED),
+        (Phase.ADMITTED, Phase.STARTING),
+        (Phase.ADMITTED, Phase.QUEUED),
+        (Phase.ADMITTED, Phase.SUSPENDED),
+        (Phase.ADMITTED, Phase.CANCELLED),
+        (Phase.STARTING, Phase.RUNNING),
+        (Phase.STARTING, Phase.STOPPING),
+        (Phase.RUNNING, Phase.STOPPING),
+        *((Phase.STOPPING, landing) for landing in LANDS_ON.values()),
+    }
+)
+
+SAFETY_TICK = timedelta(seconds=5)  # a doorbell may be lost; a visit this much later may not
+STOP_TICK = timedelta(seconds=0.5)  # while objects go, look again soon: quota waits for it
+FREE_STARTS = 5  # attempts that ended on a taken port before any rank started cost no retry, this many times
+
+
+class ReplicaState(StrEnum):
+    ABSENT = "absent"  # no such object
+    PENDING = "pending"  # exists, does not run yet
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"  # existed, and ended without saying how
+
+
+ENDED = frozenset({ReplicaState.SUCCEEDED, ReplicaState.FAILED, ReplicaState.LOST})
+PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
+
+
+@dataclass(frozen=True)
+class RoleView:
+    """What the verdict must know of a role: how many, and whether its end or its failure decides."""
+
+    name: str
+    replicas: int
+    completes: bool
+    essential: bool
+
+
+@dataclass(frozen=True)
+class ReplicaSeen:
+    """One replica as last observed. `is_alive`: it still occupies its place, whatever it reports."""
+
+    role: str
+    index: int
+    state: ReplicaState
+    is_alive: bool = False
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One look at an attempt. `as_of` is when the cluster was in that state, not when we read it."""
+
+    replicas: tuple[ReplicaSeen, ...] = ()
+    as_of: datetime | None = None  # None: the cluster gave no answer
+    is_fresh: bool = True  # False while the view is known to lag
+    is_sealed: bool = False  # the attempt is closed: a late call can create nothing in it any more
+
+
+@dataclass(frozen=True)
+class JobView:
+    """All that `decide` may know of a job. Durations in seconds."""
+
+    phase: Phase
+    phase_since: datetime
+    attempt: int = 0
+    failures: int = 0
+    free_starts: int = 0
+    max_retries: int = 0
+    stop_reason: StopReason | None = None
+    is_cancel_requested: bool = False
+    is_suspended: bool = False
+    is_preempt_requested: bool = False
+    created_at: datetime | None = None  # when the cluster had confirmed this attempt's creation, None before
+    running_since: datetime | None = None
+    start_timeout_seconds: int = 300
+    deadline_seconds: int | None = None
+    roles: tuple[RoleView, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to write: the next phase (None: stay), why, and when to look again at the latest."""
+
+    to: Phase | None = None
+    reason: StopReason | None = None
+    message: str = ""
+    requeue_after: timedelta | None = SAFETY_TICK
+    is_failure: bool = False  # counts against the retry budget
+    is_free_start: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the replicas say together: "succeeded", "failed" with words, or "open"."""
+
+    outcome: str
+    message: str = ""
+    is_port_taken: bool = False
+
+
+def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdict:
+    """Succeeded when every replica of the completing roles succeeded; failed when an essential one did not."""
+    by_role: dict[str, list[ReplicaSeen]] = {}
+    for replica in replicas:
+        by_role.setdefault(replica.role, []).append(replica)
+    roles = tuple(roles)
+    completing = [role for role in roles if role.completes]
+    if completing and all(_all_succeeded(role, by_role.get(role.name, [])) for role in completing):
+        return Verdict("succeeded")
+    for role in roles:
+        for replica in by_role.get(role.name, []):
+            if role.essential and replica.state in (ReplicaState.FAILED, ReplicaState.LOST):
+                return Verdict("failed", describe_end(replica), replica.reason == PORT_TAKEN)
+    return Verdict("open")
+
+
+def describe_end(replica: ReplicaSeen) -> str:
+    """How one replica ended, in words: "worker-1 exited with code 1"."""
+    name = f"{replica.role}-{replica.index}"
+    if replica.state is ReplicaState.LOST:
+        return f"{name} vanished: {replica.reason or 'it ended without reporting how'}"
+    if replica.signal:
+        return f"{name} was ended by signal {replica.signal}"
+    code = "" if replica.exit_code is None else f" with code {replica.exit_code}"
+    return f"{name} exited{code}" + (f": {replica.reason}" if replica.reason else "")
+
+
+def decide(view: JobView, seen: Seen, now: datetime) -> Step:
+    """The next step of one job, at most one phase further. The order of the cases is their priority."""
+    match view.phase:
+        case phase if phase in TERMINAL:
+            return Step(requeue_after=None)
+        case Phase.QUEUED | Phase.SUSPENDED:
+            return _without_objects(view)
+        case Phase.ADMITTED:
+            return _admitted(view)
+        case Phase.STOPPING:
+            return _stopping(view, seen)
+        case _:
+            return _on_cluster(view, seen, now)
+
+
+def after(view: JobView, step: Step, now: datetime) -> JobView:
+    """The view once `step` is recorded. Stores write these values and add nothing of their own."""
+    if step.to is None:
+        return view
+    view = replace(
+        view, failures=view.failures + step.is_failure, free_starts=view.free_starts + step.is_free_start
+    )  # fmt: skip
+    if step.reason is not None:
+        view = replace(view, stop_reason=step.reason)
+    if step.to is view.phase:
+        return view
+    view = replace(view, phase=step.to, phase_since=now)
+    match step.to:
+        case Phase.STARTING:
+            return replace(view, attempt=view.attempt + 1, stop_reason=None, created_at=None, running_since=None)
+        case Phase.RUNNING:
+            return replace(view, running_since=now)
+        case Phase.QUEUED | Phase.SUSPENDED:
+            return replace(view, is_preempt_requested=False, running_since=None)
+    return view
+
+
+def _all_succeeded(role: RoleView, replicas: list[ReplicaSeen]) -> bool:
+    done = {replica.index for replica in replicas if replica.state is ReplicaState.SUCCEEDED}
+    return len(done) >= role.replicas
+
+
+def _without_objects(view: JobView) -> Step:
+    if view.is_cancel_requested:
+        return Step(Phase.CANCELLED, message="cancelled before it started", requeue_after=None)
+    if view.phase is Phase.QUEUED and view.is_suspended:
+        return Step(Phase.SUSPENDED, message="suspended while it waited", requeue_after=None)
+    if view.phase is Phase.SUSPENDED and not view.is_suspended:
+        return Step(Phase.QUEUED, message="resumed")
+    return Step(requeue_after=None)
+
+
+def _admitted(view: JobView) -> Step:
+    wanted = _wanted_stop(view)
+    if wanted and wanted.reason:  # no objects yet, or no more: no door to go through
+        to = LANDS_ON[wanted.reason]
+        return Step(to, wanted.reason, wanted.message, None)
+    return Step(Phase.STARTING, message=f"attempt {view.attempt + 1}: creating replicas", requeue_after=timedelta(0))
+
+
+def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
+    if view.is_cancel_requested:
+        return _stop(StopReason.CANCELLED, "cancelled")
+    replicas = _judged(view, seen)
+    ending = verdict(view.roles, replicas)
+    if ending.outcome == "succeeded":
+        return _stop(StopReason.COMPLETED, "every replica ended with code 0")
+    if stop := _wanted_stop(view):
+        return stop
+    if ending.outcome == "failed":
+        return _failed(view, ending)
+    if late := _too_late(view, seen, now):
+        return late
+    if view.phase is Phase.STARTING and _all_running(view, replicas):
+        return Step(Phase.RUNNING, message="every replica runs")
+    return Step()
+
+
+def _judged(view: JobView, seen: Seen) -> tuple[ReplicaSeen, ...]:
+    """What was seen, with absence turned into loss where that is a fact.
+
+    No news is not bad news: only an observed absence is an absence, and only when the observation is newer than
+    the creation.
+    """
+    if seen.as_of is None or view.created_at is None or seen.as_of <= view.created_at or not seen.is_fresh:
+        return tuple(one for one in seen.replicas if one.state is not ReplicaState.ABSENT)
+    present = {(one.role, one.index): one for one in seen.replicas if one.state is not ReplicaState.ABSENT}
+    return tuple(
+        present.get((role.name, index))
+        or ReplicaSeen(role.name, index, ReplicaState.LOST, reason="its process or pod is gone")
+        for role in view.roles
+        for index in range(role.replicas)
+    )
+
+
+def _wanted_stop(view: JobView) -> Step | None:
+    """What people or the scheduler asked for, strongest first."""
+    if view.is_cancel_requested:
+        return _stop(StopReason.CANCELLED, "cancelled")
+    if view.is_preempt_requested:
+        return _stop(StopReason.PREEMPTED, "its quota is needed elsewhere")
+    if view.is_suspended:
+        return _stop(StopReason.SUSPENDED, "suspended")
+    return None
+
+
+def _stop(reason: StopReason, message: str, **flags: bool) -> Step:
+    return Step(Phase.STOPPING, reason, message, timedelta(0), **flags)
+
+
+def _failed(view: JobView, ending: Verdict) -> Step:
+    if ending.is_port_taken and view.free_starts < FREE_STARTS:
+        return _stop(StopReason.RETRY, "the rendezvous port was taken before any rank started", is_free_start=True)
+    if view.failures < view.max_retries:
+        left = view.max_retries - view.failures
+        return _stop(
+            StopReason.RETRY, f"{ending.message}; retry {view.failures + 1} of {view.failures + left}", is_failure=True
+        )
+    return _stop(StopReason.FAILED, ending.message, is_failure=True)
+
+
+def _too_late(view: JobView, seen: Seen, now: datetime) -> Step | None:
+    """Deadlines. The one that accuses (start timeout) stands still while the view is stale."""
+    limit = view.deadline_seconds
+    if limit is not None and view.running_since and now - view.running_since > timedelta(seconds=limit):
+        return _stop(StopReason.DEADLINE, f"ran longer than its deadline of {limit} s", is_failure=True)
+    waited = now - view.phase_since
+    if view.phase is Phase.STARTING and seen.is_fresh and waited > timedelta(seconds=view.start_timeout_seconds):
+        return _stop(StopReason.START_TIMEOUT, f"not all replicas ran within {view.start_timeout_seconds} s")
+    return None
+
+
+def _all_running(view: JobView, replicas: tuple[ReplicaSeen, ...]) -> bool:
+    up = {(one.role, one.index) for one in replicas if one.state in (ReplicaState.RUNNING, ReplicaState.SUCCEEDED)}
+    return all((role.name, index) in up for role in view.roles for index in range(role.replicas))
+
+
+def _stopping(view: JobView, seen: Seen) -> Step:
+    reason = view.stop_reason or StopReason.FAILED
+    wanted = _wanted_stop(view)
+    if wanted and wanted.reason and STRENGTH[wanted.reason] > STRENGTH[reason]:
+        return wanted
+    if not is_gone(view, seen):
+        return Step(requeue_after=STOP_TICK)
+    # Asked once more: replicas that completed during their grace must not be run again.
+    if reason is not StopReason.CANCELLED and verdict(view.roles, seen.replicas).outcome == "succeeded":
+        return Step(Phase.SUCCEEDED, StopReason.COMPLETED, "every replica ended with code 0", None)
+    to = LANDS_ON[reason]
+    return Step(to, reason, requeue_after=None if to in TERMINAL or to is Phase.SUSPENDED else timedelta(0))
+
+
+def is_gone(view: JobView, seen: Seen) -> bool:
+    """Nothing of the attempt occupies a place any more, by a look newer than the wish to end it.
+
+    Two guards meet here. Freshness: an old picture of an empty cluster would give the quota away while replicas still
+    train. The seal: without it a creation already on its way could land behind our back.
+    """
+    if seen.as_of is None or not seen.is_fresh or seen.as_of <= view.phase_since or not seen.is_sealed:
+        return False
+    return not any(replica.is_alive for replica in seen.replicas)

@@ -1,0 +1,296 @@
+"""What: jobs, their attempts, replicas and ranks, and the history of each. Postgres guards every invariant named here.
+
+Who writes what, by column: services write intent (`cancel_requested_at`, `suspended`), the scheduler QUEUED to ADMITTED and
+`wait_reason`, the reconciler every other phase and replica state, ingest what agents say of ranks, logs and metrics.
+"""
+
+import secrets
+from datetime import datetime
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from accounts.models import Team, User
+from queues.models import Queue
+from queues.resources import Resources
+from workspaces.models import Workspace
+
+from . import lifecycle
+from .plan import world_size
+from .spec import JobSpec
+
+PHASES = [(phase.value, phase.value.capitalize()) for phase in lifecycle.Phase]
+REASONS = [(reason.value, reason.value.replace("_", " ")) for reason in lifecycle.StopReason]
+_TERMINAL = sorted(lifecycle.TERMINAL)
+_HOLDING = sorted(lifecycle.HOLDS_QUOTA)
+
+
+def new_uid() -> str:
+    return secrets.token_hex(3)
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def readable_by(self, user: User) -> "JobQuerySet":
+        from accounts.permissions import readable_teams
+
+        teams = readable_teams(user)
+        return self if teams is None else self.filter(team_id__in=teams)
+
+    def active(self) -> "JobQuerySet":
+        return self.exclude(phase__in=_TERMINAL)
+
+    def holding_quota(self) -> "JobQuerySet":
+        return self.filter(phase__in=_HOLDING)
+
+    def due(self, now: datetime) -> "JobQuerySet":
+        return self.active().filter(next_reconcile_at__lte=now)
+
+    def waiting(self) -> "JobQuerySet":
+        """Queued jobs that the scheduler may admit."""
+        return self.filter(phase=lifecycle.Phase.QUEUED, cancel_requested_at=None, suspended=False)
+
+
+class Job(models.Model):
+    # what was asked
+    team = models.ForeignKey(Team, models.PROTECT, related_name="jobs")
+    queue = models.ForeignKey(Queue, models.PROTECT, related_name="jobs")
+    user = models.ForeignKey(User, models.PROTECT, related_name="jobs")
+    workspace = models.ForeignKey(Workspace, models.PROTECT, null=True, related_name="jobs")
+    name = models.CharField(max_length=48)
+    # Behind the id in every path and object name: an id is used again when a database is made anew, a folder may stay.
+    uid = models.CharField(max_length=8, default=new_uid, editable=False)
+    spec = models.JSONField(help_text="the resolved description, frozen at submission")
+    priority = models.SmallIntegerField(default=0)
+    slots = models.PositiveIntegerField(help_text="quota it takes: one per process")
+    idempotency_key = models.CharField(max_length=80, null=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    # what people and the scheduler want
+    cancel_requested_at = models.DateTimeField(null=True)
+    preempt_requested_at = models.DateTimeField(null=True)
+    suspended = models.BooleanField(default=False)
+    # where it is
+    phase = models.CharField(max_length=10, choices=PHASES, default=lifecycle.Phase.QUEUED)
+    phase_since = models.DateTimeField(default=timezone.now)
+    stop_reason = models.CharField(max_length=16, choices=REASONS, blank=True)
+    message = models.TextField(blank=True, help_text="the last step in words")
+    wait_reason = models.TextField(blank=True, help_text="why it is not admitted yet")
+    attempt = models.PositiveIntegerField(default=0)
+    failures = models.PositiveIntegerField(default=0)
+    free_starts = models.PositiveIntegerField(default=0)
+    admitted_at = models.DateTimeField(null=True)
+    launched_at = models.DateTimeField(null=True, help_text="when this attempt was decided")
+    applied_at = models.DateTimeField(null=True, help_text="when the cluster had confirmed its creation")
+    running_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    # the visit
+    lease_token = models.BigIntegerField(default=0)
+    lease_owner = models.CharField(max_length=80, blank=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    next_reconcile_at = models.DateTimeField(null=True, default=timezone.now)
+
+    objects = JobQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["team", "name"], name="job_name_once_per_team"),
+            models.UniqueConstraint(fields=["user", "idempotency_key"], name="job_once_per_idempotency_key"),
+            models.CheckConstraint(
+                condition=Q(phase__in=[p.value for p in lifecycle.Phase]), name="job_phase_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(phase__in=_TERMINAL, finished_at__isnull=False)
+                | (~Q(phase__in=_TERMINAL) & Q(finished_at=None)),
+                name="job_finished_at_only_when_finished",
+            ),
+            models.CheckConstraint(
+                condition=~Q(phase=lifecycle.Phase.STOPPING) | ~Q(stop_reason=""), name="job_stopping_has_a_reason"
+            ),
+            models.CheckConstraint(
+                condition=~Q(phase__in=sorted(lifecycle.ON_CLUSTER))
+                | Q(attempt__gt=0, launched_at__isnull=False)
+                | Q(phase=lifecycle.Phase.STOPPING),
+                name="job_on_cluster_has_an_attempt",
+            ),
+            models.CheckConstraint(condition=Q(slots__gt=0), name="job_takes_slots"),
+        ]
+        indexes = [
+            models.Index("next_reconcile_at", condition=~Q(phase__in=_TERMINAL), name="job_due"),
+            models.Index("queue", "phase", condition=~Q(phase__in=_TERMINAL), name="job_open_by_queue"),
+            models.Index(fields=["team", "-id"], name="job_by_team"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def run(self) -> str:
+        """The job's name in clusters, folders and tokens."""
+        return f"{self.pk}-{self.uid}"
+
+    @property
+    def job_spec(self) -> JobSpec:
+        return JobSpec.from_json(self.spec)
+
+    @property
+    def asked(self) -> Resources:
+        return {self.queue.resource: self.slots}
+
+    @property
+    def is_finished(self) -> bool:
+        return self.phase in lifecycle.TERMINAL
+
+    @property
+    def is_on_quota(self) -> bool:
+        return self.phase in lifecycle.HOLDS_QUOTA
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing will change by itself: finished, or suspended until a person resumes it."""
+        return self.is_finished or self.phase == lifecycle.Phase.SUSPENDED
+
+    @property
+    def nodes(self) -> int:
+        return int(self.spec["nodes"])
+
+    @property
+    def nproc_per_node(self) -> int:
+        return int(self.spec["nproc_per_node"])
+
+    @property
+    def world_size(self) -> int:
+        return world_size(self.nodes, self.nproc_per_node)
+
+    @property
+    def command(self) -> list[str]:
+        return list(self.spec["command"])
+
+    def get_absolute_url(self) -> str:
+        return f"/jobs/{self.pk}"
+
+    @property
+    def public_url(self) -> str:
+        return f"{settings.PUBLIC_URL.rstrip('/')}{self.get_absolute_url()}"
+
+
+class Replica(models.Model):
+    """One pod or local process of one attempt. The reconciler writes it; `batch_seq` is ingest's."""
+
+    STATES = [(state.value, state.value) for state in lifecycle.ReplicaState]
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="replicas")
+    attempt = models.PositiveIntegerField()
+    role = models.CharField(max_length=20)
+    index = models.PositiveIntegerField()
+    name = models.CharField(max_length=80)
+    node = models.CharField(max_length=253, blank=True)
+    state = models.CharField(max_length=10, choices=STATES, default=lifecycle.ReplicaState.PENDING)
+    reason = models.TextField(blank=True)
+    exit_code = models.IntegerField(null=True)
+    signal = models.IntegerField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    batch_seq = models.BigIntegerField(default=0, help_text="the last batch of its agent that was applied")
+    last_batch_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["attempt", "role", "index"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt", "role", "index"], name="replica_once_per_attempt")
+        ]
+
+
+class RankState(models.TextChoices):
+    WAITING = "waiting", "Waiting"
+    RUNNING = "running", "Running"
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+
+
+class Rank(models.Model):
+    """One training process. Rows appear at launch, ingest fills them; cpu in cores, gpu in 0..1."""
+
+    replica = models.ForeignKey(Replica, models.CASCADE, related_name="ranks")
+    job = models.ForeignKey(Job, models.CASCADE, related_name="ranks")
+    attempt = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField()
+    local_rank = models.PositiveIntegerField()
+    state = models.CharField(max_length=10, choices=RankState, default=RankState.WAITING)
+    pid = models.PositiveIntegerField(null=True)
+    exit_code = models.IntegerField(null=True)
+    signal = models.IntegerField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    error_at = models.DateTimeField(null=True, help_text="when its last traceback began")
+    is_connection_error = models.BooleanField(default=False)
+    is_stopped = models.BooleanField(default=False, help_text="its launcher ended it; it is not the cause")
+    step = models.BigIntegerField(null=True)
+    last_line_at = models.DateTimeField(null=True)
+    lines = models.BigIntegerField(default=0)
+    cpu = models.FloatField(null=True)
+    rss_bytes = models.BigIntegerField(null=True)
+    gpu = models.FloatField(null=True)
+    gpu_mem_bytes = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ["rank"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt", "rank"], name="rank_once_per_attempt"),
+            models.CheckConstraint(condition=Q(exit_code=None) | Q(signal=None), name="rank_ended_one_way"),
+        ]
+
+
+class JobEvent(models.Model):
+    """One line of a job's history: a step of the lifecycle, or an act of a person."""
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="events")
+    at = models.DateTimeField(default=timezone.now)
+    kind = models.CharField(max_length=20)  # submitted, step, cancel, suspend, resume, note
+    phase = models.CharField(max_length=10, choices=PHASES)
+    attempt = models.PositiveIntegerField(default=0)
+    message = models.TextField(blank=True)
+    user = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+
+    class Meta:
+        ordering = ["id"]
+
+
+class LogSegment(models.Model):
+    """Where some lines of one rank lie: a slice of a stored file. A row without a file is a gap, and is shown as one."""
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="segments")
+    attempt = models.PositiveIntegerField()
+    replica = models.ForeignKey(Replica, models.CASCADE, related_name="+")
+    rank = models.IntegerField(help_text="-1 for what the launcher printed")
+    first_line = models.BigIntegerField()
+    lines = models.IntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    raw_bytes = models.IntegerField()
+    path = models.CharField(max_length=120, blank=True)
+    offset = models.IntegerField(default=0)
+    size_bytes = models.IntegerField(default=0)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["replica", "rank", "first_line"], name="segment_lines_once"),
+        ]
+        indexes = [models.Index("job", "attempt", "rank", "id", name="segment_by_rank")]
+
+
+class MetricPoint(models.Model):
+    """One reported value. `step` is null where the training did not say."""
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="points")
+    attempt = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField()
+    name = models.CharField(max_length=60)
+    step = models.BigIntegerField(null=True)
+    value = models.FloatField()
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index("job", "name", "rank", F("at"), name="metric_series")]

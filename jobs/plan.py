@@ -1,0 +1,124 @@
+"""From a job's description to roles: the narrow waist between frameworks and clusters. Pure.
+
+Frameworks produce roles, clusters consume them, neither knows the other. Where a value is known only once a
+replica has a place (its number, an address, a port), a role holds a token and the cluster puts the value in.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controlplane.errors import InvalidSpec, Problem
+
+
+@dataclass(frozen=True)
+class Index:
+    """Stands for the replica's number within its role, from 0."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Stands for the name under which a replica can be reached: a DNS name in a cluster, 127.0.0.1 locally."""
+
+    role: str
+    index: int
+
+
+@dataclass(frozen=True)
+class Port:
+    """Stands for a port that belongs to the attempt: `number` where each replica has its own address, a free one locally."""
+
+    name: str
+    number: int
+
+
+Value = str | Index | Host | Port
+
+
+@dataclass(frozen=True)
+class Role:
+    """Replicas with one command. `processes` are expected in each replica."""
+
+    name: str
+    replicas: int
+    processes: int
+    command: tuple[str, ...]
+    env: Mapping[str, Value] = field(default_factory=dict)
+    completes: bool = True  # the job is done when all of these succeeded
+    essential: bool = True  # the attempt fails when one of these fails
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch of a job: everything a cluster needs, nothing it must look up."""
+
+    run: str  # the job's id as text; part of every name and path
+    attempt: int
+    roles: tuple[Role, ...]
+    env: Mapping[str, str] = field(default_factory=dict)  # the user's own
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # one agent token per "role-index"
+    grace_seconds: int = 30
+    shared_folder: str = ""  # the job's own folder, kept across attempts
+
+    def replicas(self) -> list[tuple[Role, int]]:
+        return [(role, index) for role in self.roles for index in range(role.replicas)]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How many replicas, and how many processes in each."""
+
+    nodes: int
+    per_node: int
+
+    @property
+    def total(self) -> int:
+        return self.nodes * self.per_node
+
+
+# Beyond this an even split uses nodes so thinly that a person should say so: 13 GPUs are not 13 nodes of one.
+MAX_SPREAD = 2
+
+
+def world_size(nodes: int, per_node: int) -> int:
+    """Processes in the job: nodes times processes per node. Counts, not ranks.
+
+    Source: torchrun, --nnodes and --nproc-per-node.
+    """
+    return nodes * per_node
+
+
+def distribute(gpus: int, per_node: int, nodes: int = 1) -> Distribution:
+    """Split `gpus` evenly over the fewest nodes that have `per_node` each.
+
+    Never more GPUs than asked for, never an uneven split: 12 on nodes of 8 is 2 x 6. No GPUs means `nodes` CPU
+    replicas of one process. Raises InvalidSpec naming the nearest totals that work.
+    """
+    if gpus < 0:
+        raise InvalidSpec(Problem("gpus", gpus, "can not be negative; use 0 for a CPU job"))
+    if per_node < 1:
+        raise InvalidSpec(Problem("gpus", gpus, "this queue's nodes have no GPUs; use 0, or choose another queue"))
+    if gpus == 0:
+        return Distribution(nodes, 1)
+    split = _even_split(gpus, per_node)
+    if split is None:
+        near = " and ".join(str(total) for total in nearest(gpus, per_node))
+        raise InvalidSpec(
+            Problem("gpus", gpus, f"does not split evenly over nodes of {per_node}; the nearest that do are {near}")
+        )
+    return split
+
+
+def nearest(gpus: int, per_node: int) -> list[int]:
+    """The closest totals below and above that split evenly."""
+    below = next((total for total in range(gpus - 1, 0, -1) if _even_split(total, per_node)), None)
+    above = next(total for total in range(gpus + 1, gpus + per_node + 1) if _even_split(total, per_node))
+    return [total for total in (below, above) if total is not None]
+
+
+def _even_split(gpus: int, per_node: int) -> Distribution | None:
+    fewest = math.ceil(gpus / per_node)
+    for nodes in range(fewest, fewest * MAX_SPREAD + 1):
+        if gpus % nodes == 0:
+            return Distribution(nodes, gpus // nodes)
+    return None

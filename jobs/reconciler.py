@@ -1,0 +1,120 @@
+"""A visit to one job: take the lease, observe, decide, record, converge. A thin shell around `lifecycle.decide`.
+
+Nothing in here sleeps or retries: what is not done now is due at a time that the row carries. The store and the
+clusters are ports, so that the simulation drives this very code.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from controlplane.errors import LeaseLost, Refused, Sealed, Unreachable
+
+from .clusters import Cluster, Expected
+from .lifecycle import ON_CLUSTER, JobView, Phase, Seen, Step, StopReason, decide
+from .plan import Plan
+
+log = logging.getLogger(__name__)
+
+VISIT_SECONDS = 5  # a visit is bounded; the rest of its work is due at once for the next one
+MAX_STEPS = 6
+UNREACHABLE_TICK = timedelta(seconds=5)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A job under our lease: what `decide` may know, and what a cluster must."""
+
+    job: int
+    token: int
+    view: JobView
+    cluster: str
+    run: str
+    expected: Expected
+    grace_seconds: int
+
+
+class Store(Protocol):
+    """Where rows live. Every write is guarded by the token; LeaseLost means somebody else was first.
+
+    `record` takes the step only where the row is still in the phase that was decided on: the scheduler admits
+    without a lease.
+    """
+
+    def take(self, job: int, *, owner: str, now: datetime) -> Held | None: ...
+    def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held: ...
+    def record_applied(self, held: Held, *, now: datetime) -> Held: ...
+    def release(self, held: Held, *, due: datetime | None) -> None: ...
+    def plan(self, held: Held) -> Plan: ...
+
+
+def visit(
+    job: int, *, store: Store, clusters: Callable[[str], Cluster], clock: Callable[[], datetime], owner: str
+) -> timedelta | None:
+    """Bring one job as far as it gets now. Returns how soon it should be visited again, None for never.
+
+    Somebody else's lease, or a lease lost on the way, is not an error: that other visit does the work.
+    """
+    held = store.take(job, owner=owner, now=clock())
+    if held is None:
+        return None
+    began, wait = clock(), timedelta(0)
+    try:
+        for _ in range(MAX_STEPS):
+            held, after = advance(held, store=store, cluster=clusters(held.cluster), clock=clock)
+            if after is None or after > timedelta(0):
+                store.release(held, due=None if after is None else clock() + after)
+                return after
+            if clock() - began > timedelta(seconds=VISIT_SECONDS):
+                break
+        store.release(held, due=clock() + wait)
+        return wait
+    except LeaseLost:
+        log.info("job %s: the visit ended, another one has the lease", job)
+        return None
+
+
+def advance(
+    held: Held, *, store: Store, cluster: Cluster, clock: Callable[[], datetime]
+) -> tuple[Held, timedelta | None]:
+    """One round: observe, decide, record, converge. Returns the new view and when to look again."""
+    try:
+        seen = observe(held, cluster)
+    except Unreachable as error:
+        log.warning("job %s: %s", held.job, error)
+        seen = Seen()  # no news is not bad news
+    step = decide(held.view, seen, clock())
+    held = store.record(held, seen=seen, step=step, now=clock())
+    if step.to is not None and held.view.phase is not step.to:
+        return held, timedelta(0)  # it moved meanwhile; decide again on what it is now
+    try:
+        held = converge(held, seen=seen, store=store, cluster=cluster, clock=clock)
+    except Unreachable as error:
+        log.warning("job %s: %s", held.job, error)
+        return held, UNREACHABLE_TICK
+    except Refused as error:
+        stop = Step(Phase.STOPPING, StopReason.FAILED, str(error), timedelta(0), is_failure=True)
+        return store.record(held, seen=seen, step=stop, now=clock()), timedelta(0)
+    return held, step.requeue_after
+
+
+def observe(held: Held, cluster: Cluster) -> Seen:
+    if held.view.phase not in ON_CLUSTER:
+        return Seen()
+    return cluster.observe(held.run, held.view.attempt, held.expected)
+
+
+def converge(held: Held, *, seen: Seen, store: Store, cluster: Cluster, clock: Callable[[], datetime]) -> Held:
+    """Make the cluster match what was recorded. Every call may have been made before."""
+    if held.view.phase is Phase.STARTING and held.view.created_at is None:
+        try:
+            cluster.apply(store.plan(held))
+        except Sealed:
+            log.info("job %s: attempt %s was closed meanwhile", held.job, held.view.attempt)
+            return held
+        return store.record_applied(held, now=clock())
+    if held.view.phase is Phase.STOPPING:
+        cluster.delete(held.run, held.view.attempt, held.grace_seconds)
+    return held

@@ -1,0 +1,174 @@
+"""The shapes of /api/v1 that speak of jobs. Output only reads; input is checked by `jobs.spec` and `services`."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from . import blame
+from .lifecycle import Phase
+from .models import Job, JobEvent, Rank, RankState, Replica
+
+
+class SubmitSerializer(serializers.Serializer[Any]):
+    """A job to run. Counts are checked against the queue; `gpus` may stand for `nodes` and `nproc_per_node`."""
+
+    queue = serializers.CharField(max_length=40)
+    command = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False), allow_empty=True
+    )
+    workspace = serializers.IntegerField(required=False, allow_null=True)
+    framework = serializers.CharField(required=False, max_length=40)
+    name = serializers.CharField(required=False, allow_blank=True, allow_null=True)
+    nodes = serializers.JSONField(required=False, help_text="replicas; a whole number")
+    nproc_per_node = serializers.JSONField(required=False, help_text="processes in each; a whole number")
+    gpus = serializers.JSONField(required=False, help_text="a total, split evenly over nodes")
+    env = serializers.JSONField(required=False, help_text="names to text")
+    max_retries = serializers.JSONField(required=False)
+    priority = serializers.JSONField(required=False)
+    grace_seconds = serializers.JSONField(required=False)
+    start_timeout_seconds = serializers.JSONField(required=False)
+    deadline_seconds = serializers.JSONField(required=False)
+
+
+class RankCounts(serializers.Serializer[Any]):
+    total = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField()
+    succeeded = serializers.IntegerField()
+    failed = serializers.IntegerField()
+
+
+class FailureSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField(allow_null=True)
+    replica = serializers.CharField()
+    exit_code = serializers.IntegerField(allow_null=True)
+    signal = serializers.IntegerField(allow_null=True)
+    at = serializers.DateTimeField(allow_null=True)
+    explanation = serializers.CharField()
+    last_lines = serializers.ListField(child=serializers.CharField())
+
+
+class JobSerializer(serializers.ModelSerializer[Job]):
+    team = serializers.CharField(source="team.name")
+    queue = serializers.CharField(source="queue.name")
+    user = serializers.CharField(source="user.username")
+    framework = serializers.CharField(source="spec.framework")
+    phase = serializers.ChoiceField(choices=[phase.value for phase in Phase])
+    reason = serializers.CharField(source="stop_reason")
+    message = serializers.SerializerMethodField(help_text="the last step, or why it waits, in words")
+    max_retries = serializers.IntegerField(source="spec.max_retries")
+    command = serializers.ListField(child=serializers.CharField())
+    env = serializers.DictField(source="spec.env", child=serializers.CharField())
+    workspace = serializers.IntegerField(source="workspace_id", allow_null=True)
+    nodes = serializers.IntegerField()
+    nproc_per_node = serializers.IntegerField()
+    ranks = serializers.SerializerMethodField()
+    first_failure = serializers.SerializerMethodField()
+    url = serializers.SerializerMethodField(help_text="its page")
+
+    class Meta:
+        model = Job
+        fields = (
+            "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
+            "failures", "max_retries", "nodes", "nproc_per_node", "command", "env", "workspace", "suspended", "created_at",
+            "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField())
+    def get_message(self, job: Job) -> str:
+        return job.wait_reason if job.phase == Phase.QUEUED and job.wait_reason else job.message
+
+    @extend_schema_field(RankCounts)
+    def get_ranks(self, job: Job) -> dict[str, int]:
+        counts = rank_counts([job]) if "rank_counts" not in self.context else self.context["rank_counts"]
+        mine = counts.get(job.pk, {})
+        return {"total": job.world_size, **{state: mine.get(state, 0) for state in RankState.values}}
+
+    @extend_schema_field(FailureSerializer(allow_null=True))
+    def get_first_failure(self, job: Job) -> dict[str, Any] | None:
+        if self.context.get("is_list"):  # its last lines cost a read each; a list is for an overview
+            return None
+        failure = blame.first_failure(job)
+        return dict(FailureSerializer(failure).data) if failure else None
+
+    @extend_schema_field(serializers.URLField())
+    def get_url(self, job: Job) -> str:
+        request = self.context.get("request")
+        return request.build_absolute_uri(job.get_absolute_url()) if request else job.public_url
+
+
+def rank_counts(jobs: list[Job]) -> dict[int, dict[str, int]]:
+    """How many ranks of each job's newest attempt are in which state; one query for all."""
+    from django.db.models import Count, F
+
+    rows = (
+        Rank.objects.filter(job__in=jobs, attempt=F("job__attempt"))
+        .order_by()
+        .values_list("job_id", "state")
+        .annotate(count=Count("id"))
+    )
+    found: dict[int, dict[str, int]] = {}
+    for job, state, count in rows:
+        found.setdefault(job, {})[state] = count
+    return found
+
+
+class RankSerializer(serializers.ModelSerializer[Rank]):
+    replica = serializers.SerializerMethodField()
+    node = serializers.CharField(source="replica.node")
+
+    class Meta:
+        model = Rank
+        fields = (
+            "attempt", "rank", "local_rank", "replica", "node", "state", "step", "exit_code", "signal", "cpu", "rss_bytes",
+            "gpu", "gpu_mem_bytes", "last_line_at", "lines", "started_at", "ended_at", "is_stopped", "is_connection_error",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField())
+    def get_replica(self, rank: Rank) -> str:
+        return f"{rank.replica.role}-{rank.replica.index}"
+
+
+class ReplicaSerializer(serializers.ModelSerializer[Replica]):
+    class Meta:
+        model = Replica
+        fields = (
+            "attempt", "role", "index", "name", "node", "state", "reason", "exit_code", "signal", "started_at", "ended_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class EventSerializer(serializers.ModelSerializer[JobEvent]):
+    user = serializers.CharField(source="user.username", default=None, allow_null=True)
+
+    class Meta:
+        model = JobEvent
+        fields = ("at", "kind", "phase", "attempt", "message", "user")
+        read_only_fields = fields
+
+
+class LogLineSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField(help_text="-1 is the launcher")
+    attempt = serializers.IntegerField()
+    at_ms = serializers.IntegerField(help_text="milliseconds since the epoch")
+    text = serializers.CharField()
+    is_gap = serializers.BooleanField()
+
+
+class LogPageSerializer(serializers.Serializer[Any]):
+    lines = LogLineSerializer(many=True)
+    cursor = serializers.CharField()
+    is_complete = serializers.BooleanField()
+
+
+class SeriesSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    rank = serializers.IntegerField()
+    points = serializers.ListField(child=serializers.ListField(child=serializers.FloatField(allow_null=True)))
+
+
+class MetricsSerializer(serializers.Serializer[Any]):
+    series = SeriesSerializer(many=True)

@@ -1,0 +1,181 @@
+"""A job's description: parsed once, frozen, queue defaults merged in. Pure.
+
+What a person sends is a flat JSON object; what the rest of Muster reads is a JobSpec. Every complaint names the
+field, the value and the way out, and all of them come at once.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from controlplane.errors import InvalidSpec, Problem
+
+from .plan import distribute
+
+MAX_NODES = 4096
+MAX_PROCESSES_PER_NODE = 256
+MAX_COMMAND_BYTES = 64 * 1024  # far below Linux's MAX_ARG_STRLEN of 128 KiB per argument
+NAME = re.compile(
+    r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
+)  # fits a DNS label with the attempt, role and index behind it
+ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What to run. Counts are counts, durations are seconds."""
+
+    command: tuple[str, ...]
+    framework: str = "torchrun"
+    name: str = ""  # empty: Muster makes one
+    nodes: int = 1
+    nproc_per_node: int = 1
+    env: Mapping[str, str] = field(default_factory=dict)
+    max_retries: int = 0
+    priority: int = 0
+    grace_seconds: int = 30
+    start_timeout_seconds: int = 300
+    deadline_seconds: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "command": list(self.command), "env": dict(self.env)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
+        """The frozen spec as stored; `parse` is for what people send."""
+        return cls(**{**data, "command": tuple(data["command"])})
+
+
+# field: (least, most, what to do instead)
+_BOUNDS = {
+    "nodes": (1, MAX_NODES, "use 1 for a single replica"),
+    "nproc_per_node": (1, MAX_PROCESSES_PER_NODE, "one process per GPU is usual"),
+    "max_retries": (0, 100, "use 0 for none"),
+    "priority": (-1000, 1000, "0 is usual, higher starts first"),
+    "grace_seconds": (0, 3600, "30 is usual"),
+    "start_timeout_seconds": (5, 86400, "300 is usual"),
+    "deadline_seconds": (1, 365 * 86400, "leave it out for no limit"),
+}
+_KNOWN = {"command", "framework", "name", "env", "gpus", *_BOUNDS}
+
+
+def parse(sent: Mapping[str, Any], *, gpus_per_node: int = 0, defaults: Mapping[str, Any] | None = None) -> JobSpec:
+    """A JobSpec from what was sent, over the queue's defaults; raises InvalidSpec with every problem found.
+
+    `gpus` (a total) may be given in place of `nodes` and `nproc_per_node`; it is split by the queue's
+    `gpus_per_node`.
+    """
+    data = {**(defaults or {}), **{name: value for name, value in sent.items() if value is not None}}
+    problems = [
+        Problem(name, data[name], f"is not a field of a job; known are {', '.join(sorted(_KNOWN))}")
+        for name in sorted(set(data) - _KNOWN)
+    ]
+    values: dict[str, Any] = {}
+    for name in _BOUNDS:
+        if name in data:
+            _take_count(name, data[name], values, problems)
+    _take_gpus(data, gpus_per_node, values, problems)
+    _take_command(data.get("command"), values, problems)
+    _take_env(data.get("env", {}), values, problems)
+    _take_name(data.get("name", ""), values, problems)
+    values["framework"] = data.get("framework", "torchrun")
+    if problems:
+        raise InvalidSpec(*problems)
+    return JobSpec(**values)
+
+
+def _take_count(name: str, value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+    least, most, way_out = _BOUNDS[name]
+    number = _whole(value)
+    if number is None:
+        problems.append(Problem(name, value, f"must be a whole number, not {value!r}; {way_out}"))
+    elif not least <= number <= most:
+        problems.append(Problem(name, value, f"must be from {least} to {most}, not {number}; {way_out}"))
+    else:
+        values[name] = number
+
+
+def _whole(value: Any) -> int | None:
+    """An integer from JSON or from a form; booleans and fractions are not counts."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return int(value)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
+        return int(value)
+    return None
+
+
+def _take_gpus(data: Mapping[str, Any], per_node: int, values: dict[str, Any], problems: list[Problem]) -> None:
+    if "gpus" not in data:
+        return
+    total = _whole(data["gpus"])
+    if total is None:
+        problems.append(Problem("gpus", data["gpus"], f"must be a whole number, not {data['gpus']!r}"))
+        return
+    most = MAX_NODES * MAX_PROCESSES_PER_NODE
+    if total > most:
+        problems.append(Problem("gpus", total, f"must be at most {most}"))
+        return
+    if total == 0 and "nproc_per_node" in values:  # a CPU job says its own shape
+        return
+    try:
+        split = distribute(total, per_node, values.get("nodes", 1))
+    except InvalidSpec as error:
+        problems.extend(error.problems)
+        return
+    for name, count in (("nodes", split.nodes), ("nproc_per_node", split.per_node)):
+        asked = values.get(name, count)
+        if asked != count:
+            problems.append(
+                Problem("gpus", total, f"means {name} {count}, but {name} is {asked}; leave one of them out")
+            )
+        values[name] = count
+
+
+def _take_command(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+    if isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError as error:
+            problems.append(Problem("command", value, f"can not be split into words: {error}; check its quotes"))
+            return
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
+        problems.append(Problem("command", value, "is missing; give a list of words such as torchrun train.py"))
+        return
+    if any("\0" in word for word in value):
+        problems.append(Problem("command", value, "holds a NUL character, which no program can receive"))
+    elif sum(len(word.encode(errors="surrogateescape")) + 1 for word in value) > MAX_COMMAND_BYTES:
+        problems.append(Problem("command", "", f"is longer than {MAX_COMMAND_BYTES} bytes; put it into a script"))
+    elif not value[0].strip():
+        problems.append(Problem("command", value, "begins with an empty word; the first word is the program"))
+    else:
+        values["command"] = tuple(value)
+
+
+def _take_env(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+    if not isinstance(value, Mapping):
+        problems.append(Problem("env", value, 'must map names to text, such as {"LR": "0.1"}'))
+        return
+    for name, text in value.items():
+        if not isinstance(name, str) or not ENV_NAME.match(name):
+            problems.append(Problem(f"env.{name}", text, "is not a variable name; use letters, digits and _"))
+        elif not isinstance(text, str) or "\0" in text:
+            problems.append(Problem(f"env.{name}", text, "must be text without NUL; quote numbers"))
+        elif name.startswith("MUSTER_"):
+            problems.append(Problem(f"env.{name}", text, "is set by Muster; choose another name"))
+    values["env"] = dict(value)
+
+
+def _take_name(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+    if value and (not isinstance(value, str) or not NAME.match(value)):
+        problems.append(
+            Problem("name", value, "must be 1 to 40 of a-z, 0-9 and -, not beginning or ending with -; or leave it out")
+        )
+        return
+    values["name"] = value or ""

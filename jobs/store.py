@@ -1,0 +1,217 @@
+"""The reconciler's rows in Postgres. Each method is one short transaction that begins by locking the job's row."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane import doorbell
+from controlplane.errors import LeaseLost
+
+from . import frameworks, lease
+from .agent_tokens import AgentIdentity, issue
+from .lifecycle import (
+    ENDED,
+    ON_CLUSTER,
+    TERMINAL,
+    JobView,
+    Phase,
+    ReplicaSeen,
+    ReplicaState,
+    RoleView,
+    Seen,
+    Step,
+    StopReason,
+    after,
+)
+from .models import Job, JobEvent, Rank, RankState, Replica
+from .plan import Plan, Role
+from .reconciler import Held
+
+
+class DjangoStore:
+    def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
+        with transaction.atomic():
+            row = (
+                Job.objects.select_for_update(skip_locked=True, of=("self",))
+                .select_related("queue")
+                .filter(pk=job)
+                .first()
+            )
+            taken = lease.take(_lease(row), owner, now) if row is not None else None
+            if row is None or taken is None:
+                # Whoever holds it may already have looked: leave word that there is news.
+                Job.objects.filter(pk=job).update(next_reconcile_at=now)
+                return None
+            row.lease_token, row.lease_owner, row.lease_expires_at = taken.token, taken.owner, taken.expires_at
+            row.next_reconcile_at = taken.expires_at  # should we die, the sweep finds it when the lease is over
+            row.save(update_fields=["lease_token", "lease_owner", "lease_expires_at", "next_reconcile_at"])
+            return _held(row)
+
+    def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
+        with transaction.atomic():
+            job = _mine(held)
+            changed = _record_replicas(job, seen, now)
+            is_step = step.to is not None and job.phase == held.view.phase
+            if is_step:
+                _take_step(job, step, now)
+                job.save()
+            if is_step or changed:
+                doorbell.hint(job=job.pk, team=job.team_id, what="state")
+            if is_step and not job.is_on_quota:
+                doorbell.poke("jobs.schedule")
+            return _held(job)
+
+    def record_applied(self, held: Held, *, now: datetime) -> Held:
+        with transaction.atomic():
+            _mine(held)
+            Job.objects.filter(pk=held.job).update(applied_at=now)
+        return replace(held, view=replace(held.view, created_at=now))
+
+    def release(self, held: Held, *, due: datetime | None) -> None:
+        with transaction.atomic():
+            job = _mine(held)
+            # Somebody knocked while we were inside: what they knew may be newer than what we saw.
+            knocked = job.lease_expires_at is not None and job.next_reconcile_at != job.lease_expires_at
+            job.lease_owner, job.lease_expires_at = "", None
+            job.next_reconcile_at = job.next_reconcile_at if knocked else due
+            job.save(update_fields=["lease_owner", "lease_expires_at", "next_reconcile_at"])
+            if knocked and not job.is_finished:
+                doorbell.poke("jobs.reconcile", job.pk)
+
+    def plan(self, held: Held) -> Plan:
+        return plan_of(Job.objects.select_related("queue").get(pk=held.job), held.view.attempt)
+
+
+def plan_of(job: Job, attempt: int) -> Plan:
+    """One launch of a job, with a token for each of its agents."""
+    spec = job.job_spec
+    roles = _roles(job)
+    secrets = {
+        f"{role.name}-{index}": issue(AgentIdentity(job.pk, job.run, attempt, role.name, index))
+        for role in roles
+        for index in range(role.replicas)
+    }
+    env = {**spec.env, "MUSTER_JOB_NAME": job.name, "MUSTER_JOB_URL": job.public_url if settings.PUBLIC_URL else ""}
+    return Plan(job.run, attempt, roles, env=env, secrets=secrets, grace_seconds=spec.grace_seconds)
+
+
+def _roles(job: Job) -> tuple[Role, ...]:
+    spec = job.job_spec
+    return frameworks.get(spec.framework).roles(spec)
+
+
+def _held(job: Job) -> Held:
+    spec = job.job_spec
+    expected = [(role.name, index) for role in _roles(job) for index in range(role.replicas)]
+    return Held(job.pk, job.lease_token, _view(job), job.queue.cluster, job.run, expected, spec.grace_seconds)
+
+
+def _view(job: Job) -> JobView:
+    spec = job.job_spec
+    return JobView(
+        phase=Phase(job.phase),
+        phase_since=job.phase_since,
+        attempt=job.attempt,
+        failures=job.failures,
+        free_starts=job.free_starts,
+        max_retries=spec.max_retries,
+        stop_reason=StopReason(job.stop_reason) if job.stop_reason else None,
+        is_cancel_requested=job.cancel_requested_at is not None,
+        is_suspended=job.suspended,
+        is_preempt_requested=job.preempt_requested_at is not None,
+        created_at=job.applied_at,
+        running_since=job.running_at,
+        start_timeout_seconds=spec.start_timeout_seconds,
+        deadline_seconds=spec.deadline_seconds,
+        roles=tuple(RoleView(role.name, role.replicas, role.completes, role.essential) for role in _roles(job)),
+    )
+
+
+def _lease(job: Job) -> lease.Lease:
+    return lease.Lease(job.lease_token, job.lease_owner, job.lease_expires_at)
+
+
+def _mine(held: Held) -> Job:
+    """The job's row, locked, where the token is still ours."""
+    job = Job.objects.select_for_update(of=("self",)).select_related("queue").get(pk=held.job)
+    if not lease.is_mine(_lease(job), held.token):
+        raise LeaseLost(f"job {held.job}")
+    return job
+
+
+def _take_step(job: Job, step: Step, now: datetime) -> None:
+    """Write what `lifecycle.after` says, the rows that come with it, and one line of history."""
+    before = job.phase
+    view = after(_view(job), step, now)
+    job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
+    job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
+    job.applied_at, job.running_at = view.created_at, view.running_since
+    job.message = step.message or job.message
+    if job.phase != before:
+        _enter(job, now)
+    JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=step.message)
+
+
+def _enter(job: Job, now: datetime) -> None:
+    """What else changes with a phase."""
+    if job.phase == Phase.STARTING:
+        job.launched_at = now
+        _insert_attempt(job)
+    elif job.phase in (Phase.QUEUED, Phase.SUSPENDED):
+        job.preempt_requested_at = job.admitted_at = None  # whatever was asked for is done now
+    elif job.phase in TERMINAL:
+        job.finished_at, job.next_reconcile_at = now, None
+    if job.phase not in ON_CLUSTER:
+        _close_ranks(job, now)
+
+
+def _insert_attempt(job: Job) -> None:
+    """Rows of a new attempt: they exist before anything is created, so that whatever appears has a place."""
+    for role in _roles(job):
+        for index in range(role.replicas):
+            name = f"{job.run}-{job.attempt}-{role.name}-{index}"
+            replica = Replica.objects.create(job=job, attempt=job.attempt, role=role.name, index=index, name=name)
+            first = index * role.processes
+            Rank.objects.bulk_create(
+                Rank(replica=replica, job=job, attempt=job.attempt, rank=first + local, local_rank=local)
+                for local in range(role.processes)
+            )
+
+
+def _close_ranks(job: Job, now: datetime) -> None:
+    """Ranks whose end nobody reported are over too: their replica is seen to be gone."""
+    Rank.objects.filter(job=job, attempt=job.attempt, state=RankState.RUNNING).update(
+        state=RankState.FAILED, is_stopped=True, ended_at=now
+    )
+
+
+def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:
+    """Write what the cluster said of this attempt's replicas, only where it is news."""
+    if seen.as_of is None or not seen.replicas:
+        return False
+    rows = {(row.role, row.index): row for row in Replica.objects.filter(job=job, attempt=job.attempt)}
+    changed = False
+    for one in seen.replicas:
+        row = rows.get((one.role, one.index))
+        if row is not None and one.state is not ReplicaState.ABSENT and _differs(row, one):
+            changed = True
+            Replica.objects.filter(pk=row.pk).update(**_replica_values(row, one, now))
+    return changed
+
+
+def _differs(row: Replica, one: ReplicaSeen) -> bool:
+    return (row.state, row.exit_code, row.signal, row.reason) != (one.state, one.exit_code, one.signal, one.reason)
+
+
+def _replica_values(row: Replica, one: ReplicaSeen, now: datetime) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "state": one.state, "exit_code": one.exit_code, "signal": one.signal, "reason": one.reason
+    }  # fmt: skip
+    if one.state is ReplicaState.RUNNING and row.started_at is None:
+        values["started_at"] = now
+    if one.state in ENDED and row.ended_at is None:
+        values["ended_at"] = now
+    return values

@@ -1,0 +1,97 @@
+"""Who may start now: a snapshot of queues and pending jobs in, one word per pending job out. Pure.
+
+First come, first served within one queue's quota: a job that does not fit makes those behind it wait, so that a
+large job can not be starved by small ones. All arithmetic runs on the snapshot; all writes come after.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from .resources import Resources, add, describe, fits, subtract
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """One queue: what it may use in all, and what its jobs hold now."""
+
+    name: str
+    nominal: Resources
+    used: Resources = field(default_factory=dict)
+    is_open: bool = True
+
+    @property
+    def free(self) -> Resources:
+        return subtract(self.nominal, self.used)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """One waiting job. `order` sorts within a queue: higher priority first, then the older one."""
+
+    job: int
+    queue: str
+    asked: Resources
+    priority: int = 0
+    submitted: float = 0.0
+
+    @property
+    def order(self) -> tuple[int, float, int]:
+        return (-self.priority, self.submitted, self.job)
+
+
+@dataclass(frozen=True)
+class Admit:
+    job: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Not now, and why, in words for the person who waits."""
+
+    job: int
+    reason: str
+
+
+Decision = Admit | Wait
+
+
+def decide(queues: Iterable[QueueState], pending: Iterable[Pending]) -> list[Decision]:
+    """One decision per pending job, in the order in which they were considered."""
+    states = {queue.name: queue for queue in queues}
+    ahead: dict[str, list[int]] = {}
+    decisions: list[Decision] = []
+    for job in sorted(pending, key=lambda one: one.order):
+        queue = states[job.queue]
+        blockers = ahead.setdefault(queue.name, [])
+        decision = consider(job, queue, blockers)
+        if isinstance(decision, Admit):
+            states[queue.name] = replace(queue, used=add(queue.used, job.asked))
+        else:
+            blockers.append(job.job)
+        decisions.append(decision)
+    return decisions
+
+
+def consider(job: Pending, queue: QueueState, blockers: list[int]) -> Decision:
+    """One job against one queue, given the jobs of that queue that already have to wait."""
+    if not queue.is_open:
+        return Wait(job.job, f"queue {queue.name} is closed; an administrator can open it")
+    if not fits(job.asked, queue.nominal):
+        return Wait(
+            job.job,
+            f"needs {describe(job.asked)}, but queue {queue.name} has {describe(queue.nominal)} in all; "
+            "submit a smaller job, or ask for more quota",
+        )
+    if blockers:
+        return Wait(job.job, f"{len(blockers)} ahead in queue {queue.name}; job {blockers[0]} is first")
+    if not fits(job.asked, queue.free):
+        return Wait(
+            job.job,
+            f"needs {describe(job.asked)}; queue {queue.name} has {describe(_positive(queue.free))} free "
+            f"of {describe(queue.nominal)}",
+        )
+    return Admit(job.job)
+
+
+def _positive(resources: Resources) -> Resources:
+    return {name: max(0, count) for name, count in resources.items()}

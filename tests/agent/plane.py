@@ -1,0 +1,149 @@
+"""A control plane in a few lines: section 2 of docs/wire.md over real HTTP, independent of the agent's own code."""
+
+import http.server
+import json
+import struct
+import threading
+import time
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Received:
+    """What one replica sent, in the order in which it was applied."""
+
+    ack: int = 0
+    posts: int = 0
+    items: list[dict[str, Any]] = field(default_factory=list)
+    lines: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)  # rank -> (number, ms, text)
+
+    def kind(self, kind: str, **wanted: Any) -> list[dict[str, Any]]:
+        return [one for one in self.items if one["kind"] == kind and all(one.get(k) == v for k, v in wanted.items())]
+
+    def texts(self, rank: int = -1) -> list[str]:
+        return [text for _, _, text in self.lines.get(rank, [])]
+
+    def end_of(self, rank: int) -> dict[str, Any]:
+        return next(one for one in self.kind("rank", rank=rank) if one["state"] != "running")
+
+
+class Plane:
+    """`workspace` is what GET answers (None: 204); `commands` go into every reply; `refuse` answers that status."""
+
+    def __init__(self) -> None:
+        self.replicas: dict[str, Received] = {}
+        self.workspace: bytes | None = None
+        self.commands: list[dict[str, Any]] = []
+        self.refuse = 0
+        self.losses = 0  # so many answers are lost after the batch was applied
+        self.lock = threading.Lock()
+        self._server: http.server.ThreadingHTTPServer | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def up(self) -> None:
+        plane = self
+        self._server = _Server(("127.0.0.1", self.port), type("Bound", (_Handler,), {"plane": plane}))
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def down(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            for connection in list(self._server.connections):
+                connection.close()
+        self._server = None
+
+    def of(self, token: str = "worker-0") -> Received:
+        return self.replicas.setdefault(token, Received())
+
+    def apply(self, token: str, body: bytes) -> dict[str, Any]:
+        with self.lock:
+            received = self.of(token)
+            received.posts += 1
+            header, blobs = _parted(body)
+            assert header["version"] == 1 and abs(header["sent_at"] - time.time()) < 60
+            if header["seq"] == received.ack + 1:
+                received.ack += 1
+                received.items += header["items"]
+                _read(received, header, blobs)
+            return {"ack": received.ack, "time": time.time(), "commands": self.commands}
+
+
+def _parted(body: bytes) -> tuple[dict[str, Any], bytes]:
+    (length,) = struct.unpack(">I", body[:4])
+    return json.loads(body[4 : 4 + length]), body[4 + length :]
+
+
+def _read(received: Received, header: dict[str, Any], blobs: bytes) -> None:
+    for item in header["items"]:
+        if item["kind"] == "log":
+            text = zlib.decompress(blobs[: item["bytes"]])
+            blobs = blobs[item["bytes"] :]
+            assert len(text) == item["raw_bytes"]
+            rows = text.decode().split("\n")[:-1]
+            assert len(rows) == item["lines"]
+            kept = received.lines.setdefault(item["rank"], [])
+            for number, row in enumerate(rows, item["first_line"]):
+                at, _, line = row.partition(" ")
+                kept.append((number, int(at), line))
+    assert blobs == b"" or not any(item["kind"] == "log" for item in header["items"])
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.connections: set[Any] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.add(request)
+        super().process_request(request, client_address)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    plane: Plane
+
+    def do_POST(self) -> None:
+        assert self.path == "/agent/v1/batches"
+        assert self.headers["Content-Type"] == "application/x-muster-batch"
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.plane.refuse:
+            return self._answer(self.plane.refuse, b"{}")
+        reply = self.plane.apply(self._token(), body)
+        if self.plane.losses > 0:
+            self.plane.losses -= 1
+            self.connection.close()
+            return None
+        return self._answer(200, json.dumps(reply).encode())
+
+    def do_GET(self) -> None:
+        assert self.path == "/agent/v1/workspace"
+        if self.plane.refuse:
+            return self._answer(self.plane.refuse, b"{}")
+        found = self.plane.workspace
+        return self._answer(204, b"") if found is None else self._answer(200, found, kind="application/gzip")
+
+    def _token(self) -> str:
+        return self.headers["Authorization"].removeprefix("Bearer ")
+
+    def _answer(self, status: int, content: bytes, kind: str = "application/json") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        if status != 204:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if status != 204:
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass

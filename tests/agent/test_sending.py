@@ -1,0 +1,141 @@
+"""What happens to lines when the control plane is slow, away, forgetful or angry."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from .bench import Bench
+from .plane import Plane
+
+COUNT = "i=0; while [ $i -lt {lines} ]; do echo line $i; i=$((i+1)); [ $((i % {each})) = 0 ] && sleep {pause}; done"
+
+
+def numbered(lines: int, *, each: int = 50, pause: float = 0.05) -> list[str]:
+    return ["bash", "-c", COUNT.format(lines=lines, each=each, pause=pause)]
+
+
+def assert_complete(plane: Plane, lines: int) -> None:
+    received = plane.of()
+    assert received.texts() == [f"line {number}" for number in range(lines)]
+    assert [number for number, _, _ in received.lines[-1]] == list(range(lines))
+    seqs = [one["seq"] for one in received.kind("log", rank=-1)]
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_no_line_is_lost_or_doubled_when_the_control_plane_goes_away(bench: Bench, plane: Plane) -> None:
+    folder = bench.replica(numbered(2000))
+    agent = bench.start(folder, MUSTER_DRAIN_SECONDS="20")
+    bench.wait_for(lambda: plane.of().texts())
+    plane.down()
+    bench.wait_for(lambda: len(list((folder / "spool").glob("*.batch"))) > 2)
+    plane.up()
+    agent.wait(30)
+    assert_complete(plane, 2000)
+    assert bench.status()["is_drained"] and not list((folder / "spool").glob("*"))
+
+
+def test_a_control_plane_that_moves_is_found_again(bench: Bench, plane: Plane) -> None:
+    agent = bench.start(bench.replica(numbered(1000)), MUSTER_DRAIN_SECONDS="20")
+    bench.wait_for(lambda: plane.of().texts())
+    plane.down()
+    plane.port = 0
+    plane.up()
+    bench.point_to(plane.url)
+    agent.wait(30)
+    assert_complete(plane, 1000)
+
+
+def test_a_lost_answer_doubles_nothing(bench: Bench, plane: Plane) -> None:
+    plane.losses = 3
+    bench.run(numbered(300))
+    assert_complete(plane, 300)
+    assert plane.of().posts > plane.of().ack
+
+
+def test_what_was_not_sent_in_time_is_sent_by_a_drain(bench: Bench, plane: Plane) -> None:
+    plane.refuse = 503
+    folder = bench.replica(numbered(100))
+    bench.start(folder, MUSTER_DRAIN_SECONDS="0.2").wait(20)
+    assert (bench.status()["state"], bench.status()["is_drained"]) == ("succeeded", False)
+    plane.refuse = 0
+    assert bench.start(folder, how="--drain").wait(20) == 0
+    assert_complete(plane, 100)
+    assert bench.status()["is_drained"]
+
+
+def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, plane: Plane) -> None:
+    plane.refuse = 503
+    folder = bench.replica(["bash", "-c", "for i in $(seq 12); do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.3; done"])
+    agent = bench.start(folder, MUSTER_SPOOL_BYTES="300000", MUSTER_DRAIN_SECONDS="20")
+    bench.wait_for(lambda: bench.status().get("state") == "succeeded")
+    kept = sum(path.stat().st_size for path in (folder / "spool").glob("*.batch"))
+    assert kept < 310_000
+    plane.refuse = 0
+    agent.wait(20)
+    received = plane.of()
+    gaps, logs = received.kind("gap"), received.kind("log")
+    assert gaps and logs and gaps[0]["first_line"] == 0 and gaps[0]["raw_bytes"] > 0
+    pieces = sorted((one["first_line"], one["lines"]) for one in gaps + logs)
+    for (first, lines), (following, _) in zip(pieces, pieces[1:], strict=False):
+        assert first + lines == following
+    assert [one["state"] for one in received.kind("replica")] == ["running", "succeeded"]
+    assert received.texts()[-1].strip() != ""
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_closed_attempt_ends_the_replica(bench: Bench, plane: Plane, status: int) -> None:
+    folder = bench.replica(["sh", "-c", "while :; do echo tick; sleep 0.1; done"])
+    agent = bench.start(folder)
+    bench.wait_for(lambda: plane.of().texts())
+    plane.refuse = status
+    agent.wait(10)
+    assert (bench.status()["state"], bench.status()["reason"]) == ("failed", "the attempt is closed")
+    assert not bench.status()["is_drained"]
+
+
+def test_a_stop_command_ends_the_replica_with_its_grace(bench: Bench, plane: Plane) -> None:
+    command = ["sh", "-c", "trap 'sleep 1; echo saved; exit 7' TERM; while :; do echo tick; sleep 0.1; done"]
+    agent = bench.start(bench.replica(command))
+    bench.wait_for(lambda: plane.of().texts())
+    plane.commands = [{"do": "dance"}, {"do": "stop"}]
+    agent.wait(10)
+    assert (bench.status()["exit_code"], bench.status()["reason"]) == (7, "stopped by the control plane")
+    assert plane.of().texts()[-1] == "saved"
+
+
+def test_a_slow_command_makes_batches_rarer(bench: Bench, plane: Plane) -> None:
+    plane.commands = [{"do": "slow", "seconds": 1}]
+    bench.run(numbered(400, each=10, pause=0.05))
+    assert_complete(plane, 400)
+    assert plane.of().ack <= 6
+
+
+def test_chatter_makes_few_batches(bench: Bench, plane: Plane) -> None:
+    bench.run(numbered(1000, each=10, pause=0.02))
+    status = bench.status()
+    assert plane.of().ack <= 4.5 * (status["at"] - status["started_at"]) + 3
+
+
+def test_odd_output_arrives_as_lines(bench: Bench, plane: Plane) -> None:
+    script = r"printf 'a\377b\n\n'; printf '\r1%%\r2%%\r100%%\n'; printf 'x\r\n'; printf 'no end'"
+    received = bench.run(["bash", "-c", script])
+    assert received.texts() == ["a\ufffdb", "", "100%", "x", "no end"]
+
+
+def test_the_token_is_read_anew(bench: Bench, plane: Plane) -> None:
+    folder = bench.replica(numbered(300))
+    agent = bench.start(folder)
+    bench.wait_for(lambda: plane.of().texts())
+    with plane.lock:
+        plane.replicas["renewed"] = plane.of()
+        (folder / "token").write_text("renewed")
+    agent.wait(20)
+    assert_complete(plane, 300)
+
+
+def test_a_folder_without_a_spec_is_an_error_and_no_hang(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.replica(["true"])
+    (folder / "replica.json").write_text(json.dumps({"nonsense": 1}))
+    assert bench.start(folder).wait(10) != 0
+    assert bench.status()["state"] == "failed"

@@ -1,0 +1,71 @@
+"""Real torchrun, real gloo, two replicas of two ranks on the loopback interface."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from .bench import ENDED, Bench, free_port, torch_env
+from .plane import Plane
+
+TRAIN = """
+import os, sys, time
+import torch, torch.distributed as dist
+import muster
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+print("rank", rank, "of", dist.get_world_size(), flush=True)
+for step in range(int(sys.argv[1])):
+    if rank == int(sys.argv[2]) and step == 3:
+        raise RuntimeError("boom")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    muster.report(step=step, total=total)
+dist.destroy_process_group()
+"""
+
+
+def start_four(bench: Bench, *arguments: str) -> None:
+    port = free_port()
+    for index in range(2):
+        folder = bench.replica(
+            ["torchrun", "train.py", *arguments], index=index, files={"train.py": TRAIN}, processes=2,
+            env=torch_env(index, port=port), hold_port=port if index == 0 else None,
+        )  # fmt: skip
+        bench.start(folder)
+
+
+def wait_ended(bench: Bench, *indices: int, timeout: float = 60) -> None:
+    for index in indices or (0, 1):
+        bench.wait_for(lambda index=index: bench.status(index).get("state") in ENDED, timeout)
+        bench.agents[index].wait(10)
+
+
+def test_four_ranks_train_and_are_seen_one_by_one(bench: Bench, plane: Plane) -> None:
+    start_four(bench, "5", "-1")
+    wait_ended(bench)
+    for rank in range(4):
+        received = plane.of(f"worker-{rank // 2}")
+        assert received.texts(rank) == [f"rank {rank} of 4"]
+        assert [one["state"] for one in received.kind("rank", rank=rank)] == ["running", "succeeded"]
+        points = [point for item in received.kind("metrics", rank=rank) for point in item["points"]]
+        assert [(step, values) for _, step, values in points] == [(step, {"total": 4.0}) for step in range(5)]
+    assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
+
+
+def first_failing(plane: Plane) -> int:
+    """As the control plane decides: the earliest end that was neither asked for nor a lost connection."""
+    ends = [plane.of(f"worker-{rank // 2}").end_of(rank) for rank in range(4)]
+    failed = [one for one in ends if one["state"] == "failed" and not one["is_stopped"]]
+    own = [one for one in failed if not one["is_connection_error"]] or failed
+    return min(own, key=lambda one: one["at"])["rank"]
+
+
+@pytest.mark.parametrize("repetition", range(3))
+def test_the_rank_that_raised_is_found_among_those_it_took_along(bench: Bench, plane: Plane, repetition: int) -> None:
+    start_four(bench, "1000000", "3")
+    wait_ended(bench)
+    assert first_failing(plane) == 3
+    end = plane.of("worker-1").end_of(3)
+    assert (end["exit_code"], end["signal"], end["is_connection_error"], end["is_stopped"]) == (1, None, False, False)
+    assert end["error_at"] <= end["at"] < end["error_at"] + 10

@@ -1,0 +1,89 @@
+"""make_job().running(attempt=2): say only what matters to the case. Steps go through the real store."""
+
+import zlib
+from datetime import timedelta
+
+from django.utils import timezone
+
+from accounts.models import User
+from jobs import services
+from jobs.agent_tokens import AgentIdentity
+from jobs.batches import Batch, Item
+from jobs.clusters.memory import MemoryCluster
+from jobs.models import Job
+from jobs.reconciler import visit
+from jobs.scheduler import schedule
+from jobs.store import DjangoStore
+from queues.models import Queue
+
+
+class Clock:
+    """Time as an argument: begins now, and moves only when told to."""
+
+    def __init__(self):
+        self.moment = timezone.now()
+
+    def __call__(self):
+        return self.moment
+
+    def seconds(self) -> float:
+        return self.moment.timestamp()
+
+    def advance(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+
+
+class Lab:
+    """A queue on a memory cluster, and the hands that move its jobs."""
+
+    def __init__(self, queue: Queue, user: User):
+        self.queue, self.user, self.clock = queue, user, Clock()
+        self.cluster = MemoryCluster(self.clock.seconds, start_seconds=0, run_seconds=1e9)
+
+    def submit(self, **sent) -> Job:
+        sent = {"command": "torchrun train.py", "nodes": 2, "nproc_per_node": 2, **sent}
+        return services.submit(user=self.user, queue=self.queue, sent=sent)[0]
+
+    def running(self, **sent) -> Job:
+        job = self.submit(**sent)
+        schedule()
+        return self.visit(job, times=3)
+
+    def visit(self, job: Job, times: int = 1) -> Job:
+        for _ in range(times):
+            self.clock.advance(1)
+            visit(job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test")
+        job.refresh_from_db()
+        return job
+
+    def finish(self, job: Job, *codes: int) -> Job:
+        """End its replicas with these exit codes, and visit until it rests."""
+        for index, code in enumerate(codes):
+            self.cluster.finish(job.run, job.attempt, "worker", index, exit_code=code)
+        return self.visit(job, times=4)
+
+
+def identity(job: Job, index: int = 0) -> AgentIdentity:
+    return AgentIdentity(job.pk, job.run, job.attempt, "worker", index)
+
+
+def log_item(rank: int, first_line: int, lines: list[tuple[float, str]]) -> Item:
+    """A log segment as an agent sends it; times in seconds since the epoch."""
+    text = "".join(f"{int(at * 1000)} {line}\n" for at, line in lines)
+    blob = zlib.compress(text.encode())
+    return Item(
+        "log",
+        {
+            "kind": "log", "rank": rank, "seq": first_line + 1, "first_line": first_line, "lines": len(lines),
+            "first_at": lines[0][0], "last_at": lines[-1][0], "raw_bytes": len(text), "bytes": len(blob),
+        },
+        blob,
+    )  # fmt: skip
+
+
+def batch(seq: int, *items: Item) -> Batch:
+    return Batch(seq, 0.0, items)
+
+
+def item(kind: str, **fields) -> Item:
+    return Item(kind, {"kind": kind, **fields})

@@ -1,0 +1,52 @@
+"""Who and what most tests need: two teams, people of each role, a queue."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from accounts.models import Membership, Role, Team, User
+from queues.models import Queue
+from tests.builders import Lab
+
+
+@dataclass
+class People:
+    owner: User
+    teammate: User
+    viewer: User
+    stranger: User
+    admin: User
+
+
+def make_user(name: str, **values) -> User:
+    return User.objects.create_user(name, password=f"{name}-has-a-password", **values)
+
+
+@pytest.fixture
+def team(db) -> Team:
+    return Team.objects.create(name="nlp")
+
+
+@pytest.fixture
+def people(team) -> People:
+    names = ("owner", "teammate", "viewer", "stranger")
+    found = People(*(make_user(name) for name in names), admin=make_user("root", is_superuser=True))
+    other = Team.objects.create(name="vision")
+    for user, where, role in (
+        (found.owner, team, Role.MEMBER),
+        (found.teammate, team, Role.MEMBER),
+        (found.viewer, team, Role.VIEWER),
+        (found.stranger, other, Role.ADMIN),
+    ):
+        Membership.objects.create(user=user, team=where, role=role)
+    return found
+
+
+@pytest.fixture
+def queue(team) -> Queue:
+    return Queue.objects.create(name="default", team=team, cluster="local", nominal=8)
+
+
+@pytest.fixture
+def lab(queue, people) -> Lab:
+    return Lab(queue, people.owner)

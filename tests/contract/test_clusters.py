@@ -1,0 +1,241 @@
+"""One contract for every cluster adapter: what the reconciler relies on. Local replicas are real agents."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agent.build import build
+from controlplane.errors import Sealed
+from jobs.clusters import Cluster
+from jobs.clusters.host import Host
+from jobs.clusters.local import LocalCluster
+from jobs.clusters.memory import MemoryCluster
+from jobs.lifecycle import ReplicaState, Seen
+from jobs.plan import Host as HostOf
+from jobs.plan import Index, Plan, Port, Role
+from tests.agent.plane import Plane
+from tests.builders import Clock
+
+EXPECTED = [("worker", 0), ("worker", 1)]
+SLEEP = ("sh", "-c", "echo up; sleep 60 & wait")
+
+
+def role(*command: str) -> Role:
+    env = {"NUMBER": Index(), "ADDRESS": HostOf("worker", 0), "PORT": Port("rendezvous", 29500)}
+    return Role("worker", 2, 1, command or SLEEP, env)
+
+
+def plan(*command: str, attempt: int = 1, grace_seconds: int = 3) -> Plan:
+    return Plan(
+        "7-abc",
+        attempt,
+        (role(*command),),
+        secrets={"worker-0": "worker-0", "worker-1": "worker-1"},
+        grace_seconds=grace_seconds,
+    )
+
+
+@dataclass
+class Rig:
+    cluster: Cluster
+    succeed: tuple[str, ...] = ("true",)
+    fail: tuple[str, ...] = ("sh", "-c", "exit 3")
+
+    def look(self, attempt: int = 1) -> Seen:
+        return self.cluster.observe("7-abc", attempt, EXPECTED)
+
+    def until(self, what, attempt: int = 1, seconds: float = 20) -> Seen:
+        """The first look of which `what` holds. Time passes here; nothing is judged by it."""
+        end = time.monotonic() + seconds
+        while not what(seen := self.look(attempt)):
+            assert time.monotonic() < end, seen
+            time.sleep(0.05)
+        return seen
+
+    def end(self, attempt: int = 1) -> None:
+        def gone(seen: Seen) -> bool:
+            self.cluster.delete("7-abc", attempt, 3)
+            return not any(one.is_alive for one in seen.replicas)
+
+        self.until(gone, attempt)
+
+
+def all_in(*states: str):
+    return lambda seen: all(one.state in states for one in seen.replicas)
+
+
+@pytest.fixture(scope="session")
+def pyz(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("agent") / "agent.pyz")
+
+
+@pytest.fixture
+def local(tmp_path, pyz):
+    plane = Plane()
+    plane.up()
+    cluster = LocalCluster(str(tmp_path / "local"), host=Host(pyz))
+    cluster.write_control(plane.url)
+    yield Rig(cluster)
+    rig = Rig(cluster)
+    for attempt in (1, 2):
+        rig.end(attempt)
+    plane.down()
+    assert Host(pyz).carriers("7-abc-1", "worker-0") == []
+
+
+@pytest.fixture
+def memory():
+    clock = Clock()
+    cluster = MemoryCluster(clock.seconds, start_seconds=0, run_seconds=1e9)
+    return Rig(cluster)
+
+
+@pytest.fixture(params=["local", "memory"])
+def rig(request) -> Rig:
+    return request.getfixturevalue(request.param)
+
+
+def test_what_was_never_created_is_absent(rig):
+    assert all_in("absent")(rig.look())
+    assert not rig.look().is_sealed
+
+
+def test_replicas_run_after_apply(rig):
+    rig.cluster.apply(plan())
+    seen = rig.until(all_in("running"))
+    assert all(one.is_alive for one in seen.replicas)
+
+
+def test_apply_twice_creates_nothing_twice(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    rig.cluster.apply(plan())
+    assert all_in("running")(rig.look())
+    if isinstance(rig.cluster, MemoryCluster):
+        assert len(rig.cluster.creations) == 2
+
+
+def test_delete_ends_everything_and_says_so(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    rig.end()
+    seen = rig.look()
+    assert seen.is_sealed
+    assert not any(one.is_alive for one in seen.replicas)
+
+
+def test_a_sealed_attempt_can_not_be_created_again(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    rig.end()
+    with pytest.raises(Sealed):
+        rig.cluster.apply(plan())
+
+
+def test_an_attempt_can_be_sealed_before_it_was_created(rig):
+    rig.cluster.delete("7-abc", 1, 3)
+    assert rig.look().is_sealed
+    with pytest.raises(Sealed):
+        rig.cluster.apply(plan())
+    assert all_in("absent")(rig.look())
+
+
+def test_the_next_attempt_is_another_one(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    rig.end()
+    rig.cluster.apply(plan(attempt=2))
+    rig.until(all_in("running"), attempt=2)
+    assert not any(one.is_alive for one in rig.look().replicas)
+
+
+def test_deleting_twice_is_the_same_as_once(rig):
+    rig.cluster.apply(plan())
+    rig.end()
+    rig.end()
+
+
+def test_changes_name_the_run_that_changed(rig):
+    changes = rig.cluster.changes()
+    rig.cluster.apply(plan())
+    end = time.monotonic() + 10
+    while next(changes) != "7-abc":
+        assert time.monotonic() < end
+
+
+# -- what only real processes can show
+
+
+def test_ends_are_told_with_their_codes(local):
+    local.cluster.apply(plan("sh", "-c", "exit $((NUMBER * 3))"))
+    seen = local.until(lambda seen: not any(one.is_alive for one in seen.replicas))
+    assert [(one.state, one.exit_code) for one in seen.replicas] == [("succeeded", 0), ("failed", 3)]
+
+
+def test_tokens_become_values(local, tmp_path):
+    out = tmp_path / "out"
+    local.cluster.apply(plan("sh", "-c", f"echo $NUMBER $ADDRESS $PORT > {out}.$NUMBER"))
+    local.until(all_in("succeeded"))
+    zero, one = Path(f"{out}.0").read_text().split(), Path(f"{out}.1").read_text().split()
+    assert (zero[:2], one[:2]) == (["0", "127.0.0.1"], ["1", "127.0.0.1"])
+    assert zero[2] == one[2]
+
+
+def test_the_control_planes_secrets_do_not_reach_a_rank(local, tmp_path, monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", "postgres://hidden")
+    out = tmp_path / "env"
+    local.cluster.apply(plan("sh", "-c", f"env > {out}.$NUMBER"))
+    local.until(all_in("succeeded"))
+    text = Path(f"{out}.0").read_text()
+    assert "postgres://hidden" not in text
+    assert "MUSTER_SECRET_KEY" not in text
+    assert "MUSTER_JOB=7-abc" in text
+
+
+def test_a_killed_agent_is_seen_as_a_loss_and_what_it_left_is_ended(local):
+    local.cluster.apply(plan())
+    local.until(all_in("running"))
+    place = local.cluster.root / "jobs/7-abc/1/worker-0"
+    os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGKILL)
+    seen = local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
+    assert seen.replicas[1].state is ReplicaState.RUNNING
+    local.end()
+    assert local.cluster.host.carriers("7-abc-1", "worker-0") == []
+
+
+def test_any_process_may_reconcile(local, pyz):
+    local.cluster.apply(plan())
+    local.until(all_in("running"))
+    other = replace(local, cluster=LocalCluster(str(local.cluster.root), host=Host(pyz)))
+    assert all_in("running")(other.look())
+    other.end()
+
+
+def test_a_crash_between_spawn_and_note_starts_no_second_one(local):
+    local.cluster.apply(plan())
+    local.until(all_in("running"))
+    place = local.cluster.root / "jobs/7-abc/1/worker-0"
+    (place / "spawned.json").unlink()  # as if the spawner had died right there
+    before = (place / "agent.json").read_text()
+    local.cluster.apply(plan())
+    assert (place / "agent.json").read_text() == before
+    assert all_in("running")(local.look())
+
+
+def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(local):
+    local.cluster.apply(plan("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", grace_seconds=1))
+    local.until(all_in("running"))
+    local.end()
+    assert local.cluster.host.carriers("7-abc-1", "worker-0") == []
+
+
+def test_a_command_that_does_not_exist_is_named(local):
+    local.cluster.apply(plan("trian-it"))
+    seen = local.until(all_in("failed"))
+    assert seen.replicas[0].exit_code == 127
+    assert "trian-it" in seen.replicas[0].reason

@@ -1,0 +1,201 @@
+"""The real store, scheduler and services on Postgres, with a memory cluster."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.utils import timezone
+
+from controlplane.errors import Conflict, InvalidInput, LeaseLost, NotAllowed
+from jobs import services
+from jobs.lifecycle import Phase, Seen, Step
+from jobs.models import Job, JobEvent, Rank, Replica
+from jobs.scheduler import schedule, schedule_queue
+from jobs.store import DjangoStore
+
+pytestmark = pytest.mark.django_db
+
+
+def phases(job) -> list[str]:
+    return list(job.events.filter(kind="step").values_list("phase", flat=True))
+
+
+def test_a_job_goes_from_submit_to_success(lab):
+    job = lab.running()
+    assert job.phase == Phase.RUNNING
+    assert Rank.objects.filter(job=job, attempt=1).count() == 4
+    lab.finish(job, 0, 0)
+    assert phases(job) == ["queued", "admitted", "starting", "running", "stopping", "succeeded"]
+    assert job.finished_at
+    assert job.next_reconcile_at is None
+
+
+def test_a_failed_attempt_is_run_again_while_the_budget_allows(lab):
+    job = lab.running(max_retries=1)
+    lab.finish(job, 1)
+    assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 1)
+    lab.finish(job, 1)
+    assert (job.phase, job.attempt, job.failures) == (Phase.FAILED, 2, 2)
+    assert "worker-0 exited with code 1" in job.message
+
+
+def test_suspend_gives_the_quota_back_and_resume_starts_a_new_attempt(lab, people):
+    job = lab.running()
+    services.suspend(job=job, by=people.owner)
+    lab.visit(job, times=3)
+    assert (job.phase, job.is_on_quota) == (Phase.SUSPENDED, False)
+    assert lab.cluster.alive(job.run) == []
+    services.resume(job=job, by=people.teammate)
+    lab.visit(job)
+    schedule()
+    lab.visit(job, times=3)
+    assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 0)
+
+
+@pytest.mark.parametrize("phase", ["queued", "admitted", "running", "suspended", "stopping"])
+def test_cancel_in_any_phase_leaves_nothing(lab, people, phase):
+    job = lab.submit() if phase in ("queued", "admitted") else lab.running()
+    if phase == "admitted":
+        schedule()
+    if phase in ("suspended", "stopping"):
+        services.suspend(job=job, by=people.owner)
+        lab.visit(job, times=1 if phase == "stopping" else 3)
+    services.cancel(job=job, by=people.owner)
+    lab.visit(job, times=4)
+    assert job.phase == Phase.CANCELLED
+    assert lab.cluster.alive(job.run) == []
+
+
+def test_the_second_job_waits_for_quota_and_is_told_why(lab):
+    first, second = lab.running(nodes=2, nproc_per_node=3), lab.submit(nodes=2, nproc_per_node=2)
+    schedule()
+    second.refresh_from_db()
+    assert second.phase == Phase.QUEUED
+    assert second.wait_reason == "needs 4 CPU slots; queue default has 2 CPU slots free of 8 CPU slots"
+    lab.finish(first, 0, 0)
+    schedule()
+    second.refresh_from_db()
+    assert second.phase == Phase.ADMITTED
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_schedulers_at_once_admit_nothing_twice(lab):
+    for _ in range(12):
+        lab.submit(nodes=1, nproc_per_node=2)  # 8 slots hold four of them
+    barrier = threading.Barrier(4)
+    counts: list[int] = []
+
+    def one() -> None:
+        barrier.wait()
+        counts.append(schedule_queue(lab.queue.pk))
+        connection.close()
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(counts) == 4
+    assert Job.objects.holding_quota().count() == 4
+
+
+def test_the_same_idempotency_key_gives_the_same_job(lab, people, queue):
+    sent = {"command": "torchrun x.py"}
+    first, is_new = services.submit(user=people.owner, queue=queue, sent=sent, idempotency_key="k")
+    again, is_new_again = services.submit(user=people.owner, queue=queue, sent=sent, idempotency_key="k")
+    assert (first.pk, is_new, is_new_again) == (again.pk, True, False)
+    other, _ = services.submit(user=people.owner, queue=queue, sent=sent)
+    assert other.pk != first.pk
+    assert other.name != first.name
+
+
+def test_only_a_chosen_name_can_clash(lab):
+    lab.submit(name="mine")
+    with pytest.raises(Conflict, match="'mine' is taken"):
+        lab.submit(name="mine")
+    assert Job.objects.count() == 1
+
+
+def test_a_job_larger_than_the_queue_is_refused_with_the_numbers(lab):
+    with pytest.raises(InvalidInput, match="3 x 3 processes need 9 CPU slots, but queue default has 8"):
+        lab.submit(nodes=3, nproc_per_node=3)
+
+
+@pytest.mark.parametrize(
+    ("who", "may_submit"),
+    [("owner", True), ("teammate", True), ("admin", True), ("viewer", False), ("stranger", False)],
+)
+def test_who_may_submit(lab, people, who, may_submit):
+    lab.user = getattr(people, who)
+    if may_submit:
+        assert lab.submit().pk
+    else:
+        with pytest.raises(NotAllowed, match="may not submit in team nlp"):
+            lab.submit()
+
+
+def test_a_finished_job_can_not_be_suspended(lab, people):
+    job = lab.finish(lab.running(), 0, 0)
+    with pytest.raises(Conflict, match="resubmit it"):
+        services.suspend(job=job, by=people.owner)
+
+
+def test_a_late_visit_writes_nothing(lab):
+    job = lab.running()
+    store = DjangoStore()
+    now = timezone.now() + timedelta(hours=1)
+    late = store.take(job.pk, owner="late", now=now)
+    newer = store.take(job.pk, owner="newer", now=now + timedelta(minutes=5))
+    assert newer.token > late.token
+    with pytest.raises(LeaseLost):
+        store.record(late, seen=Seen(), step=Step(Phase.RUNNING), now=now)
+
+
+def test_a_job_under_lease_is_left_alone_and_knocked_at(lab):
+    job = lab.running()
+    store, now = DjangoStore(), timezone.now() + timedelta(hours=1)
+    held = store.take(job.pk, owner="one", now=now)
+    assert store.take(job.pk, owner="two", now=now + timedelta(seconds=1)) is None
+    store.release(held, due=now + timedelta(hours=2))
+    job.refresh_from_db()
+    assert job.next_reconcile_at == now + timedelta(seconds=1)  # the knock is not lost
+
+
+def test_a_step_decided_on_an_older_phase_is_not_taken(lab):
+    job = lab.submit()
+    store, now = DjangoStore(), timezone.now()
+    held = store.take(job.pk, owner="one", now=now)
+    schedule()  # admits without a lease
+    held = store.record(held, seen=Seen(), step=Step(Phase.SUSPENDED), now=now)
+    assert held.view.phase is Phase.ADMITTED
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("job_phase_is_known", {"phase": "dreaming"}),
+        ("job_finished_at_only_when_finished", {"phase": "succeeded"}),
+        ("job_stopping_has_a_reason", {"phase": "stopping", "stop_reason": ""}),
+        ("job_on_cluster_has_an_attempt", {"phase": "running", "attempt": 0}),
+        ("job_takes_slots", {"slots": 0}),
+    ],
+)
+def test_postgres_refuses_what_must_never_be(lab, name, change):
+    job = lab.submit()
+    with pytest.raises(IntegrityError, match=name), transaction.atomic():
+        Job.objects.filter(pk=job.pk).update(**change)
+
+
+def test_an_attempt_has_each_replica_once(lab):
+    job = lab.running()
+    with pytest.raises(IntegrityError, match="replica_once_per_attempt"), transaction.atomic():
+        Replica.objects.create(job=job, attempt=1, role="worker", index=0, name="x")
+
+
+def test_every_act_of_a_person_is_in_the_history(lab, people):
+    job = lab.running()
+    services.suspend(job=job, by=people.teammate)
+    services.suspend(job=job, by=people.teammate)
+    event = JobEvent.objects.get(job=job, kind="suspend")  # once, though asked twice
+    assert event.user == people.teammate

@@ -1,0 +1,153 @@
+"""The two adapters as the world drives them: the memory cluster, and the local one over real files with agents that
+are played by the world (spawn, sealed, status: docs/wire.md, section 1).
+"""
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.clusters.host import Identity
+from jobs.clusters.local import LocalCluster
+from jobs.clusters.memory import MemoryCluster
+
+from .world import RUN, World
+
+
+class MemoryWorld:
+    """Replicas of the memory cluster, moved by the world's dice."""
+
+    def __init__(self, adapter: MemoryCluster):
+        self.adapter = adapter
+
+    def alive(self, world: World) -> list[tuple[int, str, int]]:
+        return self.adapter.alive(RUN)
+
+    def move(self, world: World) -> None:
+        living = self.alive(world)
+        if living:
+            attempt, role, index = world.random.choice(living)
+            code = world.random.choice([0, 0, 0, 1, None])
+            if code is None:
+                self.adapter.lose(RUN, attempt, role, index)
+            else:
+                self.adapter.finish(RUN, attempt, role, index, exit_code=code)
+
+    def finish_all(self, world: World) -> None:
+        for attempt, role, index in self.alive(world):
+            self.adapter.finish(RUN, attempt, role, index)
+
+
+class UnsealedMemoryCluster(MemoryCluster):
+    """With the seal taken out: it forgets that an attempt was closed."""
+
+    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+        super().delete(run, attempt, grace_seconds)
+        self._attempts[run, attempt].is_sealed = False
+
+
+def memory(world: World) -> MemoryCluster:
+    kind = MemoryCluster if "seal" in world.guards else UnsealedMemoryCluster
+    cluster = kind(lambda: world.seconds, start_seconds=0.5, run_seconds=1e9, stop_seconds=1.0)
+    cluster.world = MemoryWorld(cluster)  # type: ignore[attr-defined]
+    return cluster
+
+
+@dataclass
+class _Agent:
+    """One played agent: alive until it ended; it trains once it passed the check of the seal."""
+
+    place: Path
+    is_alive: bool = True
+    is_training: bool = False
+
+
+class PlayedHost:
+    """Processes as the local cluster asks for them. An agent starts training only at a later move, as real ones do."""
+
+    def __init__(self, is_sealing: bool = True):
+        self.agents: dict[int, _Agent] = {}
+        self.is_sealing = is_sealing
+
+    def spawn(self, folder: Path) -> Identity:
+        pid = len(self.agents) + 100
+        self.agents[pid] = _Agent(folder)
+        return Identity(pid, pid, "boot")
+
+    def is_alive(self, one: Identity) -> bool:
+        return self.agents[one.pid].is_alive
+
+    def signal(self, one: Identity, number: int) -> None:
+        self.end(self.agents[one.pid], code=None)
+
+    def carriers(self, mark: str, replica: str) -> list[int]:
+        return []
+
+    def kill_carriers(self, mark: str, replica: str) -> None:
+        pass
+
+    def start(self, agent: _Agent) -> None:
+        """What the agent does first, under the attempt's lock: look for the seal and for an earlier end."""
+        if (self.is_sealing and (agent.place.parent / "sealed").exists()) or (agent.place / "status.json").exists():
+            agent.is_alive = False
+        else:
+            self._say(agent, "running", None)
+            agent.is_training = True
+
+    def end(self, agent: _Agent, code: int | None) -> None:
+        if agent.is_alive:
+            if agent.is_training:
+                self._say(agent, "succeeded" if code == 0 else "failed", code)
+            agent.is_alive = agent.is_training = False
+
+    def _say(self, agent: _Agent, state: str, code: int | None) -> None:
+        (agent.place / "status.json").write_text(json.dumps({"state": state, "exit_code": code}))
+
+
+class LocalWorld:
+    def __init__(self, host: PlayedHost, root: Path):
+        self.host, self.root = host, root
+
+    def alive(self, world: World) -> list[tuple[int, str, int]]:
+        """Only what trains: an agent that has yet to look at the seal does no harm."""
+        return [
+            (int(agent.place.parent.name), *agent.place.name.rsplit("-", 1))
+            for agent in self.host.agents.values()
+            if agent.is_alive and agent.is_training
+        ]  # type: ignore[misc]
+
+    def move(self, world: World) -> None:
+        living = [agent for agent in self.host.agents.values() if agent.is_alive]
+        if living:
+            agent = world.random.choice(living)
+            if not agent.is_training:
+                self.host.start(agent)
+            else:
+                self.host.end(agent, world.random.choice([0, 0, 0, 1]))
+
+    def finish_all(self, world: World) -> None:
+        for agent in list(self.host.agents.values()):
+            if agent.is_alive and not agent.is_training:
+                self.host.start(agent)
+            elif agent.is_alive:
+                self.host.end(agent, 0)
+
+    def close(self) -> None:
+        shutil.rmtree(self.root)
+
+
+class UnsealedLocalCluster(LocalCluster):
+    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+        super().delete(run, attempt, grace_seconds)
+        (self._attempt(run, attempt) / "sealed").unlink()
+
+
+def local(world: World) -> LocalCluster:
+    """Files in memory: thousands of schedules would wear a disk for nothing."""
+    root = Path(tempfile.mkdtemp(prefix="muster-sim-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    host = PlayedHost("seal" in world.guards)
+    kind = LocalCluster if "seal" in world.guards else UnsealedLocalCluster
+    cluster = kind(str(root), host=host, clock=lambda: world.seconds)  # type: ignore[arg-type]
+    cluster.world = LocalWorld(host, root)  # type: ignore[attr-defined]
+    return cluster

@@ -1,0 +1,35 @@
+"""10,000 random schedules and no violation; without any one guard, one within 1,000."""
+
+import pytest
+
+from .adapters import local, memory
+from .world import GUARDS, Violation, World
+
+
+def first_violation(make_adapter, schedules: range, guards: frozenset[str]) -> tuple[int, str] | None:
+    for seed in schedules:
+        world = World(seed, make_adapter, guards)
+        try:
+            world.run()
+        except Violation as error:
+            return seed, str(error)
+        finally:
+            if close := getattr(world.adapter_world, "close", None):
+                close()
+    return None
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_memory_cluster(part):
+    assert first_violation(memory, range(part * 2300, (part + 1) * 2300), GUARDS) is None
+
+
+def test_no_schedule_does_so_on_the_local_cluster():
+    assert first_violation(local, range(20_000, 20_800), GUARDS) is None
+
+
+@pytest.mark.parametrize("guard", sorted(GUARDS))
+@pytest.mark.parametrize("make_adapter", [memory, local])
+def test_without_any_one_guard_a_violation_is_found_within_1000_schedules(guard, make_adapter):
+    found = first_violation(make_adapter, range(1000), GUARDS - {guard})
+    assert found is not None, f"nothing went wrong without the guard {guard}: it guards nothing, or we do not see it"

@@ -1,0 +1,347 @@
+"""A world of one job in which everything that can go wrong does: crashes, paused processes, lost and doubled
+messages, calls that land late, old pictures. It drives the real `visit`, `decide`, lease and adapters.
+
+Every visit is a greenlet that stops at each port call; the world chooses who goes on. `guards` names what protects:
+take one out and a violation must show.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import greenlet
+
+from controlplane.errors import LeaseLost, Sealed, Unreachable
+from jobs import lease as leases
+from jobs.clusters import Expected
+from jobs.lifecycle import (
+    HOLDS_QUOTA,
+    ON_CLUSTER,
+    STEPS,
+    TERMINAL,
+    JobView,
+    Phase,
+    RoleView,
+    Seen,
+    Step,
+    StopReason,
+    after,
+)
+from jobs.plan import Plan, Role
+from jobs.reconciler import Held, visit
+
+GUARDS = frozenset({"token", "seal", "freshness"})
+REPLICAS = 2
+RUN = "1-sim"
+ACCUSATIONS = (StopReason.FAILED, StopReason.RETRY)
+ROLE = Role("worker", REPLICAS, 1, ("true",))
+EXPECTED: Expected = [("worker", index) for index in range(REPLICAS)]
+
+
+class Violation(AssertionError):
+    pass
+
+
+@dataclass
+class Row:
+    """The job's row: what Postgres holds."""
+
+    view: JobView
+    lease: leases.Lease = field(default_factory=leases.Lease)
+    due: datetime | None = None
+    steps: list[tuple[Phase, Phase]] = field(default_factory=list)
+
+
+class SimStore:
+    """Rows in memory under the real lease rules. Each method is one transaction: it switches before and after."""
+
+    def __init__(self, row: Row, switch: Callable[[], None], guards: frozenset[str]):
+        self.row, self.switch, self.guards = row, switch, guards
+        self.guilty: set[int] = set()  # attempts of which a replica really failed or vanished
+
+    def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
+        self.switch()
+        taken = leases.take(self.row.lease, owner, now)
+        if taken is None:
+            self.row.due = now
+            return None
+        self.row.lease = taken
+        self.switch()
+        return self._held(taken.token)
+
+    def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
+        self.switch()
+        self._mine(held)
+        before = self.row.view
+        if step.to is not None and ("token" not in self.guards or before.phase is held.view.phase):
+            # Without the token the late writer's own picture wins: what a plain save of a stale object does.
+            base = before if "token" in self.guards else held.view
+            self.row.view = after(base, step, now)
+            self._check(before, self.row.view)
+        self.switch()
+        return self._held(held.token)
+
+    def record_applied(self, held: Held, *, now: datetime) -> Held:
+        self.switch()
+        self._mine(held)
+        self.row.view = replace(self.row.view, created_at=now)
+        return self._held(held.token)
+
+    def release(self, held: Held, *, due: datetime | None) -> None:
+        self.switch()
+        self._mine(held)
+        self.row.lease = leases.release(self.row.lease)
+        self.row.due = due
+
+    def plan(self, held: Held) -> Plan:
+        return Plan(RUN, held.view.attempt, (ROLE,))
+
+    def _held(self, token: int) -> Held:
+        return Held(1, token, self.row.view, "sim", RUN, EXPECTED, grace_seconds=5)
+
+    def _mine(self, held: Held) -> None:
+        if "token" in self.guards and not leases.is_mine(self.row.lease, held.token):
+            raise LeaseLost("sim")
+
+    def _check(self, before: JobView, now: JobView) -> None:
+        if before.phase in TERMINAL:
+            raise Violation(f"a finished job went from {before.phase} to {now.phase}")
+        if before.phase is not now.phase:
+            self.row.steps.append((before.phase, now.phase))
+            if (before.phase, now.phase) not in STEPS:
+                raise Violation(f"illegal step {before.phase} -> {now.phase}")
+            if now.stop_reason in ACCUSATIONS and now.phase is Phase.STOPPING and before.attempt not in self.guilty:
+                raise Violation(f"attempt {before.attempt} is called {now.stop_reason}, but nothing of it failed")
+
+
+class SimCluster:
+    """Stands between a visit and a real adapter: calls travel, may land late, and pictures may be old."""
+
+    def __init__(self, adapter, world: "World"):
+        self.adapter, self.world = adapter, world
+
+    def apply(self, plan: Plan) -> None:
+        self._travel(lambda: self.adapter.apply(plan))
+
+    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+        self._travel(lambda: self.adapter.delete(run, attempt, grace_seconds))
+
+    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+        self.world.switch()
+        if self.world.is_cut:
+            raise Unreachable("sim")
+        seen = self.world.picture(attempt)
+        self.world.switch()
+        return seen
+
+    def changes(self):
+        raise NotImplementedError
+
+    def _travel(self, call: Callable[[], None]) -> None:
+        """The call is on its way: from here on it lands, whatever becomes of the caller."""
+        self.world.switch()
+        if self.world.is_cut:
+            raise Unreachable("sim")
+        flight = Flight(call)
+        self.world.flights.append(flight)
+        self.world.switch()
+        flight.land()
+        self.world.switch()
+
+
+class Flight:
+    def __init__(self, call: Callable[[], None]):
+        self.call, self.has_landed = call, False
+
+    def land(self) -> None:
+        if not self.has_landed:
+            self.has_landed = True
+            self.call()
+
+
+class World:
+    """One job, one adapter, one seed."""
+
+    def __init__(self, seed: int, make_adapter, guards: frozenset[str] = GUARDS):
+        self.random = random.Random(seed)
+        self.seconds = 1_700_000_000.0
+        self.guards = guards
+        self.is_cut = False
+        self.lag = 0.0
+        self.flights: list[Flight] = []
+        self.visits: list[greenlet.greenlet] = []
+        self.pictures: dict[int, list[tuple[float, Seen]]] = {}
+        self.finished_attempts: set[int] = set()
+        self.present: dict[int, set[int]] = {}
+        self.adapter = make_adapter(self)
+        roles = (RoleView("worker", REPLICAS, completes=True, essential=True),)
+        view = JobView(Phase.QUEUED, self.now(), max_retries=self.random.choice([0, 1, 3]), roles=roles)
+        self.row = Row(view, due=self.now())
+        self.store = SimStore(self.row, self.switch, guards)
+        self.cluster = SimCluster(self.adapter, self)
+
+    # -- what the code under test sees
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+    def switch(self) -> None:
+        """Hand control back to the world; it may never come back."""
+        parent = greenlet.getcurrent().parent
+        if parent is not None:
+            parent.switch()
+
+    def picture(self, attempt: int) -> Seen:
+        """What the cluster answers: the newest picture that is `lag` seconds old."""
+        history = self.pictures.get(attempt, [])
+        old = [(at, seen) for at, seen in history if at <= self.seconds - self.lag]
+        at, seen = old[-1] if old else (self.seconds - self.lag, Seen())
+        as_of = self.now() if "freshness" not in self.guards else datetime.fromtimestamp(at, UTC)
+        return replace(seen, as_of=as_of, is_sealed=seen.is_sealed or "seal" not in self.guards)
+
+    # -- what happens
+
+    def run(self, actions: int = 160) -> None:
+        choices = list(ACTIONS)
+        weights = [weight for _, weight in choices]
+        for _ in range(actions):
+            act = self.random.choices(choices, weights)[0][0]
+            act(self)
+            self.look()
+        self.settle()
+
+    def settle(self) -> None:
+        """The faults end: whatever was under way dies or lands, then only honest ticks. The job must come to rest."""
+        self.is_cut, self.lag = False, 0.0
+        for one in self.visits:
+            one.throw(greenlet.GreenletExit)
+        self.visits.clear()
+        for flight in self.flights:
+            self._land(flight)
+        self.look()
+        for _ in range(60):
+            self.seconds += 8
+            self.tick(admit=True)
+            self.adapter_world.finish_all(self)
+            self.look()
+            if self.row.view.phase in TERMINAL or self.row.view.phase is Phase.SUSPENDED:
+                return
+        raise Violation(f"stuck in {self.row.view.phase}")
+
+    def tick(self, admit: bool = False) -> None:
+        if admit:
+            self.admit()
+        self.open_visit()
+        one = self.visits.pop()
+        while not one.dead:
+            one.switch()
+            self.look()
+
+    def open_visit(self) -> None:
+        if len(self.visits) < 4:
+
+            def body() -> None:
+                visit(1, store=self.store, clusters=lambda _: self.cluster, clock=self.now, owner="sim")
+
+            self.visits.append(greenlet.greenlet(body))
+
+    def go_on(self) -> None:
+        if self.visits:
+            one = self.random.choice(self.visits)
+            for _ in range(self.random.randint(1, 8)):
+                if not one.dead:
+                    one.switch()
+                    self.look()
+            self.visits = [one for one in self.visits if not one.dead]
+
+    def crash(self) -> None:
+        if self.visits:
+            one = self.visits.pop(self.random.randrange(len(self.visits)))
+            one.throw(greenlet.GreenletExit)
+
+    def land_late(self) -> None:
+        if self.flights:
+            self._land(self.random.choice(self.flights))
+
+    def _land(self, flight: Flight) -> None:
+        try:
+            flight.land()
+        except Sealed:
+            pass
+
+    def pass_time(self) -> None:
+        self.seconds += self.random.choice([0.05, 0.2, 1.0, 3.0, 40.0])
+
+    def admit(self) -> None:
+        view = self.row.view
+        if view.phase is Phase.QUEUED and not view.is_cancel_requested and not view.is_suspended:
+            self.row.view = replace(view, phase=Phase.ADMITTED, phase_since=self.now())
+            self.row.steps.append((Phase.QUEUED, Phase.ADMITTED))
+
+    def ask(self) -> None:
+        view, kind = self.row.view, self.random.random()
+        if view.phase in TERMINAL:
+            return
+        if kind < 0.1:
+            self.row.view = replace(view, is_cancel_requested=True)
+        elif kind < 0.5:
+            self.row.view = replace(view, is_suspended=not view.is_suspended)
+        elif view.phase in ON_CLUSTER:
+            self.row.view = replace(view, is_preempt_requested=True)
+
+    def cut(self) -> None:
+        self.is_cut = not self.is_cut
+
+    def change_lag(self) -> None:
+        self.lag = self.random.choice([0.0, 0.0, 0.5, 2.0, 10.0])
+
+    def replicas_move(self) -> None:
+        self.adapter_world.move(self)
+
+    # -- what must hold
+
+    def look(self) -> None:
+        """Take a picture of the cluster, and check it."""
+        alive = self.adapter_world.alive(self)
+        attempts = sorted({attempt for attempt, *_ in alive})
+        if len(attempts) > 1:
+            raise Violation(f"attempts {attempts} train at once")
+        if attempts and self.row.view.phase not in HOLDS_QUOTA:
+            raise Violation(f"attempt {attempts[0]} lives while the job is {self.row.view.phase}")
+        for attempt in range(1, self.row.view.attempt + 1):
+            seen = self.adapter.observe(RUN, attempt, EXPECTED)
+            self.pictures.setdefault(attempt, []).append((self.seconds, seen))
+            if all(one.state == "succeeded" for one in seen.replicas):
+                self.finished_attempts.add(attempt)
+            if any(one.state in ("failed", "lost") for one in seen.replicas) or self._has_vanished(attempt, seen):
+                self.store.guilty.add(attempt)
+        view = self.row.view
+        if self.finished_attempts and view.attempt > min(self.finished_attempts):
+            raise Violation(
+                f"attempt {min(self.finished_attempts)} had finished, and attempt {view.attempt} was started"
+            )
+
+    def _has_vanished(self, attempt: int, seen: Seen) -> bool:
+        there = {one.index for one in seen.replicas if one.state != "absent"}
+        before = self.present.setdefault(attempt, set())
+        before |= there
+        return bool(before - there)
+
+    @property
+    def adapter_world(self):
+        return self.adapter.world
+
+
+ACTIONS: tuple[tuple[Callable[[World], None], float], ...] = (
+    (World.go_on, 36),
+    (World.open_visit, 14),
+    (World.pass_time, 12),
+    (World.admit, 8),
+    (World.replicas_move, 4),
+    (World.crash, 10),
+    (World.land_late, 1),
+    (World.ask, 8),
+    (World.change_lag, 4),
+    (World.cut, 1),
+)

@@ -1,0 +1,70 @@
+import pytest
+
+from queues.admission import Admit, Pending, QueueState, Wait, decide
+from queues.resources import add, describe, fits, parse_bytes, subtract
+
+
+def job(number: int, slots: int, **values) -> Pending:
+    return Pending(number, values.pop("queue", "q"), {"cpu": slots}, submitted=float(number), **values)
+
+
+def admitted(queues, pending) -> list[int]:
+    return [one.job for one in decide(queues, pending) if isinstance(one, Admit)]
+
+
+Q = QueueState("q", {"cpu": 4})
+
+
+@pytest.mark.parametrize(
+    ("case", "queue", "pending", "expected"),
+    [
+        ("what fits starts", Q, [job(1, 2), job(2, 2)], [1, 2]),
+        ("first come, first served", Q, [job(2, 4), job(1, 2)], [1]),
+        (
+            "a large job is not starved by a small one behind it",
+            QueueState("q", {"cpu": 4}, {"cpu": 2}),
+            [job(1, 4), job(2, 1)],
+            [],
+        ),
+        ("higher priority goes first", Q, [job(1, 4), job(2, 4, priority=5)], [2]),
+        ("a closed queue admits nothing", QueueState("q", {"cpu": 4}, is_open=False), [job(1, 1)], []),
+        ("a full queue admits nothing", QueueState("q", {"cpu": 4}, {"cpu": 4}), [job(1, 1)], []),
+    ],
+)
+def test_admission(case, queue, pending, expected):
+    assert admitted([queue], pending) == expected, case
+
+
+def test_queues_do_not_hold_each_other_up():
+    assert admitted([Q, QueueState("r", {"cpu": 1})], [job(1, 9), job(2, 1, queue="r")]) == [2]
+
+
+def test_every_refusal_says_why():
+    decisions = decide([Q], [job(1, 3), job(2, 3), job(3, 1)])
+    assert decisions[1] == Wait(2, "needs 3 CPU slots; queue q has 1 CPU slot free of 4 CPU slots")
+    assert decisions[2] == Wait(3, "1 ahead in queue q; job 2 is first")
+
+
+def test_a_job_that_can_never_fit_is_told_so():
+    (decision,) = decide([Q], [job(1, 5)])
+    assert isinstance(decision, Wait)
+    assert "has 4 CPU slots in all" in decision.reason
+
+
+def test_resource_vectors():
+    assert add({"cpu": 1}, {"gpu": 2}) == {"cpu": 1, "gpu": 2}
+    assert subtract({"cpu": 1}, {"cpu": 3}) == {"cpu": -2}
+    assert fits({"cpu": 1}, {"cpu": 1})
+    assert not fits({"gpu": 1}, {"cpu": 1})
+    assert describe({"gpu": 1, "cpu": 2}) == "2 CPU slots and 1 GPU"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("512Gi", 512 * 2**30), ("1.5G", 1_500_000_000), ("7", 7)])
+def test_quantities_are_read_as_kubernetes_writes_them(text, expected):
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "-1", "1e3", "12 GB"])
+def test_other_text_is_no_quantity(text):
+    with pytest.raises(ValueError, match="quantity"):
+        parse_bytes(text)

@@ -1,0 +1,176 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.lifecycle import (
+    HOLDS_QUOTA,
+    LANDS_ON,
+    PORT_TAKEN,
+    STEPS,
+    STRENGTH,
+    TERMINAL,
+    JobView,
+    Phase,
+    ReplicaSeen,
+    ReplicaState,
+    RoleView,
+    Seen,
+    StopReason,
+    after,
+    decide,
+    verdict,
+)
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+WORKERS = (RoleView("worker", 2, completes=True, essential=True),)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def worker(index: int, state: str, **values) -> ReplicaSeen:
+    is_alive = state in ("pending", "running")
+    return ReplicaSeen("worker", index, ReplicaState(state), is_alive, **values)
+
+
+def seen(*states: str, as_of: float = 10, **values) -> Seen:
+    return Seen(tuple(worker(index, state) for index, state in enumerate(states)), as_of=at(as_of), **values)
+
+
+def view(phase: str, **values) -> JobView:
+    return JobView(
+        **{"phase": Phase(phase), "phase_since": T0, "attempt": 1, "created_at": T0, "roles": WORKERS, **values}
+    )
+
+
+def test_the_tables_are_total():
+    assert set(LANDS_ON) == set(StopReason) == set(STRENGTH)
+    assert not TERMINAL & HOLDS_QUOTA
+
+
+@pytest.mark.parametrize(
+    ("worker_states", "expected"),
+    [
+        (("succeeded", "succeeded"), "succeeded"),
+        (("succeeded", "running"), "open"),
+        (("running", "failed"), "failed"),
+        (("running", "lost"), "failed"),
+        (("pending", "pending"), "open"),
+        (("succeeded",), "open"),  # the other one was never seen
+    ],
+)
+def test_torchrun_workers_complete_and_are_essential(worker_states, expected):
+    replicas = [worker(index, state) for index, state in enumerate(worker_states)]
+    assert verdict(WORKERS, replicas).outcome == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "other", "expected"),
+    [
+        ("succeeded", "running", "succeeded"),  # a role that does not complete can not hold the job up
+        ("succeeded", "failed", "succeeded"),
+        ("running", "failed", "open"),  # not essential: its framework replaces it
+        ("failed", "running", "failed"),
+    ],
+)
+def test_a_ray_head_decides_alone(head, other, expected):
+    roles = (RoleView("head", 1, True, True), RoleView("worker", 1, False, False))
+    replicas = [ReplicaSeen("head", 0, ReplicaState(head)), ReplicaSeen("worker", 0, ReplicaState(other))]
+    assert verdict(roles, replicas).outcome == expected
+
+
+@pytest.mark.parametrize(
+    ("case", "given_view", "given_seen", "to", "reason"),
+    [
+        ("a finished job stays", view("succeeded", is_cancel_requested=True), seen(), None, None),
+        ("a queued job that is cancelled needs no door", view("queued", is_cancel_requested=True), Seen(), "cancelled", None),
+        ("a queued job can be suspended", view("queued", is_suspended=True), Seen(), "suspended", None),
+        ("a resumed job queues again", view("suspended"), Seen(), "queued", None),
+        ("cancel beats resume", view("suspended", is_cancel_requested=True), Seen(), "cancelled", None),
+        ("an admitted job starts", view("admitted"), Seen(), "starting", None),
+        ("an admitted job can be cancelled", view("admitted", is_cancel_requested=True), Seen(), "cancelled", "cancelled"),
+        ("it runs when all replicas do", view("starting"), seen("running", "running"), "running", None),
+        ("it waits for the last replica", view("starting"), seen("running", "pending"), None, None),
+        ("a quick success may skip running", view("starting"), seen("succeeded", "succeeded"), "stopping", "completed"),
+        ("success", view("running"), seen("succeeded", "succeeded"), "stopping", "completed"),
+        ("success beats suspension", view("running", is_suspended=True), seen("succeeded", "succeeded"), "stopping", "completed"),
+        ("cancel beats success", view("running", is_cancel_requested=True), seen("succeeded", "succeeded"), "stopping", "cancelled"),
+        ("suspension beats failure", view("running", is_suspended=True), seen("failed", "running"), "stopping", "suspended"),
+        ("preemption beats suspension", view("running", is_suspended=True, is_preempt_requested=True), seen("running", "running"), "stopping", "preempted"),
+        ("failure without budget", view("running"), seen("failed", "running"), "stopping", "failed"),
+        ("failure with budget", view("running", max_retries=1), seen("failed", "running"), "stopping", "retry"),
+        ("a spent budget", view("running", max_retries=1, failures=1), seen("failed", "running"), "stopping", "failed"),
+        ("an observed absence is a loss", view("running"), seen("absent", "running"), "stopping", "failed"),
+        ("absence before the creation is none", view("running", created_at=at(20)), seen("absent", "running"), None, None),
+        ("absence in a stale view is none", view("running"), seen("absent", "running", is_fresh=False), None, None),
+        ("no answer is no news", view("running"), Seen(), None, None),
+        ("stopping waits for the last process", view("stopping", stop_reason=StopReason.FAILED), seen("failed", "running", is_sealed=True), None, None),
+        ("stopping waits for the seal", view("stopping", stop_reason=StopReason.FAILED), seen("failed", "failed"), None, None),
+        ("stopping waits for a newer look", view("stopping", stop_reason=StopReason.FAILED), seen("failed", "failed", as_of=0, is_sealed=True), None, None),
+        ("it lands where the reason says", view("stopping", stop_reason=StopReason.RETRY), seen("failed", "failed", is_sealed=True), "admitted", "retry"),
+        ("completed during its grace", view("stopping", stop_reason=StopReason.PREEMPTED), seen("succeeded", "succeeded", is_sealed=True), "succeeded", "completed"),
+        ("but not after cancel", view("stopping", stop_reason=StopReason.CANCELLED), seen("succeeded", "succeeded", is_sealed=True), "cancelled", "cancelled"),
+        ("a stronger reason replaces a weaker", view("stopping", stop_reason=StopReason.RETRY, is_cancel_requested=True), seen("running", "running"), "stopping", "cancelled"),
+        ("a verdict is never replaced", view("stopping", stop_reason=StopReason.COMPLETED, is_cancel_requested=True), seen("running", "running"), None, None),
+    ],
+)  # fmt: skip
+def test_one_step(case, given_view, given_seen, to, reason):
+    step = decide(given_view, given_seen, at(10))
+    assert (step.to, step.reason) == (to and Phase(to), reason and StopReason(reason)), case
+
+
+def test_a_deadline_counts_from_running():
+    late = view("running", running_since=T0, deadline_seconds=60)
+    assert decide(late, seen("running", "running"), at(59)).to is None
+    assert decide(late, seen("running", "running"), at(61)).reason is StopReason.DEADLINE
+
+
+def test_a_start_timeout_stands_still_while_the_view_is_stale():
+    slow = view("starting", start_timeout_seconds=30)
+    assert decide(slow, seen("running", "pending"), at(31)).reason is StopReason.START_TIMEOUT
+    assert decide(slow, seen("running", "pending", is_fresh=False), at(31)).to is None
+
+
+def test_a_taken_port_costs_no_retry_a_few_times():
+    taken = Seen((worker(0, "failed", reason=PORT_TAKEN), worker(1, "running")), as_of=at(10))
+    first = decide(view("starting"), taken, at(10))
+    assert (first.reason, first.is_failure, first.is_free_start) == (StopReason.RETRY, False, True)
+    assert decide(view("starting", free_starts=5), taken, at(10)).reason is StopReason.FAILED
+
+
+def test_a_preempted_job_keeps_its_retry_budget():
+    stopping = after(
+        view("running", failures=1),
+        decide(view("running", is_preempt_requested=True), seen("running", "running"), at(5)),
+        at(5),
+    )
+    assert (stopping.phase, stopping.failures) == (Phase.STOPPING, 1)
+    landed = after(stopping, decide(stopping, seen("failed", "failed", is_sealed=True), at(10)), at(10))
+    assert (landed.phase, landed.attempt, landed.is_preempt_requested) == (Phase.QUEUED, 1, False)
+
+
+states = st.sampled_from(list(ReplicaState))
+
+
+@given(
+    st.sampled_from(list(Phase)), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3), st.tuples(states, states),
+    st.booleans(), st.booleans(), st.sampled_from(list(StopReason)),
+)  # fmt: skip
+def test_no_other_step_than_those_drawn_is_ever_taken(
+    phase, cancel, suspend, preempt, failures, replicas, fresh, sealed, reason
+):
+    given_view = replace(
+        view(phase), is_cancel_requested=cancel, is_suspended=suspend, is_preempt_requested=preempt, failures=failures,
+        stop_reason=reason if phase is Phase.STOPPING else None, max_retries=2,
+    )  # fmt: skip
+    step = decide(given_view, seen(*replicas, is_fresh=fresh, is_sealed=sealed), at(10))
+    if step.to is not None and step.to is not phase:
+        assert (phase, step.to) in STEPS
+    if phase in TERMINAL:
+        assert step.to is None
+    if step.to is Phase.STOPPING:
+        assert step.reason is not None

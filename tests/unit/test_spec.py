@@ -1,0 +1,157 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.errors import InvalidSpec
+from jobs import frameworks
+from jobs.plan import MAX_SPREAD, distribute, nearest, world_size
+from jobs.spec import JobSpec, parse
+
+
+def resolved(**sent):
+    return frameworks.check(parse(sent), frozenset(sent))
+
+
+@pytest.mark.parametrize(
+    ("sent", "field", "words"),
+    [
+        ({"command": "x", "nodes": 0}, "nodes", "from 1 to 4096, not 0"),
+        ({"command": "x", "nodes": -3}, "nodes", "not -3"),
+        ({"command": "x", "nodes": 10**9}, "nodes", "from 1 to 4096"),
+        ({"command": "x", "nodes": 1.5}, "nodes", "whole number"),
+        ({"command": "x", "nodes": True}, "nodes", "whole number"),
+        ({"command": "x", "nproc_per_node": "two"}, "nproc_per_node", "whole number"),
+        ({"command": ""}, "command", "is missing"),
+        ({"command": "echo 'half"}, "command", "quotes"),
+        ({"command": ["a\0b"]}, "command", "NUL"),
+        ({"command": ["x" * 70_000]}, "command", "longer than"),
+        ({"command": "x", "env": {"1A": "b"}}, "env.1A", "variable name"),
+        ({"command": "x", "env": {"A": 1}}, "env.A", "quote numbers"),
+        ({"command": "x", "env": {"MUSTER_JOB": "1"}}, "env.MUSTER_JOB", "set by Muster"),
+        ({"command": "x", "env": ["A"]}, "env", "map names to text"),
+        ({"command": "x", "name": "Über"}, "name", "a-z, 0-9"),
+        ({"command": "x", "gpus": -1}, "gpus", "negative"),
+        ({"command": "x", "gpus": 10**30}, "gpus", "at most"),
+        ({"command": "x", "replicas": 2}, "replicas", "not a field"),
+        ({"command": "x", "deadline_seconds": 0}, "deadline_seconds", "no limit"),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_value_and_the_way_out(sent, field, words):
+    with pytest.raises(InvalidSpec) as caught:
+        parse(sent, gpus_per_node=8)
+    problem = next(one for one in caught.value.problems if one.field == field)
+    assert words in problem.message
+
+
+def test_every_problem_comes_at_once():
+    with pytest.raises(InvalidSpec) as caught:
+        parse({"command": "", "nodes": 0, "env": {"1": "x"}})
+    assert {one.field for one in caught.value.problems} == {"command", "nodes", "env.1"}
+
+
+def test_queue_defaults_hold_unless_the_job_says_otherwise():
+    spec = parse({"command": "x", "nodes": 2, "env": None}, defaults={"nodes": 4, "max_retries": 3})
+    assert (spec.nodes, spec.max_retries) == (2, 3)
+
+
+def test_a_spec_survives_its_storage():
+    spec = parse({"command": "torchrun x.py", "env": {"A": "b"}, "nodes": 3})
+    assert JobSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python train.py --lr 1", ("torchrun", "train.py", "--lr", "1")),
+        ("python3 -u train.py", ("torchrun", "train.py")),
+        ("python3.11 -m pkg.train", ("torchrun", "-m", "pkg.train")),
+        ("torchrun train.py", ("torchrun", "train.py")),
+        ("python -m torch.distributed.run train.py", ("python", "-m", "torch.distributed.run", "train.py")),
+        ("bash run.sh", ("bash", "run.sh")),
+    ],
+)
+def test_a_bare_python_command_is_wrapped(command, expected):
+    assert resolved(command=command).command == expected
+
+
+def test_counts_written_as_flags_fill_what_the_spec_leaves_open():
+    spec = resolved(command="torchrun --nnodes=4 --nproc_per_node 8 train.py")
+    assert (spec.nodes, spec.nproc_per_node) == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("torchrun --nnodes=4 train.py", "--nnodes=4 contradicts nodes=2"),
+        ("torchrun --nproc-per-node=8 train.py", "--nproc-per-node=8 contradicts nproc_per_node=1"),
+        ("torchrun --master-addr=10.0.0.1 train.py", "--master-addr"),
+        ("torchrun --standalone train.py", "means one replica"),
+        ("torchrun --max-restarts=1", "names no script"),
+        ("python -c pass", "write it to a file"),
+    ],
+)
+def test_flags_that_contradict_the_spec_are_refused_with_both_values(command, words):
+    with pytest.raises(InvalidSpec, match=words):
+        resolved(command=command, nodes=2, nproc_per_node=1)
+
+
+def test_a_variable_that_torchrun_sets_is_refused():
+    with pytest.raises(InvalidSpec, match="WORLD_SIZE"):
+        resolved(command="torchrun x.py", env={"WORLD_SIZE": "3"})
+
+
+def test_an_unknown_framework_names_the_known_ones():
+    with pytest.raises(InvalidSpec, match="torchrun"):
+        resolved(command="x", framework="horovod")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "per_node", "nodes", "each"),
+    [
+        (0, 8, 1, 1),
+        (4, 8, 1, 4),
+        (8, 8, 1, 8),
+        (16, 8, 2, 8),
+        (32, 8, 4, 8),
+        (12, 8, 2, 6),
+        (10, 8, 2, 5),
+        (20, 8, 4, 5),
+    ],
+)
+def test_gpus_split_evenly_over_the_fewest_nodes(gpus, per_node, nodes, each):
+    split = distribute(gpus, per_node)
+    assert (split.nodes, split.per_node) == (nodes, each)
+
+
+def test_a_total_that_does_not_split_names_the_nearest_that_do():
+    with pytest.raises(InvalidSpec, match="12 and 14"):
+        distribute(13, 8)
+
+
+@given(st.integers(1, 400), st.integers(1, 16))
+def test_a_split_never_allocates_more_than_asked_and_uses_the_fewest_nodes(gpus, per_node):
+    try:
+        split = distribute(gpus, per_node)
+    except InvalidSpec:
+        assert all(distribute(total, per_node).total == total for total in nearest(gpus, per_node))
+        return
+    assert world_size(split.nodes, split.per_node) == gpus
+    assert split.per_node <= per_node
+    fewer = range(-(-gpus // per_node), split.nodes)
+    assert all(gpus % nodes for nodes in fewer)
+    assert split.nodes <= MAX_SPREAD * -(-gpus // per_node)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=12), st.one_of(st.none(), st.integers(), st.text(), st.lists(st.text())), max_size=6
+    )
+)
+def test_whatever_is_sent_gives_a_spec_or_a_problem_with_a_field(sent):
+    try:
+        spec = parse(sent)
+    except InvalidSpec as error:
+        found = error.problems
+    else:
+        found = (spec.command,)
+    assert found
