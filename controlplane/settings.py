@@ -104,9 +104,9 @@ LOGOUT_REDIRECT_URL = "login"
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-STATIC_ROOT = Path(os.environ.get("MUSTER_STATIC_ROOT", BASE_DIR / "staticfiles"))
+STATIC_ROOT = os.environ.get("MUSTER_STATIC_ROOT") or None  # an image collects them; the demo serves the checkout
 STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_USE_FINDERS = True  # the demo serves straight from the checkout; an image may collect them instead
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = False
 MEDIA_ROOT = DATA_DIR / "files"  # workspaces and log segments, through Django's storage API
 STORAGES = {
@@ -167,6 +167,7 @@ SPECTACULAR_SETTINGS = {
     "VERSION": VERSION,
     "DESCRIPTION": "Launch, watch and end distributed training jobs.",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
 }

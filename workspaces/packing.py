@@ -14,7 +14,7 @@ from controlplane.errors import InvalidInput, Problem
 MAX_PATH = 255
 
 
-def pack_files(files: Iterable[tuple[str, UploadedFile[bytes]]]) -> IO[bytes]:
+def pack_files(files: "Iterable[tuple[str, UploadedFile[bytes]]]") -> IO[bytes]:
     """A tar.gz of uploaded files under their paths; the same files give the same bytes.
 
     A browser can not say whether a file is executable: scripts that begin with #! are made so.
