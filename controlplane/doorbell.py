@@ -1,28 +1,63 @@
 """Doorbells: wake a task, tell the browsers. Every message is a hint that somebody should look at the row again.
 
-A doorbell never delays or fails what rings it: 200 ms at most, no retry. What is lost is made up for by the safety
-tick (tasks) and by slow polling (browsers).
+A doorbell never delays or fails what rings it: ringing only notes what to say, one thread per process says it. What
+is lost is made up for by the safety tick (tasks) and by slow polling (browsers).
 """
 
 import json
 import logging
+import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "muster:live"
-_PATIENCE_SECONDS = 0.2
-_REST_SECONDS = 2.0  # after a failure, how long nobody rings: a dead Redis must not cost every caller its 200 ms
+MOST_WAITING = 5000  # beyond that Redis has been away for long, and the safety tick is what counts
+REST_SECONDS = 1.0  # after a failure: a Redis that is away is not asked a thousand times
 
+
+class Bell:
+    """Says what it was asked to say, in its own thread, each thing once while it waits."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Callable[[], object]] = {}
+        self._news = threading.Condition()
+        self._pid = 0
+
+    def ring(self, key: str, say: Callable[[], object]) -> None:
+        with self._news:
+            if self._pid != os.getpid():  # a fork has no thread of its parent's
+                self._waiting, self._pid = {}, os.getpid()
+                threading.Thread(target=self._run, daemon=True, name="doorbell").start()
+            if len(self._waiting) < MOST_WAITING:
+                self._waiting.setdefault(key, say)
+                self._news.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                while not self._waiting:
+                    self._news.wait()
+                key = next(iter(self._waiting))
+                say = self._waiting.pop(key)
+            try:
+                say()
+            except Exception as error:  # whatever the broker's client raises: the row is written, and that counts
+                log.warning("doorbell %s not rung: %s", key, error)
+                time.sleep(REST_SECONDS)
+
+
+_bell = Bell()
 _redis: Redis | None = None
-_quiet_until = 0.0
-_lock = threading.Lock()
 
 
 def poke(task: str, *args: Any) -> None:
@@ -30,54 +65,27 @@ def poke(task: str, *args: Any) -> None:
     transaction.on_commit(lambda: poke_now(task, *args))
 
 
-def poke_now(task: str, *args: Any) -> None:
+def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
     """The same at once, for those who hold no transaction and no database connection."""
-    _ring(lambda: _send_task(task, args))
+    _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds))
 
 
 def hint(*, job: int, team: int, what: str) -> None:
     """Tell open pages that something of a job changed. `what`: state, ranks, logs or metrics."""
     text = json.dumps({"job": job, "team": team, "what": what})
-    transaction.on_commit(lambda: _ring(lambda: _client().publish(CHANNEL, text)))
+    transaction.on_commit(lambda: _bell.ring(text, lambda: _client().publish(CHANNEL, text)))
 
 
-def _ring(act: Any) -> None:
-    global _quiet_until
-    if time.monotonic() < _quiet_until:
-        return
-    try:
-        act()
-    except Exception as error:  # whatever the broker's client raises, the row is written and that is what counts
-        _quiet_until = time.monotonic() + _REST_SECONDS
-        log.warning("doorbell not rung for %s s: %s", _REST_SECONDS, error)
-
-
-def _send_task(task: str, args: tuple[Any, ...]) -> None:
-    """Celery's own message through our impatient connection: `.delay()` would block on a stopped Redis."""
+def _send_task(task: str, args: tuple[Any, ...], after_seconds: float) -> None:
     from .celery import app
 
-    with app.connection_for_write(transport_options=_impatient()) as connection:
-        app.send_task(task, args=args, connection=connection, retry=False, ignore_result=True)
-
-
-def _impatient() -> dict[str, Any]:
-    return {
-        **settings.CELERY_BROKER_TRANSPORT_OPTIONS,
-        "socket_timeout": _PATIENCE_SECONDS,
-        "socket_connect_timeout": _PATIENCE_SECONDS,
-        "max_retries": 0,
-    }
+    app.send_task(task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True)
 
 
 def _client() -> Redis:
+    """Used by the bell's thread alone."""
     global _redis
-    with _lock:
-        if _redis is None:
-            _redis = Redis.from_url(
-                settings.REDIS_URL,
-                socket_timeout=_PATIENCE_SECONDS,
-                socket_connect_timeout=_PATIENCE_SECONDS,
-                retry=None,
-                retry_on_error=[],
-            )
+    if _redis is None:
+        never = Retry(NoBackoff(), 0)
+        _redis = Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2, retry=never)
     return _redis

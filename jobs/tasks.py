@@ -22,7 +22,7 @@ SWEEP = 200  # jobs due at once that one tick wakes
 def reconcile(job: int) -> None:
     after = visit(job, store=DjangoStore(), clusters=clusters.get, clock=timezone.now, owner=_owner())
     if after is not None and after < timedelta(seconds=5):
-        reconcile.apply_async((job,), countdown=after.total_seconds(), retry=False)
+        doorbell.poke_now("jobs.reconcile", job, after_seconds=after.total_seconds())
 
 
 @shared_task(name="jobs.schedule")
