@@ -33,8 +33,7 @@ class Failure:
 def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
     """What made this attempt fail (default: the newest one); None while nothing failed."""
     attempt = attempt or job.attempt
-    failed = Rank.objects.filter(job=job, attempt=attempt, state=RankState.FAILED).select_related("replica")
-    culprit = choose(failed)
+    culprit = first_failing_rank(job, attempt)
     if culprit is not None:
         return _of_rank(job, culprit)
     replica = Replica.objects.filter(
@@ -45,6 +44,11 @@ def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
     return _of_replica(job, replica)
 
 
+def first_failing_rank(job: Job, attempt: int) -> Rank | None:
+    failed = Rank.objects.filter(job=job, attempt=attempt, state=RankState.FAILED).select_related("replica")
+    return choose(failed)
+
+
 def choose(failed: Iterable[Rank]) -> Rank | None:
     """The first failing rank among those that failed."""
     own = [rank for rank in failed if not rank.is_stopped]
@@ -53,6 +57,10 @@ def choose(failed: Iterable[Rank]) -> Rank | None:
         key=lambda rank: (rank.is_connection_error, rank.error_at or rank.ended_at or _EVER, rank.rank),
         default=None,
     )
+
+
+def explain(rank: Rank) -> str:
+    return f"rank {rank.rank} {explain_end(rank.exit_code, rank.signal)}"
 
 
 def explain_end(exit_code: int | None, signal: int | None) -> str:
@@ -77,7 +85,7 @@ def _of_rank(job: Job, rank: Rank) -> Failure:
     replica = f"{rank.replica.role}-{rank.replica.index}"
     return Failure(
         rank.rank, replica, rank.exit_code, rank.signal, rank.ended_at,
-        f"rank {rank.rank} {explain_end(rank.exit_code, rank.signal)}",
+        explain(rank),
         last_lines(job=job, attempt=rank.attempt, rank=rank.rank, count=LAST_LINES),
     )  # fmt: skip
 

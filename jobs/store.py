@@ -10,7 +10,7 @@ from django.db import transaction
 from controlplane import doorbell
 from controlplane.errors import LeaseLost
 
-from . import frameworks, lease
+from . import blame, frameworks, lease
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import (
     ENDED,
@@ -149,10 +149,19 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
     job.applied_at, job.running_at = view.created_at, view.running_since
-    job.message = step.message or job.message
+    job.message = _words(job, step, before)
     if job.phase != before:
         _enter(job, now)
-    JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=step.message)
+    JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message)
+
+
+def _words(job: Job, step: Step, before: str) -> str:
+    """What the step says of itself. Once an attempt that failed is over, its ranks have told who was first."""
+    if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
+        rank = blame.first_failing_rank(job, job.attempt)
+        if rank is not None:
+            return blame.explain(rank)
+    return step.message or job.message
 
 
 def _enter(job: Job, now: datetime) -> None:
