@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from .lifecycle import ReplicaState
 from .logs import LAUNCHER, last_lines
 from .models import Job, Rank, RankState, Replica
+from .verdict import ReplicaState
 
 LAST_LINES = 20
 _EVER = datetime.max.replace(tzinfo=UTC)

@@ -13,10 +13,11 @@ There is one door off the cluster, STOPPING, and the reason written on it says w
 Nothing here reads a clock, a row or a cluster: `decide(view, seen, now)` gets all three.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from .verdict import ReplicaSeen, ReplicaState, RoleView, Seen, Verdict, verdict
 
 
 class Phase(StrEnum):
@@ -93,52 +94,6 @@ STOP_TICK = timedelta(seconds=0.5)  # while objects go, look again soon: quota w
 FREE_STARTS = 5  # attempts that ended on a taken port before any rank started cost no retry, this many times
 
 
-class ReplicaState(StrEnum):
-    ABSENT = "absent"  # no such object
-    PENDING = "pending"  # exists, does not run yet
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    LOST = "lost"  # existed, and ended without saying how
-
-
-ENDED = frozenset({ReplicaState.SUCCEEDED, ReplicaState.FAILED, ReplicaState.LOST})
-PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
-
-
-@dataclass(frozen=True)
-class RoleView:
-    """What the verdict must know of a role: how many, and whether its end or its failure decides."""
-
-    name: str
-    replicas: int
-    completes: bool
-    essential: bool
-
-
-@dataclass(frozen=True)
-class ReplicaSeen:
-    """One replica as last observed. `is_alive`: it still occupies its place, whatever it reports."""
-
-    role: str
-    index: int
-    state: ReplicaState
-    is_alive: bool = False
-    exit_code: int | None = None
-    signal: int | None = None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One look at an attempt. `as_of` is when the cluster was in that state, not when we read it."""
-
-    replicas: tuple[ReplicaSeen, ...] = ()
-    as_of: datetime | None = None  # None: the cluster gave no answer
-    is_fresh: bool = True  # False while the view is known to lag
-    is_sealed: bool = False  # the attempt is closed: a late call can create nothing in it any more
-
-
 @dataclass(frozen=True)
 class JobView:
     """All that `decide` may know of a job. Durations in seconds."""
@@ -170,42 +125,6 @@ class Step:
     requeue_after: timedelta | None = SAFETY_TICK
     is_failure: bool = False  # counts against the retry budget
     is_free_start: bool = False
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the replicas say together: "succeeded", "failed" with words, or "open"."""
-
-    outcome: str
-    message: str = ""
-    is_port_taken: bool = False
-
-
-def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdict:
-    """Succeeded when every replica of the completing roles succeeded; failed when an essential one did not."""
-    by_role: dict[str, list[ReplicaSeen]] = {}
-    for replica in replicas:
-        by_role.setdefault(replica.role, []).append(replica)
-    roles = tuple(roles)
-    completing = [role for role in roles if role.completes]
-    if completing and all(_all_succeeded(role, by_role.get(role.name, [])) for role in completing):
-        return Verdict("succeeded")
-    for role in roles:
-        for replica in by_role.get(role.name, []):
-            if role.essential and replica.state in (ReplicaState.FAILED, ReplicaState.LOST):
-                return Verdict("failed", describe_end(replica), replica.reason == PORT_TAKEN)
-    return Verdict("open")
-
-
-def describe_end(replica: ReplicaSeen) -> str:
-    """How one replica ended, in words: "worker-1 exited with code 1"."""
-    name = f"{replica.role}-{replica.index}"
-    if replica.state is ReplicaState.LOST:
-        return f"{name} vanished: {replica.reason or 'it ended without reporting how'}"
-    if replica.signal:
-        return f"{name} was ended by signal {replica.signal}"
-    code = "" if replica.exit_code is None else f" with code {replica.exit_code}"
-    return f"{name} exited{code}" + (f": {replica.reason}" if replica.reason else "")
 
 
 def decide(view: JobView, seen: Seen, now: datetime) -> Step:
@@ -243,11 +162,6 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
         case Phase.QUEUED | Phase.SUSPENDED:
             return replace(view, is_preempt_requested=False, running_since=None)
     return view
-
-
-def _all_succeeded(role: RoleView, replicas: list[ReplicaSeen]) -> bool:
-    done = {replica.index for replica in replicas if replica.state is ReplicaState.SUCCEEDED}
-    return len(done) >= role.replicas
 
 
 def _without_objects(view: JobView) -> Step:

@@ -17,7 +17,7 @@ from queues.models import Queue
 from queues.resources import Resources
 from workspaces.models import Workspace
 
-from . import lifecycle
+from . import lifecycle, verdict
 from .plan import world_size
 from .spec import JobSpec
 
@@ -178,7 +178,7 @@ class Job(models.Model):
 class Replica(models.Model):
     """One pod or local process of one attempt. The reconciler writes it; `batch_seq` is ingest's."""
 
-    STATES = [(state.value, state.value) for state in lifecycle.ReplicaState]
+    STATES = [(state.value, state.value) for state in verdict.ReplicaState]
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="replicas")
     attempt = models.PositiveIntegerField()
@@ -186,7 +186,7 @@ class Replica(models.Model):
     index = models.PositiveIntegerField()
     name = models.CharField(max_length=80)
     node = models.CharField(max_length=253, blank=True)
-    state = models.CharField(max_length=10, choices=STATES, default=lifecycle.ReplicaState.PENDING)
+    state = models.CharField(max_length=10, choices=STATES, default=verdict.ReplicaState.PENDING)
     reason = models.TextField(blank=True)
     exit_code = models.IntegerField(null=True)
     signal = models.IntegerField(null=True)

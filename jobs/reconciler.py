@@ -13,8 +13,9 @@ from typing import Protocol
 from controlplane.errors import LeaseLost, Refused, Sealed, Unreachable
 
 from .clusters import Cluster, Expected
-from .lifecycle import ON_CLUSTER, JobView, Phase, Seen, Step, StopReason, decide
+from .lifecycle import ON_CLUSTER, JobView, Phase, Step, StopReason, decide
 from .plan import Plan
+from .verdict import Seen
 
 log = logging.getLogger(__name__)
 

@@ -12,23 +12,11 @@ from controlplane.errors import LeaseLost
 
 from . import blame, frameworks, lease
 from .agent_tokens import AgentIdentity, issue
-from .lifecycle import (
-    ENDED,
-    ON_CLUSTER,
-    TERMINAL,
-    JobView,
-    Phase,
-    ReplicaSeen,
-    ReplicaState,
-    RoleView,
-    Seen,
-    Step,
-    StopReason,
-    after,
-)
+from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after
 from .models import Job, JobEvent, Rank, RankState, Replica
 from .plan import Plan, Role
 from .reconciler import Held
+from .verdict import ENDED, ReplicaSeen, ReplicaState, RoleView, Seen
 
 
 class DjangoStore:

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from controlplane.errors import InvalidInput, Problem
-from jobs.lifecycle import Seen
 from jobs.plan import Plan
+from jobs.verdict import Seen
 
 Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
 

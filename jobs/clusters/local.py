@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.errors import Sealed, Unreachable
-from jobs.lifecycle import ENDED, ReplicaSeen, ReplicaState, Seen
 from jobs.plan import Plan
+from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
 from . import Expected
 from .host import Host, Identity

@@ -15,9 +15,9 @@ from jobs.clusters import Cluster
 from jobs.clusters.host import Host
 from jobs.clusters.local import LocalCluster
 from jobs.clusters.memory import MemoryCluster
-from jobs.lifecycle import ReplicaState, Seen
 from jobs.plan import Host as HostOf
 from jobs.plan import Index, Plan, Port, Role
+from jobs.verdict import ReplicaState, Seen
 from tests.agent.plane import Plane
 from tests.builders import Clock
 

@@ -32,7 +32,9 @@ class Api:
 
     def post(self, path, body=None, **headers):
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.client.post(f"/api/v1{path}", body or {}, content_type="application/json", headers={**self.headers, **named})
+        return self.client.post(
+            f"/api/v1{path}", body or {}, content_type="application/json", headers={**self.headers, **named}
+        )
 
 
 @pytest.fixture
@@ -149,7 +151,9 @@ def test_ranks_events_replicas_logs_and_metrics_are_read(api, lab):
     assert len(api.get(f"/jobs/{job.pk}/replicas").json()["results"]) == 2
     assert api.get(f"/jobs/{job.pk}/events").json()["results"][0]["kind"] == "submitted"
     page = api.get(f"/jobs/{job.pk}/logs").json()
-    assert page["lines"] == [{"rank": 0, "attempt": 1, "at_ms": 1_763_700_000_000, "text": "hello <b>", "is_gap": False}]
+    assert page["lines"] == [
+        {"rank": 0, "attempt": 1, "at_ms": 1_763_700_000_000, "text": "hello <b>", "is_gap": False}
+    ]
     assert api.get(f"/jobs/{job.pk}/logs", cursor=page["cursor"]).json()["lines"] == []
     assert api.get(f"/jobs/{job.pk}/metrics").json() == {"series": []}
     assert api.get(f"/jobs/{job.pk}/logs", cursor="rubbish").status_code == 422
@@ -189,7 +193,9 @@ def test_queues_show_their_quota_and_its_use(api, lab):
 def test_login_gives_a_token_and_me_says_whose(client, people):
     wrong = client.post("/api/v1/login", {"username": "owner", "password": "no"}, content_type="application/json")
     assert (wrong.status_code, wrong["WWW-Authenticate"]) == (401, "Bearer")
-    right = client.post("/api/v1/login", {"username": "owner", "password": "owner-has-a-password"}, content_type="application/json")
+    right = client.post(
+        "/api/v1/login", {"username": "owner", "password": "owner-has-a-password"}, content_type="application/json"
+    )
     me = Api(client, right.json()["token"]).get("/me").json()
     assert (me["user"], me["teams"]) == ("owner", [{"name": "nlp", "role": "member"}])
 
@@ -245,14 +251,19 @@ def test_nothing_but_health_and_sign_in_answers_without_an_account(client):
     for route, name in walk(get_resolver().url_patterns):
         if name in open_to_all:
             continue
-        path = "/" + re.sub(r"\(\?P<[^>]+>[^)]*\)|<[^>]+>", "1", route).replace("^", "").replace("$", "").replace("\\.", ".")
+        path = "/" + re.sub(r"\(\?P<[^>]+>[^)]*\)|<[^>]+>", "1", route).replace("^", "").replace("$", "").replace(
+            "\\.", "."
+        )
         if "." in path.rsplit("/", 1)[-1] and "format" in route:
             continue
         for method in ("get", "post"):
             answer = getattr(client, method)(path)
             assert answer.status_code in (301, 302, 401, 403, 404, 405), (method, path, answer.status_code)
             if answer.status_code in (301, 302):
-                assert "/login" in answer["Location"] or answer["Location"] in ("/jobs", "/jobs/"), (path, answer["Location"])
+                assert "/login" in answer["Location"] or answer["Location"] in ("/jobs", "/jobs/"), (
+                    path,
+                    answer["Location"],
+                )
 
 
 def test_the_schema_is_complete(api):

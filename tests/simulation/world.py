@@ -15,21 +15,10 @@ import greenlet
 from controlplane.errors import LeaseLost, Sealed, Unreachable
 from jobs import lease as leases
 from jobs.clusters import Expected
-from jobs.lifecycle import (
-    HOLDS_QUOTA,
-    ON_CLUSTER,
-    STEPS,
-    TERMINAL,
-    JobView,
-    Phase,
-    RoleView,
-    Seen,
-    Step,
-    StopReason,
-    after,
-)
+from jobs.lifecycle import HOLDS_QUOTA, ON_CLUSTER, STEPS, TERMINAL, JobView, Phase, Step, StopReason, after
 from jobs.plan import Plan, Role
 from jobs.reconciler import Held, visit
+from jobs.verdict import RoleView, Seen
 
 GUARDS = frozenset({"token", "seal", "freshness"})
 REPLICAS = 2

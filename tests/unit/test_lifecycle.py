@@ -5,24 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.lifecycle import (
-    HOLDS_QUOTA,
-    LANDS_ON,
-    PORT_TAKEN,
-    STEPS,
-    STRENGTH,
-    TERMINAL,
-    JobView,
-    Phase,
-    ReplicaSeen,
-    ReplicaState,
-    RoleView,
-    Seen,
-    StopReason,
-    after,
-    decide,
-    verdict,
-)
+from jobs.lifecycle import HOLDS_QUOTA, LANDS_ON, STEPS, STRENGTH, TERMINAL, JobView, Phase, StopReason, after, decide
+from jobs.verdict import PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = (RoleView("worker", 2, completes=True, essential=True),)

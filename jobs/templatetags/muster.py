@@ -1,0 +1,82 @@
+"""Tags and filters of the pages: they render values, they never look anything up."""
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from jobs import present
+from jobs.lifecycle import Phase
+
+from .shapes import SHAPES
+
+register = template.Library()
+register.filter("size", present.size)
+register.filter("plain", present.plain)
+register.filter("severity", present.severity)
+register.filter("seconds", present.duration)
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """An inline drawing in the colour of the text around it; it is decoration, the word stands beside it."""
+    return mark_safe(
+        f'<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">{SHAPES[name]}</svg>'
+    )
+
+
+@register.simple_tag
+def tag(phase: str) -> SafeString:
+    """The state tag of a job: shape, word and colour."""
+    look = present.PHASES[Phase(phase)]
+    return format_html('<span class="tag {}">{}{}</span>', look.tone, icon(look.shape), look.word)
+
+
+@register.simple_tag
+def ago(at: datetime | None) -> SafeString:
+    """How long ago, counted on by ui.js; the exact time is the tooltip."""
+    return _ticking(at, suffix=" ago")
+
+
+@register.simple_tag
+def running_for(since: datetime | None, until: datetime | None = None) -> SafeString:
+    """A duration: fixed when `until` is known, else counted on by ui.js."""
+    if since is not None and until is not None:
+        return format_html("<span>{}</span>", present.duration((until - since).total_seconds()))
+    return _ticking(since, suffix="")
+
+
+def _ticking(at: datetime | None, *, suffix: str) -> SafeString:
+    if at is None:
+        return mark_safe("")
+    text = present.duration((timezone.now() - at).total_seconds()) + suffix
+    return format_html(
+        '<time datetime="{}" title="{}" data-since="{}" data-suffix="{}">{}</time>',
+        at.isoformat(), at.strftime("%Y-%m-%d %H:%M:%S UTC"), int(at.timestamp() * 1000), suffix, text,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def query(context: Any, **changes: Any) -> str:
+    """The current query string with some values replaced; None or "" takes one out."""
+    values = context["request"].GET.copy()
+    for name, value in changes.items():
+        if value in (None, ""):
+            values.pop(name, None)
+        else:
+            values[name] = value
+    return f"?{values.urlencode()}" if values else "?"
+
+
+@register.filter
+def grouped(value: int | None) -> str:
+    """A count with thousands apart: 12,000."""
+    return "" if value is None else f"{value:,}"
+
+
+@register.filter
+def percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{fraction * 100:.0f} %"

@@ -1,0 +1,62 @@
+"""POST /jobs/<id>/cancel and its sisters: one service call each, then the header anew, or back to the page."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from controlplane.errors import Conflict, InvalidInput, NotAllowed
+from jobs import services
+from jobs.models import Job
+
+from .detail import common, state_context
+from .parts import answer, readable_job
+
+INTENTS: dict[str, Callable[..., Any]] = {
+    "cancel": services.cancel,
+    "suspend": services.suspend,
+    "resume": services.resume,
+}
+
+
+@login_required
+@require_POST
+def act(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+    job = readable_job(request, pk=pk)
+    notice = _attempt(INTENTS[verb], job, request)
+    if not request.htmx:
+        if notice:
+            messages.error(request, notice)
+        return redirect("job", pk=pk)
+    job = readable_job(request, pk=pk)
+    context = {**common(request, job=job), **state_context(request, job=job), "notice": notice}
+    return answer(request, template="jobs/_state.html", context=context)
+
+
+@login_required
+@require_POST
+def resubmit(request: HttpRequest, pk: int) -> HttpResponse:
+    job = readable_job(request, pk=pk)
+    try:
+        return redirect("job", pk=services.resubmit(job=job, by=request.user).pk)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except (Conflict, InvalidInput) as error:
+        messages.error(request, str(error))
+        return redirect("job", pk=pk)
+
+
+def _attempt(service: Callable[..., Any], job: Job, request: HttpRequest) -> str:
+    """What went against it, in words; nothing if it went well."""
+    try:
+        service(job=job, by=request.user)
+        return ""
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except Conflict as error:
+        return str(error)

@@ -1,0 +1,106 @@
+"""/jobs/<id>: one page in five parts, each fetched alone when a hint names what it shows."""
+
+import shlex
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from accounts.permissions import Act, may
+from jobs import blame
+from jobs.lifecycle import ON_CLUSTER, Phase
+from jobs.models import Job, JobEvent
+
+from .log_pane import log_context
+from .measures import drawn
+from .parts import Context, Part, answer, named_part, readable_job, whole
+from .phases import bar, legs
+from .ranks import matrix
+
+EVENTS = 200
+
+
+@login_required
+@require_safe
+def detail(request: HttpRequest, pk: int) -> HttpResponse:
+    job = readable_job(request, pk=pk)
+    part = named_part(request, parts=PARTS)
+    context = common(request, job=job)
+    for piece in [part] if part else PARTS.values():
+        context |= piece.context(request, job=job)
+    return answer(request, template=part.template if part else "jobs/detail.html", context=context)
+
+
+def common(request: HttpRequest, *, job: Job) -> Context:
+    """What every part of the page needs to know. `is_live` decides whether elements carry triggers."""
+    asked = whole(request.GET.get("attempt"))
+    attempt = asked if asked is not None and 1 <= asked <= job.attempt else job.attempt
+    return {
+        "job": job,
+        "attempt": attempt,
+        "is_old": attempt != job.attempt,
+        "is_live": not job.is_finished and attempt == job.attempt,
+    }
+
+
+def state_context(request: HttpRequest, *, job: Job) -> Context:
+    steps = list(_steps(job).values_list("phase", "at", "attempt"))
+    has_failed = job.phase == Phase.FAILED or job.stop_reason == "failed"
+    stays = legs((Phase(phase), at, attempt) for phase, at, attempt in steps)
+    return {
+        "slices": bar(stays, now=timezone.now()),
+        "failure": blame.first_failure(job) if has_failed else None,
+        "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) else None,
+        "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
+        "may_control": may(request.user, Act.CONTROL, job.team),
+        "step": job.ranks.filter(attempt=job.attempt).order_by("-step").exclude(step=None).values_list("step", flat=True).first(),
+        "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
+        "can_resume": not job.is_finished and job.suspended and job.cancel_requested_at is None,
+        "can_cancel": not job.is_finished and job.cancel_requested_at is None,
+        "is_waiting": job.phase == Phase.QUEUED,
+    }
+
+
+def ranks_context(request: HttpRequest, *, job: Job) -> Context:
+    attempt = common(request, job=job)["attempt"]
+    grid = matrix(job, attempt=attempt, now=timezone.now())
+    return {"grid": grid, "as_list": request.GET.get("view") == "list", "is_on_cluster": job.phase in ON_CLUSTER}
+
+
+def charts_context(request: HttpRequest, *, job: Job) -> Context:
+    reported, system = drawn(job)
+    return {"reported": reported, "system": system}
+
+
+def events_context(request: HttpRequest, *, job: Job) -> Context:
+    events = list(job.events.select_related("user").order_by("-id")[:EVENTS])
+    return {"events": events}
+
+
+def about_context(request: HttpRequest, *, job: Job) -> Context:
+    return {
+        "command": shlex.join(job.command),
+        "cli": f"muster logs -f {job.pk}",
+        "env": sorted(job.spec.get("env", {}).items()),
+        "env_text": "\n".join(f"{name}={value}" for name, value in sorted(job.spec.get("env", {}).items())),
+    }
+
+
+def _steps(job: Job) -> QuerySet[JobEvent]:
+    return JobEvent.objects.filter(job=job, kind="step").order_by("id")
+
+
+def _was_retried(job: Job) -> bool:
+    return job.failures > 0 and job.attempt > 1 and not job.is_finished
+
+
+PARTS = {
+    "state": Part("jobs/_state.html", state_context),
+    "ranks": Part("jobs/_ranks.html", ranks_context),
+    "charts": Part("jobs/_charts.html", charts_context),
+    "log": Part("jobs/_log.html", log_context),
+    "events": Part("jobs/_events.html", events_context),
+    "about": Part("jobs/_about.html", about_context),
+}

@@ -1,0 +1,113 @@
+"""/jobs/<id>/logs: the log of one rank or of all, its live end, and the whole of it as text."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_safe
+
+from controlplane.errors import InvalidInput
+from jobs import logs, present
+from jobs.models import Job, Rank
+
+from .parts import Context, answer, readable_job, whole
+
+TAIL = 500
+LAUNCHER = -1
+MAX_LINKS = 64  # ranks with a link of their own; beyond it a field takes the number
+
+
+@login_required
+@require_safe
+def log_page(request: HttpRequest, pk: int) -> HttpResponse:
+    """The page, the pane in it, or (with a cursor) only the lines that came since."""
+    job = readable_job(request, pk=pk)
+    context = log_context(request, job=job)
+    if request.htmx and request.htmx.target == "log-tail":
+        return answer(request, template="jobs/_log_lines.html", context=context)
+    template = "jobs/_log.html" if request.htmx else "jobs/logs.html"
+    return answer(request, template=template, context=context)
+
+
+def log_context(request: HttpRequest, *, job: Job) -> Context:
+    rank, attempt = chosen(request, job=job)
+    page = _read(job, rank=rank, attempt=attempt, cursor=request.GET.get("cursor", ""))
+    is_old = attempt != job.attempt
+    numbers = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1])
+    return {
+        "job": job,
+        "attempt": attempt,
+        "rank_value": _value(rank),
+        "log_choices": _choices(numbers if len(numbers) <= MAX_LINKS else []),
+        "has_every_rank": len(numbers) <= MAX_LINKS,
+        "cursor_given": "cursor" in request.GET,
+        "lines": page.lines,
+        "cursor": page.cursor,
+        "is_log_live": not is_old and not page.is_complete,
+        "is_old": is_old,
+    }
+
+
+def chosen(request: HttpRequest, *, job: Job) -> tuple[int | None, int]:
+    """(rank or None for all, attempt) as the URL says; what it says wrongly counts as not said."""
+    text = request.GET.get("rank", "")
+    rank = LAUNCHER if text in ("launcher", "-1") else whole(text)
+    attempt = whole(request.GET.get("attempt"))
+    return rank, attempt if attempt is not None and 1 <= attempt <= job.attempt else job.attempt
+
+
+def _value(rank: int | None) -> str:
+    """A choice of rank as it stands in the URL."""
+    return "" if rank is None else "launcher" if rank == LAUNCHER else str(rank)
+
+
+def _choices(numbers: list[int]) -> list[tuple[str, str]]:
+    return [("", "All"), *((str(number), str(number)) for number in numbers), ("launcher", "Launcher")]
+
+
+def _read(job: Job, *, rank: int | None, attempt: int, cursor: str) -> logs.LogPage:
+    """After the cursor; without one, or with one that is not ours, the end of the log."""
+    only = attempt if attempt != job.attempt else None
+    if cursor:
+        try:
+            return logs.read(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
+        except InvalidInput:
+            pass
+    return logs.read(job=job, rank=rank, tail=TAIL, attempt=only)
+
+
+@login_required
+@require_safe
+def log_file(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+    """All lines of one attempt as text, streamed. Terminal colours are left out, as on the page."""
+    job = readable_job(request, pk=pk)
+    rank, attempt = chosen(request, job=job)
+    response = StreamingHttpResponse(_text(job, rank=rank, attempt=attempt), content_type="text/plain; charset=utf-8")
+    which = {"": "all", "launcher": "launcher"}.get(_value(rank), f"rank-{rank}")
+    name = re.sub(r"[^a-zA-Z0-9_.-]", "-", job.name)
+    response["Content-Disposition"] = f'attachment; filename="{name}-{attempt}-{which}.txt"'
+    patch_vary_headers(response, ["Cookie"])
+    return response
+
+
+def _text(job: Job, *, rank: int | None, attempt: int) -> Iterator[str]:
+    cursor = ""
+    while True:
+        page = logs.read(job=job, rank=rank, cursor=cursor, limit=5000, attempt=attempt)
+        if page.lines:
+            yield "".join(_line(line) for line in page.lines)
+        if page.cursor == cursor or not page.lines:
+            return
+        cursor = page.cursor
+
+
+def _line(line: logs.LogLine) -> str:
+    who = "launcher" if line.rank == LAUNCHER else f"rank {line.rank}"
+    return f"{_stamp(line.at)} {who:>8}  {present.plain(line.text)}\n"
+
+
+def _stamp(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

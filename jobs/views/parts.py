@@ -1,0 +1,46 @@
+"""What the pages share: finding a job that its reader may see, and answering with a page or one part of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils.cache import patch_vary_headers
+
+from jobs.models import Job
+
+Context = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a page that can be fetched alone. Its key in a table of parts is the id of its element."""
+
+    template: str
+    context: Callable[..., Context]
+
+
+def readable_job(request: HttpRequest, *, pk: int) -> Job:
+    """404 for what the user may not read: a stranger does not learn that it exists."""
+    jobs = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace")
+    return get_object_or_404(jobs, pk=pk)
+
+
+def named_part(request: HttpRequest, *, parts: Mapping[str, Part]) -> Part | None:
+    """The part that an htmx request asks for; None means the whole page."""
+    return parts.get(request.htmx.target or "") if request.htmx else None
+
+
+def answer(request: HttpRequest, *, template: str, context: Context, status: int = 200) -> HttpResponse:
+    """One URL has several answers, so none may be served for another: not by a proxy, not by the back button."""
+    response = render(request, template, context, status=status)
+    patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie"])
+    response["Cache-Control"] = "private, no-store" if request.htmx else "private, no-cache"
+    return response
+
+
+def whole(value: str | None) -> int | None:
+    """A number from a query string; anything else counts as not given."""
+    text = (value or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None

@@ -1,0 +1,85 @@
+"""/queues: how much of each queue is taken, by whom, and who waits."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import Count, Q, Sum
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from jobs import lifecycle
+from jobs.models import Job
+from queues.models import Queue
+from queues.readable import readable_queues
+
+from .parts import Context, Part, answer, named_part
+
+_HOLDING = sorted(lifecycle.HOLDS_QUOTA)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A job's part of the bar, in percent of the quota."""
+
+    job: Job
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A queue and what is taken of it, in slots."""
+
+    queue: Queue
+    used: int = 0
+    waiting: int = 0
+    wanted: int = 0
+    holders: list[Job] = field(default_factory=list)
+
+    @property
+    def free(self) -> int:
+        return max(0, self.queue.nominal - self.used)
+
+    @property
+    def shares(self) -> list[Share]:
+        whole, x, found = max(self.queue.nominal, self.used, 1), 0.0, []
+        for job in self.holders:
+            found.append(Share(job, x, 100 * job.slots / whole))
+            x += 100 * job.slots / whole
+        return found
+
+
+@login_required
+@require_safe
+def queues(request: HttpRequest) -> HttpResponse:
+    part = named_part(request, parts=PARTS)
+    return answer(request, template=part.template if part else "queues/list.html", context=_context(request))
+
+
+def _context(request: HttpRequest) -> Context:
+    return {"usages": usages(list(readable_queues(request.user).order_by("team__name", "name")))}
+
+
+PARTS = {"queues": Part("queues/_list.html", _context)}
+
+
+def usages(queues: list[Queue]) -> list[Usage]:
+    """Two queries for all queues together."""
+    jobs = Job.objects.filter(queue__in=queues)
+    sums = {
+        row["queue_id"]: row
+        for row in jobs.active().order_by().values("queue_id").annotate(
+            used=Sum("slots", filter=Q(phase__in=_HOLDING), default=0),
+            waiting=Count("id", filter=Q(phase=lifecycle.Phase.QUEUED)),
+            wanted=Sum("slots", filter=Q(phase=lifecycle.Phase.QUEUED), default=0),
+        )
+    }  # fmt: skip
+    holders: dict[int, list[Job]] = defaultdict(list)
+    for job in jobs.holding_quota().select_related("user").order_by("-slots", "id"):
+        holders[job.queue_id].append(job)
+    return [_usage(queue, sums.get(queue.pk, {}), holders[queue.pk]) for queue in queues]
+
+
+def _usage(queue: Queue, row: dict[str, int], holders: list[Job]) -> Usage:
+    return Usage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders)

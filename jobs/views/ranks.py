@@ -1,0 +1,84 @@
+"""The matrix of ranks: one row per replica, one column per local rank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median_low
+
+from jobs import present
+from jobs.models import Job, Rank, Replica
+
+ROOMY = 16  # up to here a cell has room for meters
+COMPACT = 64  # beyond it a cell is a square with a number
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One rank as shown: its row, its look and, if it is late, by how many steps."""
+
+    rank: Rank
+    look: present.Look
+    behind: int = 0
+    ended: str = ""
+
+    @property
+    def load(self) -> str:
+        """How busy it is, in percent: its GPU, or without one its first CPU core."""
+        share = self.rank.gpu if self.rank.gpu is not None else self.rank.cpu
+        return f"{100 * min(1.0, max(0.0, share or 0.0)):.0f}"
+
+    @property
+    def memory(self) -> str:
+        return present.size(self.rank.gpu_mem_bytes or self.rank.rss_bytes)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    rows: list[tuple[Replica, list[Cell]]] = field(default_factory=list)
+    columns: int = 0
+    size: str = "roomy"  # roomy, dense or compact
+    has_gpu: bool = False
+    median: int | None = None
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for _, cells in self.rows for cell in cells]
+
+    @property
+    def late(self) -> list[Cell]:
+        return [cell for cell in self.cells if cell.behind]
+
+    @property
+    def summary(self) -> list[tuple[present.Look, int]]:
+        """How many ranks are in which state, without the states that none is in."""
+        looks = {cell.look.word: cell.look for cell in self.cells}
+        return [(look, sum(cell.look == look for cell in self.cells)) for look in looks.values()]
+
+
+def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
+    """Two queries, whatever the size of the job. Empty before the first launch."""
+    replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("role", "index"))
+    ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank"))
+    return arrange(replicas, ranks, now=now)
+
+
+def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime) -> Matrix:
+    late = present.lagging(ranks, now)
+    by_replica: dict[int, list[Cell]] = {}
+    for rank in ranks:
+        by_replica.setdefault(rank.replica_id, []).append(_cell(rank, late.get(rank.rank, 0)))
+    rows = [(replica, by_replica.get(replica.pk, [])) for replica in replicas]
+    steps = [rank.step for rank in ranks if rank.step is not None]
+    return Matrix(
+        rows=rows,
+        columns=max((len(cells) for _, cells in rows), default=0),
+        size="roomy" if len(ranks) <= ROOMY else "dense" if len(ranks) <= COMPACT else "compact",
+        has_gpu=any(rank.gpu is not None for rank in ranks),
+        median=median_low(steps) if steps else None,
+    )
+
+
+def _cell(rank: Rank, behind: int) -> Cell:
+    state = "stopped" if rank.is_stopped and rank.state == "failed" else rank.state
+    ended = present.exit_words(rank.exit_code, rank.signal) if rank.ended_at else ""
+    return Cell(rank, present.RANKS["behind" if behind else state], behind, ended)

@@ -1,0 +1,147 @@
+"""/jobs/new: the form, the preview of its shape, and the one call that makes a job of it."""
+
+import secrets
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from controlplane.errors import Conflict, InvalidInput, NotAllowed, Problem
+from jobs import services
+from jobs.forms import RECENT, SubmitForm, from_job, submittable_queues
+from jobs.models import Job
+from queues.models import Queue
+from workspaces import packing
+from workspaces import services as workspaces
+from workspaces.models import Workspace
+
+from .parts import Context, answer, readable_job, whole
+from .queue_page import usages
+
+DRAWN = 16  # nodes, and ranks of each, that the preview draws
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: HttpRequest) -> HttpResponse:
+    if request.method == "POST":
+        return _submit(request)
+    if request.htmx and request.htmx.target == "shape":
+        return answer(request, template="jobs/_shape.html", context=shape(request, data=request.GET))
+    form = SubmitForm(user=request.user, initial=_initial(request))
+    return _show(request, form=form)
+
+
+def _submit(request: HttpRequest) -> HttpResponse:
+    form = SubmitForm(request.POST, request.FILES, user=request.user)
+    if form.is_valid() and (job := _make(request, form)):
+        return redirect("job", pk=job.pk)
+    form.describe_errors()
+    return _show(request, form=form, status=422)
+
+
+def _make(request: HttpRequest, form: SubmitForm) -> Job | None:
+    """The job, or None with every complaint at its field. What was uploaded is kept either way."""
+    try:
+        code = _code(request, form)
+        if form.errors:
+            return None
+        queue, key = form.cleaned_data["queue"], form.cleaned_data["idempotency_key"]
+        return services.submit(user=request.user, queue=queue, sent=form.sent(), workspace=code, idempotency_key=key)[0]
+    except InvalidInput as error:
+        for problem in error.problems:
+            form.take(problem)
+    except Conflict as error:
+        form.take(Problem(error.field, error.value, str(error)))
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    return None
+
+
+def _code(request: HttpRequest, form: SubmitForm) -> Workspace | None:
+    match form.cleaned_data["code"]:
+        case "earlier":
+            if form.cleaned_data["workspace"] is None:
+                form.add_error("workspace", "is missing; choose one, or upload files")
+            return form.cleaned_data["workspace"]
+        case "upload" if form.uploads():
+            return _stored(request, form)
+        case "upload":
+            form.add_error("files", "are missing; choose files or a folder, or say that the job needs no code")
+    return None
+
+
+def _stored(request: HttpRequest, form: SubmitForm) -> Workspace:
+    """A browser can not be handed its files back, so the form goes on with the stored copy as its earlier code."""
+    packed = packing.pack_files(form.uploads())
+    stored, _ = workspaces.store(team=form.cleaned_data["queue"].team, by=request.user, stream=packed)
+    form.data = form.data.copy()
+    form.data["code"], form.data["workspace"] = "earlier", str(stored.pk)
+    return stored
+
+
+def _initial(request: HttpRequest) -> dict[str, Any]:
+    fresh = {"idempotency_key": secrets.token_urlsafe(16), "queue": _queue_named(request)}
+    origin = whole(request.GET.get("from"))
+    return fresh if origin is None else {**from_job(readable_job(request, pk=origin)), "idempotency_key": fresh["idempotency_key"]}
+
+
+def _queue_named(request: HttpRequest) -> int | None:
+    name = request.GET.get("queue", "").replace("\0", "")
+    return submittable_queues(request.user).filter(name=name).values_list("pk", flat=True).first() if name else None
+
+
+def _show(request: HttpRequest, *, form: SubmitForm, status: int = 200) -> HttpResponse:
+    values = {name: form[name].value() for name in ("queue", "nodes", "nproc_per_node")}
+    recent = list(form.fields["workspace"].queryset.select_related("team", "created_by")[:RECENT])
+    context = {
+        "form": form,
+        "queues": list(form.fields["queue"].queryset),
+        "recent": _with_chosen(recent, form),
+        "origin": whole(request.GET.get("from")),
+        **shape(request, data=values),
+    }
+    return answer(request, template="jobs/new.html", context=context, status=status)
+
+
+def _with_chosen(recent: list[Workspace], form: SubmitForm) -> list[Workspace]:
+    """The chosen workspace is offered even when it is not a recent one."""
+    chosen = whole(str(form["workspace"].value() or ""))
+    if chosen is None or any(one.pk == chosen for one in recent):
+        return recent
+    return [*form.fields["workspace"].queryset.filter(pk=chosen), *recent]
+
+
+def shape(request: HttpRequest, *, data: Any) -> Context:
+    """What the numbers mean: "2 x 2 = 4 ranks", and whether they fit now, later or never."""
+    queues = submittable_queues(request.user)
+    chosen = whole(str(data.get("queue") or ""))
+    queue = queues.filter(pk=chosen).first() if chosen else queues.first()
+    nodes, per_node = (whole(str(data.get(name) or "")) for name in ("nodes", "nproc_per_node"))
+    total = nodes * per_node if nodes and per_node else None
+    return {
+        "shape_queue": queue,
+        "shape_nodes": nodes,
+        "shape_per_node": per_node,
+        "shape_total": total,
+        **_formation(nodes, per_node),
+        **_room(queue, total),
+    }
+
+
+def _room(queue: Queue | None, total: int | None) -> Context:
+    if queue is None or total is None:
+        return {}
+    free = usages([queue])[0].free
+    verdict = "never" if total > queue.nominal else "later" if total > free else "now"
+    return {"shape_free": free, "shape_verdict": verdict}
+
+
+def _formation(nodes: int | None, per_node: int | None) -> Context:
+    """The little drawing of nodes and their ranks; large shapes are cut."""
+    rows, dots = min(nodes or 0, DRAWN), min(per_node or 0, DRAWN)
+    is_cut = (rows, dots) != (nodes or 0, per_node or 0)
+    return {"shape_rows": range(rows), "shape_dots": range(dots), "shape_is_cut": is_cut}

@@ -1,0 +1,48 @@
+"""What the documents promise stays true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_setting_is_documented():
+    code = (ROOT / "controlplane/settings.py").read_text()
+    named = set(re.findall(r'(?:environ\.get\(|environ\[|_flag\()\s*"([A-Z_]+)"', code))
+    documented = set(re.findall(r"^\| `([A-Z_]+)`", (ROOT / "docs/settings.md").read_text(), re.M))
+    assert named == documented
+
+
+def test_every_dependency_has_its_line_of_reason():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.split(r"[\[~=<>; ]", one)[0].lower() for one in listed}
+    documented = {
+        name.lower() for name in re.findall(r"^\| `([^`]+)`", (ROOT / "docs/dependencies.md").read_text(), re.M)
+    }
+    assert names == documented
+
+
+@pytest.mark.parametrize("name", ["demo", "dev", "server"])
+def test_lock_files_pin_with_hashes_and_name_no_address(name):
+    text = (ROOT / f"requirements/{name}.lock").read_text()
+    packages = re.findall(r"^[a-z0-9][^\n]*==[^\n]*", text, re.M)
+    assert len(packages) > 40
+    assert all(line.endswith("\\") for line in packages)
+    assert "://" not in text
+
+
+def test_no_file_of_ours_is_a_crowded_room():
+    """Past 300 lines a file is redrawn, not added to."""
+    folders = ("accounts", "agent", "client/muster", "controlplane", "jobs", "queues", "workspaces", "bench")
+    crowded = {
+        str(path.relative_to(ROOT)): count
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "migrations" not in path.parts and (count := len(path.read_text().splitlines())) > 300
+    }
+    assert crowded == {}
