@@ -1,0 +1,23 @@
+"""`bin/bench [name ...]`: run the named benchmarks, or all. Exit 0 when they ran; what they found is in their last line."""
+
+import importlib
+import sys
+
+from .figures import Result
+
+NAMES = ("overhead", "idle")
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    for name in names or NAMES:
+        result: Result = importlib.import_module(f"bench.{name}").run()
+        print(result.to_json(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

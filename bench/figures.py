@@ -1,0 +1,45 @@
+"""The shape of a benchmark's answer: a figure, its reference from the same run, the bound, and whether it is met."""
+
+import json
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`ratio` is value over reference where there is one. `met`: the bound holds, for `bound_on` ratio or value."""
+
+    name: str
+    value: float
+    unit: str
+    bound: float
+    reference: float | None = None
+    bound_on: str = "value"
+
+    @property
+    def ratio(self) -> float | None:
+        return None if not self.reference else self.value / self.reference
+
+    @property
+    def met(self) -> bool:
+        judged = self.ratio if self.bound_on == "ratio" else self.value
+        return judged is not None and judged <= self.bound
+
+    def to_dict(self) -> dict[str, object]:
+        rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        ratio = None if self.ratio is None else round(self.ratio, 4)
+        return {**rounded, "ratio": ratio, "met": self.met}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One figure, or several under one name; then `met` only if all are."""
+
+    name: str
+    figures: list[Figure]
+    notes: dict[str, object] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        if len(self.figures) == 1:
+            return json.dumps({**self.figures[0].to_dict(), "name": self.name, "notes": self.notes})
+        met = all(figure.met for figure in self.figures)
+        return json.dumps({"name": self.name, "met": met, "figures": [one.to_dict() for one in self.figures], "notes": self.notes})
