@@ -91,8 +91,8 @@ class AsyncClient:
         packed = None if directory is None or workspace is not None else await asyncio.to_thread(pack, directory)
         return await self._run(calls.submit(spec, pack=packed, key=idempotency_key or str(uuid.uuid4())))
 
-    async def upload(self, directory: str | os.PathLike[str]) -> Workspace:
-        return await self._send(calls.upload(await asyncio.to_thread(pack, directory)))
+    async def upload(self, directory: str | os.PathLike[str], *, queue: str | None = None) -> Workspace:
+        return await self._send(calls.upload(await asyncio.to_thread(pack, directory), queue=queue))
 
     async def job(self, job: JobRef) -> Job:
         return await self._run(calls.find_job(job))

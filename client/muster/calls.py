@@ -98,10 +98,12 @@ def log_page(
     return replace(call, params=params, wait_seconds=wait_seconds, tries=tries)
 
 
-def upload(pack: Pack) -> Call[Workspace]:
+def upload(pack: Pack, *, queue: str | None) -> Call[Workspace]:
+    """The queue tells whose code it is, for people who belong to several teams."""
     headers = {"Content-Type": "application/gzip", "X-Muster-Digest": pack.digest}
     # Content-addressed: the server answers a second upload of the same bytes with the first one.
-    return Call("POST", "/workspaces", Workspace.parse, content=pack.content, headers=headers, is_repeatable=True)
+    call = Call("POST", "/workspaces", Workspace.parse, _given(queue=queue), headers=headers, is_repeatable=True)
+    return replace(call, content=pack.content)
 
 
 def create_job(spec: Mapping[str, Any], *, key: str) -> Call[Job]:
@@ -143,7 +145,7 @@ def of_job(ref: JobRef, *, call: Callable[[int], Call[T]]) -> Flow[T]:
 
 def submit(spec: Mapping[str, Any], *, pack: Pack | None, key: str) -> Flow[Job]:
     if pack is not None:
-        spec = {**spec, "workspace": (yield from ask(upload(pack))).id}
+        spec = {**spec, "workspace": (yield from ask(upload(pack, queue=spec["queue"]))).id}
     return (yield from ask(create_job(spec, key=key)))
 
 

@@ -39,7 +39,7 @@ class OneLineErrors(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("muster", cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="muster", message="%(prog)s %(version)s")
 @click.option("--server", metavar="NAME", envvar="MUSTER_SERVER", help="Use this saved login, not the current one.")
 @click.pass_context

@@ -97,8 +97,9 @@ class Client:
         packed = None if directory is None or workspace is not None else pack(directory)
         return self._run(calls.submit(spec, pack=packed, key=idempotency_key or str(uuid.uuid4())))
 
-    def upload(self, directory: str | os.PathLike[str]) -> Workspace:
-        return self._send(calls.upload(pack(directory)))
+    def upload(self, directory: str | os.PathLike[str], *, queue: str | None = None) -> Workspace:
+        """Send a folder for later jobs; name the queue they will go to when you belong to several teams."""
+        return self._send(calls.upload(pack(directory), queue=queue))
 
     def job(self, job: JobRef) -> Job:
         return self._run(calls.find_job(job))

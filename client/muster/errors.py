@@ -93,10 +93,14 @@ class ApiError(MusterError):
         said = self.detail or self.title or f"the server answered {self.status}"
         if self.errors:
             fields = "; ".join(str(error) for error in self.errors)
-            # A detail beside field errors mostly repeats them; the fields say where to change something.
-            said = fields if not self.detail or self.detail in fields else f"{self.detail.rstrip('.:')}: {fields}"
+            said = fields if self._is_repeating(fields) else f"{self.detail.rstrip('.:')}: {fields}"
         said = " ".join(said.split())
         return f"{said.rstrip('.')}: {self.hint}" if self.hint else said
+
+    def _is_repeating(self, fields: str) -> bool:
+        """A detail beside field errors mostly says the same; the fields say where to change something."""
+        plain = "; ".join(f"{error.field}: {error.message}" for error in self.errors)
+        return not self.detail or self.detail in fields or self.detail == plain
 
 
 class Invalid(ApiError):

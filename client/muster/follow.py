@@ -12,6 +12,7 @@ from muster.models import Job, LogPage
 # The server answers a long poll at the first new line; without a rest, a talkative job would cost a request a line.
 REST_SECONDS = 0.25
 BUSY_PAGE_LINES = 500  # a page this full has more behind it
+MOST_EMPTY_PAGES = 20  # in a row; a bound, should a server's cursor never come to rest
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 2.0
 
@@ -26,6 +27,7 @@ class LogReader:
     is_following: bool = False
     cursor: str | None = None
     is_done: bool = False
+    empty_pages: int = 0
 
     def call(self, *, wait_seconds: int = LONG_POLL_SECONDS) -> Call[LogPage]:
         return log_page(self.job_id, **self.place(wait_seconds=wait_seconds))
@@ -37,11 +39,16 @@ class LogReader:
 
     def take(self, page: LogPage) -> float:
         """Seconds to rest before the next call."""
-        is_stuck = page.cursor is None or page.cursor == self.cursor
+        self.is_done = page.is_complete or (not self.is_following and self._is_at_end(page))
         self.cursor = page.cursor or self.cursor
-        self.is_done = page.is_complete or (not self.is_following and (not page.lines or is_stuck))
         is_caught_up = len(page.lines) < BUSY_PAGE_LINES
         return REST_SECONDS if self.is_following and is_caught_up and not self.is_done else 0.0
+
+    def _is_at_end(self, page: LogPage) -> bool:
+        """An empty page is not yet the end: the cursor may have gone on to the next attempt."""
+        self.empty_pages = 0 if page.lines else self.empty_pages + 1
+        is_stuck = page.cursor in (None, self.cursor)
+        return is_stuck or self.empty_pages >= MOST_EMPTY_PAGES
 
 
 def wait_pause(waited: float, *, timeout: float | None) -> float:

@@ -144,6 +144,7 @@ class LogLine(Model):
     text: str = ""
     rank: int = LAUNCHER
     attempt: int = 0
+    is_gap: bool = False  # not printed by the job: says how many lines are missing here
 
     @property
     def is_launcher(self) -> bool:

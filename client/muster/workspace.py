@@ -93,12 +93,20 @@ def _target(path: Path, *, root: Path) -> str:
         name = path.relative_to(root).as_posix()
         message = f"the link {name} leaves the folder (it points to {target})"
         raise WorkspaceError(f"{message}: copy what it points to, or list it in .musterignore")
-    here = os.path.join(real_root, path.relative_to(root).parent)
-    written = os.path.normpath(os.path.join(here, target))
-    if not os.path.isabs(target) and _is_inside(written, folder=real_root):
+    place = path.relative_to(root).parent
+    if not os.path.isabs(target) and _never_leaves(target, depth=len(place.parts)):
         return target
     # It leads out and comes back by this machine's folder names; only the way within the tree exists on the server.
-    return os.path.relpath(real, here)
+    return os.path.relpath(real, os.path.join(real_root, place))
+
+
+def _never_leaves(target: str, *, depth: int) -> bool:
+    """Whether no step of a relative way goes above the folder, begun `depth` folders below it."""
+    for step in target.split("/"):
+        depth += -1 if step == ".." else 0 if step in ("", ".") else 1
+        if depth < 0:
+            return False
+    return True
 
 
 def _is_inside(path: str, *, folder: str) -> bool:

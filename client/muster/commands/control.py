@@ -19,21 +19,21 @@ Act = Callable[[Client, str], Job]
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
 def cancel(*, jobs: tuple[str, ...]) -> None:
     """Stop jobs for good."""
-    _act_on(jobs, act=Client.cancel)
+    _act_on(jobs, verb="cancel", act=Client.cancel)
 
 
 @click.command()
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
 def suspend(*, jobs: tuple[str, ...]) -> None:
     """Stop jobs and free their place; `muster resume` brings them back."""
-    _act_on(jobs, act=Client.suspend)
+    _act_on(jobs, verb="suspend", act=Client.suspend)
 
 
 @click.command()
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
 def resume(*, jobs: tuple[str, ...]) -> None:
     """Put suspended jobs back into their queue."""
-    _act_on(jobs, act=Client.resume)
+    _act_on(jobs, verb="resume", act=Client.resume)
 
 
 @click.command()
@@ -48,7 +48,7 @@ def resubmit(*, job: str, output: str) -> None:
     click.echo(f"Submitted job {made.id} ({made.name}), a copy of {job}; `muster logs -f {made.id}` follows it")
 
 
-def _act_on(jobs: tuple[str, ...], *, act: Act) -> None:
+def _act_on(jobs: tuple[str, ...], *, verb: str, act: Act) -> None:
     """Each job on its own: one that the server refuses does not keep the others from being acted on."""
     refused = 0
     with open_client() as client:
@@ -59,6 +59,8 @@ def _act_on(jobs: tuple[str, ...], *, act: Act) -> None:
                 click.echo(f"muster: {job}: {error}", err=True)
                 refused += 1
             else:
-                click.echo(f"job {seen.id} ({seen.name}): {terminal_of().phase(seen.phase)}", color=True)
+                phase = terminal_of().phase(seen.phase)
+                # The server has noted the wish; the phase follows within moments, and may still be the old one.
+                click.echo(f"job {seen.id} ({seen.name}): {verb} requested, now {phase}", color=True)
     if refused:
         click.get_current_context().exit(1)

@@ -10,11 +10,12 @@ from muster.commands.session import PHASES, echo_json, echo_lines, open_client, 
 from muster.models import Job
 from muster.render import ago, duration, table, terminal_of
 
+GROUPS = ("active", "finished")  # what the server takes in place of a phase
 HEADERS = ("ID", "NAME", "PHASE", "QUEUE", "USER", "SIZE", "RANKS", "RAN", "CREATED", "WHY")
 
 
 @click.command()
-@click.option("--phase", type=click.Choice(PHASES), help="Only jobs in this phase.")
+@click.option("--phase", type=click.Choice([*PHASES, *GROUPS]), help="Only jobs in this phase.")
 @click.option("--queue", metavar="QUEUE", help="Only jobs of this queue.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many.")
 @output_option

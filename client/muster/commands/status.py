@@ -37,7 +37,7 @@ def status(*, job: str, output: str) -> None:
 
 def _facts(job: Job, *, now: datetime) -> list[str]:
     facts = {
-        "why": job.message or job.reason,
+        "message": job.message or job.reason,
         "queue": f"{job.queue} (team {job.team}), by {job.user}",
         "command": shlex.join(job.command),
         "size": f"{job.nodes} nodes x {job.nproc_per_node} processes",

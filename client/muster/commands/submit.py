@@ -27,9 +27,11 @@ COUNT_OR_NONE = click.IntRange(min=0)
 # The first word that is no option begins the command, so a forgotten `--` does no harm.
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--queue", required=True, metavar="Q", envvar="MUSTER_QUEUE", help="`muster queues` lists them.")
-@click.option("--nodes", metavar="N", type=COUNT, help="Machines.")
-@click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes on each machine.")
-@click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs on each machine.")
+@click.option(
+    "--nodes", metavar="N", type=COUNT, help="Replicas, each on a machine of its own where the queue has several."
+)
+@click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes in each of them.")
+@click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs in total, split evenly over the nodes.")
 @click.option("--name", metavar="NAME", help="What to call the job.")
 @click.option("--env", metavar="K=V", multiple=True, callback=_env, help="An environment variable; may be repeated.")
 @click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE, help="Start again after a failure.")

@@ -1,0 +1,119 @@
+"""Tables, durations, phases."""
+
+from __future__ import annotations
+
+import io
+import re
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from muster.commands.session import PHASES
+from muster.render import (
+    LOOKS,
+    UNLIMITED,
+    Terminal,
+    ago,
+    columns,
+    duration,
+    printable,
+    shortened,
+    size,
+    table,
+    terminal_of,
+)
+
+HEADERS = ("ID", "NAME", "PHASE", "WHY")
+ROWS = [
+    (1, "short", "running", ""),
+    (
+        2,
+        "a-rather-long-name-for-a-job",
+        "queued",
+        "needs 16 a100; queue nlp may use 8 until 18:00, or lower nodes to 1",
+    ),
+    (3, "训练大型语言模型", "failed", "rank 3 exited with code 1"),
+]
+
+
+def uncoloured(line: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", line)
+
+
+class FakeTty(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [10, 24, 40, 60, 80, 120])
+@pytest.mark.parametrize("is_rich", [True, False])
+def test_a_table_is_never_wider_than_the_terminal(width: int, is_rich: bool) -> None:
+    lines = table(HEADERS, rows=ROWS, terminal=Terminal(width, has_symbols=is_rich, has_colour=is_rich))
+
+    assert max(columns(uncoloured(line)) for line in lines) <= width
+
+
+def test_a_wide_terminal_shows_everything_in_columns() -> None:
+    lines = table(HEADERS, rows=ROWS[:2], terminal=Terminal(200))
+
+    assert lines == [
+        "ID  NAME                          PHASE    WHY",
+        "1   short                         running",
+        "2   a-rather-long-name-for-a-job  queued   needs 16 a100; queue nlp may use 8 until 18:00, or lower nodes to 1",
+    ]
+
+
+def test_the_widest_column_gives_way_first_and_says_so() -> None:
+    lines = table(HEADERS, rows=ROWS[:2], terminal=Terminal(80))
+
+    assert "a-rather-long-name-for-a-job" in lines[2]
+    assert lines[2].endswith("…")
+
+
+def test_wide_characters_count_twice_and_combining_ones_not() -> None:
+    assert (columns("训练"), columns("e\u0301"), shortened("训练大型", width=5)) == (4, 1, "训练…")
+
+
+def test_a_name_can_not_steer_the_terminal() -> None:
+    assert printable("a\x1b[31mb\nc\x07") == "a[31mb c"
+    assert "\x1b" not in "".join(table(("A",), rows=[("\x1b[2J",)], terminal=Terminal(80)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(-3, "0s"), (0.9, "0s"), (59, "59s"), (60, "1m 00s"), (187, "3m 07s"), (7500, "2h 05m"), (356400, "4d 03h")],
+)
+def test_a_duration_has_at_most_two_units(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+def test_how_long_ago() -> None:
+    now = datetime(2026, 11, 21, tzinfo=timezone.utc)  # noqa: UP017
+
+    assert (ago(now - timedelta(seconds=90), now=now), ago(None, now=now)) == ("1m 30s ago", "")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"),
+    [(None, ""), (512, "512 B"), (1536, "1.5 KiB"), (812331008, "774.7 MiB"), (2**50, "1024.0 TiB")],
+)
+def test_a_size_reads_well(size_bytes: int | None, expected: str) -> None:
+    assert size(size_bytes) == expected
+
+
+def test_every_phase_has_a_look() -> None:
+    assert set(PHASES) <= set(LOOKS)
+
+
+def test_symbols_and_colours_are_for_terminals_only() -> None:
+    assert terminal_of(io.StringIO(), environ={}) == Terminal(UNLIMITED, False, False)
+    assert terminal_of(FakeTty(), environ={"COLUMNS": "70"}) == Terminal(70, True, True)
+    assert Terminal().phase("running") == "running"
+    assert Terminal(80, True, False).phase("running") == "● running"
+    assert "\x1b[" in Terminal(80, True, True).phase("running")
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colour_can_be_declined(environ: dict[str, str]) -> None:
+    assert terminal_of(FakeTty(), environ=environ).has_colour is False
