@@ -12,7 +12,10 @@ from typing import Sequence, Tuple
 
 TAIL_LINES = 400  # kept per stream; a traceback of Python is seldom longer than 100
 TAIL_LINE_BYTES = 2000
-ABORT = 6  # SIGABRT: C++ ended the process, its words stand after any traceback
+ABORT = 6  # SIGABRT: C++ ended the process, and says why after any traceback
+# gloo's threads may abort a process that is ending by an exception of its own: then the exception is the cause. An
+# older one was survived.
+ABORT_SECONDS = 5.0
 
 Line = Tuple[float, bytes]  # when it was read, what it said
 
@@ -32,7 +35,8 @@ _LINKS = (b"During handling of the above exception", b"The above exception was t
 # These tracebacks do not end a process.
 _HARMLESS = re.compile(rb"Exception (in thread|ignored in|in callback)")
 _PREFIX = re.compile(rb"^\[rank\d+\]: ?")  # torch's excepthook puts it before every line
-_GLOG = re.compile(rb"^\[?[WIEF]\d{4} |^\[[WIEF]\d* ")  # a log line of torch's C++, not part of the message
+# Lines of C++ (torch's log, an abort) and of Python's own end are no part of the message before them.
+_FOREIGN = re.compile(rb"^\[?[WIEF]\d{4} |^\[[WIEF]\d* |^terminate called|^Fatal Python error|^Exception ")
 _MESSAGE_LINES = 12  # NCCL's errors explain themselves in the lines below
 _LAST_LINES = 40  # read where there is no traceback
 
@@ -51,7 +55,7 @@ def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | 
     begin = _root(tail)
     if begin is None and _root(stdout) is not None:  # some print their tracebacks
         tail, begin = list(stdout), _root(stdout)
-    if begin is None or signal == ABORT:
+    if begin is None or (signal == ABORT and tail[-1][0] - tail[begin][0] > ABORT_SECONDS):
         said = [line for _, line in tail[-_LAST_LINES:]]
     else:
         said = _message([line for _, line in tail[begin + 1 :]])
@@ -80,7 +84,7 @@ def _message(lines: Sequence[bytes]) -> list[bytes]:
     begin = next((at for at, line in enumerate(lines) if line.strip() and not line.startswith(b" ")), len(lines))
     said: list[bytes] = []
     for line in lines[begin : begin + _MESSAGE_LINES]:
-        if line.startswith(_LINKS) or _TRACEBACK in line or _GLOG.match(line):
+        if line.startswith(_LINKS) or _TRACEBACK in line or _FOREIGN.match(line):
             break
         said.append(line)
     return said

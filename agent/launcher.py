@@ -9,7 +9,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from . import linux
+from . import guardian, linux
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,14 @@ class Launcher:
     def __init__(self, words: list[str], *, env: dict[str, str], cwd: str, grace_seconds: float) -> None:
         """Raises OSError when it can not be started."""
         parent = os.getpid()
+        self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
+        self._guardian = guardian.stand_by(self._marks)
         self._process = subprocess.Popen(
             words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True, preexec_fn=lambda: linux.die_with(parent),
         )  # fmt: skip
         self._grace_seconds = grace_seconds
         self._status: int | None = None
-        self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
         self.deadline: float | None = None  # monotonic; when the grace ends
         self.stop_reason = ""
 
@@ -76,7 +77,8 @@ class Launcher:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         for _ in range(5):  # what is killed may just have forked
-            left = [pid for pid in {*linux.descendants(os.getpid()), *linux.marked(self._marks)} if linux.is_alive(pid)]
+            found = {*linux.descendants(os.getpid()), *linux.marked(self._marks)} - {self._guardian}
+            left = [pid for pid in found if linux.is_alive(pid)]
             if not left:
                 return
             linux.kill(left)

@@ -65,16 +65,21 @@ class Server:
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            connection, _ = self._socket.accept()
-            if _user(connection) not in (os.getuid(), 0):
-                connection.close()
-                return
-            connection.setblocking(False)
-            peer = Peer(connection)
-            self.peers.add(peer)
-            self._loop.watch(connection, ready=lambda: self._hear(peer))
+            while True:  # until nobody waits: at the end there is but one more look
+                self._welcome(self._socket.accept()[0])
+
+    def _welcome(self, connection: socket.socket) -> None:
+        if _user(connection) not in (os.getuid(), 0):
+            connection.close()
+            return
+        connection.setblocking(False)
+        peer = Peer(connection)
+        self.peers.add(peer)
+        self._loop.watch(connection, ready=lambda: self._hear(peer))
 
     def _hear(self, peer: Peer) -> int:
+        if peer not in self.peers:  # dropped in this same turn
+            return 0
         messages, count = peer.receive()
         try:
             for message in messages:

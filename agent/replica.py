@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 from . import launch, linux, port
@@ -20,7 +21,7 @@ from .ranks import NO_RANK, Ranks
 from .sample import Sampler
 from .sender import Sender
 from .spool import Spool
-from .state import ENDED, Spec, StateFolder
+from .state import ENDED, StateFolder
 
 DRAIN_SECONDS = float(os.environ.get("MUSTER_DRAIN_SECONDS", "60"))
 EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
@@ -33,7 +34,12 @@ def run(path: str) -> int:
     with folder.agent_lock() as is_held:
         if not is_held or not _may_start(folder):
             return 0
-        return Replica(folder).live()
+        try:
+            return Replica(folder).live()
+        except Exception as error:  # the outermost place: a replica that says nothing looks as if it ran for ever
+            folder.trouble(traceback.format_exc())
+            folder.write_status("failed", reason=f"the agent failed: {type(error).__name__}: {error}")
+            return 1
 
 
 def drain(path: str) -> int:
@@ -157,6 +163,7 @@ class Replica:
         outcome = launcher.outcome()
         launcher.kill()
         self._hear_out()
+        launcher.reap()
         if self._is_port_taken(outcome):
             return failed("port taken", exit_code=outcome.exit_code)
         return outcome
@@ -202,6 +209,7 @@ class Replica:
     def _hear_out(self) -> None:
         """Everything is dead now: what is in the pipes and sockets is all there will be."""
         give_up = time.monotonic() + EOF_SECONDS
+        self._turn(until=0.0)  # a report may have knocked that was not let in yet
         while not self._ranks.are_silent() and time.monotonic() < give_up:
             self._turn(until=give_up)
             if self._launcher is not None:

@@ -21,28 +21,35 @@ class Usage:
     """Of one rank with everything below it."""
 
     def __init__(self, pid: int) -> None:
+        """Raises OSError when there is no such process."""
         self._pid = pid
         self._pids: list[int] = []
         self._ticks: dict[int, int] = {}
-        self._at: float | None = None
+        self._at = linux.started(pid) / _TICKS
         self._turn = 0
 
-    def measure(self, *, now: float) -> tuple[float | None, int] | None:
-        """CPU in cores since the last call (None at the first) and resident bytes; None when the rank is gone."""
+    def measure(self, *, now: float) -> tuple[float, int] | None:
+        """CPU in cores since the last call or the start, and resident bytes; None when the rank is gone.
+
+        `now` in seconds since boot.
+        """
         if self._turn % TREE_EVERY == 0:
             self._pids = [self._pid, *linux.descendants(self._pid)]
         self._turn += 1
         seen = {pid: one for pid, one in ((pid, _usage(pid)) for pid in self._pids) if one is not None}
         if self._pid not in seen:
             return None
-        spent = sum(ticks - self._ticks.get(pid, ticks) for pid, (ticks, _) in seen.items())
-        cpu = None if self._at is None or now <= self._at else spent / _TICKS / (now - self._at)
+        # A child seen late brings a past that does not belong to these two seconds.
+        spent = sum(ticks - self._ticks.get(pid, ticks if self._ticks else 0) for pid, (ticks, _) in seen.items())
+        cpu = spent / _TICKS / max(now - self._at, 0.01)
         self._ticks, self._at = {pid: ticks for pid, (ticks, _) in seen.items()}, now
         return cpu, sum(rss for _, rss in seen.values())
 
 
 class Sampler(threading.Thread):
-    def __init__(self, ranks: Ranks, *, outbox: Outbox, wake: Callable[[], None], trouble: Callable[[str], None]) -> None:
+    def __init__(
+        self, ranks: Ranks, *, outbox: Outbox, wake: Callable[[], None], trouble: Callable[[str], None]
+    ) -> None:
         super().__init__(name="sampler", daemon=True)
         self._ranks, self._outbox, self._wake, self._trouble = ranks, outbox, wake, trouble
         self._nvml = nvml.Nvml()
@@ -61,13 +68,17 @@ class Sampler(threading.Thread):
 
     def _sample_all(self) -> None:
         running = self._ranks.running()
-        self._usages = {one.pid: self._usages.get(one.pid) or Usage(one.pid) for one in running}
+        self._usages = {pid: usage for pid, usage in self._usages.items() if pid in [one.pid for one in running]}
         found = [self._sample(one) for one in running]
         if any(found):
             self._wake()
 
     def _sample(self, one: Rank) -> bool:
-        measured = self._usages[one.pid].measure(now=time.monotonic())
+        try:
+            usage = self._usages.setdefault(one.pid, self._usages.get(one.pid) or Usage(one.pid))
+        except OSError:  # gone since we asked who runs
+            return False
+        measured = usage.measure(now=time.clock_gettime(time.CLOCK_BOOTTIME))
         if measured is None:
             return False
         gpu, gpu_mem_bytes = self._nvml.reading(nvml.device_of(one.local_rank, visible=one.visible))

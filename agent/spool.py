@@ -29,6 +29,7 @@ class Spool:
         self._sizes: dict[int, int] = {}  # seq -> bytes, oldest first
         self._weight: dict[int, int] = {}  # seq -> HAS_TEXT...; absent means HAS_TEXT
         self._held: dict[int, bytes] = {}  # what a full disk did not take
+        self._total = 0  # bytes
         os.makedirs(folder, exist_ok=True)
         self._find()
         self._next = max(self._sizes, default=0) + 1
@@ -74,7 +75,11 @@ class Spool:
     def _find(self) -> None:
         names = [name for name in os.listdir(self._folder) if name.endswith(SUFFIX)]
         for seq in sorted(int(name[: -len(SUFFIX)]) for name in names if name[: -len(SUFFIX)].isdigit()):
-            self._sizes[seq] = os.path.getsize(self._path(seq))
+            self._note(seq, size=os.path.getsize(self._path(seq)))
+
+    def _note(self, seq: int, *, size: int) -> None:
+        self._total += size - self._sizes.get(seq, 0)
+        self._sizes[seq] = size
 
     def _keep(self, batch: form.Batch) -> None:
         body = form.encode(batch)
@@ -84,7 +89,7 @@ class Spool:
         except OSError:
             # The disk is full: states and exit codes are held in memory, text is given up.
             body = self._held[batch.seq] = form.encode(form.without_text(batch))
-        self._sizes[batch.seq] = len(body)
+        self._note(batch.seq, size=len(body))
 
     def _write(self, seq: int, *, body: bytes) -> None:
         unfinished = self._path(seq) + ".new"
@@ -106,7 +111,7 @@ class Spool:
     def _make_room(self) -> None:
         for weight in (HAS_TEXT, HAS_ITEMS):
             for seq in list(self._sizes):
-                if sum(self._sizes.values()) <= self._limit:
+                if self._total <= self._limit:
                     return
                 if self._weight.get(seq, HAS_TEXT) == weight:
                     self._lighten(seq, weight=weight)
@@ -117,7 +122,7 @@ class Spool:
         self._weight[seq] = weight + 1
 
     def _forget(self, seq: int) -> None:
-        del self._sizes[seq]
+        self._total -= self._sizes.pop(seq)
         self._weight.pop(seq, None)
         self._held.pop(seq, None)
         with contextlib.suppress(OSError):

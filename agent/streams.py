@@ -35,6 +35,8 @@ class Stream:
 
     def read(self) -> int:
         """Takes what is there; returns how many bytes that was."""
+        if not self.is_open:  # closed in this same turn: its number may be another's by now
+            return 0
         try:
             piece = os.read(self._fd, READ_BYTES)
         except BlockingIOError:

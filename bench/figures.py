@@ -42,4 +42,6 @@ class Result:
         if len(self.figures) == 1:
             return json.dumps({**self.figures[0].to_dict(), "name": self.name, "notes": self.notes})
         met = all(figure.met for figure in self.figures)
-        return json.dumps({"name": self.name, "met": met, "figures": [one.to_dict() for one in self.figures], "notes": self.notes})
+        return json.dumps(
+            {"name": self.name, "met": met, "figures": [one.to_dict() for one in self.figures], "notes": self.notes}
+        )

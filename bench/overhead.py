@@ -97,7 +97,9 @@ def _plain(code: Path, out: Path) -> Run:
             "TIMED_FOLDER": str(out), "MUSTER_CHECKPOINTS": str(shared),
         }  # fmt: skip
         command = [sys.executable, "-m", "torch.distributed.run", "timed.py", "ddp_digits.py", *ARGUMENTS]
-        launches.append(subprocess.Popen(command, cwd=code, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        launches.append(
+            subprocess.Popen(command, cwd=code, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
     if any([launch.wait() for launch in launches]):
         raise RuntimeError("plain torchrun failed")
     return _read(out, began)
@@ -105,11 +107,20 @@ def _plain(code: Path, out: Path) -> Run:
 
 def _muster(muster: Rig, code: Path, out: Path, profile: dict[str, float]) -> Run:
     def ours() -> list[Process]:
-        return [*descendants(muster.pid), *(one for one in processes() if "agent.pyz" in one.command or "rank-python" in one.command)]
+        return [
+            *descendants(muster.pid),
+            *(one for one in processes() if "agent.pyz" in one.command or "rank-python" in one.command),
+        ]
 
     with Meter(ours) as meter:
         began = time.time()
-        job = muster.submit(code, ["torchrun", "timed.py", "ddp_digits.py", *ARGUMENTS], nodes=NODES, nproc=PER_NODE, env={"TIMED_FOLDER": str(out)})
+        job = muster.submit(
+            code,
+            ["torchrun", "timed.py", "ddp_digits.py", *ARGUMENTS],
+            nodes=NODES,
+            nproc=PER_NODE,
+            env={"TIMED_FOLDER": str(out)},
+        )
         with muster.watchers(job):
             muster.wait(job)
     profile.clear()

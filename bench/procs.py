@@ -102,7 +102,17 @@ class Meter:
 
 
 def short(command: str) -> str:
-    for word in ("uvicorn", "celery worker", "worker", "beat", "watch", "postgres", "redis-server", "agent.pyz", "embedded"):
+    for word in (
+        "uvicorn",
+        "celery worker",
+        "worker",
+        "beat",
+        "watch",
+        "postgres",
+        "redis-server",
+        "agent.pyz",
+        "embedded",
+    ):
         if word in command:
             return word
     return command[:40]

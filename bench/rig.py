@@ -1,18 +1,23 @@
 """An installation as a newcomer starts it (`bin/demo --no-job`), on a free port and in a folder of its own."""
 
 import contextlib
+import http.cookiejar
 import os
 import re
 import signal
 import subprocess
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from muster.client import Client
 from muster.config import find_server
+
+from .page import Page
+from .procs import descendants
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 180
@@ -52,14 +57,37 @@ class Rig:
         assert self.process.stdout is not None
         self.output.extend(self.process.stdout)
 
+    def sign_in(self) -> str:
+        """The Cookie header of a browser in which the administrator signed in."""
+        password = next(line.split()[1] for line in self.output if line.strip().startswith("password"))
+        jar = http.cookiejar.CookieJar()
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+        browser.open(f"{self.url}/login").read()
+        token = next(cookie.value for cookie in jar if cookie.name == "csrftoken")
+        form = urllib.parse.urlencode({"username": "admin", "password": password, "csrfmiddlewaretoken": token})
+        browser.open(f"{self.url}/login", form.encode()).read()
+        return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
+
+    def setting(self, name: str) -> str:
+        """An environment variable of its web process."""
+        web = next(one for one in descendants(self.pid) if "uvicorn" in one.command)
+        pairs = Path(f"/proc/{web.pid}/environ").read_bytes().split(b"\0")
+        return next(pair.partition(b"=")[2].decode() for pair in pairs if pair.startswith(name.encode() + b"="))
+
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(90)
-        subprocess.run([str(ROOT / "bin/demo"), "--reset", "--yes"], env=self.env, stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            [str(ROOT / "bin/demo"), "--reset", "--yes"], env=self.env, stdout=subprocess.DEVNULL, check=False
+        )
 
-    def submit(self, code: Path, command: list[str], *, nodes: int, nproc: int, env: Mapping[str, str] | None = None) -> int:
-        job = self.client.submit(command, queue="default", directory=code, nodes=nodes, nproc_per_node=nproc, env=dict(env or {}))
+    def submit(
+        self, code: Path, command: list[str], *, nodes: int, nproc: int, env: Mapping[str, str] | None = None
+    ) -> int:
+        job = self.client.submit(
+            command, queue="default", directory=code, nodes=nodes, nproc_per_node=nproc, env=dict(env or {})
+        )
         return job.id
 
     def wait(self, job: int) -> None:
@@ -71,27 +99,19 @@ class Rig:
     def watchers(self, job: int) -> Iterator[None]:
         """`muster logs -f` in a process of its own, and the job page as the requests that a browser makes."""
         follow = subprocess.Popen(
-            [str(ROOT / "bin/muster"), "logs", "-f", str(job)], env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [str(ROOT / "bin/muster"), "logs", "-f", str(job)],
+            env=self.env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
-        stop = threading.Event()
-        page = threading.Thread(target=self._page, args=(job, stop), daemon=True)
-        page.start()
+        page = Page(self.url, self.sign_in(), job)
+        page.open()
         try:
             yield
         finally:
-            stop.set()
+            page.close()
             follow.terminate()
             follow.wait()
-            page.join(10)
-
-    def _page(self, job: int, stop: threading.Event) -> None:
-        """What an open page asks for: every part of it at the rhythm at which its hints let it."""
-        headers = {"Authorization": f"Bearer {self.token}"}
-        while not stop.wait(2.0):
-            for path in ("", "/ranks", "/metrics"):
-                request = urllib.request.Request(f"{self.url}/api/v1/jobs/{job}{path}", headers=headers)
-                with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=10) as answer:
-                    answer.read()
 
 
 @contextlib.contextmanager

@@ -135,12 +135,12 @@ class _Writer:
         self.news |= {"logs"}
 
     def _metrics(self, item: Item) -> None:
-        rank = self._known(item)
+        rank = self._reporter(item)
         points = item.fields.get("points")
         for entry in points if isinstance(points, list) else []:
             at, step, values = _point(entry)
             for name, value in list(values.items())[:MAX_NAMES_PER_POINT]:
-                if math.isfinite(value):  # JSON, and so every chart and script, knows no NaN
+                if value is not None and math.isfinite(value):  # JSON, and so every chart and script, knows no NaN
                     self._add(rank, clean(str(name))[:60], step, float(value), at)
             if step is not None:
                 self._set(rank, step=step)
@@ -160,6 +160,12 @@ class _Writer:
             if value is not None:
                 self._add(rank, SAMPLE_NAMES[name], None, value, at.timestamp())
         self.news |= {"ranks"}
+
+    def _reporter(self, item: Item) -> Rank:
+        """Who reports. A process that knows no RANK (-1) speaks for the first rank of its replica."""
+        if item.number("rank", LAUNCHER) == LAUNCHER and self.ranks:
+            return self.ranks[min(self.ranks)]
+        return self._known(item)
 
     def _known(self, item: Item) -> Rank:
         number = item.number("rank")
@@ -187,11 +193,11 @@ class _Writer:
         )
 
 
-def _point(entry: Any) -> tuple[float, int | None, dict[str, float]]:
-    """[time, step or null, {name: number}]; values that are no finite number were already dropped by the agent."""
+def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
+    """[time, step or null, {name: number}]; a value that was not finite comes as null."""
     match entry:
         case [int() | float() as at, None | int() as step, dict() as values] if all(
-            isinstance(value, int | float) and not isinstance(value, bool) for value in values.values()
+            value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values.values()
         ):
             return float(at), step, values
     raise InvalidInput(Problem("metrics.points", None, "each must be [time, step or null, {name: number}]"))

@@ -22,6 +22,7 @@ def pytest_load_initial_conftests(early_config, parser, args):
         REDIS_URL=servers.redis_url,
         MUSTER_DATA_DIR=str(Path(folder.name) / "data"),
         MUSTER_SECRET_KEY="only for tests",
+        MUSTER_LOG_LEVEL="WARNING",
         MUSTER_PUBLIC_URL="http://testserver",
         MUSTER_ALLOWED_HOSTS="testserver,127.0.0.1,localhost",
     )

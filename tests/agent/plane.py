@@ -1,7 +1,9 @@
 """A control plane in a few lines: section 2 of docs/wire.md over real HTTP, independent of the agent's own code."""
 
+import contextlib
 import http.server
 import json
+import socket
 import struct
 import threading
 import time
@@ -57,7 +59,8 @@ class Plane:
             self._server.shutdown()
             self._server.server_close()
             for connection in list(self._server.connections):
-                connection.close()
+                with contextlib.suppress(OSError):  # closing would leave it open: its handler holds it too
+                    connection.shutdown(socket.SHUT_RDWR)
         self._server = None
 
     def of(self, token: str = "worker-0") -> Received:
@@ -122,7 +125,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         reply = self.plane.apply(self._token(), body)
         if self.plane.losses > 0:
             self.plane.losses -= 1
-            self.connection.close()
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
             return None
         return self._answer(200, json.dumps(reply).encode())
 

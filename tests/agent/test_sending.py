@@ -66,7 +66,9 @@ def test_what_was_not_sent_in_time_is_sent_by_a_drain(bench: Bench, plane: Plane
 
 def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, plane: Plane) -> None:
     plane.refuse = 503
-    folder = bench.replica(["bash", "-c", "for i in $(seq 12); do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.3; done"])
+    folder = bench.replica(
+        ["bash", "-c", "for i in $(seq 8); do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.3; done"]
+    )
     agent = bench.start(folder, MUSTER_SPOOL_BYTES="300000", MUSTER_DRAIN_SECONDS="20")
     bench.wait_for(lambda: bench.status().get("state") == "succeeded")
     kept = sum(path.stat().st_size for path in (folder / "spool").glob("*.batch"))

@@ -134,6 +134,11 @@ def test_rank_states_and_samples_reach_the_rows(job):
     ]
 
 
+def test_a_process_without_a_rank_speaks_for_the_first_of_its_replica(job):
+    ingest.apply(identity=identity(job, 1), batch=batch(1, item("metrics", rank=-1, points=[[T, None, {"loss": 1.5, "gone": None}]])))
+    assert [(one.name, one.rank) for one in metrics.series(job=job)] == [("loss", 2)]
+
+
 def test_series_are_thinned_and_end_where_training_stands(job):
     points = [[T + step, step, {"loss": 1.0}] for step in range(5000)]
     ingest.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))

@@ -1,0 +1,65 @@
+"""Which ends were a rank's own fault, told by its last lines."""
+
+import pytest
+
+from agent.blame import blame
+
+FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
+CLOSED = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:3244"
+DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
+NCCL = (
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94, unhandled system error\n"
+    "ncclSystemError: System call (e.g. socket, malloc) or external library call failed\n"
+    "Last error:\nsocketProgress: Connection closed by remote peer"
+)
+
+
+def lines(text: str) -> list[tuple[float, bytes]]:
+    return [(float(number), line.encode()) for number, line in enumerate(text.split("\n"))]
+
+
+@pytest.mark.parametrize(
+    "text, error_at, is_connection_error",
+    [
+        (FRAMES + "ValueError: boom", 0, False),
+        ("step 1\n" + FRAMES + CLOSED, 1, True),
+        (FRAMES + NCCL, 0, True),
+        (FRAMES + "RuntimeError: Socket Timeout", 0, True),
+        (FRAMES + "torch.distributed.DistStoreError: wait timeout after 300000ms", 0, True),
+        # Its own error first, lost connections while tidying up: to blame.
+        (FRAMES + "ValueError: boom" + DURING + FRAMES + CLOSED, 0, False),
+        (FRAMES + "ValueError: boom\n[W1121 12:00:00 socket.cpp:460] Broken pipe", 0, False),
+        # A lost connection wrapped in an error of its own: not to blame.
+        (FRAMES + CLOSED + CAUSED + FRAMES + "TrainingError: all_reduce failed", 0, True),
+        # An error that was logged and survived long before.
+        (FRAMES + "KeyError: 'x'\n" + "step\n" * 30 + FRAMES + CLOSED, 34, True),
+        # What a thread or a destructor complains of does not end a process.
+        (FRAMES + "ValueError: boom\nException in thread Thread-3:\n" + FRAMES + CLOSED, 0, False),
+        ("step 1\nterminate called: NCCL watchdog: remote process exited or there was a network error", None, True),
+        ("step 1\nstep 2", None, False),
+        ("", None, False),
+    ],
+)
+def test_the_root_of_the_last_traceback_decides(text: str, error_at: float | None, is_connection_error: bool) -> None:
+    found = blame(lines(text))
+    assert (found.error_at, found.is_connection_error) == (error_at, is_connection_error)
+    prefixed = blame(lines("\n".join("[rank3]: " + line for line in text.split("\n"))))
+    assert prefixed == found
+
+
+def test_an_abort_long_after_a_traceback_is_explained_by_what_stands_last() -> None:
+    text = FRAMES + "KeyError: survived\n" + "step\n" * 20 + "terminate called\n what(): remote process exited"
+    assert blame(lines(text), signal=6).is_connection_error
+    assert not blame(lines(text), signal=None).is_connection_error
+
+
+def test_an_abort_while_an_exception_ends_the_process_is_the_exceptions() -> None:
+    text = FRAMES + "ValueError: boom\nterminate called\n what(): Connection closed by peer"
+    at_once = [(7.0, line) for _, line in lines(text)]
+    assert not blame(at_once, signal=6).is_connection_error
+
+
+def test_a_traceback_on_stdout_counts_where_stderr_has_none() -> None:
+    found = blame(lines("warning"), stdout=lines("step\n" + FRAMES + CLOSED))
+    assert (found.error_at, found.is_connection_error) == (1.0, True)

@@ -1,0 +1,182 @@
+"""Ranks behind the shim, with launchers of a few lines in torchrun's place."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .bench import Bench
+from .plane import Plane
+
+# Starts ranks as torchrun does: own session each, and a signal to the whole group of the others when one fails.
+LAUNCHER = """
+import os, signal, subprocess, sys, time
+ranks = []
+def start(rank):
+    env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), TORCHELASTIC_RESTART_COUNT="0")
+    return subprocess.Popen([os.environ["PYTHON_EXEC"], "-u", "rank.py"], env=env, start_new_session=True)
+def stop(*_):
+    for one in ranks:
+        if one.poll() is None:
+            os.killpg(one.pid, signal.SIGTERM)
+signal.signal(signal.SIGTERM, stop)
+ranks = [start(rank) for rank in range(int(sys.argv[1]))]
+while any(one.poll() is None for one in ranks):
+    if any(one.poll() for one in ranks):
+        stop()
+    time.sleep(0.02)
+print("codes", [one.returncode for one in ranks], flush=True)
+sys.exit(any(one.returncode for one in ranks))
+"""
+
+
+def launch(bench: Bench, script: str, *, ranks: int = 1, wait: bool = True, **told: Any) -> subprocess.Popen[bytes]:
+    files = {"launcher.py": LAUNCHER, "rank.py": script}
+    folder = bench.replica([sys.executable, "launcher.py", str(ranks)], files=files, processes=ranks, **told)
+    agent = bench.start(folder)
+    if wait:
+        agent.wait(30)
+    return agent
+
+
+@pytest.mark.parametrize(
+    "ending, code, exit_code, ended_by",
+    [
+        ("sys.exit(0)", 0, 0, None),
+        ("sys.exit(7)", 7, 7, None),
+        ("raise ValueError('x')", 1, 1, None),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", -11, None, signal.SIGSEGV),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, None, signal.SIGKILL),
+        ("os.abort()", -6, None, signal.SIGABRT),
+    ],
+)
+def test_the_shim_ends_as_its_rank(
+    bench: Bench, plane: Plane, ending: str, code: int, exit_code: int | None, ended_by: int | None
+) -> None:
+    launch(bench, f"import os, signal, sys\nprint('out'); print('err', file=sys.stderr)\n{ending}")
+    received = plane.of()
+    assert received.texts(-1) == [f"codes [{code}]"]
+    assert {"err", "out"} <= set(received.texts(0))
+    end = received.end_of(0)
+    assert (end["exit_code"], end["signal"]) == (exit_code, ended_by)
+    assert end["state"] == ("succeeded" if code == 0 else "failed")
+    assert not end.get("is_stopped")
+
+
+def test_a_rank_sees_the_same_world_as_without_a_shim(bench: Bench, plane: Plane) -> None:
+    launch(bench, """
+        import os, signal, sys
+        print(sys.executable == os.environ["WANTED"], os.getpgrp() == os.getpid(), os.getpgrp() == os.getppid())
+        print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, signal.getsignal(signal.SIGINT) == signal.default_int_handler)
+        print("PYTHON_EXEC" in os.environ, os.getcwd() == os.environ["PWD_WANTED"], sys.argv)
+        print([line.split()[1] for line in open("/proc/self/status") if line.startswith(("SigBlk", "ShdPnd"))])
+    """.replace("\n        ", "\n"), env={"WANTED": sys.executable, "PWD_WANTED": str(bench.attempt / "worker-0" / "code")})  # fmt: skip
+    zero = "0" * 16
+    assert plane.of().texts(0) == ["True False True", "True True", "False True ['rank.py']", str([zero, zero])]
+
+
+def test_a_rank_runs_under_the_launchers_interpreter(bench: Bench, plane: Plane, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    files = {"launcher.py": LAUNCHER, "rank.py": "import sys; print(sys.prefix)"}
+    bench.start(bench.replica([str(tmp_path / "venv/bin/python"), "launcher.py", "1"], files=files)).wait(20)
+    assert plane.of().texts(0) == [str(tmp_path / "venv")]
+
+
+def test_a_rank_stopped_for_another_is_not_to_blame(bench: Bench, plane: Plane) -> None:
+    script = """
+import os, sys, time
+open("here-" + os.environ["RANK"], "w")
+while os.environ["RANK"] == "1":
+    if os.path.exists("here-0") and os.path.exists("here-2"):
+        sys.exit(5)
+time.sleep(60)
+"""
+    launch(bench, script, ranks=3)
+    ends = {rank: plane.of().end_of(rank) for rank in range(3)}
+    assert [ends[rank]["is_stopped"] for rank in range(3)] == [True, False, True]
+    assert ends[0]["signal"] == signal.SIGTERM and ends[1]["exit_code"] == 5
+    assert ends[1]["at"] < min(ends[0]["at"], ends[2]["at"])
+
+
+def test_a_rank_that_handles_the_stop_is_marked_as_stopped_too(bench: Bench, plane: Plane) -> None:
+    script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\nprint('ready')\ntime.sleep(60)"
+    agent = launch(bench, script, wait=False)
+    bench.wait_for(lambda: plane.of().texts(0) == ["ready"])
+    agent.terminate()
+    agent.wait(20)
+    end = plane.of().end_of(0)
+    assert (end["exit_code"], end["is_stopped"]) == (3, True)
+
+
+def test_a_rank_that_ignores_the_stop_is_killed_after_the_grace(bench: Bench, plane: Plane) -> None:
+    script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready')\ntime.sleep(60)"
+    agent = launch(bench, script, wait=False, grace_seconds=1)
+    bench.wait_for(lambda: plane.of().texts(0) == ["ready"])
+    agent.terminate()
+    agent.wait(20)
+    end = plane.of().end_of(0)
+    assert (end["signal"], end["is_stopped"], bench.status()["state"]) == (signal.SIGKILL, True, "failed")
+
+
+@pytest.mark.parametrize("loader", ["", "subprocess.Popen(['sleep', '300'], start_new_session=True)"])
+def test_an_agent_killed_takes_its_ranks_along(bench: Bench, plane: Plane, loader: str) -> None:
+    agent = launch(bench, f"import subprocess, time\n{loader}\nprint('ready')\ntime.sleep(60)", ranks=2, wait=False)
+    bench.wait_for(lambda: plane.of().texts(1) == ["ready"])
+    assert len(bench.carriers()) >= 5
+    os.kill(agent.pid, signal.SIGKILL)
+    bench.wait_for(lambda: not bench.carriers(), 5)
+
+
+def test_a_launcher_behind_a_shell_dies_with_its_agent(bench: Bench, plane: Plane) -> None:
+    files = {"launcher.py": LAUNCHER, "rank.py": "import time; print('ready'); time.sleep(60)"}
+    agent = bench.start(bench.replica(["sh", "-c", f"{sys.executable} launcher.py 1; true"], files=files))
+    bench.wait_for(lambda: plane.of().texts(0) == ["ready"])
+    os.kill(agent.pid, signal.SIGKILL)
+    bench.wait_for(lambda: not bench.carriers(), 5)
+
+
+def test_reports_and_samples_arrive(bench: Bench, plane: Plane) -> None:
+    script = """
+import subprocess, sys, time, muster
+child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+for step in range(18):
+    muster.report(step=step, loss=1 / (step + 1), nan=float("nan"))
+    time.sleep(0.25)
+child.kill()
+"""
+    launch(bench, script)
+    received = plane.of()
+    points = [point for item in received.kind("metrics", rank=0) for point in item["points"]]
+    assert [point[1] for point in points] == list(range(18))
+    assert points[1][2] == {"loss": 0.5, "nan": None}
+    samples = received.kind("sample", rank=0)
+    assert samples[-1]["rss_bytes"] > 10_000_000 and samples[0]["gpu"] is None
+    assert max(one["cpu"] or 0 for one in samples) > 0.2  # the child's, while other tests may want the cores too
+
+
+@pytest.mark.parametrize("repetition", range(3))
+def test_the_last_words_of_short_ranks_go_where_they_belong(bench: Bench, plane: Plane, repetition: int) -> None:
+    launch(bench, "import muster\nprint('only this')\nmuster.report(step=1, x=1)", ranks=4)
+    for rank in range(4):
+        assert plane.of().texts(rank) == ["only this"]
+        assert [item["points"][0][1:] for item in plane.of().kind("metrics", rank=rank)] == [[1, {"x": 1}]]
+
+
+def test_a_report_without_a_shim_announces_its_rank(bench: Bench, plane: Plane) -> None:
+    script = "import os, muster, time\nos.environ.update(RANK='2', LOCAL_RANK='0')\nmuster.report(step=1, x=2)\ntime.sleep(0.3)"
+    bench.run([sys.executable, "-c", script])
+    received = plane.of()
+    assert [one["state"] for one in received.kind("rank", rank=2)] == ["running", "succeeded"]
+    assert received.kind("metrics", rank=2)[0]["points"][0][1:] == [1, {"x": 2}]
+
+
+def test_the_shim_without_an_agent_is_the_interpreter(pyz: Path, tmp_path: Path) -> None:
+    for address in ({}, {"MUSTER_REPORT": "@muster-nobody"}, {"MUSTER_REPORT": str(tmp_path / "none")}):
+        env = {"PATH": os.environ["PATH"], "RANK": "0", **address}
+        words = [sys.executable, "-I", "-S", "-E", str(pyz), "--shim", "-c", "import sys; print('here'); sys.exit(4)"]
+        ended = subprocess.run(words, env=env, capture_output=True, timeout=20)
+        assert (ended.returncode, ended.stdout) == (4, b"here\n")
