@@ -100,7 +100,8 @@ def _plain(code: Path, out: Path) -> Run:
         launches.append(
             subprocess.Popen(command, cwd=code, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         )
-    if any([launch.wait() for launch in launches]):
+    codes = [launch.wait() for launch in launches]
+    if any(codes):
         raise RuntimeError("plain torchrun failed")
     return _read(out, began)
 

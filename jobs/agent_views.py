@@ -2,8 +2,7 @@
 
 import time
 
-from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
@@ -25,7 +24,7 @@ def _refused(status: int, title: str) -> HttpResponse:
 
 
 @require_GET
-def workspace(request: HttpRequest) -> HttpResponseBase:
+def workspace(request: HttpRequest) -> HttpResponse:
     identity = _identity(request)
     if identity is None:
         return _refused(401, "this is not an agent's token")
@@ -34,7 +33,9 @@ def workspace(request: HttpRequest) -> HttpResponseBase:
         return _refused(403, "this job is over")
     if job.workspace is None:
         return HttpResponse(status=204)
-    return FileResponse(job.workspace.file.open("rb"), content_type="application/gzip")
+    # Whole, not streamed: the limit of a workspace bounds it, and a file's iterator would be gathered here anyway.
+    with job.workspace.file.open("rb") as file:
+        return HttpResponse(file.read(), content_type="application/gzip")
 
 
 @csrf_exempt  # a bearer token, no cookie: nothing a browser could be tricked into sending

@@ -38,7 +38,7 @@ def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str,
     """
     path = _store_blobs(identity, batch)
     with transaction.atomic():
-        replica = Replica.objects.select_for_update(of=("self",)).select_related("job").filter(
+        replica = Replica.objects.select_for_update(of=("self",), no_key=True).select_related("job").filter(
             job_id=identity.job, job__uid=identity.run.partition("-")[2], attempt=identity.attempt, role=identity.role,
             index=identity.index,
         ).first()  # fmt: skip
@@ -58,6 +58,11 @@ def _commands(replica: Replica) -> list[dict[str, Any]]:
     return [{"do": "stop"}] if is_over else []
 
 
+def _wake(job: int) -> None:
+    Job.objects.filter(pk=job, finished_at=None).update(next_reconcile_at=timezone.now())
+    doorbell.poke_now("jobs.reconcile", job)
+
+
 def _store_blobs(identity: AgentIdentity, batch: Batch) -> str:
     """All segments of a batch as one stored file. Written first: a row must never name bytes that are not there."""
     data = b"".join(item.blob for item in batch.items)
@@ -72,7 +77,7 @@ class _Writer:
 
     def __init__(self, replica: Replica, path: str):
         self.replica, self.path, self.offset = replica, path, 0
-        self.ranks = {rank.rank: rank for rank in Rank.objects.filter(replica=replica).select_for_update()}
+        self.ranks = {rank.rank: rank for rank in Rank.objects.filter(replica=replica).select_for_update(no_key=True)}
         self.touched: dict[int, set[str]] = defaultdict(set)
         self.segments: list[LogSegment] = []
         self.points: list[MetricPoint] = []
@@ -94,9 +99,12 @@ class _Writer:
             doorbell.hint(job=self.replica.job_id, team=self.replica.job.team_id, what=what)
 
     def _replica(self, item: Item) -> None:
-        """The agent's word is a doorbell here: the reconciler looks at the cluster itself."""
-        Job.objects.filter(pk=self.replica.job_id, finished_at=None).update(next_reconcile_at=timezone.now())
-        doorbell.poke("jobs.reconcile", self.replica.job_id)
+        """The agent's word is a doorbell here: the reconciler looks at the cluster itself.
+
+        After the commit, because the reconciler locks a job before its replicas and we hold a replica.
+        """
+        job = self.replica.job_id
+        transaction.on_commit(lambda: _wake(job))
 
     def _rank(self, item: Item) -> None:
         rank = self._known(item)

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 VISIT_SECONDS = 5  # a visit is bounded; the rest of its work is due at once for the next one
 MAX_STEPS = 6
 UNREACHABLE_TICK = timedelta(seconds=5)
+FAULT_TICK = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ def visit(
     except LeaseLost:
         log.info("job %s: the visit ended, another one has the lease", job)
         return None
+    except Exception:
+        # One poisoned row must not spin, and must not sit out a lease that nobody uses.
+        store.release(held, due=clock() + FAULT_TICK)
+        raise
 
 
 def advance(

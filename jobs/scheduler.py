@@ -24,7 +24,7 @@ def schedule() -> int:
 def schedule_queue(queue_id: int) -> int:
     """One queue in one transaction. The lock on its row makes a second scheduler wait, then see what we admitted."""
     with transaction.atomic():
-        queue = Queue.objects.select_for_update().get(pk=queue_id)
+        queue = Queue.objects.select_for_update(no_key=True).get(pk=queue_id)
         waiting = list(Job.objects.waiting().filter(queue=queue).order_by("-priority", "created_at", "id")[:HORIZON])
         decisions = admission.decide([_state(queue)], [_pending(job, queue) for job in waiting])
         by_id = {job.pk: job for job in waiting}

@@ -23,7 +23,7 @@ class DjangoStore:
     def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
         with transaction.atomic():
             row = (
-                Job.objects.select_for_update(skip_locked=True, of=("self",))
+                Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
                 .filter(pk=job)
                 .first()
@@ -124,7 +124,7 @@ def _lease(job: Job) -> lease.Lease:
 
 def _mine(held: Held) -> Job:
     """The job's row, locked, where the token is still ours."""
-    job = Job.objects.select_for_update(of=("self",)).select_related("queue").get(pk=held.job)
+    job = Job.objects.select_for_update(of=("self",), no_key=True).select_related("queue").get(pk=held.job)
     if not lease.is_mine(_lease(job), held.token):
         raise LeaseLost(f"job {held.job}")
     return job

@@ -256,16 +256,21 @@ def test_the_agent_is_python_3_8(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 8))
 
 
-def old_python() -> str | None:
-    found = shutil.which("python3.8")
-    return found if found and subprocess.run([found, "-V"], capture_output=True).returncode == 0 else None
+def oldest_python() -> str:
+    """The oldest interpreter from 3.8 on that this machine has; at worst our own."""
+    home = Path.home() / ".pyenv/versions"
+    for minor in range(8, sys.version_info.minor):
+        found = [shutil.which(f"python3.{minor}"), *map(str, sorted(home.glob(f"3.{minor}.*/bin/python")))]
+        for python in filter(None, found):
+            if subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
+                return python
+    return sys.executable
 
 
-@pytest.mark.skipif(old_python() is None, reason="no Python 3.8 here")
-def test_the_built_file_starts_under_python_3_8(pyz: Path) -> None:
+def test_the_built_file_starts_under_an_old_python(pyz: Path) -> None:
     modules = "replica, shim, guardian"
     code = f"import sys; sys.path.insert(0, {str(pyz)!r}); from _muster_agent import {modules}; import muster"
-    subprocess.run([old_python() or "", "-c", code], check=True)
+    subprocess.run([oldest_python(), "-c", code], check=True)
 
 
 def test_a_wrong_call_is_answered_with_the_usage(pyz: Path) -> None:

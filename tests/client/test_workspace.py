@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
 import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -142,9 +145,23 @@ def test_a_folder_that_is_not_there_says_how_to_choose_another(tmp_path: Path) -
         pack(tmp_path / "nowhere")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_named(code: Path) -> None:
-    (code / "train.py").chmod(0)
+def test_an_unreadable_file_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+    # Outside pytest's own folders, which only their maker may enter: root has to look as somebody else here.
+    with tempfile.TemporaryDirectory() as name, as_nobody(Path(name)) as folder:
+        with pytest.raises(WorkspaceError, match=r"can not read .*train.py"):
+            pack(folder)
 
-    with pytest.raises(WorkspaceError, match=r"can not read .*train.py"):
-        pack(code)
+
+@contextlib.contextmanager
+def as_nobody(folder: Path) -> Iterator[Path]:
+    """A folder with a file that we can not read; root reads everything, so root is nobody meanwhile."""
+    folder.chmod(0o755)
+    (folder / "train.py").touch(mode=0)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield folder
+    finally:
+        if is_root:
+            os.seteuid(0)

@@ -1,14 +1,20 @@
 import struct
+import threading
 import time
 import zlib
 
 import pytest
+from django.db import connection
+from django.utils import timezone
 
 from controlplane.errors import InvalidInput, NotAllowed
 from jobs import blame, ingest, logs, metrics, services
 from jobs.agent_tokens import AgentIdentity, issue, read
 from jobs.batches import parse
+from jobs.lifecycle import Step
 from jobs.models import LogSegment, Rank
+from jobs.store import DjangoStore
+from jobs.verdict import ReplicaSeen, ReplicaState, Seen
 from tests.builders import batch, identity, item, log_item
 
 pytestmark = pytest.mark.django_db
@@ -241,3 +247,38 @@ def test_a_page_of_a_long_log_does_not_read_it_whole(job, django_assert_max_num_
         ingest.apply(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(now + seq, "x")])))
     with django_assert_max_num_queries(4):
         logs.read(job=job, tail=5)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ingest_and_visits_of_one_job_never_wait_for_each_other_in_a_circle(job, lab):
+    """Both write the same job's rows all the time; each must come through without the database breaking a deadlock."""
+    store, errors = DjangoStore(), []
+
+    def guarded(act):
+        try:
+            for number in range(1, 60):
+                act(number)
+        except Exception as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    def send(number: int) -> None:
+        word = item("replica", state="running", at=T)
+        state = item("rank", rank=0, local_rank=0, pid=number, state="running", at=T)
+        ingest.apply(identity=identity(job), batch=batch(number, word, state, log_item(0, number - 1, [(T + number, "x")])))
+
+    def visit(number: int) -> None:
+        held = store.take(job.pk, owner="test", now=timezone.now())
+        code = number % 2
+        seen = Seen((ReplicaSeen("worker", 0, ReplicaState.RUNNING, is_alive=True, exit_code=code),), as_of=timezone.now())
+        store.record(held, seen=seen, step=Step(), now=timezone.now())
+        store.release(held, due=None)
+
+    threads = [threading.Thread(target=guarded, args=(act,)) for act in (send, visit)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert LogSegment.objects.count() == 59

@@ -54,5 +54,11 @@ class Muster:
 
 
 @pytest.fixture
-def muster(installation, tmp_path) -> Muster:
-    return Muster(installation, tmp_path)
+def muster(installation, tmp_path):
+    found = Muster(installation, tmp_path)
+    yield found
+    left = list(found.client.jobs(phase="active"))
+    for job in left:
+        found.client.cancel(job.id)
+    for job in left:
+        found.until(job, lambda now: now.is_finished)

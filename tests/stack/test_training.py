@@ -46,7 +46,7 @@ def digits(muster, *arguments: str, **asked):
 
 
 def test_the_digits_job_trains_on_four_ranks_and_says_how_well(muster):
-    job = digits(muster, "--epochs", "6")
+    job = digits(muster)
     assert muster.until_phase(job, "succeeded", "failed").phase == "succeeded", muster.text(job)[-30:]
     ranks = muster.client.ranks(job.id)
     assert [(rank.rank, rank.state, rank.exit_code) for rank in ranks] == [
@@ -85,10 +85,13 @@ def test_the_first_failing_rank_is_named_though_the_others_fail_of_lost_connecti
     blamed = []
     for job in jobs:
         ended = muster.until(job, lambda now: now.phase in ("failed", "succeeded"), seconds=400)
-        blamed.append((ended.first_failure.rank, ended.first_failure.exit_code))
-        assert any("the data ran out" in line for line in ended.first_failure.last_lines)
-        assert ended.message == "rank 3 exited with code 1"
-    assert blamed == [(3, 1)] * 20
+        first = ended.first_failure
+        blamed.append(first.rank)
+        # torch sometimes aborts a process that is already going down of its exception; then that is how it ended.
+        assert (first.exit_code, first.signal) in ((1, None), (None, signal.SIGABRT))
+        assert any("the data ran out" in line for line in first.last_lines)
+        assert ended.message == first.explanation
+    assert blamed == [3] * 20
 
 
 def test_a_rank_killed_by_hand_is_named_and_the_job_runs_again_where_the_budget_allows(muster):
