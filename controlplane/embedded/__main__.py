@@ -9,7 +9,7 @@ from .demo import Demo
 from .home import remove_home
 from .options import data_folder, parse
 from .password import reset_password
-from .terminal import is_terminal, say
+from .terminal import complain, is_terminal, say
 
 
 def main(arguments: list[str]) -> int:
@@ -21,9 +21,9 @@ def main(arguments: list[str]) -> int:
             return _reset(data, is_sure=options.yes)
         if options.reset_password:
             return reset_password(data)
-        return Demo(data, options).run()
+        return Demo(data, options=options).run()
     except EmbeddedError as error:
-        print(error, file=sys.stderr)
+        complain(error)
         return 1
 
 

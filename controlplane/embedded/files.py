@@ -17,7 +17,9 @@ def private_folder(path: Path) -> Path:
     about = path.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
         owner = about.st_uid
-        raise EmbeddedError(f"{path} belongs to user {owner}; run this as that user, or set MUSTER_DATA_DIR to another folder.")
+        raise EmbeddedError(
+            f"{path} belongs to user {owner}; run this as that user, or set MUSTER_DATA_DIR to another folder."
+        )
     if stat.S_IMODE(about.st_mode) != 0o700:
         path.chmod(0o700)
     return path

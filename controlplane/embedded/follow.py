@@ -4,7 +4,7 @@ A process of its own, so that neither the HTTP client nor its memory stays with 
 """
 
 import json
-import shutil
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -20,20 +20,52 @@ LOOK_SECONDS = 0.5
 PLAIN_STEP_SECONDS = 10.0
 
 
+class Live:
+    """Redrawn in place: up by what was drawn, and each line cleared before it is written."""
+
+    _drawn = 0
+
+    def show(self, view: JobView) -> None:
+        lines = screen(view, width=os.get_terminal_size(sys.stderr.fileno()).columns or 80)
+        up = f"\x1b[{self._drawn}F" if self._drawn else ""
+        sys.stderr.write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[0J")
+        sys.stderr.flush()
+        self._drawn = len(lines)
+
+
+class Lines:
+    """For a pipe or a log: what changed, and from time to time how far training is."""
+
+    _before: JobView | None = None
+    _said_at = 0.0
+
+    def show(self, view: JobView) -> None:
+        lines = plain(view, before=self._before)
+        if not lines and view.phase == "running" and view.seconds - self._said_at > PLAIN_STEP_SECONDS:
+            lines = screen(view, width=200)
+        if lines:
+            self._said_at = view.seconds
+            print("\n".join(lines), file=sys.stderr, flush=True)
+        self._before = view
+
+
 def main(job_id: str) -> int:
     began = time.monotonic()
-    show = _live if sys.stderr.isatty() else _plain
-    shown: JobView | None = None
+    terminal = Live() if sys.stderr.isatty() else Lines()
     with Client() as client:
         while True:
             seen = _look(client, job_id=int(job_id), began=began)
             if seen is not None:
                 job, view = seen
-                show(view, shown)
-                shown = view
-                if job.is_finished or job.phase == "suspended":
+                terminal.show(view)
+                if _is_over(job):
                     return _report(client, job=job, seconds=time.monotonic() - began)
             time.sleep(LOOK_SECONDS)
+
+
+def _is_over(job: Job) -> bool:
+    """Also a suspended job, but not one that has just been resumed and waits to be looked at."""
+    return job.is_finished or (job.phase == "suspended" and bool(job.raw.get("suspended", True)))
 
 
 def _look(client: Client, *, job_id: int, began: float) -> tuple[Job, JobView] | None:
@@ -53,33 +85,21 @@ def _rank(rank: Rank) -> RankView:
 
 def _reported(client: Client, *, job_id: int) -> Mapping[tuple[str, int], float]:
     series = client.metrics(job_id)
-    return {(one.name, one.rank or 0): one.points[-1].value for one in series if one.points and one.points[-1].value is not None}
-
-
-def _live(view: JobView, before: JobView | None) -> None:
-    """Redrawn in place: up by what was drawn, and each line cleared before it is written."""
-    size = shutil.get_terminal_size()
-    up = f"\x1b[{len(screen(before, width=size.columns))}F" if before else ""
-    lines = "".join(f"\x1b[2K{line}\n" for line in screen(view, width=size.columns))
-    sys.stderr.write(f"{up}{lines}\x1b[0J")
-    sys.stderr.flush()
-
-
-_said = [0.0]
-
-
-def _plain(view: JobView, before: JobView | None) -> None:
-    lines = plain(view, before=before)
-    if not lines and view.phase == "running" and view.seconds - _said[0] > PLAIN_STEP_SECONDS:
-        lines = screen(view, width=200)
-    if lines:
-        _said[0] = view.seconds
-        print("\n".join(lines), file=sys.stderr, flush=True)
+    return {
+        (one.name, one.rank or 0): one.points[-1].value
+        for one in series
+        if one.points and one.points[-1].value is not None
+    }
 
 
 def _report(client: Client, *, job: Job, seconds: float) -> int:
     if job.first_failure:
-        print(f"first failure: {job.first_failure.explanation}", *job.first_failure.last_lines, sep="\n  | ", file=sys.stderr)
+        print(
+            f"first failure: {job.first_failure.explanation}",
+            *job.first_failure.last_lines,
+            sep="\n  | ",
+            file=sys.stderr,
+        )
     print(json.dumps(_result(job, seconds=seconds)))
     return 0 if job.phase == "succeeded" else 1
 

@@ -19,7 +19,7 @@ from . import EmbeddedError
 from .account import Account, can_run, give
 from .files import private_folder, read_json, write_json
 
-ROOT_BASES = (Path("/var/lib/muster"), Path("/var/tmp/muster"), Path("/tmp/muster"))
+ROOT_BASES = (Path("/var/lib/muster"), Path("/var/tmp/muster"), Path("/tmp/muster"))  # noqa: S108 - `_is_ours` looks
 SOCKET_PATH_BYTES = 107  # sun_path less its ending zero, unix(7)
 _SOCKET_NAME = "/.s.PGSQL.5432"
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")  # a path that may stand in a URL as it is
@@ -60,7 +60,9 @@ def _known_home(data: Path) -> Path | None:
         return None
     path = Path(note["path"])
     if not path.is_dir():
-        raise EmbeddedError(f"The database of {data} was in {path}, which is gone. Bring it back, or begin anew: bin/demo --reset")
+        raise EmbeddedError(
+            f"The database of {data} was in {path}, which is gone. Bring it back, or begin anew: bin/demo --reset"
+        )
     return path
 
 
@@ -79,7 +81,9 @@ def _base(account: Account) -> Path:
     for base in ROOT_BASES:
         if _is_ours(base) and can_run(["test", "-x", base], account=account):
             return base
-    raise EmbeddedError(f"None of {', '.join(map(str, ROOT_BASES))} can be used for the database. Run this as an ordinary user.")
+    raise EmbeddedError(
+        f"None of {', '.join(map(str, ROOT_BASES))} can be used for the database. Run this as an ordinary user."
+    )
 
 
 def _is_ours(base: Path) -> bool:
@@ -125,5 +129,10 @@ def _socket_folder(home: Path) -> Path:
 
 def _runtime_folder() -> Path:
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    is_usable = folder.is_dir() and os.access(folder, os.W_OK) and len(os.fsencode(folder)) < 40 and _PLAIN.fullmatch(str(folder))
-    return folder if is_usable else Path("/tmp")
+    is_usable = (
+        folder.is_dir()
+        and os.access(folder, os.W_OK)
+        and len(os.fsencode(folder)) < 40
+        and _PLAIN.fullmatch(str(folder))
+    )
+    return folder if is_usable else Path("/tmp")  # noqa: S108 - the folder made there is checked to be ours

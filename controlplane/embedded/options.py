@@ -9,17 +9,23 @@ from .programs import CHECKOUT
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("bin/demo", description="Muster on this machine: no Docker, no database, no cluster.", epilog=_ENDING)
+    parser = argparse.ArgumentParser(
+        "bin/demo", description="Muster on this machine: no Docker, no database, no cluster.", epilog=_ENDING
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=_port, default=8000, help="first port to try (default: 8000; 0 takes any)")
-    parser.add_argument("--once", action="store_true", help="run the sample job, stop everything, exit 0 if it succeeded")
+    parser.add_argument(
+        "--once", action="store_true", help="run the sample job, stop everything, exit 0 if it succeeded"
+    )
     parser.add_argument("--no-job", action="store_true", help="do not submit the sample job")
     parser.add_argument("--resume", action="store_true", help="resume suspended jobs without asking")
     parser.add_argument("--stop", action="store_true", help="stop the instance that is running")
     parser.add_argument("--reset", action="store_true", help="stop it, then delete all of its data")
     parser.add_argument("--yes", action="store_true", help="with --reset: do not ask")
     parser.add_argument("--reset-password", action="store_true", help="print a new password of the administrator")
-    parser.add_argument("--temporary", action="store_true", help=argparse.SUPPRESS)  # tests: no fsync, all deleted at the end
+    parser.add_argument(
+        "--temporary", action="store_true", help=argparse.SUPPRESS
+    )  # tests: no fsync, all deleted at the end
     return parser.parse_args(arguments)
 
 

@@ -87,8 +87,10 @@ class Postgres:
     def spawn(self) -> "subprocess.Popen[bytes]":
         log = open_log(self.log)
         try:
-            argv = [self.program, "-D", self._data, "-c", f"config_file={self._settings_file}"]
-            return spawn(argv, log=log, account=self.account, dies_by=self.dies_by, env=_environment(), folder=self.home.path)
+            argv: list[str | Path] = [self.program, "-D", self._data, "-c", f"config_file={self._settings_file}"]
+            return spawn(
+                argv, log=log, account=self.account, dies_by=self.dies_by, env=_environment(), folder=self.home.path
+            )
         finally:
             os.close(log)
 
@@ -97,7 +99,9 @@ class Postgres:
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             if process.poll() is not None:
-                raise EmbeddedError(f"Postgres ended with code {process.returncode}; {self.log} ends with:\n{last_lines(self.log)}")
+                raise EmbeddedError(
+                    f"Postgres ended with code {process.returncode}; {self.log} ends with:\n{last_lines(self.log)}"
+                )
             if self._says(process.pid) == "ready":
                 return
             time.sleep(0.02)
@@ -124,7 +128,12 @@ class Postgres:
             _run(self._initdb_command(draft, secret=secret), account=self.account, log=self.log)
         finally:
             secret.unlink()
-        _run([self.program, "--single", "-D", draft, "postgres"], account=self.account, log=self.log, text=f"CREATE DATABASE {DATABASE}\n")
+        _run(
+            [self.program, "--single", "-D", draft, "postgres"],
+            account=self.account,
+            log=self.log,
+            text=f"CREATE DATABASE {DATABASE}\n",
+        )
         draft.rename(self._data)
 
     def _initdb_command(self, folder: Path, *, secret: Path) -> list[str | Path]:
@@ -134,10 +143,16 @@ class Postgres:
         return [self.initdb, "-D", folder, "--pwfile", secret, *options, *locale, *sync]
 
     def _configure(self) -> None:
-        settings = _SETTINGS | {"unix_socket_directories": f"'{self.home.socket_folder}'", "hba_file": f"'{self.home.path}/pg_hba.conf'"}
+        settings = _SETTINGS | {
+            "unix_socket_directories": f"'{self.home.socket_folder}'",
+            "hba_file": f"'{self.home.path}/pg_hba.conf'",
+        }
         settings |= _THROWAWAY if self.is_temporary else {}
         text = "".join(f"{name} = {value}\n" for name, value in settings.items())
-        for path, content in ((self._settings_file, text), (self.home.path / "pg_hba.conf", "local all all scram-sha-256\n")):
+        for path, content in (
+            (self._settings_file, text),
+            (self.home.path / "pg_hba.conf", "local all all scram-sha-256\n"),
+        ):
             write_text(path, text=content)
             give(path, account=self.account)
 

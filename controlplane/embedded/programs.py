@@ -44,7 +44,9 @@ def programs(env: Mapping[str, str], *, logs: Path, listener: socket.socket) -> 
     # Celery: TERM finishes the tasks at hand, QUIT leaves them (they may run twice anyway).
     warm = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0), (signal.SIGKILL, 5.0))
 
-    def program(name: str, *arguments: str, stops: tuple[tuple[int, float], ...], keeps: tuple[int, ...] = ()) -> PythonProgram:
+    def program(
+        name: str, *arguments: str, stops: tuple[tuple[int, float], ...], keeps: tuple[int, ...] = ()
+    ) -> PythonProgram:
         return PythonProgram(name, arguments, env, logs / f"{name}.log", stops, keeps)
 
     return [
@@ -108,3 +110,9 @@ def _python_path(given: str) -> str:
 def _clusters(given: str, *, data: Path) -> dict[str, object]:
     local = {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(data / "local")}}
     return {"local": local, **json.loads(given or "{}")}
+
+
+def sample_command() -> list[str]:
+    """What is submitted first, as a person would type it after bin/muster."""
+    options = ["--queue", "default", "--nodes", "2", "--nproc", "2", "--dir", "examples"]
+    return ["submit", *options, "--", "torchrun", "ddp_digits.py"]

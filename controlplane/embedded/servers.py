@@ -8,16 +8,17 @@ A URL that is given is used as it is, and that server is not started.
 
 import secrets
 import subprocess
-import threading
+from collections.abc import Mapping
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Protocol, Self
 
-from .account import server_account
-from .binaries import find_binaries
+from .account import Account, server_account
+from .binaries import Binaries, find_binaries
 from .doorbell_server import Redis
 from .files import private_folder, read_json, write_json
-from .home import find_home, remove_home
+from .home import Home, find_home, remove_home
 from .ports import free_port
 from .postgres import Postgres
 from .processes import Identity, end, identity
@@ -46,7 +47,9 @@ class Servers:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> None:
@@ -54,7 +57,7 @@ class Servers:
         try:
             for server in self.servers:
                 self.running[server.name] = server.spawn()
-            note_running(self.folder, processes=self.running)
+            note_running(self.folder, pids={name: process.pid for name, process in self.running.items()})
             for server in self.servers:
                 server.wait_ready(self.running[server.name])
         except BaseException:
@@ -66,34 +69,60 @@ class Servers:
             process = self.running.pop(server.name, None)
             if process is not None:
                 stop_process(process, signals=server.stop_signals)
-        (self.folder / "servers.json").unlink(missing_ok=True)
+        self.clear()
+
+    def hand_over(self) -> "list[tuple[Server, subprocess.Popen[bytes]]]":
+        """The running servers, for a supervisor that ends them itself and calls `clear` then."""
+        given = [(server, self.running[server.name]) for server in self.servers]
+        self.running.clear()
+        return given
+
+    def clear(self) -> None:
+        """After they have ended."""
+        (self.folder / "running.json").unlink(missing_ok=True)
         if self.is_temporary:
             remove_home(self.folder)
 
     def prepare(self) -> None:
         """Everything but starting them: folders, programs, passwords, the empty database."""
-        if self.database_url and self.redis_url:
-            return
         private_folder(self.folder)
         end_leftovers(self.folder)
+        if self.database_url and self.redis_url:
+            return
         account = server_account()
         home = find_home(self.folder, account=account, is_temporary=self.is_temporary)
         binaries = find_binaries(account=account, shelf=home.shelf)
-        logs = private_folder(self.folder / "logs")
+        private_folder(self.folder / "logs")
         if not self.database_url:
-            self._add_postgres(Postgres(home, binaries.postgres, binaries.initdb, account, self._password("postgres"), logs / "postgres.log", self.is_temporary))
+            self._add_postgres(home, binaries=binaries, account=account)
         if not self.redis_url:
-            redis = Redis(home.path, binaries.redis, account, self._password("redis"), free_port(), logs / "redis.log")
-            self.servers.append(redis)
-            self.redis_url = redis.url
+            self._add_redis(home, binaries=binaries, account=account)
 
-    def _add_postgres(self, postgres: Postgres) -> None:
+    def _add_postgres(self, home: Home, *, binaries: Binaries, account: Account | None) -> None:
+        postgres = Postgres(
+            home=home,
+            program=binaries.postgres,
+            initdb=binaries.initdb,
+            account=account,
+            password=secret(self.folder, name="postgres"),
+            log=self.folder / "logs/postgres.log",
+            is_temporary=self.is_temporary,
+        )
         postgres.prepare()
         self.servers.append(postgres)
         self.database_url = postgres.url
 
-    def _password(self, name: str) -> str:
-        return secret(self.folder, name=name)
+    def _add_redis(self, home: Home, *, binaries: Binaries, account: Account | None) -> None:
+        redis = Redis(
+            folder=home.path,
+            program=binaries.redis,
+            account=account,
+            password=secret(self.folder, name="redis"),
+            port=free_port(),
+            log=self.folder / "logs/redis.log",
+        )
+        self.servers.append(redis)
+        self.redis_url = redis.url
 
 
 def secret(folder: Path, *, name: str) -> str:
@@ -117,16 +146,17 @@ def stop_process(process: "subprocess.Popen[bytes]", *, signals: tuple[tuple[int
             continue
 
 
-def note_running(folder: Path, *, processes: dict[str, "subprocess.Popen[bytes]"]) -> None:
-    known = {name: identity(process.pid) for name, process in processes.items()}
-    write_json(folder / "servers.json", value={name: who.as_json() for name, who in known.items() if who})
+def note_running(folder: Path, *, pids: Mapping[str, int]) -> None:
+    """Who runs for this folder, for a later start that finds them still ending."""
+    known = {name: identity(pid) for name, pid in pids.items()}
+    write_json(folder / "running.json", value={name: who.as_json() for name, who in known.items() if who})
 
 
 def end_leftovers(folder: Path) -> None:
     """What a supervisor that was killed left behind: the kernel told them to end, but that may still be under way."""
-    known = read_json(folder / "servers.json") or {}
+    known = {name: Identity(**who) for name, who in (read_json(folder / "running.json") or {}).items()}
     ending = [
-        threading.Thread(target=end, args=[Identity(**who)], kwargs={"signals": _leftover_signals(name)}) for name, who in known.items()
+        Thread(target=end, args=[who], kwargs={"signals": _leftover_signals(name)}) for name, who in known.items()
     ]
     for thread in ending:
         thread.start()

@@ -20,13 +20,13 @@ django.setup()
 from django.conf import settings  # noqa: E402 - needs what the lines above set up
 from django.core.management import call_command  # noqa: E402
 from django.db import transaction  # noqa: E402
+from muster import config  # noqa: E402
 
 from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
 from controlplane.errors import MusterError  # noqa: E402
 from jobs import services  # noqa: E402
 from jobs.lifecycle import Phase  # noqa: E402
 from jobs.models import Job  # noqa: E402
-from muster import config  # noqa: E402
 from queues.models import Queue, Resource  # noqa: E402
 
 ADMIN = "admin"
@@ -34,13 +34,14 @@ _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that are taken for another 
 SUSPEND_SECONDS = 40.0
 
 
-def prepare() -> dict[str, Any]:
+def prepare(url: str) -> dict[str, Any]:
     """Tables, and on the first start a team, a queue and an administrator. Says what jobs there are to go on with."""
     call_command("migrate", verbosity=0, interactive=False)
     password = None
     if not User.objects.exists():
         password = os.environ.get("MUSTER_ADMIN_PASSWORD") or _password()
         _first_start(password)
+    _log_in(url)
     waiting = Job.objects.filter(pk__in=_noted(), phase=Phase.SUSPENDED)
     going = Job.objects.active().exclude(phase=Phase.SUSPENDED).order_by("-pk")
     return {
@@ -49,18 +50,6 @@ def prepare() -> dict[str, Any]:
         "suspended": list(waiting.values_list("pk", flat=True)),
         "active": list(going.values_list("pk", flat=True)),
     }
-
-
-def login(url: str) -> dict[str, Any]:
-    """Give bin/muster a token for this address, and keep the one it has while that is valid."""
-    path = Path(os.environ["MUSTER_CONFIG"])
-    known = config.load(path)
-    token = known.servers["demo"].token if "demo" in known.servers else ""
-    if not Token.objects.valid().filter(digest=Token.digest_of(token)).exists():
-        token = Token.issue(_administrator(), "bin/muster")[1]
-    server = config.Server(url, token, _administrator().get_username())
-    config.save(known.with_server("demo", server=server), path=path)
-    return {}
 
 
 def reset_password() -> dict[str, Any]:
@@ -74,7 +63,8 @@ def suspend() -> dict[str, Any]:
     """Suspend the jobs of this machine, note which, and wait until their processes are gone."""
     mine = [job for job in _local_jobs() if job.phase != Phase.SUSPENDED]
     asked = sorted((job for job in mine if _suspend(job)), key=lambda job: job.pk)
-    _note(sorted({*_noted(), *(job.pk for job in asked)}))
+    if asked:
+        _note(sorted({*_noted(), *(job.pk for job in asked)}))
     left = _wait_suspended([job.pk for job in asked])
     return {"suspended": [job.pk for job in asked], "left": left}
 
@@ -105,6 +95,17 @@ def _first_start(password: str) -> None:
         Queue.objects.get_or_create(name="default", defaults=values)
 
 
+def _log_in(url: str) -> None:
+    """Give bin/muster a token for this address, and keep the one it has while that is valid."""
+    path = Path(os.environ["MUSTER_CONFIG"])
+    known = config.load(path)
+    token = known.servers["demo"].token if "demo" in known.servers else ""
+    if not Token.objects.valid().filter(digest=Token.digest_of(token)).exists():
+        token = Token.issue(_administrator(), "bin/muster")[1]
+    server = config.Server(url, token, _administrator().get_username())
+    config.save(known.with_server("demo", server=server), path=path)
+
+
 def _administrator() -> User:
     """`admin`, or who took over from it."""
     found = User.objects.filter(is_superuser=True, is_active=True)
@@ -133,7 +134,9 @@ def _suspend(job: Job) -> bool:
 
 def _wait_suspended(jobs: list[int]) -> list[int]:
     until = time.monotonic() + SUSPEND_SECONDS
-    while left := list(Job.objects.active().filter(pk__in=jobs).exclude(phase=Phase.SUSPENDED).values_list("pk", flat=True)):
+    while left := list(
+        Job.objects.active().filter(pk__in=jobs).exclude(phase=Phase.SUSPENDED).values_list("pk", flat=True)
+    ):
         if time.monotonic() > until:
             break
         time.sleep(0.2)
@@ -153,7 +156,6 @@ def _note(jobs: list[int]) -> None:
 
 VERBS: dict[str, Callable[..., dict[str, Any]]] = {
     "prepare": prepare,
-    "login": login,
     "reset-password": reset_password,
     "suspend": suspend,
     "resume": resume,

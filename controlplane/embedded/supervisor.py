@@ -81,7 +81,7 @@ class Supervisor:
         self.children[program.name] = Child(program, process, handle, since=self.clock(), deaths=deaths)
         self._changed()
 
-    def wait(self, until: Callable[[], bool], *, seconds: float | None = None, is_final: bool = False) -> bool:
+    def wait(self, until: Callable[[], bool], *, seconds: float | None = None) -> bool:
         """Until that is so; False when the seconds ran out. Raises StopAsked for a signal, once for each."""
         end = None if seconds is None else self.clock() + seconds
         while not until():
@@ -90,15 +90,15 @@ class Supervisor:
                 raise StopAsked
             if end is not None and self.clock() >= end:
                 return False
-            self._once(end, is_final=is_final)
+            self._once(end)
         return True
 
-    def run(self, spawn: Callable[[int], Process], *, is_final: bool = False) -> Step:
+    def run(self, spawn: Callable[[int], Process]) -> Step:
         """Run a short process to its end; `spawn` gets the descriptor for its output. Interrupted, it is killed."""
         out = os.memfd_create("step")
         try:
             process = spawn(out)
-            self._finish(process, is_final=is_final)
+            self._finish(process)
             os.lseek(out, 0, os.SEEK_SET)
             with os.fdopen(os.dup(out), "rb") as file:
                 return Step(code=process.returncode, out=file.read().decode(errors="replace"))
@@ -139,11 +139,11 @@ class Supervisor:
             self._selector.unregister(handle)
             os.close(handle)
 
-    def _finish(self, process: Process, *, is_final: bool) -> None:
+    def _finish(self, process: Process) -> None:
         ended: list[bool] = []
         handle = self._watch(process, lambda: ended.append(True))
         try:
-            self.wait(lambda: bool(ended), is_final=is_final)
+            self.wait(lambda: bool(ended))
         except StopAsked:
             process.kill()
             raise
@@ -151,13 +151,12 @@ class Supervisor:
             self._unwatch(handle)
             process.wait()
 
-    def _once(self, end: float | None, *, is_final: bool) -> None:
-        dues = [child.due for child in self.children.values() if child.due is not None and not is_final]
+    def _once(self, end: float | None) -> None:
+        dues = [child.due for child in self.children.values() if child.due is not None]
         soonest = min([*dues, *([end] if end is not None else [])], default=None)
         for key, _ in self._selector.select(None if soonest is None else max(soonest - self.clock(), 0)):
             key.data()
-        if not is_final:
-            self._restart_due()
+        self._restart_due()
 
     def _died(self, name: str) -> None:
         child = self.children[name]
@@ -171,7 +170,7 @@ class Supervisor:
         self.say(f"{name} ended ({how(code)}); it is started again in {pause:g} s.")
 
     def _restart_due(self) -> None:
-        for name, child in list(self.children.items()):
+        for child in list(self.children.values()):
             if child.due is not None and child.due <= self.clock():
                 child.due = None
                 self.start(child.program)

@@ -9,6 +9,11 @@ def say(text: str = "") -> None:
         print(text, flush=True)
 
 
+def complain(error: object) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(error, file=sys.stderr, flush=True)
+
+
 def is_terminal() -> bool:
     with contextlib.suppress(OSError, ValueError):
         return sys.stdin.isatty() and sys.stdout.isatty()

@@ -45,11 +45,13 @@ def rank_line(rank: RankView, *, job: JobView) -> str:
 def plain(job: JobView, *, before: JobView | None) -> list[str]:
     """For a pipe or a log: only what changed, each line complete in itself."""
     told = {rank.rank: rank.state for rank in before.ranks} if before else {}
-    lines = [] if before and before.phase == job.phase else [f"{job.phase}: {job.message}" if job.message else job.phase]
+    lines = (
+        [] if before and before.phase == job.phase else [f"{job.phase}: {job.message}" if job.message else job.phase]
+    )
     return lines + [rank_line(rank, job=job).strip() for rank in job.ranks if told.get(rank.rank) != rank.state]
 
 
 def _values(rank: int, *, reported: Mapping[tuple[str, int], float]) -> Iterable[tuple[str, float]]:
-    """Loss first: it is what people look for."""
-    mine = [(name, value) for (name, of), value in reported.items() if of == rank]
+    """Loss first: it is what people look for. What the agent measures (`system/...`) is on the job's page."""
+    mine = [(name, value) for (name, of), value in reported.items() if of == rank and not name.startswith("system/")]
     return sorted(mine, key=lambda pair: (pair[0] != "loss", pair[0]))[:3]

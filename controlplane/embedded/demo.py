@@ -1,0 +1,154 @@
+"""bin/demo: what it says, in order, and what it submits and follows."""
+
+import argparse
+import json
+import shlex
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import EmbeddedError
+from .files import read_json
+from .instance import Instance, starting
+from .launch import Launch
+from .programs import ANYWHERE, LOOPBACK, sample_command
+from .supervisor import StopAsked
+from .terminal import complain, is_terminal, say
+
+NO_RESULT = {"job": None, "phase": None, "attempts": 0, "replicas": 0, "ranks": 0, "seconds": 0.0}
+INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+
+
+class Demo:
+    def __init__(self, data: Path, *, options: argparse.Namespace):
+        self.options = options
+        self.instance = Instance(data)
+        self.launch = Launch(self.instance, host=options.host, port=options.port, is_temporary=options.temporary)
+        self.result: dict[str, Any] = dict(NO_RESULT)
+
+    def run(self) -> int:
+        if not self.instance.claim():
+            return self._already()
+        self.launch.supervisor.listen()
+        try:
+            code = self._stay()
+        except StopAsked:
+            say("\nStopping ...")
+            code = INTERRUPTED if self.options.once else 0
+        except EmbeddedError as error:
+            complain(error)
+            code = 1
+        finally:
+            self.launch.stop()
+        say("Stopped; no process is left.")
+        if self.options.once:
+            say(json.dumps(self.result))
+        return code
+
+    def _stay(self) -> int:
+        began = time.monotonic()
+        say("Starting Muster ...")
+        prepared = self.launch.start()
+        self._introduce(prepared, seconds=time.monotonic() - began)
+        job = self._choose(prepared)
+        if job is not None:
+            self._follow(job)
+        if self.options.once:
+            return 0 if self.result["phase"] == "succeeded" else 1
+        self._farewell()
+        self.launch.supervisor.wait(lambda: False)
+        return 0
+
+    def _already(self) -> int:
+        """Exit 0, since what was asked for is there; but --once promised a job that it then does not run."""
+        note = starting(self.instance.data) or {}
+        say(f"Muster already runs from {self.instance.data}: {note.get('url', 'it is just starting or stopping')}")
+        say("bin/demo --stop stops it.")
+        return 1 if self.options.once else 0
+
+    def _introduce(self, prepared: dict[str, Any], *, seconds: float) -> None:
+        say(f"Muster is up after {seconds:.1f} s.\n")
+        say(f"  address   {self.launch.url}")
+        say(f"  user      {prepared['user']}")
+        if prepared["password"]:
+            say(f"  password  {prepared['password']}   (shown this once; bin/demo --reset-password makes a new one)\n")
+        else:
+            say("  password  as before; bin/demo --reset-password makes a new one\n")
+        if self.options.host not in LOOPBACK:
+            say(
+                f"Listening on {self.options.host}{_also(self.options.host, url=self.launch.url)}. This is plain HTTP: passwords and tokens"
+            )
+            say("can be read on the way. Use it in a network you trust, or put a proxy with TLS before it.\n")
+
+    def _choose(self, prepared: dict[str, Any]) -> int | None:
+        """What to follow: jobs that go on before a new one."""
+        if prepared["suspended"] and (resumed := self._offer(prepared["suspended"])):
+            return resumed[-1]
+        if prepared["active"] and not self.options.once:
+            say(f"Job {prepared['active'][0]} is still there from before.")
+            return int(prepared["active"][0])
+        return None if self.options.no_job else self._submit()
+
+    def _offer(self, jobs: list[int]) -> list[int]:
+        names = ", ".join(str(job) for job in jobs)
+        if not self.options.resume and (self.options.once or not is_terminal()):
+            say(f"Suspended by the last stop: job {names}. To resume: bin/muster resume {jobs[-1]}")
+            return []
+        if self.options.resume or self._is_agreed(f"The last stop suspended job {names}. Resume? [Y/n] "):
+            return list(self.launch.step("resume")["resumed"])
+        self.launch.step("forget")
+        say(f"They stay suspended; later: bin/muster resume {jobs[-1]}")
+        return []
+
+    def _is_agreed(self, question: str) -> bool:
+        print(question, end="", flush=True)
+        return self.launch.supervisor.ask(sys.stdin.fileno()).lower() in ("", "y", "yes")
+
+    def _submit(self) -> int | None:
+        command = sample_command()
+        say(f"$ bin/muster {shlex.join(command)}")
+        code, out = self.launch.python("-m", "muster.cli", command[0], "--output", "json", *command[1:])
+        if code:
+            say("The sample job was not submitted; the line above says why.")
+            return None
+        return int(json.loads(out)["id"])
+
+    def _follow(self, job: int) -> None:
+        say(f"Job {job}: {self.launch.url}/jobs/{job}")
+        _, out = self.launch.python("-m", "controlplane.embedded.follow", str(job))
+        if out.strip():
+            self.result = json.loads(out.splitlines()[-1])
+            say(
+                f"Job {job} {self.result['phase']}: {self.result['ranks']} ranks succeeded, {self.result['seconds']:.0f} s."
+            )
+
+    def _farewell(self) -> None:
+        say("\nNow your own script:")
+        say(
+            "  bin/muster submit --queue default --nodes 2 --nproc 2 --dir FOLDER --follow -- torchrun YOUR_SCRIPT.py\n"
+        )
+        say(f"  data  {self.instance.data}{_elsewhere(self.instance.data)}")
+        say(f"  logs  {self.launch.logs}")
+        say("Ctrl-C suspends running jobs and stops everything; bin/demo --stop does the same from another terminal.")
+
+
+def _also(host: str, *, url: str) -> str:
+    """Listening everywhere, the address that another machine would use."""
+    if host not in ANYWHERE:
+        return ""
+    family, far = (
+        (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
+    )  # documentation addresses, RFC 5737
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((far, 9))  # chooses the route; nothing is sent
+            return f": http://{probe.getsockname()[0]}:{url.rpartition(':')[2]}"
+        except OSError:
+            return ""
+
+
+def _elsewhere(data: Path) -> str:
+    note = read_json(data / "home.json")
+    return f"  (database: {note['path']}, because you are root)" if note else ""
