@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 GATHER_SECONDS = 0.25  # hints of one kind reach a browser at most this often
 HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
 LIFETIME_SECONDS = 15 * 60.0  # then the browser comes again, and with it the check of who it is
+SETTLE_SECONDS = 1.0
 RECONNECT_SECONDS = (0.5, 5.0)
 SYNC = "event: sync\ndata: {}\n\n"
 HEARTBEAT = ": still here\n\n"
@@ -67,6 +69,7 @@ class Hub:
     def __init__(self) -> None:
         self.listeners: set[Listener] = set()
         self.task: asyncio.Task[None] | None = None
+        self.hears = asyncio.Event()  # the subscription stands
 
     def join(self, listener: Listener) -> None:
         self.listeners.add(listener)
@@ -78,6 +81,12 @@ class Hub:
         if not self.listeners and self.task is not None:
             self.task.cancel()
             self.task = None
+            self.hears.clear()
+
+    async def settle(self) -> None:
+        """Until nothing said from now on is lost, but not for long: without Redis pages come up all the same."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.hears.wait(), SETTLE_SECONDS)
 
     async def _listen(self) -> None:
         """Until nobody listens. A dead Redis costs latency only: browsers also poll, slowly."""
@@ -87,12 +96,14 @@ class Hub:
                 await self._relay()
             except (RedisError, OSError) as error:
                 log.warning("no hints for %.1f s: %s", pause, error)
+            pause = RECONNECT_SECONDS[0] if self.hears.is_set() else min(2 * pause, longest)
+            self.hears.clear()
             await asyncio.sleep(pause)
-            pause = min(2 * pause, longest)
 
     async def _relay(self) -> None:
         async with Redis.from_url(settings.REDIS_URL, health_check_interval=10) as redis, redis.pubsub() as channel:
             await channel.subscribe(CHANNEL)
+            self.hears.set()
             for listener in self.listeners:
                 listener.miss()
             while True:
@@ -145,6 +156,7 @@ async def _events(listener: Listener) -> AsyncIterator[str]:
     over = loop.time() + LIFETIME_SECONDS
     hub.join(listener)
     try:
+        await hub.settle()
         yield "retry: 2000\n\n" + listener.take()
         while loop.time() < over:
             yield await _next(listener)

@@ -16,6 +16,7 @@ from . import present
 
 Point = tuple[float, float]  # (step or seconds since the first point, value)
 BOX = 1000  # the inner drawing's own units in both directions
+ROWS, COLUMNS = 3, 4  # about as many ticks as there is room for
 COLOURS = 8  # classes c0 to c7 in muster.css
 
 
@@ -54,23 +55,26 @@ class Chart:
         return self.unit(newest[0]) if len(newest) == 1 else _span(newest, self.unit)
 
 
-def axis(values: Sequence[float], *, wanted: int, floor: float | None = None) -> Axis:
+def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool = False) -> Axis:
     """The smallest range that shows all values and starts and ends on a tick. Needs at least one finite value."""
     low, high = min(values), max(values)
     low = min(low, floor) if floor is not None else low
     if low == high:
         low, high = (low - 1, high + 1) if floor is None or low > floor else (low, high + 1)
-    step = nice_step((high - low) / max(1, wanted))
+    rough = (high - low) / ROWS
+    scale = 1024.0 ** max(0, math.floor(math.log(rough, 1024))) if is_binary else 1.0
+    step = nice_step(rough / scale) * scale
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return Axis(first * step, last * step, tuple(_clean(index * step) for index in range(first, last + 1)))
 
 
-def tight_axis(values: Sequence[float], *, wanted: int) -> Axis:
+def tight_axis(values: Sequence[float], *, is_time: bool = False) -> Axis:
     """Ticks on round numbers, but the range ends where the data ends: for time and steps."""
     low, high = min(values), max(values)
     if low == high:
         high = low + 1
-    step = nice_step((high - low) / max(1, wanted))
+    rough = (high - low) / COLUMNS
+    step = time_step(rough) if is_time else max(1.0, nice_step(rough))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return Axis(low, high, tuple(_clean(index * step) for index in range(first, last + 1)))
 
@@ -79,6 +83,14 @@ def nice_step(rough: float) -> float:
     """The smallest of 1, 2, 2.5 or 5 times a power of ten that is not below `rough`."""
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+
+
+_TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+def time_step(rough: float) -> float:
+    """The same for seconds: steps that clocks have, then whole days."""
+    return next((float(step) for step in _TIME_STEPS if step >= rough), 86400.0 * math.ceil(nice_step(rough / 86400)))
 
 
 def points_of(series: Sequence[tuple[datetime, int | None, float]], *, start: datetime, by_step: bool) -> list[Point]:
@@ -95,13 +107,12 @@ def draw(chart: Chart) -> SafeString:
     drawn = [line for line in chart.lines if line.points]
     if not drawn:
         return mark_safe('<svg class="chart" role="img" aria-label="no values yet"></svg>')
-    across = tight_axis([x for line in drawn for x, _ in line.points], wanted=4)
-    up = axis([y for line in drawn for _, y in line.points], wanted=3, floor=chart.floor)
+    across = tight_axis([x for line in drawn for x, _ in line.points], is_time=chart.x_kind == "time")
+    up = axis([y for line in drawn for _, y in line.points], floor=chart.floor, is_binary=chart.unit_name == "bytes")
     return format_html(
-        '<svg class="chart" role="img" aria-label="{}" data-chart="{}" data-x="{}" data-unit="{}" data-x0="{}" data-x1="{}"'
-        ' data-y0="{}" data-y1="{}"><svg class="plot">{}{}<svg viewBox="0 0 {box} {box}" preserveAspectRatio="none">{}</svg>{}</svg></svg>',
+        '<svg class="chart" role="img" aria-label="{}" data-x="{}" data-unit="{}" data-x0="{}" data-x1="{}" data-y0="{}"'
+        ' data-y1="{}">{}{}<svg class="curves" viewBox="0 0 {box} {box}" preserveAspectRatio="none">{}</svg>{}</svg>',
         _spoken(chart, drawn),
-        chart.title,
         chart.x_kind,
         chart.unit_name,
         across.low,
@@ -168,11 +179,12 @@ def _edge(place: float) -> str:
 def x_words(value: float, kind: str) -> str:
     if kind == "step":
         return f"{value:,.0f}" if value == int(value) else ""
-    return present.duration(value) if value < 60 else present.duration(value).split(" min ")[0] + _minutes(value)
-
-
-def _minutes(value: float) -> str:
-    return " min" if 60 <= value < 3600 else ""
+    days, hours, minutes = int(value // 86400), int(value // 3600), round(value % 3600 / 60)
+    if days:
+        return f"{days} d" if value % 86400 == 0 else f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes:02d}" if minutes else f"{hours} h"
+    return f"{value:.0f} s" if value % 60 or not value else f"{minutes} min"
 
 
 def _spoken(chart: Chart, lines: Sequence[Line]) -> str:
@@ -194,4 +206,4 @@ def _clean(value: float) -> float:
     return float(f"{value:.12g}")
 
 
-__all__ = ["Axis", "Chart", "Line", "axis", "draw", "nice_step", "points_of", "tight_axis", "x_words"]
+__all__ = ["Axis", "Chart", "Line", "axis", "draw", "nice_step", "points_of", "tight_axis", "time_step", "x_words"]

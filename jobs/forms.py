@@ -3,11 +3,14 @@
 The form knows no rules of its own: every complaint comes from the same validation as the API's, and is put at its field.
 """
 
+import json
 import shlex
-from typing import Any
+from typing import Any, cast
 
 from django import forms
-from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadedfile import UploadedFile as Uploaded
+from django.db.models import QuerySet
+from django.http import QueryDict
 
 from accounts.models import User
 from accounts.permissions import ALLOWED, Act
@@ -16,25 +19,11 @@ from queues.models import Queue
 from queues.readable import readable_queues
 from workspaces.models import Workspace
 
+from .models import Job
+
 RECENT = 20  # earlier workspaces offered
 
-_AT = {"env": "env", "workspace": "workspace", "files": "files", "body": "files", "gpus": "nproc_per_node"}
-
-
-class ManyFiles(forms.FileField):
-    """Any number of files from one or more inputs of the same name."""
-
-    widget = forms.FileInput
-
-    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:
-        return [file for file in data or [] if file]
-
-
-class ManyFilesInput(forms.FileInput):
-    allow_multiple_selected = True
-
-    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
-        return files.getlist(name) if hasattr(files, "getlist") else files.get(name)
+_AT = {"env": "env", "workspace": "workspace", "files": "upload", "body": "upload", "gpus": "nproc_per_node"}
 
 
 class SubmitForm(forms.Form):
@@ -43,10 +32,14 @@ class SubmitForm(forms.Form):
     queue = forms.ModelChoiceField(Queue.objects.none(), empty_label=None)
     name = forms.CharField(required=False, max_length=200)
     code = forms.ChoiceField(choices=CODE, initial="upload", widget=forms.RadioSelect)
-    files = ManyFiles(required=False, widget=ManyFilesInput(attrs={"multiple": True}))
+    upload = forms.Field(required=False)  # a place for complaints; `uploads` reads the files themselves
     paths = forms.CharField(required=False, widget=forms.HiddenInput)
     workspace = forms.ModelChoiceField(Workspace.objects.none(), required=False, empty_label=None)
-    command = forms.CharField(widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}), max_length=70_000)
+    command = forms.CharField(
+        widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false", "placeholder": "torchrun train.py --epochs 10"}),
+        max_length=70_000,
+        strip=False,
+    )
     nodes = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
     nproc_per_node = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
     env = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
@@ -55,10 +48,10 @@ class SubmitForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        queues = submittable_queues(user)
-        self.fields["queue"].queryset = queues
-        self.fields["workspace"].queryset = Workspace.objects.filter(team__in=queues.values("team")).order_by("-id")
-        self.fields["command"].strip = False
+        self.queues = submittable_queues(user)
+        self.workspaces = Workspace.objects.filter(team__in=self.queues.values("team")).order_by("-id")
+        self.fields["queue"].queryset = self.queues  # type: ignore[attr-defined]
+        self.fields["workspace"].queryset = self.workspaces  # type: ignore[attr-defined]
         for field in self.fields.values():
             field.error_messages["required"] = "is missing"
 
@@ -73,7 +66,7 @@ class SubmitForm(forms.Form):
     def clean_env(self) -> dict[str, str]:
         """K=V lines; empty lines and lines that begin with # are left out."""
         env: dict[str, str] = {}
-        for number, line in enumerate(self.cleaned_data["env"].splitlines(), start=1):
+        for number, line in enumerate(self.cleaned_data["env"].replace("\r\n", "\n").split("\n"), start=1):
             if not line.strip() or line.lstrip().startswith("#"):
                 continue
             name, equals, value = line.partition("=")
@@ -83,7 +76,12 @@ class SubmitForm(forms.Form):
         return env
 
     def clean_paths(self) -> list[str]:
-        return [one for one in self.cleaned_data["paths"].split("\n") if one]
+        """JSON, because a browser rewrites the line ends of what it sends."""
+        try:
+            paths = json.loads(self.cleaned_data["paths"] or "[]")
+        except ValueError:
+            return []
+        return paths if isinstance(paths, list) and all(isinstance(path, str) for path in paths) else []
 
     def sent(self) -> dict[str, Any]:
         """What `services.submit` takes. Empty fields are left to the queue's defaults."""
@@ -93,11 +91,17 @@ class SubmitForm(forms.Form):
         }
         return {**flat, "env": data["env"]} if data["env"] else flat
 
-    def uploads(self) -> list[tuple[str, UploadedFile]]:
+    def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
         """Files with their paths. A browser names files without folders; upload.js sends the folders beside them."""
-        files, paths = self.cleaned_data["files"], self.cleaned_data["paths"]
-        names = paths if len(paths) == len(files) else [file.name for file in files]
+        files, paths = self.files.getlist("upload"), self.cleaned_data["paths"]
+        names = paths if len(paths) == len(files) else [file.name or "" for file in files]
         return list(zip(names, files, strict=True))
+
+    def keep(self, stored: Workspace) -> None:
+        """A browser can not be handed its files back, so the form goes on with the stored copy as its earlier code."""
+        data = cast(QueryDict, self.data).copy()
+        data["code"], data["workspace"] = "earlier", str(stored.pk)
+        self.data = data
 
     def take(self, problem: Problem) -> None:
         """A service's complaint, at the field it is about."""
@@ -107,7 +111,7 @@ class SubmitForm(forms.Form):
         self.add_error(field if field in self.fields else None, message)
 
 
-def submittable_queues(user: User) -> Any:
+def submittable_queues(user: User) -> QuerySet[Queue]:
     """Queues of the teams in which this user may submit."""
     queues = readable_queues(user).order_by("name")
     if user.is_superuser:
@@ -116,7 +120,7 @@ def submittable_queues(user: User) -> Any:
     return queues.filter(team__memberships__user=user, team__memberships__role__in=roles)
 
 
-def from_job(job: Any) -> dict[str, Any]:
+def from_job(job: Job) -> dict[str, Any]:
     """Initial values that repeat a job, without its name."""
     return {
         "queue": job.queue_id,

@@ -40,7 +40,7 @@ RANKS = {
     "behind": Look("Behind", "warn", "triangle"),
 }
 
-_SIGNALS = {
+_SIGNALS: dict[int, str] = {
     signals.SIGKILL: "killed (SIGKILL), most often because memory ran out",
     signals.SIGSEGV: "crashed with a segmentation fault (SIGSEGV)",
     signals.SIGABRT: "aborted itself (SIGABRT)",
@@ -124,6 +124,15 @@ def severity(text: str) -> str:
     if _ERROR.search(text):
         return "e"
     return "w" if _WARNING.search(text) else ""
+
+
+_TELLING = re.compile(r"^\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*:")
+
+
+def telling(lines: Iterable[str]) -> str:
+    """The line that says what went wrong: the last one that names an exception, or nothing."""
+    named = [line for line in map(plain, lines) if _TELLING.match(line)]
+    return named[-1].strip()[:500] if named else ""
 
 
 class Stepping(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
@@ -15,7 +15,7 @@ from jobs import services
 from jobs.models import Job
 
 from .detail import common, state_context
-from .parts import answer, readable_job
+from .parts import Request, answer, readable_job
 
 INTENTS: dict[str, Callable[..., Any]] = {
     "cancel": services.cancel,
@@ -26,7 +26,7 @@ INTENTS: dict[str, Callable[..., Any]] = {
 
 @login_required
 @require_POST
-def act(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
+def act(request: Request, pk: int, verb: str) -> HttpResponse:
     job = readable_job(request, pk=pk)
     notice = _attempt(INTENTS[verb], job, request)
     if not request.htmx:
@@ -40,7 +40,7 @@ def act(request: HttpRequest, pk: int, verb: str) -> HttpResponse:
 
 @login_required
 @require_POST
-def resubmit(request: HttpRequest, pk: int) -> HttpResponse:
+def resubmit(request: Request, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     try:
         return redirect("job", pk=services.resubmit(job=job, by=request.user).pk)
@@ -51,7 +51,7 @@ def resubmit(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect("job", pk=pk)
 
 
-def _attempt(service: Callable[..., Any], job: Job, request: HttpRequest) -> str:
+def _attempt(service: Callable[..., Any], job: Job, request: Request) -> str:
     """What went against it, in words; nothing if it went well."""
     try:
         service(job=job, by=request.user)

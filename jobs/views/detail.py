@@ -4,18 +4,18 @@ import shlex
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
-from jobs import blame
+from jobs import blame, present
 from jobs.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job, JobEvent
 
 from .log_pane import log_context
 from .measures import drawn
-from .parts import Context, Part, answer, named_part, readable_job, whole
+from .parts import Context, Part, Request, answer, named_part, readable_job, whole
 from .phases import bar, legs
 from .ranks import matrix
 
@@ -24,7 +24,7 @@ EVENTS = 200
 
 @login_required
 @require_safe
-def detail(request: HttpRequest, pk: int) -> HttpResponse:
+def detail(request: Request, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     part = named_part(request, parts=PARTS)
     context = common(request, job=job)
@@ -33,7 +33,7 @@ def detail(request: HttpRequest, pk: int) -> HttpResponse:
     return answer(request, template=part.template if part else "jobs/detail.html", context=context)
 
 
-def common(request: HttpRequest, *, job: Job) -> Context:
+def common(request: Request, *, job: Job) -> Context:
     """What every part of the page needs to know. `is_live` decides whether elements carry triggers."""
     asked = whole(request.GET.get("attempt"))
     attempt = asked if asked is not None and 1 <= asked <= job.attempt else job.attempt
@@ -45,17 +45,23 @@ def common(request: HttpRequest, *, job: Job) -> Context:
     }
 
 
-def state_context(request: HttpRequest, *, job: Job) -> Context:
+def state_context(request: Request, *, job: Job) -> Context:
     steps = list(_steps(job).values_list("phase", "at", "attempt"))
     has_failed = job.phase == Phase.FAILED or job.stop_reason == "failed"
+    failure = blame.first_failure(job) if has_failed else None
     stays = legs((Phase(phase), at, attempt) for phase, at, attempt in steps)
     return {
         "slices": bar(stays, now=timezone.now()),
-        "failure": blame.first_failure(job) if has_failed else None,
+        "failure": failure,
+        "telling": present.telling(failure.last_lines) if failure else "",
         "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) else None,
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
-        "step": job.ranks.filter(attempt=job.attempt).order_by("-step").exclude(step=None).values_list("step", flat=True).first(),
+        "step": job.ranks.filter(attempt=job.attempt)
+        .order_by("-step")
+        .exclude(step=None)
+        .values_list("step", flat=True)
+        .first(),
         "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
         "can_resume": not job.is_finished and job.suspended and job.cancel_requested_at is None,
         "can_cancel": not job.is_finished and job.cancel_requested_at is None,
@@ -63,23 +69,23 @@ def state_context(request: HttpRequest, *, job: Job) -> Context:
     }
 
 
-def ranks_context(request: HttpRequest, *, job: Job) -> Context:
+def ranks_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     grid = matrix(job, attempt=attempt, now=timezone.now())
     return {"grid": grid, "as_list": request.GET.get("view") == "list", "is_on_cluster": job.phase in ON_CLUSTER}
 
 
-def charts_context(request: HttpRequest, *, job: Job) -> Context:
+def charts_context(request: Request, *, job: Job) -> Context:
     reported, system = drawn(job)
     return {"reported": reported, "system": system}
 
 
-def events_context(request: HttpRequest, *, job: Job) -> Context:
+def events_context(request: Request, *, job: Job) -> Context:
     events = list(job.events.select_related("user").order_by("-id")[:EVENTS])
     return {"events": events}
 
 
-def about_context(request: HttpRequest, *, job: Job) -> Context:
+def about_context(request: Request, *, job: Job) -> Context:
     return {
         "command": shlex.join(job.command),
         "cli": f"muster logs -f {job.pk}",

@@ -1,12 +1,12 @@
 """/jobs: newest first, filters in the URL, paged by key so that new jobs do not shift a page that is being read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, F, Max, Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
@@ -14,7 +14,7 @@ from jobs import lifecycle
 from jobs.models import Job, JobQuerySet, Rank
 from queues.readable import readable_queues
 
-from .parts import Context, Part, answer, named_part, whole
+from .parts import Context, Part, Request, answer, named_part, whole
 
 PAGE = 50
 SEGMENTS = (("all", "All"), ("active", "Active"), ("finished", "Finished"))
@@ -40,23 +40,23 @@ class Row:
 
 
 @require_safe
-def home(request: HttpRequest) -> HttpResponse:
+def home(request: Request) -> HttpResponse:
     return redirect("jobs")
 
 
 @login_required
 @require_safe
-def jobs(request: HttpRequest) -> HttpResponse:
+def jobs(request: Request) -> HttpResponse:
     part = named_part(request, parts=PARTS)
     context = _context(request)
     return answer(request, template=part.template if part else "jobs/list.html", context=context)
 
 
-def _context(request: HttpRequest) -> Context:
+def _context(request: Request) -> Context:
     wanted = _filters(request)
-    found = list(_page(_filtered(request, wanted), request)[: PAGE + 1])
-    older = found[PAGE - 1].pk if len(found) > PAGE else None
     readable = Job.objects.readable_by(request.user)
+    found = list(_page(_filtered(readable, request, wanted), request)[: PAGE + 1])
+    older = found[PAGE - 1].pk if len(found) > PAGE else None
     return {
         "rows": rows(found[:PAGE]),
         "older": older,
@@ -72,7 +72,7 @@ def _context(request: HttpRequest) -> Context:
 PARTS = {"jobs": Part("jobs/_list.html", _context)}
 
 
-def _filters(request: HttpRequest) -> dict[str, Any]:
+def _filters(request: Request) -> dict[str, Any]:
     show = request.GET.get("show", "all")
     return {
         "show": show if show in dict(SEGMENTS) else "all",
@@ -82,8 +82,7 @@ def _filters(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _filtered(request: HttpRequest, wanted: dict[str, Any]) -> JobQuerySet:
-    found = Job.objects.readable_by(request.user)
+def _filtered(found: JobQuerySet, request: Request, wanted: dict[str, Any]) -> JobQuerySet:
     if wanted["show"] != "all":
         found = found.active() if wanted["show"] == "active" else found.filter(phase__in=_FINISHED)
     if wanted["queue"]:
@@ -95,7 +94,7 @@ def _filtered(request: HttpRequest, wanted: dict[str, Any]) -> JobQuerySet:
     return found
 
 
-def _page(found: JobQuerySet, request: HttpRequest) -> JobQuerySet:
+def _page(found: JobQuerySet, request: Request) -> JobQuerySet:
     before = whole(request.GET.get("before"))
     found = found.filter(pk__lt=before) if before is not None else found
     return found.select_related("team", "queue", "user").order_by("-pk")
@@ -118,5 +117,5 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
     return [_row(job, tallies.get(job.pk)) for job in jobs]
 
 
-def _row(job: Job, tally: dict[str, Any] | None) -> Row:
+def _row(job: Job, tally: Mapping[str, Any] | None) -> Row:
     return Row(job, tally["running"], tally["ended"], tally["top"]) if tally else Row(job)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
@@ -13,7 +13,7 @@ from controlplane.errors import InvalidInput
 from jobs import logs, present
 from jobs.models import Job, Rank
 
-from .parts import Context, answer, readable_job, whole
+from .parts import Context, Request, answer, readable_job, whole
 
 TAIL = 500
 LAUNCHER = -1
@@ -22,7 +22,7 @@ MAX_LINKS = 64  # ranks with a link of their own; beyond it a field takes the nu
 
 @login_required
 @require_safe
-def log_page(request: HttpRequest, pk: int) -> HttpResponse:
+def log_page(request: Request, pk: int) -> HttpResponse:
     """The page, the pane in it, or (with a cursor) only the lines that came since."""
     job = readable_job(request, pk=pk)
     context = log_context(request, job=job)
@@ -32,18 +32,19 @@ def log_page(request: HttpRequest, pk: int) -> HttpResponse:
     return answer(request, template=template, context=context)
 
 
-def log_context(request: HttpRequest, *, job: Job) -> Context:
+def log_context(request: Request, *, job: Job) -> Context:
     rank, attempt = chosen(request, job=job)
     page = _read(job, rank=rank, attempt=attempt, cursor=request.GET.get("cursor", ""))
     is_old = attempt != job.attempt
-    numbers = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1])
+    numbers = list(
+        Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
+    )
     return {
         "job": job,
         "attempt": attempt,
         "rank_value": _value(rank),
         "log_choices": _choices(numbers if len(numbers) <= MAX_LINKS else []),
         "has_every_rank": len(numbers) <= MAX_LINKS,
-        "cursor_given": "cursor" in request.GET,
         "lines": page.lines,
         "cursor": page.cursor,
         "is_log_live": not is_old and not page.is_complete,
@@ -51,7 +52,7 @@ def log_context(request: HttpRequest, *, job: Job) -> Context:
     }
 
 
-def chosen(request: HttpRequest, *, job: Job) -> tuple[int | None, int]:
+def chosen(request: Request, *, job: Job) -> tuple[int | None, int]:
     """(rank or None for all, attempt) as the URL says; what it says wrongly counts as not said."""
     text = request.GET.get("rank", "")
     rank = LAUNCHER if text in ("launcher", "-1") else whole(text)
@@ -81,7 +82,7 @@ def _read(job: Job, *, rank: int | None, attempt: int, cursor: str) -> logs.LogP
 
 @login_required
 @require_safe
-def log_file(request: HttpRequest, pk: int) -> StreamingHttpResponse:
+def log_file(request: Request, pk: int) -> StreamingHttpResponse:
     """All lines of one attempt as text, streamed. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
     rank, attempt = chosen(request, job=job)

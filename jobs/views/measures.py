@@ -31,7 +31,7 @@ _NUMBER = Unit(present.number, "number", None)
 _SYSTEM = {
     "system/gpu": ("GPU", Unit(_share, "share")),
     "system/gpu memory": ("GPU memory", Unit(present.size, "bytes")),
-    "system/cpu": ("CPU", Unit(lambda value: f"{present.number(value)} cores", "cores")),
+    "system/cpu": ("CPU cores", Unit(lambda value: f"{value:.3g}", "cores")),
     "system/memory": ("Memory", Unit(present.size, "bytes")),
 }
 
@@ -44,6 +44,7 @@ class Drawn:
     current: str
     legend: list[str]
     svg: SafeString
+    over: str
     note: str = ""
 
 
@@ -74,4 +75,4 @@ def _draw(name: str, series: list[metrics.Series]) -> Drawn:
     )
     legend = [line.name for line in chart.lines] if len(series) > 1 else []
     note = f"the first {MAX_LINES} of {len(series)} ranks" if len(series) > MAX_LINES else ""
-    return Drawn(chart.title, chart.current, legend, charts.draw(chart), note)
+    return Drawn(chart.title, chart.current, legend, charts.draw(chart), "by step" if by_step else "over time", note)

@@ -7,10 +7,19 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.cache import patch_vary_headers
+from django_htmx.middleware import HtmxDetails
 
+from accounts.models import User
 from jobs.models import Job
 
 Context = dict[str, Any]
+
+
+class Request(HttpRequest):
+    """What reaches a page behind `login_required` and the htmx middleware; for types only."""
+
+    user: User
+    htmx: HtmxDetails
 
 
 @dataclass(frozen=True)
@@ -21,18 +30,18 @@ class Part:
     context: Callable[..., Context]
 
 
-def readable_job(request: HttpRequest, *, pk: int) -> Job:
+def readable_job(request: Request, *, pk: int) -> Job:
     """404 for what the user may not read: a stranger does not learn that it exists."""
     jobs = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace")
     return get_object_or_404(jobs, pk=pk)
 
 
-def named_part(request: HttpRequest, *, parts: Mapping[str, Part]) -> Part | None:
+def named_part(request: Request, *, parts: Mapping[str, Part]) -> Part | None:
     """The part that an htmx request asks for; None means the whole page."""
     return parts.get(request.htmx.target or "") if request.htmx else None
 
 
-def answer(request: HttpRequest, *, template: str, context: Context, status: int = 200) -> HttpResponse:
+def answer(request: Request, *, template: str, context: Context, status: int = 200) -> HttpResponse:
     """One URL has several answers, so none may be served for another: not by a proxy, not by the back button."""
     response = render(request, template, context, status=status)
     patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie"])

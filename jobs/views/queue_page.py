@@ -1,11 +1,13 @@
 """/queues: how much of each queue is taken, by whom, and who waits."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Q, Sum
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from jobs import lifecycle
@@ -13,7 +15,7 @@ from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
 
-from .parts import Context, Part, answer, named_part
+from .parts import Context, Part, Request, answer, named_part
 
 _HOLDING = sorted(lifecycle.HOLDS_QUOTA)
 
@@ -52,12 +54,12 @@ class Usage:
 
 @login_required
 @require_safe
-def queues(request: HttpRequest) -> HttpResponse:
+def queues(request: Request) -> HttpResponse:
     part = named_part(request, parts=PARTS)
     return answer(request, template=part.template if part else "queues/list.html", context=_context(request))
 
 
-def _context(request: HttpRequest) -> Context:
+def _context(request: Request) -> Context:
     return {"usages": usages(list(readable_queues(request.user).order_by("team__name", "name")))}
 
 
@@ -81,5 +83,5 @@ def usages(queues: list[Queue]) -> list[Usage]:
     return [_usage(queue, sums.get(queue.pk, {}), holders[queue.pk]) for queue in queues]
 
 
-def _usage(queue: Queue, row: dict[str, int], holders: list[Job]) -> Usage:
+def _usage(queue: Queue, row: Mapping[str, Any], holders: list[Job]) -> Usage:
     return Usage(queue, row.get("used", 0), row.get("waiting", 0), row.get("wanted", 0), holders)

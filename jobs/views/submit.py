@@ -5,7 +5,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
@@ -18,7 +18,7 @@ from workspaces import packing
 from workspaces import services as workspaces
 from workspaces.models import Workspace
 
-from .parts import Context, answer, readable_job, whole
+from .parts import Context, Request, answer, readable_job, whole
 from .queue_page import usages
 
 DRAWN = 16  # nodes, and ranks of each, that the preview draws
@@ -26,7 +26,7 @@ DRAWN = 16  # nodes, and ranks of each, that the preview draws
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def new(request: HttpRequest) -> HttpResponse:
+def new(request: Request) -> HttpResponse:
     if request.method == "POST":
         return _submit(request)
     if request.htmx and request.htmx.target == "shape":
@@ -35,7 +35,7 @@ def new(request: HttpRequest) -> HttpResponse:
     return _show(request, form=form)
 
 
-def _submit(request: HttpRequest) -> HttpResponse:
+def _submit(request: Request) -> HttpResponse:
     form = SubmitForm(request.POST, request.FILES, user=request.user)
     if form.is_valid() and (job := _make(request, form)):
         return redirect("job", pk=job.pk)
@@ -43,7 +43,7 @@ def _submit(request: HttpRequest) -> HttpResponse:
     return _show(request, form=form, status=422)
 
 
-def _make(request: HttpRequest, form: SubmitForm) -> Job | None:
+def _make(request: Request, form: SubmitForm) -> Job | None:
     """The job, or None with every complaint at its field. What was uploaded is kept either way."""
     try:
         code = _code(request, form)
@@ -61,45 +61,53 @@ def _make(request: HttpRequest, form: SubmitForm) -> Job | None:
     return None
 
 
-def _code(request: HttpRequest, form: SubmitForm) -> Workspace | None:
+def _code(request: Request, form: SubmitForm) -> Workspace | None:
     match form.cleaned_data["code"]:
         case "earlier":
-            if form.cleaned_data["workspace"] is None:
+            chosen: Workspace | None = form.cleaned_data["workspace"]
+            if chosen is None:
                 form.add_error("workspace", "is missing; choose one, or upload files")
-            return form.cleaned_data["workspace"]
+            return chosen
         case "upload" if form.uploads():
             return _stored(request, form)
         case "upload":
-            form.add_error("files", "are missing; choose files or a folder, or say that the job needs no code")
+            form.add_error("upload", "are missing; choose files or a folder, or say that the job needs no code")
     return None
 
 
-def _stored(request: HttpRequest, form: SubmitForm) -> Workspace:
-    """A browser can not be handed its files back, so the form goes on with the stored copy as its earlier code."""
+def _stored(request: Request, form: SubmitForm) -> Workspace:
     packed = packing.pack_files(form.uploads())
     stored, _ = workspaces.store(team=form.cleaned_data["queue"].team, by=request.user, stream=packed)
-    form.data = form.data.copy()
-    form.data["code"], form.data["workspace"] = "earlier", str(stored.pk)
+    form.keep(stored)
     return stored
 
 
-def _initial(request: HttpRequest) -> dict[str, Any]:
-    fresh = {"idempotency_key": secrets.token_urlsafe(16), "queue": _queue_named(request)}
+def _initial(request: Request) -> dict[str, Any]:
+    queue = _queue_named(request)
+    fresh = {"idempotency_key": secrets.token_urlsafe(16), "queue": queue.pk if queue else None}
     origin = whole(request.GET.get("from"))
-    return fresh if origin is None else {**from_job(readable_job(request, pk=origin)), "idempotency_key": fresh["idempotency_key"]}
+    return (
+        fresh
+        if origin is None
+        else {**from_job(readable_job(request, pk=origin)), "idempotency_key": fresh["idempotency_key"]}
+    )
 
 
-def _queue_named(request: HttpRequest) -> int | None:
+def _queue_named(request: Request) -> Queue | None:
+    """The queue that the link names, or the one that this person used last."""
     name = request.GET.get("queue", "").replace("\0", "")
-    return submittable_queues(request.user).filter(name=name).values_list("pk", flat=True).first() if name else None
+    queues = submittable_queues(request.user)
+    if name:
+        return queues.filter(name=name).first()
+    return queues.filter(jobs__user=request.user).order_by("-jobs__id").first()
 
 
-def _show(request: HttpRequest, *, form: SubmitForm, status: int = 200) -> HttpResponse:
+def _show(request: Request, *, form: SubmitForm, status: int = 200) -> HttpResponse:
     values = {name: form[name].value() for name in ("queue", "nodes", "nproc_per_node")}
-    recent = list(form.fields["workspace"].queryset.select_related("team", "created_by")[:RECENT])
+    recent = list(form.workspaces.select_related("team", "created_by")[:RECENT])
     context = {
         "form": form,
-        "queues": list(form.fields["queue"].queryset),
+        "queues": list(form.queues),
         "recent": _with_chosen(recent, form),
         "origin": whole(request.GET.get("from")),
         **shape(request, data=values),
@@ -112,10 +120,10 @@ def _with_chosen(recent: list[Workspace], form: SubmitForm) -> list[Workspace]:
     chosen = whole(str(form["workspace"].value() or ""))
     if chosen is None or any(one.pk == chosen for one in recent):
         return recent
-    return [*form.fields["workspace"].queryset.filter(pk=chosen), *recent]
+    return [*form.workspaces.filter(pk=chosen), *recent]
 
 
-def shape(request: HttpRequest, *, data: Any) -> Context:
+def shape(request: Request, *, data: Any) -> Context:
     """What the numbers mean: "2 x 2 = 4 ranks", and whether they fit now, later or never."""
     queues = submittable_queues(request.user)
     chosen = whole(str(data.get("queue") or ""))

@@ -173,7 +173,7 @@ def test_what_can_not_start_is_a_clear_failure(muster, command, script, words):
     ended = muster.until_phase(job, "failed")
     told = f"{ended.message} {ended.first_failure.explanation} {' '.join(ended.first_failure.last_lines)}"
     assert words in told
-    if "import" in script:
+    if "nosuchmodule" in script:
         assert "nosuchmodule" in told
     assert muster.processes(job) == []
 

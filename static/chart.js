@@ -1,0 +1,72 @@
+// Reading values off a chart: the axes' ends are data attributes, so pixels turn back into numbers.
+(() => {
+  const number = (value) => (Number.isInteger(value) && Math.abs(value) < 1e6 ? String(value) : Number(value.toPrecision(4)).toString());
+  const bytes = (value) => {
+    for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+      if (value < 1000) return `${value >= 10 || unit === "B" ? Math.round(value) : value.toFixed(1)} ${unit}`;
+      value /= 1024;
+    }
+    return `${value.toFixed(1)} TiB`;
+  };
+  const units = { number, bytes, share: (value) => `${Math.round(value * 100)} %`, cores: (value) => String(Number(value.toPrecision(3))) };
+  const time = (seconds) => {
+    const whole = Math.round(seconds);
+    return whole < 60 ? `${whole} s` : whole < 3600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  };
+  const BOX = 1000;
+
+  const nearest = (points, x) => {
+    let best = points[0];
+    for (const point of points) if (Math.abs(point.x - x) < Math.abs(best.x - x)) best = point;
+    return best;
+  };
+
+  const read = (chart, clientX) => {
+    // A scaled drawing: its matrix turns pixels into its own units.
+    const inner = chart.querySelector(".curves").getScreenCTM();
+    const x = (clientX - inner.e) / inner.a;
+    if (x < -20 || x > BOX + 20) return clear(chart);
+    const { x0, x1, y0, y1, unit } = chart.dataset;
+    const found = [...chart.querySelectorAll(".line")].map((line) => nearest([...line.points], x));
+    if (!found.length) return;
+    const at = Number(x0) + (found[0].x / BOX) * (x1 - x0);
+    const values = found.map((point) => Number(y1) - (point.y / BOX) * (y1 - y0));
+    const where = chart.dataset.x === "step" ? `step ${Math.round(at).toLocaleString("en")}` : time(at);
+    const shown = values.length > 3 ? [Math.min(...values), Math.max(...values)].map(units[unit]).join(" to ") : values.map(units[unit]).join(" · ");
+    const out = chart.parentNode.querySelector(".read-out");
+    out.textContent = `${shown} at ${where}`;
+    out.classList.add("hover");
+    mark(chart, found[0].x);
+  };
+
+  const mark = (chart, x) => {
+    let line = chart.querySelector(".cursor");
+    if (!line) {
+      line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+      line.setAttribute("class", "cursor");
+      line.setAttribute("y2", "100%");
+      chart.append(line);
+    }
+    for (const end of ["x1", "x2"]) line.setAttribute(end, `${x / 10}%`);
+  };
+
+  const clear = (chart) => {
+    chart.querySelector(".cursor")?.remove();
+    const out = chart.parentNode.querySelector(".read-out");
+    out.textContent = out.dataset.now;
+    out.classList.remove("hover");
+  };
+
+  let last = null, pointer = null;
+  const point = (target) => {
+    const chart = target?.closest?.(".chart-box")?.querySelector(".chart[data-x]");
+    if (last && last !== chart && last.isConnected) clear(last);
+    last = chart;
+    if (chart) read(chart, pointer.clientX);
+  };
+  document.body.addEventListener("pointermove", (event) => { pointer = event; point(event.target); });
+  // Charts are replaced while they are read: the pointer stays where it is, and so does what it says.
+  document.body.addEventListener("htmx:afterSettle", () => {
+    if (last && !last.isConnected) point(document.elementFromPoint(pointer.clientX, pointer.clientY));
+  });
+})();

@@ -1,0 +1,76 @@
+// Hints from the server become events on <body> ("job-42-ranks"); elements name the ones they wait for in hx-trigger.
+// A shared worker holds one stream for all tabs: browsers allow six connections to a server over HTTP/1.1.
+(() => {
+  const script = document.currentScript;
+  const state = document.getElementById("link-state");
+  const inFlight = new Set(); // elements that wait for an answer
+  const again = new Set(); // events that came while an element that wants them was waiting
+
+  const wants = (element, name) => (element.getAttribute("hx-trigger") || "").includes(`${name} from:body`);
+
+  const ring = (name) => {
+    // An answer on its way may be older than this hint, and its element is replaced with it: ring once more after it.
+    if ([...inFlight].some((element) => wants(element, name))) again.add(name);
+    else document.body.dispatchEvent(new Event(name));
+  };
+
+  document.body.addEventListener("htmx:beforeRequest", (event) => inFlight.add(event.target));
+  const settle = (event) => {
+    inFlight.delete(event.detail.elt);
+    for (const element of inFlight) if (!element.isConnected) inFlight.delete(element);
+    const due = [...again];
+    again.clear();
+    if (due.length) setTimeout(() => due.forEach(ring), 100);
+  };
+  document.body.addEventListener("htmx:afterRequest", settle);
+
+  // At once, but not again before `gap` milliseconds are over; the last of many is never left out.
+  const rungAt = new Map(), timers = new Map();
+  const soon = (name, gap) => {
+    if (timers.has(name)) return;
+    const wait = Math.max(0, (rungAt.get(name) ?? 0) + gap - Date.now());
+    timers.set(name, setTimeout(() => { timers.delete(name); rungAt.set(name, Date.now()); ring(name); }, wait));
+  };
+
+  // A stream that ends is opened again within seconds; only a longer silence is worth a word.
+  let silence = null;
+  const hush = () => { silence ??= setTimeout(() => { state.hidden = false; }, 6000); };
+  const speak = () => { clearTimeout(silence); silence = null; state.hidden = true; };
+
+  const hear = ({ kind, hints }) => {
+    if (kind === "down") hush();
+    if (kind === "sync") { speak(); ring("live-sync"); }
+    if (kind !== "hints") return;
+    for (const [job, what] of hints) soon(`job-${job}-${what}`, 500);
+    // Lists show many jobs: once a second is enough for them.
+    if (hints.some(([, what]) => what === "state" || what === "ranks")) soon("jobs-changed", 1000);
+  };
+
+  let leave = null;
+  const viaWorker = () => {
+    const worker = new SharedWorker(script.dataset.worker, { name: "muster-live" });
+    worker.port.onmessage = (event) => hear(event.data);
+    worker.port.start();
+    worker.port.postMessage({ join: script.dataset.stream });
+    return () => { worker.port.postMessage("leave"); worker.port.close(); };
+  };
+  const viaOwnStream = () => {
+    const source = new EventSource(script.dataset.stream);
+    source.addEventListener("sync", () => hear({ kind: "sync" }));
+    source.addEventListener("hints", (event) => hear({ kind: "hints", hints: JSON.parse(event.data) }));
+    source.onerror = () => hear({ kind: "down" });
+    return () => source.close();
+  };
+  const join = () => { leave ??= (window.SharedWorker ? viaWorker : viaOwnStream)(); };
+  const part = () => { leave?.(); leave = null; };
+
+  // A hidden tab asks for nothing; shown again it joins, and the first word it hears is "sync".
+  const follow = () => (document.hidden ? part() : join());
+  document.addEventListener("visibilitychange", follow);
+  document.body.addEventListener("htmx:beforeRequest", (event) => {
+    if (document.hidden && event.detail.requestConfig.verb === "get") event.preventDefault();
+  });
+  addEventListener("pagehide", part);
+  addEventListener("pageshow", follow);
+  follow();
+})();

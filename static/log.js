@@ -1,0 +1,85 @@
+// The log pane: follow the end, stop when somebody scrolls up, search the lines shown, wrap, and forget what is too old.
+(() => {
+  const MOST = 5000; // lines kept in the page; the download has them all
+  const NEAR = 40; // pixels from the end that still count as the end
+  let following = true;
+  let missed = 0;
+  let known = 0;
+
+  const pane = () => document.getElementById("log-lines");
+  const part = (name) => document.querySelector(`#log [data-log-${name}]`);
+  const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
+  const wraps = () => localStorage.getItem("log-wrap") === "1";
+
+  const follow = (on) => {
+    following = on;
+    if (on) { missed = 0; const box = pane(); if (box) box.scrollTop = box.scrollHeight; }
+    show();
+  };
+
+  const show = () => {
+    const button = part("follow"), newer = part("newer"), wrap = part("wrap");
+    if (!button) return;
+    const isLive = !!document.querySelector("#log-tail[hx-get]");
+    button.hidden = !isLive;
+    button.setAttribute("aria-pressed", String(following));
+    button.textContent = following ? "Following" : "Follow";
+    newer.hidden = following || !missed;
+    newer.textContent = `${missed} new line${missed === 1 ? "" : "s"} ↓`;
+    wrap.hidden = part("filter").hidden = false;
+    wrap.setAttribute("aria-pressed", String(wraps()));
+    pane().classList.toggle("wrap", wraps());
+  };
+
+  const filter = (lines) => {
+    const words = part("filter")?.value.toLowerCase() || "";
+    for (const line of lines) line.hidden = !!words && !line.textContent.toLowerCase().includes(words);
+  };
+
+  const begin = () => {
+    const box = pane();
+    if (!box) return;
+    known = box.querySelectorAll(".l").length;
+    // Only moving up is leaving the end: text that arrives or a font that loads moves the end away by itself.
+    let top = 0;
+    box.addEventListener("scroll", () => {
+      const isUp = box.scrollTop < top - 2;
+      top = box.scrollTop;
+      if (isAtEnd(box) ? !following : following && isUp) follow(!following);
+    }, { passive: true });
+    follow(true);
+    document.fonts.ready.then(() => following && follow(true));
+  };
+
+  const grow = () => {
+    const box = pane();
+    const lines = box.querySelectorAll(".l");
+    const fresh = Math.max(0, lines.length - known);
+    filter([...lines].slice(known));
+    const extra = lines.length - MOST;
+    if (extra > 0) {
+      const before = box.scrollHeight;
+      for (let index = 0; index < extra; index++) lines[index].remove();
+      if (!following) box.scrollTop -= before - box.scrollHeight;
+    }
+    known = Math.min(lines.length, MOST);
+    if (following) box.scrollTop = box.scrollHeight;
+    else missed += fresh;
+    show();
+  };
+
+  document.body.addEventListener("htmx:afterSettle", (event) => {
+    const target = event.detail.target;
+    if (target.id === "log") begin();
+    else if (pane()?.contains(event.target) || target.id === "log-tail") grow();
+  });
+  document.body.addEventListener("click", (event) => {
+    if (event.target.closest("[data-log-follow]")) follow(!following);
+    if (event.target.closest("[data-log-newer]")) follow(true);
+    if (event.target.closest("[data-log-wrap]")) { localStorage.setItem("log-wrap", wraps() ? "0" : "1"); show(); }
+  });
+  document.body.addEventListener("input", (event) => {
+    if (event.target.matches("[data-log-filter]")) filter(pane().querySelectorAll(".l"));
+  });
+  begin();
+})();

@@ -1,0 +1,92 @@
+// Small comforts. Every page works without them.
+const body = document.body;
+
+const words = (seconds) => {
+  const whole = Math.max(0, Math.floor(seconds));
+  const two = (value) => String(value).padStart(2, "0");
+  const minutes = Math.floor(whole / 60), hours = Math.floor(whole / 3600), days = Math.floor(whole / 86400);
+  if (minutes < 1) return `${whole} s`;
+  if (hours < 1) return `${minutes} min ${two(whole % 60)} s`;
+  if (days < 1) return `${hours} h ${two(minutes % 60)} min`;
+  return `${days} d ${hours % 24} h`;
+};
+
+// Durations count on between two answers of the server.
+const tick = () => {
+  for (const node of document.querySelectorAll("time[data-since]")) {
+    const text = words((Date.now() - Number(node.dataset.since)) / 1000) + node.dataset.suffix;
+    if (node.textContent !== text) node.textContent = text;
+  }
+};
+setInterval(() => document.hidden || tick(), 1000);
+
+const reveal = (root) => {
+  for (const node of root.querySelectorAll("[data-copy], [data-theme-toggle]")) node.hidden = false;
+};
+reveal(document);
+body.addEventListener("htmx:afterSettle", () => reveal(document));
+
+const isDark = () => {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+};
+
+body.addEventListener("click", async (event) => {
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    await navigator.clipboard.writeText(document.getElementById(copy.dataset.copy).textContent);
+    copy.setAttribute("aria-label", "Copied");
+    copy.setAttribute("aria-pressed", "true");
+    setTimeout(() => { copy.setAttribute("aria-label", "Copy"); copy.removeAttribute("aria-pressed"); }, 1500);
+  }
+  if (event.target.closest("[data-theme-toggle]")) {
+    const theme = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem("theme", theme);
+  }
+  // A click elsewhere closes what is open.
+  for (const open of document.querySelectorAll("details.menu[open], details.confirm[open]")) {
+    if (!open.contains(event.target)) open.open = false;
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    for (const open of document.querySelectorAll("details.menu[open], details.confirm[open]")) open.open = false;
+  }
+  const isTyping = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {
+    const field = document.querySelector("#q") || document.querySelector("[data-search]");
+    if (field) { event.preventDefault(); field.focus(); field.select(); }
+  }
+});
+
+// A second click on "Submit" sends nothing; the key in the form would also make it the same job.
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-once]");
+  if (!form) return;
+  if (form.dataset.sent) return event.preventDefault();
+  form.dataset.sent = "1";
+  for (const button of form.querySelectorAll("button:not([type=button])")) button.classList.add("busy");
+});
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) {
+    delete form.dataset.sent;
+    for (const button of form.querySelectorAll(".busy")) button.classList.remove("busy");
+  }
+});
+
+// What a person opened or scrolled stays so when its part of the page is replaced.
+const kept = new Map();
+body.addEventListener("htmx:beforeSwap", (event) => {
+  for (const node of event.detail.target.querySelectorAll("details[id]")) kept.set(node.id, { open: node.open });
+  for (const node of event.detail.target.querySelectorAll(".scroll[id]")) kept.set(node.id, { left: node.scrollLeft });
+});
+body.addEventListener("htmx:afterSwap", () => {
+  for (const [id, was] of kept) {
+    const node = document.getElementById(id);
+    if (node && "open" in was) node.open = was.open;
+    if (node && "left" in was) node.scrollLeft = was.left;
+  }
+  kept.clear();
+});

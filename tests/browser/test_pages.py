@@ -1,0 +1,172 @@
+"""What only a browser shows: live updates without reloading, ten tabs at once, keys, folders, hovering."""
+
+import tarfile
+import time
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from jobs import ingest
+from jobs.models import Job
+from tests.builders import batch, identity, item, log_item
+from tests.pages import seed
+
+SOON = 4000  # milliseconds; hints need a fraction of it, polling would need fifteen seconds
+
+
+def live(page):
+    """Until the stream has said its first word: what happens afterwards arrives as a hint."""
+    page.wait_for_timeout(1200)
+
+
+def test_submit_a_folder_and_see_its_job(page, tmp_path):
+    (tmp_path / "code" / "models").mkdir(parents=True)
+    (tmp_path / "code" / "train.py").write_text("print('hello')")
+    (tmp_path / "code" / "models" / "net.py").write_text("")
+    page.click("text=Submit a job")
+    page.fill("[name=command]", "torchrun train.py")
+    page.set_input_files("[data-folder]", tmp_path / "code")
+    expect(page.locator("[data-chosen]")).to_contain_text("2 files")
+    page.fill("[name=nodes]", "2")
+    page.fill("[name=nproc_per_node]", "2")
+    expect(page.locator("#shape")).to_contain_text("2 × 2 = 4 ranks")
+    page.click("button:text-is('Submit')")
+    expect(page.locator("h1")).to_contain_text("Queued")
+    with Job.objects.get().workspace.file.open() as packed, tarfile.open(fileobj=packed) as tar:
+        assert tar.getnames() == ["models/net.py", "train.py"]
+
+
+def test_a_running_job_moves_without_reloading(page, lab):
+    job = seed.running(lab, steps=20)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    page.evaluate("window.stayed = true")
+    now = timezone.now().timestamp()
+    items = [
+        log_item(0, 20, [(now, "a fresh line")]),
+        item("metrics", rank=0, points=[[now, 21, {"loss": 0.001}]]),
+    ]
+    ingest.apply(identity=identity(job), batch=batch(2, *items))
+    expect(page.locator("#log-lines")).to_contain_text("a fresh line", timeout=SOON)
+    expect(page.locator("#ranks .cell").first).to_contain_text("21", timeout=SOON)
+    expect(page.locator(".read-out", has_text="0.001")).to_be_visible(timeout=SOON)
+    assert page.evaluate("window.stayed") is True
+
+
+def test_a_job_that_ends_says_so_and_its_page_goes_quiet(page, lab):
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    lab.finish(job, 0, 0)
+    expect(page.locator("h1")).to_contain_text("Succeeded", timeout=SOON)
+    expect(page.locator("[hx-trigger]")).to_have_count(0, timeout=SOON)
+
+
+def test_the_list_changes_while_it_is_looked_at(page, lab):
+    page.goto("/jobs")
+    live(page)
+    lab.submit(name="just-submitted")
+    expect(page.locator("#jobs")).to_contain_text("just-submitted", timeout=SOON)
+
+
+def test_ten_tabs_do_not_hold_each_other_up(page, context, lab):
+    job = seed.running(lab, steps=5)
+    tabs = [context.new_page() for _ in range(10)]
+    for tab in tabs:
+        tab.goto(f"/jobs/{job.pk}")
+    begin = time.monotonic()
+    page.goto("/queues")
+    assert time.monotonic() - begin < 3
+    live(page)
+    ingest.apply(identity=identity(job), batch=batch(2, log_item(0, 5, [(timezone.now().timestamp(), "for everyone")])))
+    for tab in tabs:
+        tab.bring_to_front()
+        expect(tab.locator("#log-lines")).to_contain_text("for everyone", timeout=SOON)
+
+
+def test_cancel_asks_first_and_keeps_the_page(page, lab):
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}")
+    page.click("summary:has-text('Cancel')")
+    page.click("button:text-is('Cancel the job')")
+    expect(page.locator("h1")).to_contain_text("cancel requested")
+
+
+def test_an_open_question_stays_open_while_the_page_moves(page, lab):
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    page.click("#history summary")
+    page.click("summary:has-text('Cancel')")
+    page.evaluate("document.body.dispatchEvent(new Event('live-sync'))")
+    page.wait_for_timeout(1000)
+    expect(page.locator("#confirm-cancel")).to_have_attribute("open", "")
+    expect(page.locator("#history")).to_have_attribute("open", "")
+
+
+def test_reading_back_in_the_log_is_not_interrupted(page, lab):
+    job = seed.running(lab, steps=60)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    pane = page.locator("#log-lines")
+    pane.evaluate("box => { box.scrollTop = 0 }")
+    expect(page.locator("[data-log-follow]")).to_have_text("Follow")
+    ingest.apply(identity=identity(job), batch=batch(2, log_item(0, 60, [(timezone.now().timestamp(), "much later")])))
+    expect(page.locator("[data-log-newer]")).to_contain_text("1 new line", timeout=SOON)
+    assert pane.evaluate("box => box.scrollTop") == 0
+    page.click("[data-log-newer]")
+    expect(page.locator("[data-log-follow]")).to_have_text("Following")
+
+
+def test_the_log_can_be_searched_and_narrowed_to_a_rank(page, lab):
+    job = seed.running(lab, steps=12)
+    page.goto(f"/jobs/{job.pk}")
+    page.fill("[data-log-filter]", "step 12 ")
+    expect(page.locator("#log-lines .l:visible")).to_have_count(4)
+    page.locator(".rank-links a", has_text="3").click()
+    expect(page.locator("#log-lines .l")).to_have_count(12)
+
+
+def test_keys_and_theme(page, lab):
+    page.goto("/jobs")
+    page.keyboard.press("/")
+    expect(page.locator("#q")).to_be_focused()
+    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.click("[data-theme-toggle]")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_hovering_a_chart_reads_its_values(page, lab):
+    job = seed.running(lab, steps=50)
+    page.goto(f"/jobs/{job.pk}")
+    page.locator(".chart").first.hover()
+    expect(page.locator(".read-out").first).to_contain_text("at step")
+
+
+@pytest.mark.parametrize("url", ["/jobs", "/queues", "/jobs/new", "job"])
+def test_nothing_is_wider_than_a_phone(page, lab, url):
+    job = seed.running(lab, steps=5)
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.goto(f"/jobs/{job.pk}" if url == "job" else url)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_every_page_works_without_javascript(chromium, site, lab):
+    job = seed.running(lab, steps=5)
+    context = chromium.new_context(base_url=site.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/login")
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", "owner-has-a-password")
+    page.click("button")
+    page.goto(f"/jobs/{job.pk}")
+    page.locator(".rank-links a", has_text="3").click()
+    expect(page.locator("#log-lines .l")).to_have_count(5)
+    page.goto(f"/jobs/{job.pk}")
+    page.click("summary:has-text('Cancel')")
+    page.click("button:text-is('Cancel the job')")
+    expect(page.locator("h1")).to_contain_text("cancel requested")
+    context.close()

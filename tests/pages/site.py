@@ -1,0 +1,76 @@
+"""The real web process on the test database: what streams and browsers need and Django's test client is not."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import httpx
+from django.conf import settings
+
+PATIENCE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Site:
+    url: str
+    pid: int
+
+    def sign_in(self, name: str) -> httpx.Client:
+        client = httpx.Client(base_url=self.url, timeout=20)
+        client.get("/login")
+        sent = {
+            "username": name,
+            "password": f"{name}-has-a-password",
+            "csrfmiddlewaretoken": client.cookies["csrftoken"],
+        }
+        assert client.post("/login", data=sent).status_code == 302
+        return client
+
+
+@contextmanager
+def serve() -> Iterator[Site]:
+    port = _free_port()
+    argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
+    environment = {**os.environ, "DATABASE_URL": _test_database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    process = subprocess.Popen([*argv, "--timeout-graceful-shutdown", "1", "--log-level", "error"], env=environment)
+    try:
+        site = Site(f"http://127.0.0.1:{port}", process.pid)
+        _wait_until_up(site)
+        yield site
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _test_database_url() -> str:
+    """The URL of the database that pytest made: another name on the same server."""
+    database = settings.DATABASES["default"]
+    who = quote(database["USER"]) + (f":{quote(database['PASSWORD'])}" if database["PASSWORD"] else "")
+    place = (
+        f"?host={quote(database['HOST'], safe='/')}&port={database['PORT']}" if database["HOST"].startswith("/") else ""
+    )
+    host = "" if place else f"{database['HOST']}:{database['PORT']}"
+    return f"postgres://{who}@{host}/{quote(database['NAME'])}{place}"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def _wait_until_up(site: Site) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until:
+        try:
+            if httpx.get(f"{site.url}/healthz").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise TimeoutError("the web process did not come up")

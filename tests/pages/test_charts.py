@@ -1,0 +1,92 @@
+"""Charts are pure: points in, markup out."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.conf import settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import charts, present
+from jobs.charts import Chart, Line, axis, draw, nice_step, points_of, tight_axis, time_step, x_words
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+numbers = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
+
+
+@pytest.mark.parametrize(
+    ("rough", "step"), [(0.3, 0.5), (1, 1), (1.2, 2), (2.1, 2.5), (3, 5), (7, 10), (230, 250), (0.0011, 0.002)]
+)
+def test_ticks_lie_on_round_numbers(rough, step):
+    assert nice_step(rough) == pytest.approx(step)
+
+
+@pytest.mark.parametrize(("rough", "step"), [(3, 5), (40, 60), (700, 900), (50_000, 86400), (200_000, 259_200)])
+def test_time_has_the_steps_that_clocks_have(rough, step):
+    assert time_step(rough) == step
+
+
+@given(st.lists(numbers, min_size=1, max_size=20))
+def test_every_value_lies_inside_its_axis_and_ticks_rise(values):
+    up = axis(values)
+    assert all(-1e-6 <= up.place(value) <= 1 + 1e-6 for value in values)
+    assert list(up.ticks) == sorted(set(up.ticks))
+    assert 2 <= len(up.ticks) <= 6
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=20), st.booleans())
+def test_the_axis_of_steps_ends_where_the_data_ends(values, is_time):
+    across = tight_axis([float(value) for value in values], is_time=is_time)
+    assert (across.low, across.place(max(values))) == (min(values), 1 if len(set(values)) > 1 else 0)
+    assert len(across.ticks) <= 6
+
+
+def test_amounts_begin_at_nothing():
+    assert axis([0.9, 0.95], floor=0).low == 0
+
+
+def test_memory_has_binary_ticks():
+    ticks = axis([500 * 2**20, 700 * 2**20], floor=0, is_binary=True).ticks
+    assert [present.size(tick) for tick in ticks] == ["0 B", "250 MiB", "500 MiB", "750 MiB"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "words"),
+    [(1500, "step", "1,500"), (30, "time", "30 s"), (90, "time", "90 s"), (120, "time", "2 min"), (5400, "time", "1 h 30"),
+     (7200, "time", "2 h"), (86400, "time", "1 d")],
+)  # fmt: skip
+def test_the_axis_is_labelled_in_words(value, kind, words):
+    assert x_words(value, kind) == words
+
+
+def test_points_without_a_step_or_a_finite_value_are_left_out():
+    series = [(START, 1, 0.5), (START, None, 0.4), (START, 2, float("nan"))]
+    assert points_of(series, start=START, by_step=True) == [(1.0, 0.5)]
+    later = [(START + timedelta(seconds=9), None, 0.4)]
+    assert points_of(later, start=START, by_step=False) == [(9.0, 0.4)]
+
+
+def test_a_drawing_carries_what_hovering_needs():
+    svg = draw(Chart("loss", [Line("rank 0", [(0, 2.0), (10, 1.0)])]))
+    assert 'data-x0="0' in svg
+    assert 'data-y1="2.0"' in svg
+    assert "loss: now 1, lowest 1, highest 2, 1 line" in svg
+
+
+def test_a_single_point_is_seen():
+    assert "<circle" in draw(Chart("loss", [Line("rank 0", [(3, 2.0)])]))
+
+
+def test_nothing_reported_is_an_empty_drawing():
+    assert "no values yet" in draw(Chart("loss", [Line("rank 0", [])]))
+
+
+def test_names_are_text():
+    svg = draw(Chart('"><script>', [Line("<b>", [(0, 1.0)])]))
+    assert "<script>" not in svg
+    assert "<b>" not in svg
+
+
+def test_there_is_a_colour_for_every_line():
+    css = (settings.BASE_DIR / "static/job.css").read_text()
+    assert all(f".c{index} " in css for index in range(charts.COLOURS))

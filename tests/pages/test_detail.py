@@ -1,0 +1,156 @@
+"""/jobs/<id> and what can be done there."""
+
+import re
+
+import pytest
+
+from jobs import services
+from jobs.models import Job, JobEvent
+from tests.pages import seed
+
+LIVE = re.compile(r"hx-trigger=")
+
+
+@pytest.fixture
+def failed(lab):
+    return seed.failed(lab, steps=20)
+
+
+def test_a_running_job_shows_every_rank_with_its_step(owner, job):
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert page.count('class="cell run"') == 4
+    assert "local 1" in page
+    assert "loss" in page
+
+
+def test_the_parts_of_a_live_job_name_the_hints_they_wait_for(owner, job):
+    page = owner.get(f"/jobs/{job.pk}").text
+    for what in ("state", "ranks", "metrics", "logs"):
+        assert f"job-{job.pk}-{what} from:body" in page
+
+
+def test_a_finished_job_asks_for_nothing_any_more(owner, failed):
+    assert not LIVE.search(owner.get(f"/jobs/{failed.pk}").text)
+    assert not LIVE.search(owner.get(f"/jobs/{failed.pk}/logs").text)
+
+
+@pytest.mark.parametrize("part", ["state", "ranks", "charts", "log", "events"])
+def test_each_part_can_be_fetched_alone(owner, job, htmx, part):
+    answer = htmx(owner, f"/jobs/{job.pk}", part)
+    assert re.match(rf'<section id="{part}"', answer.text)
+    assert "HX-Target" in answer["Vary"]
+    assert "no-store" in answer["Cache-Control"]
+
+
+def test_a_failed_job_names_the_rank_its_end_and_its_last_words(owner, failed):
+    page = owner.get(f"/jobs/{failed.pk}").text
+    assert "Why it failed" in page
+    assert "Rank 1 exited with code 1" in page
+    assert 'class="telling">torch.OutOfMemoryError' in page
+    assert f"/jobs/{failed.pk}/logs?rank=1" in page
+
+
+def test_ranks_that_the_launcher_stopped_are_not_called_failed(owner, failed):
+    page = owner.get(f"/jobs/{failed.pk}").text
+    assert page.count('class="cell bad"') == 1
+    assert page.count('class="cell idle"') == 3
+
+
+def test_a_waiting_job_says_why_and_what_to_do(owner, lab):
+    seed.running(lab, nodes=2, per_node=4, steps=2)
+    waiting = seed.queued(lab)
+    page = owner.get(f"/jobs/{waiting.pk}").text
+    assert "Why it waits" in page
+    assert "/queues#queue-default" in page
+
+
+def test_a_late_rank_is_marked_by_shape_and_word(owner, lab):
+    job = seed.running(lab, steps=120, late=2)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "Rank 2 is 40 steps behind the others" in page
+    assert page.count('class="cell warn"') == 1
+
+
+def test_the_list_view_is_a_table_of_the_same_ranks(owner, job):
+    page = owner.get(f"/jobs/{job.pk}?view=list").text
+    assert 'class="list ranks"' in page
+    assert page.count("Running</span>") >= 4
+
+
+def test_an_earlier_attempt_can_be_looked_at_and_does_not_move(owner, lab, htmx):
+    job = lab.visit(seed.failed(lab, steps=10, max_retries=1), times=4)
+    assert job.attempt == 2
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "Attempt 1 ended: rank 1 exited with code 1" in page
+    assert not LIVE.search(htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text)
+    assert 'class="cell bad"' in htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text
+
+
+@pytest.mark.parametrize("query", ["attempt=99", "attempt=-1", "attempt=x", "view=%00", "rank=zz", "cursor=!!"])
+def test_a_strange_query_is_no_error(owner, job, query):
+    assert owner.get(f"/jobs/{job.pk}?{query}").status_code == 200
+    assert owner.get(f"/jobs/{job.pk}/logs?{query}").status_code == 200
+
+
+def test_the_number_of_queries_does_not_grow_with_the_ranks(owner, lab, django_assert_max_num_queries):
+    job = seed.running(lab, nodes=2, per_node=4, steps=4)
+    with django_assert_max_num_queries(20):
+        owner.get(f"/jobs/{job.pk}")
+
+
+def test_hostile_text_stays_text(owner, lab):
+    job = seed.failed(
+        lab, steps=4, lines=["<script>alert(1)</script>", "\x1b[31m<b>red</b>\x1b[0m", "Error: \u202egnp.exe"]
+    )
+    JobEvent.objects.create(job=job, kind="note", phase=job.phase, message="<script>alert(2)</script>")
+    Job.objects.filter(pk=job.pk).update(name='"><script>alert(3)</script>', message="<script>alert(4)</script>")
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "<script>alert" not in page
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+
+
+def test_nothing_inline_that_a_strict_policy_would_forbid(owner, job, failed):
+    for url in ("/jobs", f"/jobs/{job.pk}", f"/jobs/{failed.pk}", f"/jobs/{job.pk}/logs", "/jobs/new", "/queues"):
+        page = owner.get(url).text
+        assert not re.search(r"<script(?![^>]*src=)", page), url
+        assert not re.search(r"\son[a-z]+=", page), url
+        assert not re.search(r"\sstyle=|<style", page), url
+
+
+def test_cancel_without_javascript_leads_back_to_the_page(owner, job):
+    assert owner.post(f"/jobs/{job.pk}/cancel").url == f"/jobs/{job.pk}"
+    job.refresh_from_db()
+    assert job.cancel_requested_at is not None
+
+
+def test_cancel_with_htmx_answers_with_the_header_anew(owner, job):
+    answer = owner.post(f"/jobs/{job.pk}/cancel", headers={"HX-Request": "true", "HX-Target": "state"})
+    assert answer.text.startswith('<section id="state"')
+    assert "cancel requested" in answer.text
+
+
+def test_suspend_and_resume(owner, lab, job):
+    owner.post(f"/jobs/{job.pk}/suspend")
+    job = lab.visit(job, times=3)
+    assert job.phase == "suspended"
+    assert "Resume" in owner.get(f"/jobs/{job.pk}").text
+    owner.post(f"/jobs/{job.pk}/resume")
+    assert lab.visit(job).phase == "queued"
+
+
+def test_suspending_a_finished_job_says_why_not(owner, failed):
+    answer = owner.post(f"/jobs/{failed.pk}/suspend", follow=True)
+    assert "resubmit it to run it again" in answer.text
+
+
+def test_resubmit_makes_a_new_job(owner, failed):
+    answer = owner.post(f"/jobs/{failed.pk}/resubmit")
+    again = Job.objects.latest("id")
+    assert answer.url == f"/jobs/{again.pk}"
+    assert again.spec["command"] == failed.spec["command"]
+
+
+def test_what_a_person_did_is_in_the_history(owner, job, people):
+    services.suspend(job=job, by=people.teammate)
+    assert "by teammate" in owner.get(f"/jobs/{job.pk}").text

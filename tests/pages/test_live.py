@@ -1,0 +1,149 @@
+"""Hints to browsers: who hears what, how often, and what an open stream costs."""
+
+import asyncio
+import json
+import time
+from contextlib import closing
+
+import httpx
+import psutil
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+
+from controlplane import doorbell, live
+from controlplane.live import SYNC, Hub, Listener
+from tests.pages.site import serve
+
+STREAMS = 200
+
+
+def hint(job: int = 42, team: int = 1, what: str = "ranks") -> dict:
+    return {"job": job, "team": team, "what": what}
+
+
+def inside(act):
+    """Run in an event loop: a listener belongs to one."""
+
+    async def run():
+        return act()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("teams", "hears"), [({1}, True), ({2}, False), (set(), False), (None, True)])
+def test_a_listener_hears_of_its_teams_only(teams, hears):
+    def act():
+        listener = Listener(None if teams is None else frozenset(teams))
+        listener.hear(hint(team=1))
+        return bool(listener.pending)
+
+    assert inside(act) is hears
+
+
+def test_a_hint_given_many_times_is_sent_once():
+    def act():
+        listener = Listener(None)
+        first = listener.take()
+        for _ in range(100):
+            listener.hear(hint())
+        listener.hear(hint(what="logs"))
+        return first, listener.take(), listener.pending
+
+    first, second, pending = inside(act)
+    assert first == SYNC
+    assert second == 'event: hints\ndata: [[42, "ranks"], [42, "logs"]]\n\n'
+    assert not pending
+
+
+def test_after_a_gap_everything_is_fetched_anew():
+    def act():
+        listener = Listener(None)
+        listener.take()
+        listener.hear(hint())
+        listener.miss()
+        return listener.take()
+
+    assert inside(act) == SYNC
+
+
+@pytest.mark.parametrize("text", [b"not json", b"[]", b"{}", b'{"job": 1}', b"\xff"])
+def test_what_is_no_hint_is_dropped(text):
+    def act():
+        hub, listener = Hub(), Listener(None)
+        hub.listeners.add(listener)
+        hub._tell(text)
+        return listener.pending
+
+    assert not inside(act)
+
+
+def test_a_quiet_stream_still_breathes(monkeypatch):
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.01)
+
+    async def run():
+        return await live._next(Listener(None))
+
+    assert asyncio.run(run()) == live.HEARTBEAT
+
+
+def test_who_is_not_signed_in_hears_nothing(db):
+    assert Client().get("/live").status_code == 401
+
+
+@pytest.fixture
+def site(transactional_db, people):
+    with serve() as site:
+        yield site
+
+
+def test_a_stream_begins_with_sync_and_tells_of_ones_own_jobs(site, team, people):
+    with closing(site.sign_in("owner")) as client, client.stream("GET", "/live") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.iter_lines()
+        assert next(line for line in lines if line.startswith("event")) == "event: sync"
+        with transaction.atomic():
+            doorbell.hint(job=7, team=team.pk + 1000, what="state")
+            doorbell.hint(job=8, team=team.pk, what="state")
+        assert next(line for line in lines if line.startswith("event")) == "event: hints"
+        assert json.loads(next(lines).removeprefix("data: ")) == [[8, "state"]]
+
+
+def sessions() -> int:
+    """Connections to this database. Asked from a thread of its own, which gives its own back."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+            return cursor.fetchone()[0]
+    finally:
+        connection.close()
+
+
+def test_two_hundred_open_streams_hold_neither_threads_nor_connections(site):
+    with closing(site.sign_in("owner")) as client:
+        cookies = dict(client.cookies)
+    asyncio.run(_open_many(site, cookies))
+
+
+async def _open_many(site, cookies):
+    process = psutil.Process(site.pid)
+    limits = httpx.Limits(max_connections=STREAMS + 10)
+    async with httpx.AsyncClient(base_url=site.url, cookies=cookies, limits=limits, timeout=30) as client:
+        opened = [asyncio.Event() for _ in range(STREAMS)]
+        streams = [asyncio.create_task(_listen(client, event)) for event in opened]
+        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in opened)), 60)
+        begin = time.monotonic()
+        assert (await client.get("/login")).status_code == 302
+        assert time.monotonic() - begin < 2
+        assert await asyncio.to_thread(sessions) <= 8 + 3  # the pool of the web process, and this test
+        assert process.num_threads() < 40
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+
+async def _listen(client: httpx.AsyncClient, opened: asyncio.Event) -> None:
+    async with client.stream("GET", "/live") as stream:
+        async for line in stream.aiter_lines():
+            if line.startswith("event: sync"):
+                opened.set()

@@ -1,0 +1,74 @@
+"""/jobs/<id>/logs"""
+
+import re
+
+from django.utils import timezone
+
+from jobs import ingest
+from tests.builders import batch, identity, item, log_item
+from tests.pages import seed
+
+
+def lines(page: str) -> list[str]:
+    return re.findall(r'<div class="l[^"]*">.*?<span>(.*?)</span></div>', page)
+
+
+def tail(page: str) -> str:
+    found = re.search(r'id="log-tail" data-empty="[^"]*" hx-get="([^"]+)"', page)
+    return found[1].replace("&amp;", "&") if found else ""
+
+
+def test_all_ranks_are_merged_or_one_is_shown(owner, job):
+    assert len(lines(owner.get(f"/jobs/{job.pk}/logs").text)) == 80
+    assert len(lines(owner.get(f"/jobs/{job.pk}/logs?rank=3").text)) == 20
+
+
+def test_the_end_brings_only_what_is_new_and_a_new_end(owner, job, htmx):
+    url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
+    assert lines(htmx(owner, url, "log-tail").text) == []
+    now = timezone.now().timestamp()
+    ingest.apply(identity=identity(job), batch=batch(2, log_item(0, 20, [(now, "fresh words")])))
+    answer = htmx(owner, url, "log-tail").text
+    assert lines(answer) == ["fresh words"]
+    assert tail(answer) not in ("", url)
+
+
+def test_the_last_lines_of_a_finished_job_end_the_waiting(owner, lab, job, htmx):
+    url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
+    lab.finish(job, 0, 0)
+    answer = htmx(owner, url, "log-tail").text
+    assert tail(answer) == ""
+    assert "end of log" in answer
+
+
+def test_a_gap_is_shown_as_one(owner, job):
+    gap = item("gap", rank=0, first_line=20, lines=9000, raw_bytes=812331, first_at=1.0, last_at=2.0)
+    ingest.apply(identity=identity(job), batch=batch(2, gap))
+    assert 'class="l gap"' in owner.get(f"/jobs/{job.pk}/logs?rank=0").text
+
+
+def test_colours_are_left_out_and_markup_is_text(owner, lab):
+    job = seed.running(lab, steps=1)
+    now = timezone.now().timestamp()
+    ingest.apply(
+        identity=identity(job), batch=batch(2, log_item(0, 1, [(now, "\x1b[1;31mRuntimeError: <b>no</b>\x1b[0m")]))
+    )
+    page = owner.get(f"/jobs/{job.pk}/logs?rank=0").text
+    assert "RuntimeError: &lt;b&gt;no&lt;/b&gt;" in page
+    assert "\x1b" not in page
+
+
+def test_the_download_has_every_line_with_time_and_rank(owner, job):
+    answer = owner.get(f"/jobs/{job.pk}/logs.txt")
+    text = b"".join(answer.streaming_content).decode()
+    assert text.count("\n") == 80
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z +rank \d  step 1 ", text)
+    assert answer["Content-Disposition"] == 'attachment; filename="mnist-ddp-1-all.txt"'
+
+
+def test_a_cursor_from_elsewhere_starts_at_the_end_again(owner, job, htmx):
+    assert len(lines(htmx(owner, f"/jobs/{job.pk}/logs?cursor=garbage", "log-tail").text)) == 80
+
+
+def test_a_job_without_lines_says_so(owner, lab):
+    assert "Nothing printed yet" in owner.get(f"/jobs/{lab.submit().pk}/logs").text

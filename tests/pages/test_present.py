@@ -1,0 +1,139 @@
+"""Facts in words."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs import present
+from jobs.lifecycle import Phase
+from jobs.models import RankState
+from jobs.templatetags.shapes import SHAPES
+from jobs.views.phases import bar, legs
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def test_every_phase_and_rank_state_has_a_look_of_its_own():
+    assert set(present.PHASES) == set(Phase)
+    assert set(present.RANKS) >= set(RankState.values)
+    for looks in (present.PHASES, present.RANKS):
+        assert len({look.word for look in looks.values()}) == len(looks)
+        assert all(look.shape in SHAPES for look in looks.values())
+
+
+def test_phases_of_one_tone_differ_in_shape():
+    pairs = [(look.tone, look.shape) for look in present.PHASES.values()]
+    assert len(set(pairs)) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(-1, "0 s"), (0.4, "0 s"), (38, "38 s"), (362, "6 min 02 s"), (7620, "2 h 07 min"), (273600, "3 d 4 h")],
+)
+def test_durations(seconds, words):
+    assert present.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (812 * 2**20, "812 MiB"), (5 * 2**40, "5.0 TiB")],
+)
+def test_sizes(count, words):
+    assert present.size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "words"),
+    [
+        (0, None, "ended well"),
+        (1, None, "exited with code 1"),
+        (137, None, "killed (SIGKILL), most often because memory ran out, code 137"),
+        (None, 9, "killed (SIGKILL), most often because memory ran out"),
+        (139, None, "crashed with a segmentation fault (SIGSEGV), code 139"),
+        (None, 44, "was ended by signal 44"),
+        (200, None, "exited with code 200"),
+        (None, None, "ended without saying how"),
+    ],
+)
+def test_exit_codes_and_signals_in_words(code, signal, words):
+    assert present.exit_words(code, signal) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        (" 10%\r 50%\r100%", "100%"),
+        ("100%\r", "100%"),
+        ("a\x00b\x08c", "abc"),
+        ("tab\tstays", "tab\tstays"),
+        ("\u202eabc", "abc"),
+    ],
+)
+def test_log_lines_lose_their_tricks(text, seen):
+    assert present.plain(text) == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("RuntimeError: no", "e"), ("loss 0.1 error_rate 2", ""), ("UserWarning: slow", "w"), ("step 1", "")],
+)
+def test_severity_is_guessed_from_words(text, kind):
+    assert present.severity(text) == kind
+
+
+def test_the_telling_line_is_the_last_exception():
+    lines = ["ValueError: first", "During handling ...", "torch.OutOfMemoryError: no memory", "  trailing words"]
+    assert present.telling(lines) == "torch.OutOfMemoryError: no memory"
+    assert present.telling(["nothing special"]) == ""
+
+
+BEGIN = ago(100)
+
+
+@dataclass
+class Rank:
+    rank: int
+    step: int | None
+    state: str = "running"
+    started_at: datetime | None = BEGIN
+
+
+@pytest.mark.parametrize(
+    ("ranks", "late"),
+    [
+        ([Rank(0, 100), Rank(1, 100), Rank(2, 60)], {2: 40}),
+        ([Rank(0, 100), Rank(1, 100), Rank(2, 97)], {}),  # reported a moment later
+        ([Rank(0, 100), Rank(1, 100), Rank(2, 60, "failed")], {}),  # it is not late, it is over
+        ([Rank(0, 100), Rank(1, None)], {}),  # it reports no steps
+        ([Rank(0, 100)], {}),
+    ],
+)
+def test_a_rank_is_late_when_reporting_does_not_explain_it(ranks, late):
+    assert present.lagging(ranks, NOW) == late
+
+
+def test_the_bar_gives_each_phase_its_share_and_hides_none():
+    steps = [
+        (Phase.QUEUED, ago(100), 0),
+        (Phase.ADMITTED, ago(10), 0),
+        (Phase.STARTING, ago(9.99), 1),
+        (Phase.RUNNING, ago(5), 1),
+    ]
+    places = bar(legs(steps), now=NOW)
+    assert [place.leg.look.word for place in places] == ["Queued", "Admitted", "Starting", "Running"]
+    assert sum(float(place.width) for place in places) == pytest.approx(100, abs=0.1)
+    assert float(places[1].width) > 1
+
+
+def test_a_terminal_phase_ends_the_last_stay():
+    stays = legs([(Phase.RUNNING, ago(10), 1), (Phase.STOPPING, ago(5), 1), (Phase.SUCCEEDED, ago(4), 1)])
+    assert [stay.phase for stay in stays] == [Phase.RUNNING, Phase.STOPPING]
+    assert stays[-1].until == ago(4)

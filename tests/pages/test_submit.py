@@ -1,0 +1,134 @@
+"""/jobs/new"""
+
+import tarfile
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from jobs.models import Job
+
+
+@pytest.fixture
+def sent(queue):
+    return {
+        "queue": queue.pk, "code": "none", "command": "torchrun train.py --lr 0.1", "nodes": "2", "nproc_per_node": "2",
+        "name": "", "env": "", "max_retries": "0", "paths": "", "idempotency_key": "key-1",
+    }  # fmt: skip
+
+
+def test_a_job_is_made_and_shown(owner, sent, people):
+    answer = owner.post("/jobs/new", {**sent, "env": "LR=3e-4\n# a note\nNAME=a=b", "name": "mine", "max_retries": "2"})
+    job = Job.objects.get()
+    assert answer.url == f"/jobs/{job.pk}"
+    assert (job.name, job.user, job.nodes, job.nproc_per_node) == ("mine", people.owner, 2, 2)
+    assert job.spec["env"] == {"LR": "3e-4", "NAME": "a=b"}
+    assert job.spec["max_retries"] == 2
+
+
+def test_a_double_click_makes_one_job(owner, sent):
+    assert owner.post("/jobs/new", sent).url == owner.post("/jobs/new", sent).url
+    assert Job.objects.count() == 1
+
+
+def test_each_opened_form_has_its_own_key(owner, queue):
+    first, second = (owner.get("/jobs/new").context["form"]["idempotency_key"].value() for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("nodes", "0", "must be from 1"),
+        ("nodes", "2.5", "must be a whole number"),
+        ("nproc_per_node", "", "is missing"),
+        ("nodes", "64", "lower nodes"),
+        ("command", "", "is missing"),
+        ("command", "torchrun 'train.py", "quotes"),
+        ("env", "no equals sign", "line 1 has no ="),
+        ("env", "MUSTER_JOB=1", "is set by Muster"),
+        ("name", "Not A Name", "must be 1 to 40"),
+        ("max_retries", "-1", "must be from 0"),
+        ("queue", "999999", "valid choice"),
+    ],
+)
+def test_an_error_stands_at_its_field_and_the_rest_is_kept(owner, sent, field, value, words):
+    answer = owner.post("/jobs/new", {**sent, "env": "LR=1", "command": "torchrun keep-me.py", field: value})
+    assert answer.status_code == 422
+    assert f'id="error-{field}"' in answer.text
+    assert words.lower() in answer.text.lower()
+    assert ("keep-me.py" in answer.text) or field == "command"
+    assert not Job.objects.exists()
+
+
+def test_a_taken_name_is_an_error_of_the_name(owner, sent):
+    owner.post("/jobs/new", {**sent, "name": "mine"})
+    answer = owner.post("/jobs/new", {**sent, "name": "mine", "idempotency_key": "key-2"})
+    assert answer.status_code == 422
+    assert 'id="error-name"' in answer.text
+
+
+def files(*names: str) -> list[SimpleUploadedFile]:
+    return [SimpleUploadedFile(name, f"# {name}".encode()) for name in names]
+
+
+def test_a_folder_keeps_its_inner_folders(owner, sent):
+    owner.post(
+        "/jobs/new",
+        {**sent, "code": "upload", "upload": files("train.py", "net.py"), "paths": '["train.py", "models/net.py"]'},
+    )
+    with Job.objects.get().workspace.file.open() as packed, tarfile.open(fileobj=packed) as tar:
+        assert tar.getnames() == ["models/net.py", "train.py"]
+
+
+def test_files_without_paths_keep_their_names(owner, sent):
+    owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("train.py")})
+    with Job.objects.get().workspace.file.open() as packed, tarfile.open(fileobj=packed) as tar:
+        assert tar.getnames() == ["train.py"]
+
+
+def test_a_path_that_leads_out_is_refused_at_the_files(owner, sent):
+    answer = owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py"), "paths": '["../a.py"]'})
+    assert 'id="error-upload"' in answer.text
+
+
+@pytest.mark.parametrize("paths", ["not json", "{}", "[1]", '["one", "too many"]'])
+def test_paths_that_do_not_fit_the_files_are_left_aside(owner, sent, paths):
+    assert (
+        owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py"), "paths": paths}).status_code == 302
+    )
+
+
+def test_uploading_nothing_is_an_error_of_the_files(owner, sent):
+    answer = owner.post("/jobs/new", {**sent, "code": "upload"})
+    assert 'id="error-upload"' in answer.text
+
+
+def test_uploaded_files_survive_an_error_elsewhere(owner, sent):
+    answer = owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("train.py"), "name": "Not A Name"})
+    assert answer.status_code == 422
+    form = answer.context["form"]
+    assert form["code"].value() == "earlier"
+    again = {**sent, "code": "earlier", "workspace": form["workspace"].value()}
+    assert owner.post("/jobs/new", again).status_code == 302
+    assert Job.objects.get().workspace is not None
+
+
+def test_clone_and_edit_fills_the_form_but_not_the_name(owner, job):
+    form = owner.get(f"/jobs/new?from={job.pk}").context["form"]
+    assert form["command"].value() == "torchrun train.py"
+    assert form["nodes"].value() == 2
+    assert not form["name"].value()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "per_node", "words"),
+    [(2, 2, "Fits now: 8 of 8"), (4, 2, "Fits now"), (3, 3, "Never fits"), ("", 2, "Nodes times processes")],
+)
+def test_the_preview_says_what_the_numbers_mean(owner, queue, htmx, nodes, per_node, words):
+    url = f"/jobs/new?queue={queue.pk}&nodes={nodes}&nproc_per_node={per_node}"
+    assert words in htmx(owner, url, "shape").text
+
+
+def test_the_preview_counts_what_others_hold(owner, queue, lab, htmx):
+    lab.running(nodes=2, nproc_per_node=3)
+    assert "Will wait: 2 of 8" in htmx(owner, f"/jobs/new?queue={queue.pk}&nodes=2&nproc_per_node=2", "shape").text
