@@ -167,7 +167,7 @@ class _Writer:
         for name, value in values.items():
             if value is not None:
                 self._add(rank, SAMPLE_NAMES[name], None, value, at.timestamp())
-        self.news |= {"ranks"}
+        self.news |= {"ranks", "metrics"}
 
     def _reporter(self, item: Item) -> Rank:
         """Who reports. A process that knows no RANK (-1) speaks for the first rank of its replica."""
@@ -205,7 +205,8 @@ def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
     """[time, step or null, {name: number}]; a value that was not finite comes as null."""
     match entry:
         case [int() | float() as at, None | int() as step, dict() as values] if all(
-            value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values.values()
+            value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+            for value in values.values()
         ):
             return float(at), step, values
     raise InvalidInput(Problem("metrics.points", None, "each must be [time, step or null, {name: number}]"))

@@ -146,7 +146,11 @@ def _refuse_finished(job: Job, verb: str) -> None:
 def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: Any) -> Job:
     require(by, Act.CONTROL, job.team)
     with transaction.atomic():
-        row = Job.objects.select_for_update(of=("self",), no_key=True).select_related("queue", "team", "user").get(pk=job.pk)
+        row = (
+            Job.objects.select_for_update(of=("self",), no_key=True)
+            .select_related("queue", "team", "user")
+            .get(pk=job.pk)
+        )
         if row.is_finished or unless(row):
             return row
         for name, value in values.items():

@@ -141,7 +141,10 @@ def test_rank_states_and_samples_reach_the_rows(job):
 
 
 def test_a_process_without_a_rank_speaks_for_the_first_of_its_replica(job):
-    ingest.apply(identity=identity(job, 1), batch=batch(1, item("metrics", rank=-1, points=[[T, None, {"loss": 1.5, "gone": None}]])))
+    ingest.apply(
+        identity=identity(job, 1),
+        batch=batch(1, item("metrics", rank=-1, points=[[T, None, {"loss": 1.5, "gone": None}]])),
+    )
     assert [(one.name, one.rank) for one in metrics.series(job=job)] == [("loss", 2)]
 
 
@@ -266,12 +269,16 @@ def test_ingest_and_visits_of_one_job_never_wait_for_each_other_in_a_circle(job,
     def send(number: int) -> None:
         word = item("replica", state="running", at=T)
         state = item("rank", rank=0, local_rank=0, pid=number, state="running", at=T)
-        ingest.apply(identity=identity(job), batch=batch(number, word, state, log_item(0, number - 1, [(T + number, "x")])))
+        ingest.apply(
+            identity=identity(job), batch=batch(number, word, state, log_item(0, number - 1, [(T + number, "x")]))
+        )
 
     def visit(number: int) -> None:
         held = store.take(job.pk, owner="test", now=timezone.now())
         code = number % 2
-        seen = Seen((ReplicaSeen("worker", 0, ReplicaState.RUNNING, is_alive=True, exit_code=code),), as_of=timezone.now())
+        seen = Seen(
+            (ReplicaSeen("worker", 0, ReplicaState.RUNNING, is_alive=True, exit_code=code),), as_of=timezone.now()
+        )
         store.record(held, seen=seen, step=Step(), now=timezone.now())
         store.release(held, due=None)
 

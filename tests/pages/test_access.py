@@ -96,3 +96,10 @@ def test_a_form_without_its_token_changes_nothing(people, job):
     assert "This form is too old" in answer.text
     job.refresh_from_db()
     assert job.cancel_requested_at is None
+
+
+def test_every_answer_forbids_what_a_page_does_not_need(client, people):
+    for path in ("/login", "/jobs", "/healthz", "/nowhere"):
+        policy = client.get(path).headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy

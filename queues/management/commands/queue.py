@@ -1,0 +1,48 @@
+"""Make a queue, and its team where there is none: `manage.py queue default --team nlp --slots 8`."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from accounts.models import Membership, Role, Team, User
+from queues.models import Queue, Resource
+
+
+class Command(BaseCommand):
+    help = "Make a queue for a team, or change the quota of one that is there."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name")
+        parser.add_argument("--team", required=True)
+        parser.add_argument("--slots", type=int, required=True, help="processes that may run at once")
+        parser.add_argument("--cluster", default=next(iter(settings.CLUSTERS)))
+        parser.add_argument("--resource", choices=Resource.values, default=Resource.CPU)
+        parser.add_argument("--member", action="append", default=[], help="user who may submit; may be repeated")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["slots"] < 1:
+            raise CommandError(f"--slots must be at least 1, not {options['slots']}")
+        if options["cluster"] not in settings.CLUSTERS:
+            raise CommandError(f"--cluster {options['cluster']} is not one of {', '.join(settings.CLUSTERS)}")
+        team, _ = Team.objects.get_or_create(name=options["team"])
+        for name in options["member"]:
+            self._add_member(team, name)
+        queue, _ = Queue.objects.update_or_create(
+            name=options["name"],
+            defaults={"nominal": options["slots"], "cluster": options["cluster"], "resource": options["resource"]},
+            create_defaults={
+                "team": team,
+                "nominal": options["slots"],
+                "cluster": options["cluster"],
+                "resource": options["resource"],
+            },
+        )
+        self.stdout.write(f"queue {queue.name} of team {queue.team}: {queue.nominal} {queue.get_resource_display()}")
+
+    def _add_member(self, team: Team, name: str) -> None:
+        user = User.objects.filter(username=name).first()
+        if user is None:
+            raise CommandError(f"--member {name}: there is no such user; make one with createsuperuser")
+        Membership.objects.get_or_create(user=user, team=team, defaults={"role": Role.MEMBER})
