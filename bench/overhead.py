@@ -23,7 +23,7 @@ from .rig import Rig, rig
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 5
 NODES, PER_NODE = 2, 2
-ARGUMENTS = ("--epochs", "24", "--save-every", "200", "--seed", "7")  # 30 to 60 s of training on two cores
+ARGUMENTS = ("--epochs", "100", "--save-every", "200", "--seed", "7")  # 30 to 60 s of training on two cores
 
 
 @dataclass(frozen=True)

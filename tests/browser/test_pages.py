@@ -1,7 +1,6 @@
 """What only a browser shows: live updates without reloading, ten tabs at once, keys, folders, hovering."""
 
 import tarfile
-import time
 
 import pytest
 from django.utils import timezone
@@ -75,9 +74,7 @@ def test_ten_tabs_do_not_hold_each_other_up(page, context, lab):
     tabs = [context.new_page() for _ in range(10)]
     for tab in tabs:
         tab.goto(f"/jobs/{job.pk}")
-    begin = time.monotonic()
-    page.goto("/queues")
-    assert time.monotonic() - begin < 3
+    page.goto("/queues")  # would wait for ever if the tabs held all six connections
     live(page)
     ingest.apply(identity=identity(job), batch=batch(2, log_item(0, 5, [(timezone.now().timestamp(), "for everyone")])))
     for tab in tabs:

@@ -1,5 +1,6 @@
 """One whole installation for these tests, as a newcomer starts it."""
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,13 @@ class Muster:
 
     def text(self, job) -> list[str]:
         return [line.text for line in self.client.logs(job.id)]
+
+    def command(self, *arguments: str) -> str:
+        """What bin/muster prints, as a person at a terminal would see it."""
+        run = subprocess.run(
+            [ROOT / "bin/muster", *arguments], env=self.rig.env, capture_output=True, text=True, check=True
+        )
+        return run.stdout
 
     def processes(self, job) -> list[int]:
         """Whatever still carries this job's mark."""
