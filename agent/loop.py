@@ -11,8 +11,8 @@ from typing import Any, Callable
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 # After little news, wait this long before looking again: a rank that prints often must not cost a wake-up a line.
-NAP_SECONDS = 0.02
-LITTLE_BYTES = 32 << 10
+NAP_SECONDS = 0.1
+LITTLE_BYTES = 16 << 10
 
 
 class Loop:

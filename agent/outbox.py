@@ -1,6 +1,7 @@
 """What goes into the next batch: lines are gathered into segments, points into series, states as they come.
 
-At most about four batches a second: a segment leaves when it is 256 KiB, or 0.25 s after the last batch.
+News leaves fast while somebody is likely to wait for it (a start, an end, a line after a silence) and at a calm pace in a
+steady stream: every batch costs the control plane a transaction, and training a slice of its cores.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from .spool import Spool
 
 FULL_BYTES = 256 << 10
 GATHER_SECONDS = 0.02  # after a silence: one print is seldom alone
-BETWEEN_SECONDS = 0.25
+EAGER_SECONDS = 0.25  # between the first batches after a silence, and before one that tells of a start or an end
+STEADY_SECONDS = 2.0
+EAGER_BATCHES = 12
+SILENCE_SECONDS = 5.0  # after so long without news the next is told eagerly again
 HEARTBEAT_SECONDS = 10.0  # an empty batch fetches commands when there is nothing to tell
 POINTS_LIMIT = 500  # of one rank in one batch; beyond it every second one is left out
 _BACKLOG = ((200, 5.0), (20, 1.0))  # batches waiting -> seconds between: an outage should not make a million files
@@ -50,7 +54,9 @@ class Outbox:
         self._seqs: dict[int, int] = {}  # rank -> segments so far
         self._bytes = 0
         self._news_since: float | None = None
-        self._flushed_at = time.monotonic() - BETWEEN_SECONDS
+        self._flushed_at = time.monotonic() - EAGER_SECONDS
+        self._streak = 0  # batches since the last silence
+        self._is_urgent = False
         self._slow_seconds = 0.0
 
     def lines(self, rank: int, *, lines: list[bytes], at: float) -> None:
@@ -71,6 +77,7 @@ class Outbox:
     def item(self, kind: str, **values: Any) -> None:
         with self._lock:
             self._items.append({"kind": kind, **values})
+            self._is_urgent |= kind in ("replica", "rank")
             self._note_news()
 
     def point(self, rank: int, *, point: list[Any]) -> None:
@@ -101,8 +108,10 @@ class Outbox:
             for rank, points in self._points.items():
                 self._items.append({"kind": "metrics", "rank": rank, "points": points})
             items, self._items, self._points = self._items, [], {}
-            self._bytes, self._news_since = 0, None
-            self._flushed_at = time.monotonic()
+            now = time.monotonic()
+            self._streak = 0 if now - self._flushed_at > SILENCE_SECONDS else self._streak + 1
+            self._bytes, self._news_since, self._is_urgent = 0, None, False
+            self._flushed_at = now
         blobs = [item.pop("blob") for item in items if item["kind"] == "log"]
         self._spool.put(items, blobs=blobs)
 
@@ -111,7 +120,8 @@ class Outbox:
 
     def _between(self) -> float:
         waiting = len(self._spool)
-        backlog = next((seconds for batches, seconds in _BACKLOG if waiting > batches), BETWEEN_SECONDS)
+        pace = EAGER_SECONDS if self._is_urgent or self._streak < EAGER_BATCHES else STEADY_SECONDS
+        backlog = next((seconds for batches, seconds in _BACKLOG if waiting > batches), pace)
         return max(backlog, self._slow_seconds)
 
     def _note_news(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .figures import Figure, Result
-from .procs import Meter, Process, descendants, processes
+from .procs import Meter, Process, descendants
 from .rig import Rig, rig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +28,8 @@ ARGUMENTS = ("--epochs", "100", "--save-every", "200", "--seed", "7")  # 30 to 6
 
 @dataclass(frozen=True)
 class Run:
-    """Seconds from the command to the first rank, seconds of training, CPU seconds of ranks and of Muster."""
+    """Seconds from the command to the first rank, seconds of training; CPU seconds of the training (ranks and, on Muster's
+    side, their launchers) and of Muster (agents, shims, web, tasks, beat, watcher, Postgres, Redis)."""
 
     to_first_rank: float
     training: float
@@ -42,6 +43,7 @@ def run() -> Result:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, rig(Path(folder) / "installation") as muster:
         code = _code(Path(folder) / "code")
         profile: dict[str, float] = {}
+        assert muster.cookie
         for number in range(ROUNDS):
             sides = ["plain", "muster"] if number % 2 == 0 else ["muster", "plain"]
             for side in sides:
@@ -108,26 +110,29 @@ def _plain(code: Path, out: Path) -> Run:
 
 def _muster(muster: Rig, code: Path, out: Path, profile: dict[str, float]) -> Run:
     def ours() -> list[Process]:
-        return [
-            *descendants(muster.pid),
-            *(one for one in processes() if "agent.pyz" in one.command or "rank-python" in one.command),
-        ]
+        """Everything below the supervisor but the training: agents and shims are ours, launchers and ranks not."""
+        return [one for one in descendants(muster.pid) if not is_training(one)]
 
-    with Meter(ours) as meter:
+    def training() -> list[Process]:
+        return [one for one in descendants(muster.pid) if is_training(one)]
+
+    with Meter(ours) as meter, Meter(training) as trained:
         began = time.time()
-        job = muster.submit(
-            code,
-            ["torchrun", "timed.py", "ddp_digits.py", *ARGUMENTS],
-            nodes=NODES,
-            nproc=PER_NODE,
-            env={"TIMED_FOLDER": str(out)},
-        )
+        command = ["torchrun", "timed.py", "ddp_digits.py", *ARGUMENTS]
+        job = muster.submit(code, command, nodes=NODES, nproc=PER_NODE, env={"TIMED_FOLDER": str(out)})
         with muster.watchers(job):
-            muster.wait(job)
+            while len(list(out.glob("*.json"))) < NODES * PER_NODE:  # not by asking Muster, whose cost this would be
+                time.sleep(0.2)
+        muster.wait(job)
     profile.clear()
     profile.update(meter.by_command())
     timed = _read(out, began)
-    return Run(timed.to_first_rank, timed.training, timed.training_cpu, meter.cpu_seconds())
+    return Run(timed.to_first_rank, timed.training, trained.cpu_seconds(), meter.cpu_seconds())
+
+
+def is_training(one: Process) -> bool:
+    """A launcher or a rank; not the shim between them, nor the agent above."""
+    return "timed.py" in one.command and "agent.pyz" not in one.command and "rank-python" not in one.command
 
 
 def _free_port() -> int:

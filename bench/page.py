@@ -8,6 +8,7 @@ import http.client
 import json
 import re
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ PARTS = {
     "logs": ("log-tail",),
     "state": ("state", "ranks", "charts", "events", "log-tail"),
 }
+GAPS = {"state": 0.3, "logs": 2.0, "ranks": 2.0, "metrics": 5.0}  # seconds, as in static/live.js
 _CURSOR = re.compile(r"cursor=([^\"&]+)")
 
 
@@ -26,6 +28,7 @@ class Page:
         self.url, self.cookie, self.job = url, cookie, job
         self.cursor = ""
         self.requests = 0
+        self.looked: dict[str, float] = {}
         self.stream: http.client.HTTPResponse | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -51,10 +54,17 @@ class Page:
         try:
             for raw in self.stream:
                 if raw.startswith(b"data: ["):
-                    wanted = {part for job, what in json.loads(raw[6:]) if job == self.job for part in PARTS[what]}
-                    yield from sorted(wanted)
+                    due = [what for job, what in json.loads(raw[6:]) if job == self.job and self._is_due(what)]
+                    yield from sorted({part for what in due for part in PARTS[what]})
         except (OSError, ValueError, AttributeError, http.client.HTTPException):
             return  # closed
+
+    def _is_due(self, what: str) -> bool:
+        now = time.monotonic()
+        if now < self.looked.get(what, 0.0) + GAPS[what]:
+            return False
+        self.looked[what] = now
+        return True
 
     def _fetch(self, part: str) -> None:
         path = f"/jobs/{self.job}/logs?cursor={self.cursor}" if part == "log-tail" else f"/jobs/{self.job}"

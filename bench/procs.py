@@ -59,7 +59,7 @@ def pss_bytes(pid: int) -> int:
 class Meter:
     """Adds up the CPU of a changing set of processes by looking at it every `every` seconds."""
 
-    def __init__(self, which: Callable[[], list[Process]], every: float = 0.5):
+    def __init__(self, which: Callable[[], list[Process]], every: float = 1.0):
         self.which, self.every = which, every
         self.first: dict[tuple[int, int], float] = {}
         self.last: dict[tuple[int, int], float] = {}
@@ -103,14 +103,14 @@ class Meter:
 
 def short(command: str) -> str:
     for word in (
+        "agent.pyz",
+        "rank-python",
         "uvicorn",
         "celery worker",
-        "worker",
         "beat",
         "watch",
         "postgres",
         "redis-server",
-        "agent.pyz",
         "embedded",
     ):
         if word in command:

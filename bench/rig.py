@@ -1,6 +1,7 @@
 """An installation as a newcomer starts it (`bin/demo --no-job`), on a free port and in a folder of its own."""
 
 import contextlib
+import functools
 import http.cookiejar
 import os
 import re
@@ -57,6 +58,11 @@ class Rig:
         assert self.process.stdout is not None
         self.output.extend(self.process.stdout)
 
+    @functools.cached_property
+    def cookie(self) -> str:
+        """Of one browser that stays signed in: checking a password is made dear on purpose, and happens once a day."""
+        return self.sign_in()
+
     def sign_in(self) -> str:
         """The Cookie header of a browser in which the administrator signed in."""
         password = next(line.split()[1] for line in self.output if line.strip().startswith("password"))
@@ -104,7 +110,7 @@ class Rig:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        page = Page(self.url, self.sign_in(), job)
+        page = Page(self.url, self.cookie, job)
         page.open()
         try:
             yield

@@ -33,7 +33,7 @@ from .serializers import (
 )
 
 MAX_WAIT_SECONDS = 20
-WAIT_STEP_SECONDS = 0.4
+WAIT_STEP_SECONDS = 0.8
 
 
 def _query(name: str, kind: type, description: str) -> OpenApiParameter:

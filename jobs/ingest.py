@@ -20,7 +20,7 @@ from controlplane.errors import InvalidInput, NotAllowed, Problem
 from .agent_tokens import AgentIdentity
 from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, moment
 from .lifecycle import HOLDS_QUOTA
-from .models import Job, LogSegment, MetricPoint, Rank, RankState, Replica
+from .models import Job, LogSegment, MetricChunk, Rank, RankState, Replica
 
 MAX_NAMES_PER_POINT = 50
 SAMPLE_NAMES = {
@@ -80,7 +80,7 @@ class _Writer:
         self.ranks = {rank.rank: rank for rank in Rank.objects.filter(replica=replica).select_for_update(no_key=True)}
         self.touched: dict[int, set[str]] = defaultdict(set)
         self.segments: list[LogSegment] = []
-        self.points: list[MetricPoint] = []
+        self.series: dict[tuple[int, str], MetricChunk] = {}
         self.news: set[str] = set()
 
     def write(self, batch: Batch) -> None:
@@ -92,7 +92,7 @@ class _Writer:
             if item.kind in kinds:  # an agent one release newer may say more; that is not an error
                 kinds[item.kind](item)
         LogSegment.objects.bulk_create(self.segments, batch_size=500)
-        MetricPoint.objects.bulk_create(self.points, batch_size=500)
+        MetricChunk.objects.bulk_create(self.series.values(), batch_size=500)
         for number, names in self.touched.items():
             self.ranks[number].save(update_fields=sorted(names))
         for what in sorted(self.news):
@@ -187,18 +187,21 @@ class _Writer:
         self.touched[rank.rank] |= set(values)
 
     def _add(self, rank: Rank, name: str, step: int | None, value: float, at: float) -> None:
-        job = self.replica.job_id
-        self.points.append(
-            MetricPoint(
-                job_id=job,
+        chunk = self.series.get((rank.rank, name))
+        if chunk is None:
+            chunk = MetricChunk(
+                job_id=self.replica.job_id,
                 attempt=self.replica.attempt,
                 rank=rank.rank,
                 name=name,
-                step=step,
-                value=value,
-                at=moment(at),
+                times=[],
+                steps=[],
+                values=[],
             )
-        )
+            self.series[rank.rank, name] = chunk
+        chunk.times.append(moment(at).timestamp())
+        chunk.steps.append(step)
+        chunk.values.append(value)
 
 
 def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:

@@ -20,16 +20,25 @@ class Series:
     points: list[tuple[datetime, int | None, float]] = field(default_factory=list)
 
 
-# Every k-th point of each series and always the last one, so that a chart ends where training stands.
+MAX_CHUNKS = 250  # of one series that a chart reads: its cost must not grow with the length of the training
+
+# Of long series every k-th chunk, then every k-th point, and always the last of each: a chart ends where training stands.
 _THINNED = """
-    SELECT name, rank, at, step, value FROM (
-        SELECT name, rank, at, step, value,
-               row_number() OVER (PARTITION BY name, rank ORDER BY at, id) AS place,
+    WITH numbered AS (
+        SELECT id, name, rank, times, steps, values,
+               row_number() OVER (PARTITION BY name, rank ORDER BY id DESC) AS back,
                count(*) OVER (PARTITION BY name, rank) AS total
-        FROM jobs_metricpoint WHERE job_id = %s AND (%s OR name = ANY(%s))
-    ) AS numbered
-    WHERE place = total OR place %% GREATEST(1, CEIL(total / %s::numeric)::bigint) = 0
-    ORDER BY name, rank, at, place
+        FROM jobs_metricchunk WHERE job_id = %s AND (%s OR name = ANY(%s))
+    ), points AS (
+        SELECT name, rank, at, step, value,
+               row_number() OVER (PARTITION BY name, rank ORDER BY at DESC, id DESC) AS back,
+               count(*) OVER (PARTITION BY name, rank) AS total
+        FROM numbered, unnest(times, steps, values) AS p(at, step, value)
+        WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %s::numeric)::bigint) = 0
+    )
+    SELECT name, rank, to_timestamp(at), step, value FROM points
+    WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %s::numeric)::bigint) = 0
+    ORDER BY name, rank, at, back DESC
 """
 
 
@@ -38,7 +47,7 @@ def series(*, job: Job, names: Iterable[str] | None = None, limit: int = MAX_POI
     wanted = list(names) if names is not None else []
     found: dict[tuple[str, int], Series] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_THINNED, [job.pk, names is None, wanted, limit])
+        cursor.execute(_THINNED, [job.pk, names is None, wanted, MAX_CHUNKS, limit])
         for name, rank, at, step, value in cursor.fetchall():
             found.setdefault((name, rank), Series(name, rank)).points.append((at, step, value))
     return list(found.values())

@@ -8,6 +8,7 @@ import secrets
 from datetime import datetime
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
@@ -281,16 +282,24 @@ class LogSegment(models.Model):
         indexes = [models.Index("job", "attempt", "rank", "id", name="segment_by_rank")]
 
 
-class MetricPoint(models.Model):
-    """One reported value. `step` is null where the training did not say."""
+class MetricChunk(models.Model):
+    """Reported values of one series from one batch: parallel arrays, because a row per value would cost more than training.
 
-    job = models.ForeignKey(Job, models.CASCADE, related_name="points")
+    `times` in seconds since the epoch; `steps` hold null where the training did not say.
+    """
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="chunks")
     attempt = models.PositiveIntegerField()
     rank = models.PositiveIntegerField()
     name = models.CharField(max_length=60)
-    step = models.BigIntegerField(null=True)
-    value = models.FloatField()
-    at = models.DateTimeField()
+    times = ArrayField(models.FloatField())
+    steps = ArrayField(models.BigIntegerField(null=True))
+    values = ArrayField(models.FloatField())
 
     class Meta:
-        indexes = [models.Index("job", "name", "rank", F("at"), name="metric_series")]
+        indexes = [models.Index("job", "name", "rank", "id", name="metric_series")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(times__len=F("steps__len"), values__len=F("steps__len")), name="chunk_arrays_are_parallel"
+            )
+        ]

@@ -24,6 +24,10 @@
   };
   document.body.addEventListener("htmx:afterRequest", settle);
 
+  // Milliseconds between two looks at the same thing: nobody reads a chart five times a second, and the server that
+  // draws it may share its cores with the training.
+  const GAPS = { state: 300, logs: 2000, ranks: 2000, metrics: 5000 };
+
   // At once, but not again before `gap` milliseconds are over; the last of many is never left out.
   const rungAt = new Map(), timers = new Map();
   const soon = (name, gap) => {
@@ -41,7 +45,7 @@
     if (kind === "down") hush();
     if (kind === "sync") { speak(); ring("live-sync"); }
     if (kind !== "hints") return;
-    for (const [job, what] of hints) soon(`job-${job}-${what}`, 500);
+    for (const [job, what] of hints) soon(`job-${job}-${what}`, GAPS[what] ?? 1000);
     // Lists show many jobs: once a second is enough for them.
     if (hints.some(([, what]) => what === "state" || what === "ranks")) soon("jobs-changed", 1000);
   };

@@ -22,7 +22,7 @@ from .processes import LOOPBACK, describe, mark, ports_needed
 
 DEFAULT_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.5
 
 _STATES = {
     "starting": ReplicaState.PENDING,
@@ -83,7 +83,7 @@ class LocalCluster:
             self._known = dict(current)
             yield from sorted({name.rpartition("-")[0] for name in changed})
             yield ""
-            time.sleep(POLL_SECONDS if current else 4 * POLL_SECONDS)
+            time.sleep(POLL_SECONDS if current else 2 * POLL_SECONDS)
 
     def write_control(self, url: str) -> None:
         """Tell the agents of this cluster where the control plane answers."""
