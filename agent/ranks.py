@@ -128,16 +128,18 @@ class Ranks:
         for stream in rank.streams:
             stream.pull()
         rank.is_ended, rank.has_failed = True, exit_code != 0
-        facts = self._facts(rank, ended_by=ended_by) if rank.has_failed else {}
+        facts = self._facts(rank, ended_by=ended_by, at=at) if rank.has_failed else {}
         state = "failed" if rank.has_failed else "succeeded"
         self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, state=state, exit_code=exit_code,
                           signal=ended_by, at=at, **facts)  # fmt: skip
 
-    def _facts(self, rank: Rank, *, ended_by: int | None) -> dict[str, Any]:
+    def _facts(self, rank: Rank, *, ended_by: int | None, at: float) -> dict[str, Any]:
         tails = [list(stream.tail) for stream in rank.streams] or [[], []]
         found = blame.blame(tails[-1], stdout=tails[0], signal=ended_by)
+        # A line is stamped when it is read, which may be a nap after it was written: an error is no later than the end.
+        error_at = None if found.error_at is None else min(found.error_at, at)
         return {
-            "error_at": found.error_at,
+            "error_at": error_at,
             "is_connection_error": found.is_connection_error,
             "is_stopped": rank.was_signalled or (ended_by in _STOPS and self._is_stopping()),
         }

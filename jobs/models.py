@@ -5,7 +5,6 @@ Who writes what, by column: services write intent (`cancel_requested_at`, `suspe
 """
 
 import secrets
-from datetime import datetime
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -20,37 +19,16 @@ from workspaces.models import Workspace
 
 from . import lifecycle, verdict
 from .plan import world_size
+from .querysets import JobQuerySet
 from .spec import JobSpec
 
 PHASES = [(phase.value, phase.value.capitalize()) for phase in lifecycle.Phase]
 REASONS = [(reason.value, reason.value.replace("_", " ")) for reason in lifecycle.StopReason]
 _TERMINAL = sorted(lifecycle.TERMINAL)
-_HOLDING = sorted(lifecycle.HOLDS_QUOTA)
 
 
 def new_uid() -> str:
     return secrets.token_hex(3)
-
-
-class JobQuerySet(models.QuerySet["Job"]):
-    def readable_by(self, user: User) -> "JobQuerySet":
-        from accounts.permissions import readable_teams
-
-        teams = readable_teams(user)
-        return self if teams is None else self.filter(team_id__in=teams)
-
-    def active(self) -> "JobQuerySet":
-        return self.exclude(phase__in=_TERMINAL)
-
-    def holding_quota(self) -> "JobQuerySet":
-        return self.filter(phase__in=_HOLDING)
-
-    def due(self, now: datetime) -> "JobQuerySet":
-        return self.active().filter(next_reconcile_at__lte=now)
-
-    def waiting(self) -> "JobQuerySet":
-        """Queued jobs that the scheduler may admit."""
-        return self.filter(phase=lifecycle.Phase.QUEUED, cancel_requested_at=None, suspended=False)
 
 
 class Job(models.Model):

@@ -11,7 +11,8 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from jobs import lifecycle
-from jobs.models import Job, JobQuerySet, Rank
+from jobs.models import Job, Rank
+from jobs.querysets import JobQuerySet
 from queues.readable import readable_queues
 
 from .parts import Context, Part, Request, answer, named_part, whole

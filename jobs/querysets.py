@@ -1,0 +1,33 @@
+"""Which jobs: the questions that the rest asks of the table, each with a name."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db import models
+
+from accounts.models import User
+from accounts.permissions import readable_teams
+
+from . import lifecycle
+
+if TYPE_CHECKING:
+    from .models import Job  # noqa: F401 - named in a type
+
+
+class JobQuerySet(models.QuerySet["Job"]):
+    def readable_by(self, user: User) -> "JobQuerySet":
+        teams = readable_teams(user)
+        return self if teams is None else self.filter(team_id__in=teams)
+
+    def active(self) -> "JobQuerySet":
+        return self.exclude(phase__in=sorted(lifecycle.TERMINAL))
+
+    def holding_quota(self) -> "JobQuerySet":
+        return self.filter(phase__in=sorted(lifecycle.HOLDS_QUOTA))
+
+    def due(self, now: datetime) -> "JobQuerySet":
+        return self.active().filter(next_reconcile_at__lte=now)
+
+    def waiting(self) -> "JobQuerySet":
+        """Queued jobs that the scheduler may admit."""
+        return self.filter(phase=lifecycle.Phase.QUEUED, cancel_requested_at=None, suspended=False)
