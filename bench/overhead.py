@@ -7,7 +7,6 @@ fragment when its hint comes), because a browser's own work is not Muster's.
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from controlplane.embedded.ports import free_port
 
 from .figures import Figure, Result
 from .procs import Meter, Process, descendants
@@ -88,7 +89,7 @@ def _read(out: Path, began: float) -> Run:
 
 
 def _plain(code: Path, out: Path) -> Run:
-    port = _free_port()
+    port = free_port()
     shared = out / "checkpoints"
     began = time.time()
     launches = []
@@ -133,9 +134,3 @@ def _muster(muster: Rig, code: Path, out: Path, profile: dict[str, float]) -> Ru
 def is_training(one: Process) -> bool:
     """A launcher or a rank; not the shim between them, nor the agent above."""
     return "timed.py" in one.command and "agent.pyz" not in one.command and "rank-python" not in one.command
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -62,7 +62,7 @@ def visit(
     held = store.take(job, owner=owner, now=clock())
     if held is None:
         return None
-    began, wait = clock(), timedelta(0)
+    began = clock()
     try:
         for _ in range(MAX_STEPS):
             held, after = advance(held, store=store, cluster=clusters(held.cluster), clock=clock)
@@ -71,8 +71,8 @@ def visit(
                 return after
             if clock() - began > timedelta(seconds=VISIT_SECONDS):
                 break
-        store.release(held, due=clock() + wait)
-        return wait
+        store.release(held, due=clock())
+        return timedelta(0)
     except LeaseLost:
         log.info("job %s: the visit ended, another one has the lease", job)
         return None
