@@ -5,7 +5,8 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.routers import SimpleRouter
 
 from accounts.api import LoginView, MeView
-from jobs.api import JobViewSet
+from jobs.api.plans import PlanView
+from jobs.api.viewset import JobViewSet
 from jobs.queue_api import QueueViewSet
 from workspaces.api import WorkspaceView
 
@@ -17,6 +18,7 @@ urlpatterns = [
     path("login", LoginView.as_view(), name="api-login"),
     path("me", MeView.as_view(), name="api-me"),
     path("workspaces", WorkspaceView.as_view(), name="api-workspaces"),
+    path("plans", PlanView.as_view(), name="api-plans"),
     path("schema", SpectacularAPIView.as_view(), name="api-schema"),
     path("", include(router.urls)),
 ]

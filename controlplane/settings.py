@@ -41,6 +41,7 @@ def _flag(name: str, default: bool = False) -> bool:
 DATA_DIR = Path(os.environ.get("MUSTER_DATA_DIR", BASE_DIR / ".muster"))
 DEBUG = _flag("MUSTER_DEBUG")
 SECRET_KEY = os.environ.get("MUSTER_SECRET_KEY", "")
+SECRET_KEY_FALLBACKS = [one for one in os.environ.get("MUSTER_OLD_SECRET_KEYS", "").split(",") if one]
 if not SECRET_KEY:
     raise ImproperlyConfigured("MUSTER_SECRET_KEY is not set; bin/demo makes one, an installation must bring its own")
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
@@ -66,6 +67,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.ContentSecurityPolicy",
+    "controlplane.api.ConditionalGet",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -18,7 +18,7 @@ from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
 
-from . import frameworks
+from . import frameworks, vault
 from .lifecycle import Phase
 from .models import Job, JobEvent
 from .spec import JobSpec, parse
@@ -46,8 +46,9 @@ def submit(
     if workspace is not None and workspace.team_id != queue.team_id:
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
     spec = resolve(queue=queue, sent=sent)
+    sealed = vault.seal(sent.get("secrets") or {})
     try:
-        return _insert(user, queue, spec, workspace, idempotency_key), True
+        return _insert(user, queue, spec, workspace, idempotency_key, sealed), True
     except IntegrityError as error:
         if earlier := _earlier(user, idempotency_key):  # the same request, a moment earlier
             return earlier, False
@@ -94,17 +95,19 @@ def resume(*, job: Job, by: User) -> Job:
     return _intend(job, by, "resume", {"suspended": False}, unless=lambda row: not row.suspended)
 
 
-def resubmit(*, job: Job, by: User) -> Job:
-    """The same description and code as a new job, under a new name."""
-    sent = {**job.spec, "name": ""}
-    return submit(user=by, queue=job.queue, sent=sent, workspace=job.workspace)[0]
+def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
+    """The same description, secrets and code as a new job, under a new name; keys as for `submit`."""
+    sent = {**job.spec, "name": "", "secrets": vault.unseal(job.sealed_secrets)}
+    return submit(user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key)
 
 
 def _earlier(user: User, key: str | None) -> Job | None:
     return Job.objects.select_related("queue").filter(user=user, idempotency_key=key).first() if key else None
 
 
-def _insert(user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None) -> Job:
+def _insert(
+    user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None, sealed_secrets: str
+) -> Job:
     with transaction.atomic():
         job = Job.objects.create(
             team=queue.team,
@@ -113,6 +116,7 @@ def _insert(user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None
             workspace=workspace,
             name=spec.name or default_name(spec),
             spec=spec.to_json(),
+            sealed_secrets=sealed_secrets,
             priority=spec.priority,
             slots=spec.nodes * spec.nproc_per_node,
             idempotency_key=key or None,

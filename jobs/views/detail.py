@@ -89,6 +89,7 @@ def about_context(request: Request, *, job: Job) -> Context:
     return {
         "command": shlex.join(job.command),
         "cli": f"muster logs -f {job.pk}",
+        "secrets": job.spec.get("secrets", []),
         "env": sorted(job.spec.get("env", {}).items()),
         "env_text": "\n".join(f"{name}={value}" for name, value in sorted(job.spec.get("env", {}).items())),
     }
