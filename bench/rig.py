@@ -11,8 +11,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from controlplane.embedded.installation import Installation
 from muster.client import Client
+
+from controlplane.embedded.installation import Installation
 
 from .page import Page
 
