@@ -5,6 +5,7 @@ import functools
 import http.cookiejar
 import os
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -48,6 +49,14 @@ class Rig:
         }
         browser.open(f"{self.url}/login", urllib.parse.urlencode(form).encode()).read()
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
+
+    def manage(self, *arguments: str) -> str:
+        """`manage.py ...` with the installation's settings; what it printed."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            env=self.env, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        return done.stdout
 
     def submit(
         self, code: Path, command: list[str], *, nodes: int, nproc: int, env: Mapping[str, str] | None = None

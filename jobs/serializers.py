@@ -96,7 +96,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
     @extend_schema_field(FailureSerializer(allow_null=True))
     def get_first_failure(self, job: Job) -> dict[str, Any] | None:
-        if self.context.get("is_list"):  # its last lines cost a read each; a list is for an overview
+        if self.context.get("is_list") or not job.attempt:  # its last lines cost a read each; a list is for an overview
             return None
         failure = blame.first_failure(job)
         return dict(FailureSerializer(failure).data) if failure else None
@@ -111,6 +111,8 @@ def rank_counts(jobs: list[Job]) -> dict[int, dict[str, int]]:
     """How many ranks of each job's newest attempt are in which state; one query for all."""
     from django.db.models import Count, F
 
+    if not any(job.attempt for job in jobs):
+        return {}
     rows = (
         Rank.objects.filter(job__in=jobs, attempt=F("job__attempt"))
         .order_by()

@@ -3,6 +3,7 @@
 An adapter keeps no truth of its own: any process may call it, at any time, twice.
 """
 
+import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Protocol
@@ -34,9 +35,17 @@ class Cluster(Protocol):
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
 
 
-@cache
+_making = threading.Lock()
+
+
 def get(alias: str) -> Cluster:
-    """The adapter named `alias` in settings.CLUSTERS."""
+    """The adapter named `alias` in settings.CLUSTERS; one per process, whichever thread asks first."""
+    with _making:
+        return _made(alias)
+
+
+@cache
+def _made(alias: str) -> Cluster:
     if alias not in settings.CLUSTERS:
         known = ", ".join(sorted(settings.CLUSTERS)) or "none"
         raise InvalidInput(Problem("cluster", alias, f"is not in CLUSTERS; known are {known}"))

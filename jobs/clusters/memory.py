@@ -16,6 +16,7 @@ from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from . import Expected
 
 Key = tuple[str, int]  # run and attempt
+IDLE_SECONDS = 0.2  # between two looks for changes when there were none
 
 
 @dataclass
@@ -90,6 +91,8 @@ class MemoryCluster:
         while True:
             changed, self._changed = self._changed, []
             yield from changed
+            if not changed:
+                time.sleep(IDLE_SECONDS)
             yield ""
 
     # -- what a test says
