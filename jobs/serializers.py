@@ -90,7 +90,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
     @extend_schema_field(RankCounts)
     def get_ranks(self, job: Job) -> dict[str, int]:
-        counts = rank_counts([job]) if "rank_counts" not in self.context else self.context["rank_counts"]
+        counts = self.context.get("rank_counts") or (rank_counts([job]) if job.attempt else {})
         mine = counts.get(job.pk, {})
         return {"total": job.world_size, **{state: mine.get(state, 0) for state in RankState.values}}
 
@@ -111,8 +111,6 @@ def rank_counts(jobs: list[Job]) -> dict[int, dict[str, int]]:
     """How many ranks of each job's newest attempt are in which state; one query for all."""
     from django.db.models import Count, F
 
-    if not any(job.attempt for job in jobs):
-        return {}
     rows = (
         Rank.objects.filter(job__in=jobs, attempt=F("job__attempt"))
         .order_by()
