@@ -138,6 +138,17 @@ def test_a_process_without_a_rank_speaks_for_the_first_of_its_replica(job):
     assert [(one.name, one.rank) for one in metrics.series(job=job)] == [("loss", 2)]
 
 
+def test_series_of_two_attempts_are_two(lab):
+    job = lab.running(max_retries=1)
+    for loss in (4.0, 2.0):
+        ingest.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[T, 1, {"loss": loss}]])))
+        if job.attempt == 1:
+            lab.finish(job, 1)
+    assert job.attempt == 2
+    assert [[value for *_, value in one.points] for one in metrics.series(job=job)] == [[2.0]]
+    assert [[value for *_, value in one.points] for one in metrics.series(job=job, attempt=1)] == [[4.0]]
+
+
 def test_series_are_thinned_and_end_where_training_stands(job):
     points = [[T + step, step, {"loss": 1.0}] for step in range(5000)]
     ingest.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))
