@@ -66,6 +66,12 @@ def newest_segment(job: Job) -> int:
     return LogSegment.objects.filter(job=job).aggregate(top=Max("id"))["top"] or 0
 
 
+def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
+    """The next lines of the attempt in which the cursor stands, and where it stands after them."""
+    page = _read(job, rank, place, limit=limit, only=place.attempt)
+    return page.lines, decode(page.cursor)
+
+
 def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None) -> LogPage:
     found = segments.unread(job=job, rank=rank, place=place, limit=MAX_SEGMENTS + 1)
     taken = _fitting(found.segments, place, limit)
@@ -142,4 +148,4 @@ def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> Cursor:
     return Cursor(attempt, following)
 
 
-__all__ = ["LAUNCHER", "LogLine", "LogPage", "last_lines", "newest_segment", "read"]
+__all__ = ["LAUNCHER", "LogLine", "LogPage", "following", "last_lines", "newest_segment", "read"]

@@ -36,6 +36,13 @@ _NEWEST = f"""
     ORDER BY s.id DESC LIMIT %(limit)s
 """  # noqa: S608 - the columns are named above
 
+_SINCE = f"""
+    SELECT {_COLUMNS} FROM jobs_logsegment s
+    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR s.rank = %(rank)s)
+        AND s.id > %(after)s
+    ORDER BY s.id LIMIT %(limit)s
+"""  # noqa: S608 - the columns are named above
+
 # Each stream's end by its own step into the index of (replica, rank, first line), however long the log is.
 _ENDS = """
     SELECT r.id, n.rank, s.line FROM jobs_replica r
@@ -112,6 +119,13 @@ def newest(*, job: int, rank: int | None, attempt: int, limit: int) -> list[Segm
         return [Segment(*row) for row in cursor.fetchall()]
 
 
+def since(*, job: int, rank: int | None, attempt: int, after: int, limit: int) -> list[Segment]:
+    """Those that came after the one with this id, the oldest first."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SINCE, {"job": job, "rank": rank, "attempt": attempt, "after": after, "limit": limit})
+        return [Segment(*row) for row in cursor.fetchall()]
+
+
 def ends(*, job: int, rank: int | None, attempt: int) -> dict[Stream, int]:
     """The number of the line that comes next in each stream."""
     with connection.cursor() as cursor:
@@ -153,4 +167,4 @@ def _stored(segment: Segment) -> list[str]:
     return lines[:-1] if len(lines) > segment.lines or not lines[-1] else lines
 
 
-__all__ = ["LAUNCHER", "Segment", "Unread", "content", "ends", "newest", "parsed", "unread"]
+__all__ = ["LAUNCHER", "Segment", "Unread", "content", "ends", "newest", "parsed", "since", "unread"]
