@@ -27,6 +27,7 @@ class SubmitSerializer(serializers.Serializer[Any]):
     secrets = serializers.JSONField(
         required=False, write_only=True, help_text="names to text; given to the job, never shown again"
     )
+    volumes = serializers.JSONField(required=False, help_text="the team's shared folders: name, or name:/path")
     max_retries = serializers.JSONField(required=False)
     priority = serializers.JSONField(required=False)
     grace_seconds = serializers.JSONField(required=False)
@@ -64,6 +65,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
     secrets = serializers.SerializerMethodField(help_text="names only")
+    volumes = serializers.SerializerMethodField()
     workspace = serializers.IntegerField(source="workspace_id", allow_null=True)
     nodes = serializers.IntegerField()
     nproc_per_node = serializers.IntegerField()
@@ -75,7 +77,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "nodes", "nproc_per_node", "command", "env", "secrets", "workspace", "suspended", "cancel_requested_at", "created_at",
+            "failures", "max_retries", "nodes", "nproc_per_node", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -83,6 +85,10 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     @extend_schema_field(serializers.CharField())
     def get_message(self, job: Job) -> str:
         return job.wait_reason if job.phase == Phase.QUEUED and job.wait_reason else job.message
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_volumes(self, job: Job) -> list[str]:
+        return list(job.spec.get("volumes", []))
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_secrets(self, job: Job) -> list[str]:

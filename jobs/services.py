@@ -18,7 +18,8 @@ from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
 
-from . import frameworks, vault
+from . import clusters, frameworks, vault
+from .clusters.processes import volume_variable
 from .lifecycle import Phase
 from .models import Job, JobEvent
 from .spec import JobSpec, parse
@@ -64,6 +65,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any]) -> JobSpec:
     if "gpus" in given:
         given |= {"nodes", "nproc_per_node"}
     spec = frameworks.check(spec, given)
+    _check_volumes(spec, queue)
     asked = {queue.resource: spec.nodes * spec.nproc_per_node}
     if not fits(asked, queue.quota):
         raise InvalidSpec(
@@ -75,6 +77,21 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any]) -> JobSpec:
             )
         )
     return spec
+
+
+def _check_volumes(spec: JobSpec, queue: Queue) -> None:
+    if clusters.backend(queue.cluster).MOUNTS:
+        return
+    mounted = [one for one in spec.volumes if ":" in one]
+    if mounted:
+        name = mounted[0].partition(":")[0]
+        raise InvalidSpec(
+            Problem(
+                "volumes", mounted[0],
+                f"cluster {queue.cluster} runs plain processes and mounts nothing; write {name} alone and read "
+                f"${volume_variable(name)}",
+            )
+        )  # fmt: skip
 
 
 def cancel(*, job: Job, by: User) -> Job:

@@ -13,6 +13,7 @@ from typing import Any
 
 from controlplane.errors import InvalidSpec, Problem
 
+from . import volumes
 from .plan import distribute
 
 MAX_NODES = 4096
@@ -37,6 +38,7 @@ class JobSpec:
     nproc_per_node: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of further variables; their values are kept apart, and never shown
+    volumes: tuple[str, ...] = ()  # "name", or "name:/path" where the cluster mounts
     max_retries: int = 0
     priority: int = 0
     grace_seconds: int = 30
@@ -44,12 +46,19 @@ class JobSpec:
     deadline_seconds: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "command": list(self.command), "env": dict(self.env), "secrets": list(self.secrets)}
+        return {
+            **asdict(self),
+            "command": list(self.command),
+            "env": dict(self.env),
+            "secrets": list(self.secrets),
+            "volumes": list(self.volumes),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
         """The frozen spec as stored; `parse` is for what people send."""
-        return cls(**{**data, "command": tuple(data["command"]), "secrets": tuple(data.get("secrets", ()))})
+        lists = {name: tuple(data.get(name, ())) for name in ("command", "secrets", "volumes")}
+        return cls(**{**data, **lists})
 
 
 # field: (least, most, what to do instead)
@@ -62,7 +71,7 @@ _BOUNDS = {
     "start_timeout_seconds": (5, 86400, "300 is usual"),
     "deadline_seconds": (1, 365 * 86400, "leave it out for no limit"),
 }
-_KNOWN = {"command", "framework", "name", "env", "secrets", "gpus", *_BOUNDS}
+_KNOWN = {"command", "framework", "name", "env", "secrets", "volumes", "gpus", *_BOUNDS}
 
 
 def parse(sent: Mapping[str, Any], *, gpus_per_node: int = 0, defaults: Mapping[str, Any] | None = None) -> JobSpec:
@@ -86,6 +95,7 @@ def parse(sent: Mapping[str, Any], *, gpus_per_node: int = 0, defaults: Mapping[
     secrets = _variables("secrets", data.get("secrets", {}), problems)
     _refuse_doubled(values["env"], secrets, problems)
     values["secrets"] = tuple(sorted(secrets))
+    values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
     _take_name(data.get("name", ""), values, problems)
     values["framework"] = data.get("framework", "torchrun")
     if problems:

@@ -36,6 +36,8 @@ class _Attempt:
 class MemoryCluster:
     """`clock` gives seconds since the epoch. Not shared between processes."""
 
+    MOUNTS = True
+
     def __init__(
         self,
         clock: Callable[[], float] = time.time,

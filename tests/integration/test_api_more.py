@@ -186,3 +186,18 @@ def test_a_list_is_filtered_by_team_and_user(api, lab, people):
     assert len(api.get("/jobs", user="owner", team="nlp").json()["results"]) == 1
     assert api.get("/jobs", user="teammate").json()["results"] == []
     assert api.get("/jobs", user="a\0b").status_code == 422
+
+
+def test_a_volume_is_a_folder_of_the_team(api, queue):
+    made = api.post("/jobs", {**SENT, "volumes": ["datasets"]})
+    assert (made.status_code, made.json()["volumes"]) == (201, ["datasets"])
+    plan = plan_of(Job.objects.get(pk=made.json()["id"]), 1)
+    assert (plan.team, plan.volumes) == ("nlp", {"datasets": ""})
+
+
+def test_a_mount_path_is_refused_where_nothing_is_mounted(api, queue, settings):
+    settings.CLUSTERS = {queue.cluster: {"BACKEND": "jobs.clusters.local.LocalCluster"}}
+    answer = api.post("/jobs", {**SENT, "volumes": ["data-sets:/data"]})
+    assert answer.status_code == 422
+    assert "$MUSTER_VOLUME_DATA_SETS" in answer.json()["errors"][0]["message"]
+    assert Job.objects.count() == 0
