@@ -178,6 +178,15 @@ class LogPageSerializer(serializers.Serializer[Any]):
     is_complete = serializers.BooleanField()
 
 
+class FoundLineSerializer(LogLineSerializer):
+    number = serializers.IntegerField(help_text="of its rank, from 0")
+
+
+class FoundSerializer(serializers.Serializer[Any]):
+    lines = FoundLineSerializer(many=True)
+    next = serializers.CharField(help_text="`start` of the next part; empty when everything was looked through")
+
+
 class SeriesSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     rank = serializers.IntegerField()

@@ -10,6 +10,7 @@ urlpatterns = [
     path("jobs/new", submit.new, name="job-new"),
     path("jobs/<int:pk>", detail.detail, name="job"),
     path("jobs/<int:pk>/logs", log_pane.log_page, name="job-logs"),
+    path("jobs/<int:pk>/logs/find", log_pane.log_find, name="job-logs-find"),
     path("jobs/<int:pk>/logs.txt", log_pane.log_file, name="job-logs-file"),
     path("jobs/<int:pk>/cancel", acts.act, {"verb": "cancel"}, name="job-cancel"),
     path("jobs/<int:pk>/suspend", acts.act, {"verb": "suspend"}, name="job-suspend"),

@@ -11,7 +11,7 @@ from django.http import StreamingHttpResponse
 from rest_framework.renderers import JSONRenderer
 
 from controlplane import live
-from jobs import logs
+from jobs import logs, whole_logs
 from jobs.cursors import decode
 from jobs.models import Job
 
@@ -26,6 +26,13 @@ class EventStreamRenderer(JSONRenderer):
 
     media_type = "text/event-stream"
     format = "stream"
+
+
+class TextRenderer(JSONRenderer):
+    """The same for a log as plain text."""
+
+    media_type = "text/plain"
+    format = "text"
 
 
 def following(job: Job, *, cursor: str, **asked: Any) -> StreamingHttpResponse:
@@ -79,14 +86,18 @@ def _event(kind: str, page: logs.LogPage) -> str:
 
 def log_page(page: logs.LogPage) -> dict[str, Any]:
     """As JSON: what `GET logs` answers and what an event carries."""
-    lines = [
-        {
-            "rank": line.rank,
-            "attempt": line.attempt,
-            "at_ms": int(line.at.timestamp() * 1000),
-            "text": line.text,
-            "is_gap": line.is_gap,
-        }
-        for line in page.lines
-    ]
-    return {"lines": lines, "cursor": page.cursor, "is_complete": page.is_complete}
+    return {"lines": [_line(one) for one in page.lines], "cursor": page.cursor, "is_complete": page.is_complete}
+
+
+def found_lines(found: whole_logs.Found) -> dict[str, Any]:
+    return {"lines": [{**_line(line), "number": number} for number, line in found.lines], "next": found.next}
+
+
+def _line(line: logs.LogLine) -> dict[str, Any]:
+    return {
+        "rank": line.rank,
+        "attempt": line.attempt,
+        "at_ms": int(line.at.timestamp() * 1000),
+        "text": line.text,
+        "is_gap": line.is_gap,
+    }

@@ -16,13 +16,15 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from controlplane.api import Paging
-from jobs import attempts, logs, metrics, services
+from controlplane.streaming import text_response
+from jobs import attempts, logs, metrics, services, whole_logs
 from jobs.models import Job
 from jobs.serializers import (
     AttemptSerializer,
     BulkAct,
     BulkAnswer,
     EventSerializer,
+    FoundSerializer,
     JobSerializer,
     LogPageSerializer,
     MetricsSerializer,
@@ -34,7 +36,7 @@ from jobs.serializers import (
 
 from . import bulk
 from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, user_of
-from .following import EventStreamRenderer, following, log_page
+from .following import EventStreamRenderer, TextRenderer, following, found_lines, log_page
 
 MAX_WAIT_SECONDS = 20
 WAIT_STEP_SECONDS = 0.8
@@ -181,9 +183,48 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             attempt=number(request, "attempt", least=1),
         )
 
-    @extend_schema(responses=MetricsSerializer, parameters=[query("name", str, "only this series; may be repeated")])
+    @extend_schema(
+        responses=FoundSerializer,
+        parameters=[
+            query("text", str, "the words to look for, whatever the case of their letters"),
+            query("rank", int, "only this rank; -1 is the launcher"),
+            OF_ATTEMPT,
+            query("limit", int, "at most so many lines, up to 1000"),
+            query("start", str, "`next` of an earlier answer"),
+        ],
+    )
+    @action(detail=True, pagination_class=None, url_path="logs/search")
+    def logs_search(self, request: Request, pk: str) -> Response:
+        """Lines of one attempt that hold some words. A long log is looked through in parts."""
+        job = self.get_object()
+        found = whole_logs.search(
+            job=job,
+            text=request.query_params.get("text", ""),
+            rank=number(request, "rank", least=-1),
+            attempt=attempt_of(request, job),
+            limit=number(request, "limit", least=1) or whole_logs.SEARCH_LINES,
+            start=request.query_params.get("start", ""),
+        )
+        return Response(found_lines(found))
+
+    @extend_schema(
+        responses={(200, "text/plain"): OpenApiTypes.STR},
+        parameters=[query("rank", int, "only this rank; -1 is the launcher"), OF_ATTEMPT],
+    )
+    @action(detail=True, pagination_class=None, url_path="logs/text", renderer_classes=[TextRenderer, JSONRenderer])
+    def logs_text(self, request: Request, pk: str) -> StreamingHttpResponse:
+        """The whole log of one attempt as text: time, who printed it, the line."""
+        job = self.get_object()
+        rank, attempt = number(request, "rank", least=-1), attempt_of(request, job)
+        return text_response(request._request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt))
+
+    @extend_schema(
+        responses=MetricsSerializer,
+        parameters=[query("name", str, "only this series; may be repeated"), OF_ATTEMPT],
+    )
     @action(detail=True, pagination_class=None)
     def metrics(self, request: Request, pk: str) -> Response:
+        job = self.get_object()
         names = request.query_params.getlist("name") or None
         points = [
             {
@@ -191,7 +232,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
                 "rank": one.rank,
                 "points": [[int(at.timestamp() * 1000), step, value] for at, step, value in one.points],
             }
-            for one in metrics.series(job=self.get_object(), names=names)
+            for one in metrics.series(job=job, names=names, attempt=attempt_of(request, job))
         ]
         return Response({"series": points})
 

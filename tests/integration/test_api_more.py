@@ -1,6 +1,7 @@
 """/api/v1 beyond one job: attempts, plans, bulk acts, secrets, conditional reads."""
 
 import json
+import time
 
 import pytest
 
@@ -8,7 +9,7 @@ from accounts.models import Token
 from jobs import ingest, vault
 from jobs.models import Job
 from jobs.store import plan_of
-from tests.builders import batch, identity, item
+from tests.builders import batch, identity, item, log_item
 from tests.integration.test_api import SENT, Api
 
 pytestmark = pytest.mark.django_db
@@ -201,3 +202,20 @@ def test_a_mount_path_is_refused_where_nothing_is_mounted(api, queue, settings):
     assert answer.status_code == 422
     assert "$MUSTER_VOLUME_DATA_SETS" in answer.json()["errors"][0]["message"]
     assert Job.objects.count() == 0
+
+
+def test_a_log_is_searched_and_read_as_text(api, lab):
+    job, now = lab.running(), time.time()
+    texts = ["all is well", "Loss is NaN", "all is well"]
+    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, text) for text in texts])))
+    found = api.get(f"/jobs/{job.pk}/logs/search", text="nan").json()
+    assert [(one["number"], one["rank"], one["text"]) for one in found["lines"]] == [(1, 0, "Loss is NaN")]
+    assert found["next"] == ""
+    first = api.get(f"/jobs/{job.pk}/logs/search", text="well", limit=1).json()
+    rest = api.get(f"/jobs/{job.pk}/logs/search", text="well", start=first["next"]).json()
+    assert [one["number"] for one in first["lines"] + rest["lines"]] == [0, 2]
+    assert api.get(f"/jobs/{job.pk}/logs/search").status_code == 422
+    assert api.get(f"/jobs/{job.pk}/logs/search", text="x", start="y").status_code == 422
+    text = api.get(f"/jobs/{job.pk}/logs/text")
+    assert text["Content-Type"].startswith("text/plain")
+    assert [line.partition("rank 0  ")[2] for line in b"".join(text).decode().splitlines()] == texts

@@ -74,3 +74,11 @@ def test_a_stream_is_refused_before_it_begins(site, lab, people):
     assert status("stranger") == 404
     assert status("owner", cursor="rubbish") == 422
     assert status("owner", rank="three") == 422
+
+
+def test_a_download_over_the_real_server_is_whole(site, lab, people):
+    job = lab.running()
+    put(job, 1, *(f"line {number}" for number in range(3000)), first=0)
+    headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}"}
+    text = httpx.get(f"{site.url}/api/v1/jobs/{job.pk}/logs/text", headers=headers, timeout=60).text
+    assert [line.rpartition("  ")[2] for line in text.splitlines()] == [f"line {number}" for number in range(3000)]
