@@ -81,6 +81,8 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(blank=True, help_text='empty for a person', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='service_accounts', to='accounts.team'),
         ),
         migrations.RunPython(give_earlier_tokens_an_end, migrations.RunPython.noop),
+        # Postgres alters no table whose rows still wait for a deferred check.
+        migrations.RunSQL('SET CONSTRAINTS ALL IMMEDIATE', migrations.RunSQL.noop),
         migrations.AlterField(
             model_name='token',
             name='expires_at',
