@@ -64,7 +64,7 @@ class TokenSerializer(serializers.ModelSerializer[Token]):
 
     class Meta:
         model = Token
-        fields = (
+        fields: tuple[str, ...] = (
             "id", "name", "prefix", "scope", "team", "user", "expires_at", "created_at", "last_used_at", "revoked_at",
         )  # fmt: skip
         read_only_fields = fields
@@ -74,7 +74,7 @@ class MadeToken(TokenSerializer):
     text = serializers.CharField(help_text="the token itself, shown this once")
 
     class Meta(TokenSerializer.Meta):
-        fields = (*TokenSerializer.Meta.fields, "text")  # type: ignore[assignment]
+        fields = (*TokenSerializer.Meta.fields, "text")
         read_only_fields = fields
 
 

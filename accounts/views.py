@@ -4,10 +4,8 @@ from typing import Any
 
 from django.contrib.auth import views
 from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 
 from . import audit, signing_in
 from .audit import Deed
@@ -15,9 +13,9 @@ from .models import User
 
 
 class SignInForm(AuthenticationForm):
-    def confirm_login_allowed(self, user: AbstractBaseUser) -> None:
+    def confirm_login_allowed(self, user: User) -> None:
         super().confirm_login_allowed(user)
-        if not isinstance(user, User) or not signing_in.may_use_password(user):
+        if not signing_in.may_use_password(user):
             raise ValidationError(self.get_invalid_login_error())
 
 
@@ -41,7 +39,7 @@ class SignIn(views.LoginView):
 class SignOut(views.LogoutView):
     """POST only, so that no link or image can sign somebody out."""
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if isinstance(request.user, User):
             audit.record(Deed.LOGOUT, by=request.user, on=request.user)
         return super().post(request, *args, **kwargs)

@@ -93,4 +93,4 @@ class NoteOrigin:
 
     async def _later(self, request: HttpRequest) -> HttpResponse:
         with coming_from(origin_of(request)):
-            return await self.get_response(request)  # type: ignore[misc]  # a coroutine here
+            return await self.get_response(request)  # type: ignore[misc, no-any-return]  # a coroutine here
