@@ -25,6 +25,7 @@ class Deed(StrEnum):
     LOGIN = "login"
     LOGIN_FAILED = "login.failed"
     LOGOUT = "logout"
+    PASSWORD_CHANGED = "password.change"  # noqa: S105 - a name
     TOKEN_MADE = "token.make"  # noqa: S105 - a name
     TOKEN_REVOKED = "token.revoke"  # noqa: S105 - a name
     TEAM_MADE = "team.make"
@@ -39,6 +40,29 @@ class Deed(StrEnum):
     JOB_CANCELLED = "job.cancel"
     JOB_SUSPENDED = "job.suspend"
     JOB_RESUMED = "job.resume"
+
+
+# How a page says it, between who did it and what it was done to.
+WORDS: dict[str, str] = {
+    Deed.LOGIN: "signed in as",
+    Deed.LOGIN_FAILED: "failed to sign in as",
+    Deed.LOGOUT: "signed out as",
+    Deed.PASSWORD_CHANGED: "changed the password of",
+    Deed.TOKEN_MADE: "made token",
+    Deed.TOKEN_REVOKED: "revoked token",
+    Deed.TEAM_MADE: "made team",
+    Deed.MEMBER_ADDED: "added member",
+    Deed.MEMBER_CHANGED: "changed the role of",
+    Deed.MEMBER_REMOVED: "removed member",
+    Deed.SERVICE_MADE: "made service account",
+    Deed.SERVICE_REMOVED: "removed service account",
+    Deed.QUEUE_MADE: "made queue",
+    Deed.QUEUE_CHANGED: "changed queue",
+    Deed.JOB_SUBMITTED: "submitted job",
+    Deed.JOB_CANCELLED: "cancelled job",
+    Deed.JOB_SUSPENDED: "suspended job",
+    Deed.JOB_RESUMED: "resumed job",
+}
 
 
 def record(

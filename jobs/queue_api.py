@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery, Sum
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, viewsets
 from rest_framework.request import Request
@@ -15,9 +14,8 @@ from controlplane.errors import InvalidInput, Problem
 from queues import services
 from queues.models import Queue, Resource
 from queues.readable import readable_queues
-from queues.resources import describe
 
-from .models import Job
+from .quota import notice, with_use
 
 
 class QueueSerializer(serializers.ModelSerializer[Queue]):
@@ -54,25 +52,6 @@ class NewQueue(QueueChange):
     cluster = serializers.CharField(max_length=40)
     resource = serializers.ChoiceField(choices=Resource.choices, default=Resource.CPU)
     slots = serializers.IntegerField(min_value=1, max_value=services.MOST_SLOTS)
-
-
-def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
-    """Queues with `used`: a sum over rows, never a counter."""
-    held = (
-        Job.objects.holding_quota().filter(queue=OuterRef("pk")).order_by().values("queue").annotate(total=Sum("slots"))
-    )
-    return queues.annotate(used=Coalesce(Subquery(held.values("total")), 0))
-
-
-def notice(queue: Queue, *, used: int) -> str:
-    """Said when more is held than there is: lowering a quota ends nothing."""
-    over = used - queue.nominal
-    if over <= 0:
-        return ""
-    return (
-        f"jobs hold {describe({queue.resource: used})}, {over} more than the quota; nothing is ended, and nothing "
-        f"starts until enough of them is free"
-    )
 
 
 class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Queue]):
