@@ -5,6 +5,7 @@ come in: callers name the fields they give, and what is called like a secret is 
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +29,8 @@ class Deed(StrEnum):
     PASSWORD_CHANGED = "password.change"  # noqa: S105 - a name
     TOKEN_MADE = "token.make"  # noqa: S105 - a name
     TOKEN_REVOKED = "token.revoke"  # noqa: S105 - a name
+    PERSON_MADE = "person.make"
+    PERSON_CHANGED = "person.change"
     TEAM_MADE = "team.make"
     MEMBER_ADDED = "member.add"
     MEMBER_CHANGED = "member.change"
@@ -50,6 +53,8 @@ WORDS: dict[str, str] = {
     Deed.PASSWORD_CHANGED: "changed the password of",
     Deed.TOKEN_MADE: "made token",
     Deed.TOKEN_REVOKED: "revoked token",
+    Deed.PERSON_MADE: "made person",
+    Deed.PERSON_CHANGED: "changed person",
     Deed.TEAM_MADE: "made team",
     Deed.MEMBER_ADDED: "added member",
     Deed.MEMBER_CHANGED: "changed the role of",
@@ -113,6 +118,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Mapping):
         return clean(value)
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(one) for one in value]
     return _text(value)

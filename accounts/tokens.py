@@ -59,7 +59,9 @@ def revoke(*, token: Token, by: User) -> Token:
         if row.revoked_at is None:
             row.revoked_at = timezone.now()
             row.save(update_fields=["revoked_at"])
-            audit.record(Deed.TOKEN_REVOKED, by=by, on=row, team=row.team or row.user.service_team, before=_told(row))
+            after = {"for": row.user.get_username(), "prefix": row.prefix, "revoked_at": row.revoked_at}
+            team = row.team or row.user.service_team
+            audit.record(Deed.TOKEN_REVOKED, by=by, on=row, team=team, before={"revoked_at": None}, after=after)
     return row
 
 

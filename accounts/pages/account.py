@@ -9,9 +9,8 @@ from django.http import HttpResponse
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_safe
 
-from accounts import audit, tokens
+from accounts import audit
 from accounts.audit import Deed
-from accounts.models import User
 
 from .parts import Request, answer
 
@@ -19,8 +18,8 @@ from .parts import Request, answer
 @login_required
 @require_safe
 def account(request: Request) -> HttpResponse:
-    memberships = request.user.memberships.select_related("team").order_by("team__name")
-    valid = tokens.visible(request.user).filter(user=request.user).valid().count()
+    memberships = list(request.user.memberships.select_related("team").order_by("team__name"))
+    valid = request.user.tokens.valid().count()
     return answer(request, template="accounts/account.html", context={"memberships": memberships, "tokens": valid})
 
 
@@ -30,7 +29,7 @@ class ChangePassword(PasswordChangeView):
     template_name = "accounts/password.html"
     success_url = reverse_lazy("account")
 
-    def form_valid(self, form: "PasswordChangeForm[User]") -> HttpResponse:
+    def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
         messages.success(self.request, "Your password is changed, and you are signed out everywhere else.")
         with transaction.atomic():
             audit.record(Deed.PASSWORD_CHANGED, by=form.user, on=form.user)

@@ -20,11 +20,11 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class Change:
-    """One field, as it was and as it is; empty where there was none."""
+    """One field, as it was and as it is, in words; empty where there was none."""
 
     field: str
-    old: object
-    new: object
+    old: str
+    new: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,15 @@ class Row:
     @property
     def changes(self) -> list[Change]:
         before, after = self.entry.before, self.entry.after
-        return [Change(name, before.get(name, ""), after.get(name, "")) for name in {**before, **after}]
+        return [Change(name.replace("_", " "), said(before, name), said(after, name)) for name in {**before, **after}]
+
+
+_WORDS = {True: "yes", False: "no", None: "none"}
+
+
+def said(values: dict[str, object], name: str) -> str:
+    value = values.get(name, "")
+    return _WORDS[value] if value is None or isinstance(value, bool) else str(value)
 
 
 @login_required
