@@ -5,6 +5,7 @@ CLUSTERS = {alias: {"BACKEND": module.Class, "OPTIONS": {...}}}, in the manner o
 
 import json
 import os
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -46,6 +47,10 @@ if not SECRET_KEY:
     raise ImproperlyConfigured("MUSTER_SECRET_KEY is not set; bin/demo makes one, an installation must bring its own")
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
+# Proxies that are believed about whom they speak for; nobody else's X-Forwarded-For is.
+TRUSTED_PROXIES = [
+    ip_network(one.strip()) for one in os.environ.get("MUSTER_TRUSTED_PROXIES", "").split(",") if one.strip()
+]
 PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # in links made outside a request
 
 INSTALLED_APPS = [
@@ -68,6 +73,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.ContentSecurityPolicy",
     "controlplane.api.ConditionalGet",
+    "controlplane.origin.NoteOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -154,6 +160,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("MUSTER_HTTPS")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+if TRUSTED_PROXIES:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 
 from accounts.models import User
-from accounts.permissions import ALLOWED, Act
+from accounts.permissions import Act, teams_where
 from controlplane.errors import Problem
 from queues.models import Queue
 from queues.readable import readable_queues
@@ -138,10 +138,8 @@ class SubmitForm(forms.Form):
 def submittable_queues(user: User) -> QuerySet[Queue]:
     """Queues of the teams in which this user may submit."""
     queues = readable_queues(user).order_by("name")
-    if user.is_superuser:
-        return queues
-    roles = [role for role, acts in ALLOWED.items() if Act.SUBMIT in acts]
-    return queues.filter(team__memberships__user=user, team__memberships__role__in=roles)
+    teams = teams_where(user, Act.SUBMIT)
+    return queues if teams is None else queues.filter(team_id__in=teams)
 
 
 def from_job(job: Job) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from accounts import audit
 from accounts.models import User
 from accounts.permissions import Act, require
 from controlplane import doorbell
@@ -141,6 +142,8 @@ def _insert(
         )
         JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message="submitted", user=user)
         JobEvent.objects.create(job=job, kind="step", phase=Phase.QUEUED, message="waits for quota")
+        told = {"queue": queue.name, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node}
+        audit.record(audit.Deed.JOB_SUBMITTED, by=user, on=job, team=job.team, after=told)
         doorbell.poke("jobs.schedule")
         doorbell.hint(job=job.pk, team=job.team_id, what="state")
     return job
@@ -174,6 +177,7 @@ def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: An
         )
         if row.is_finished or unless(row):
             return row
+        before = {name: getattr(row, name) for name in values}
         for name, value in values.items():
             setattr(row, name, value)
         row.next_reconcile_at = timezone.now()
@@ -181,6 +185,7 @@ def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: An
         JobEvent.objects.create(
             job=row, kind=kind, phase=row.phase, attempt=row.attempt, message=f"{kind} requested", user=by
         )
+        audit.record(audit.Deed(f"job.{kind}"), by=by, on=row, team=row.team, before=before, after=values)
         doorbell.poke("jobs.reconcile", row.pk)
         doorbell.hint(job=row.pk, team=row.team_id, what="state")
     return row

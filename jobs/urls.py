@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from .views import acts, detail, listing, log_pane, queue_page, submit
+from .views import acts, detail, listing, log_pane, queue_form, queue_page, submit
 
 urlpatterns = [
     path("", listing.home, name="home"),
@@ -17,4 +17,5 @@ urlpatterns = [
     path("jobs/<int:pk>/resume", acts.act, {"verb": "resume"}, name="job-resume"),
     path("jobs/<int:pk>/resubmit", acts.resubmit, name="job-resubmit"),
     path("queues", queue_page.queues, name="queues"),
+    path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
 ]
