@@ -85,6 +85,39 @@ def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, plane: 
     assert received.texts()[-1].strip() != ""
 
 
+@pytest.mark.parametrize("kind", ["log", "replica", "gap"])
+def test_what_will_never_be_taken_becomes_a_gap_and_the_rest_arrives(bench: Bench, plane: Plane, kind: str) -> None:
+    plane.wrong = kind
+    agent = bench.start(bench.replica(["bash", "-c", "echo one; sleep 0.5; echo two; exit 3"]))
+    agent.wait(30)
+    received = plane.of()
+    assert bench.status()["is_drained"]
+    states = [one["state"] for one in received.kind("replica")]
+    assert states == ([] if kind == "replica" else ["running", "failed"])
+    assert sum(one["lines"] for one in received.kind("gap")) == (2 if kind == "log" else 0)
+    assert received.texts() == ([] if kind == "log" else ["one", "two"])
+
+
+def test_a_refused_batch_is_told_of_once(bench: Bench, plane: Plane) -> None:
+    plane.wrong = "log"
+    folder = bench.replica(["echo", "one"])
+    bench.start(folder).wait(30)
+    assert (folder / "agent.log").read_text().count("was refused") == 1
+
+
+def test_a_control_plane_that_asks_for_time_is_given_it(bench: Bench, plane: Plane) -> None:
+    plane.refuse, plane.headers = 507, {"Retry-After": "30"}
+    agent = bench.start(bench.replica(["sh", "-c", "while :; do echo tick; sleep 0.05; done"]))
+    bench.wait_for(lambda: plane.refusals)
+    first = plane.refusals
+    plane.refuse = 0
+    bench.wait_for(lambda: len(list((bench.attempt / "worker-0" / "spool").glob("*.batch"))) > 3)
+    assert first == 1 and plane.of().ack == 0  # at least 15 s are asked for; it would come back in a quarter otherwise
+    agent.terminate()
+    agent.wait(30)
+    assert plane.of().texts()[0] == "tick" and bench.status()["is_drained"]
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_closed_attempt_ends_the_replica(bench: Bench, plane: Plane, status: int) -> None:
     folder = bench.replica(["sh", "-c", "while :; do echo tick; sleep 0.1; done"])
