@@ -169,9 +169,7 @@ class Replica:
         return outcome
 
     def _turn(self, *, until: float | None) -> None:
-        now, clock = time.monotonic(), time.time()
-        wanted = [stream.due() for stream in self._ranks.streams]
-        ticks = [now + due - clock for due in wanted if due is not None]
+        ticks = [due for due in (stream.due() for stream in self._ranks.streams) if due is not None]
         self._loop.turn(until=min([self._outbox.due(), *ticks, *([] if until is None else [until])]))
         for stream in self._ranks.streams:
             stream.tick()

@@ -46,7 +46,7 @@ class Stream:
         if not piece:
             self.close()
             return 0
-        self._take(self._splitter.feed(piece, now=time.time()))
+        self._take(self._splitter.feed(piece, now=time.monotonic()))
         return len(piece)
 
     def pull(self) -> None:
@@ -57,11 +57,11 @@ class Stream:
         self._take(self._splitter.end())
 
     def due(self) -> float | None:
-        """When `tick` is wanted, seconds since the epoch."""
+        """When `tick` is wanted, on the monotonic clock: the wall clock may jump."""
         return self._splitter.due()
 
     def tick(self) -> None:
-        self._take(self._splitter.tick(now=time.time()))
+        self._take(self._splitter.tick(now=time.monotonic()))
 
     def close(self) -> None:
         if self.is_open:

@@ -1,9 +1,13 @@
 """What happens to lines when the control plane is slow, away, forgetful or angry."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.machine import need
 
 from .bench import Bench
 from .plane import Plane
@@ -174,3 +178,59 @@ def test_a_folder_without_a_spec_is_an_error_and_no_hang(bench: Bench, tmp_path:
     (folder / "replica.json").write_text(json.dumps({"nonsense": 1}))
     assert bench.start(folder).wait(10) != 0
     assert bench.status()["state"] == "failed"
+
+
+def test_a_spool_on_a_full_disk_gives_up_text_and_keeps_states(bench: Bench, plane: Plane) -> None:
+    need(os.geteuid() == 0, "mounting a small file system needs root")
+    folder = bench.replica(
+        ["bash", "-c", "for i in 1 2 3; do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.4; done; exit 5"]
+    )
+    (folder / "spool").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder / "spool"], check=True)
+    try:
+        plane.refuse = 503
+        agent = bench.start(folder, MUSTER_DRAIN_SECONDS="30")
+        bench.wait_for(lambda: bench.status().get("state") == "failed")
+        plane.refuse = 0
+        agent.wait(40)
+    finally:
+        subprocess.run(["umount", "-l", folder / "spool"], check=True)
+    received = plane.of()
+    assert [one["state"] for one in received.kind("replica")] == ["running", "failed"]
+    pieces = sorted((one["first_line"], one["lines"]) for one in received.kind("gap") + received.kind("log"))
+    assert received.kind("gap") and sum(lines for _, lines in pieces) == pieces[-1][0] + pieces[-1][1]
+    assert bench.status()["exit_code"] == 5 and bench.status()["is_drained"]
+
+
+def test_a_line_of_five_megabytes_arrives_in_marked_parts(bench: Bench, plane: Plane) -> None:
+    command = ["bash", "-c", "head -c 5000000 /dev/zero | tr '\\0' x; echo; echo after"]
+    *parts, last = bench.run(command).texts()
+    assert last == "after" and len("".join(parts).replace("…", "")) == 5_000_000
+    assert all(part.endswith("…") for part in parts[:-1]) and max(map(len, parts)) <= 2**20 + 1
+
+
+def test_a_line_without_end_takes_no_memory(bench: Bench, plane: Plane) -> None:
+    folder = bench.replica(["bash", "-c", "head -c 200000000 /dev/zero | tr '\\0' x"])
+    agent = bench.start(folder, MUSTER_DRAIN_SECONDS="60")
+    sizes: list[int] = []
+    bench.wait_for(lambda: sizes.append(_resident_bytes(agent.pid)) or agent.poll() is not None, timeout=120)
+    received = plane.of()
+    told = sum(one["raw_bytes"] for one in received.kind("log") + received.kind("gap"))
+    assert told >= 200_000_000
+    assert max(sizes) < 160 * 2**20
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def test_colours_binary_and_script_arrive_as_they_are(bench: Bench, plane: Plane) -> None:
+    script = r"printf '\033[31mred\033[0m\n<script>alert(1)</script>\n\000\001\377\n'"
+    assert bench.run(["bash", "-c", script]).texts() == [
+        "\033[31mred\033[0m",
+        "<script>alert(1)</script>",
+        "\0\1\ufffd",
+    ]
