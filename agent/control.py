@@ -13,16 +13,28 @@ from .state import Spec, StateFolder
 TIMEOUT_SECONDS = 15
 PIECE_BYTES = 1 << 18
 CLOSED = (401, 403)  # the attempt is over for this agent
+REFUSED = (400, 413)  # these bytes will never be taken
+LONGEST_WAIT_SECONDS = 60.0  # that a control plane may ask for
 BATCHES = "/agent/v1/batches"
 WORKSPACE = "/agent/v1/workspace"
 
 
 class Unreachable(Exception):
-    """No answer, or one that does not count: try again later."""
+    """No answer, or one that does not count: try again later, and not before `wait_seconds`."""
+
+    wait_seconds = 0.0
 
 
 class Closed(Exception):
     """401 or 403: the attempt is over for this agent."""
+
+
+class Refused(Exception):
+    """400 or 413: the control plane will never take these bytes. `kinds` of items are to blame, where it said so."""
+
+    def __init__(self, text: str, *, kinds: set[str]) -> None:
+        super().__init__(text)
+        self.kinds = kinds
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,7 @@ class Reply:
 
 
 class ControlPlane:
-    """Not for two threads at once. Every call raises Unreachable or Closed, nothing else."""
+    """Not for two threads at once. Every call raises Unreachable, Closed or (`post`) Refused, nothing else."""
 
     def __init__(self, folder: StateFolder, *, spec: Spec) -> None:
         self._folder = folder
@@ -50,7 +62,8 @@ class ControlPlane:
             if not was_kept:
                 raise
             answer = self._ask("POST", BATCHES, body=body, headers=headers)
-        return _reply(self._content(answer), status=answer.status)
+        wait = answer.getheader("Retry-After") or ""
+        return _reply(self._content(answer), status=answer.status, wait=wait)
 
     def fetch_workspace(self, into: IO[bytes]) -> bool:
         """Writes the workspace's tar.gz to `into`; False when the job has none."""
@@ -120,11 +133,25 @@ def _copy(answer: http.client.HTTPResponse, *, into: IO[bytes]) -> None:
         raise http.client.IncompleteRead(b"", expected - got)
 
 
-def _reply(content: bytes, *, status: int) -> Reply:
+def _reply(content: bytes, *, status: int, wait: str) -> Reply:
     try:
         answer = json.loads(content)
         if status in (200, 409):  # 409: it wants another batch first, and says which in `ack`
             return Reply(int(answer["ack"]), list(answer.get("commands") or []))
     except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise Unreachable(f"{BATCHES} answered {status}: {content[:200]!r}")
+        answer = None
+    text = f"{BATCHES} answered {status}: {content[:200]!r}"
+    if status in REFUSED:
+        raise Refused(text, kinds=_blamed(answer, status=status))
+    error = Unreachable(text)
+    error.wait_seconds = min(float(wait), LONGEST_WAIT_SECONDS) if wait.isdigit() else 0.0
+    raise error
+
+
+def _blamed(answer: Any, *, status: int) -> set[str]:
+    """Kinds of items: the control plane names fields, as in `metrics.points`. Too many bytes are the text's."""
+    if status == 413:
+        return {"log"}
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    fields = [one.get("field") for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+    return {str(field).partition(".")[0] for field in fields if field}

@@ -39,6 +39,9 @@ class Plane:
         self.workspace: bytes | None = None
         self.commands: list[dict[str, Any]] = []
         self.refuse = 0
+        self.headers: dict[str, str] = {}  # of what is refused
+        self.refusals = 0
+        self.wrong = ""  # batches with items of this kind are answered 400, naming it
         self.losses = 0  # so many answers are lost after the batch was applied
         self.lock = threading.Lock()
         self._server: http.server.ThreadingHTTPServer | None = None
@@ -121,7 +124,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         assert self.headers["Content-Type"] == "application/x-muster-batch"
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.plane.refuse:
-            return self._answer(self.plane.refuse, b"{}")
+            self.plane.refusals += 1
+            return self._answer(self.plane.refuse, b"{}", headers=self.plane.headers)
+        if self.plane.wrong and self.plane.wrong in [item["kind"] for item in _parted(body)[0]["items"]]:
+            errors = [{"field": f"{self.plane.wrong}.nonsense", "message": "is wrong"}]
+            return self._answer(400, json.dumps({"errors": errors}).encode())
         reply = self.plane.apply(self._token(), body)
         if self.plane.losses > 0:
             self.plane.losses -= 1
@@ -140,8 +147,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _token(self) -> str:
         return self.headers["Authorization"].removeprefix("Bearer ")
 
-    def _answer(self, status: int, content: bytes, kind: str = "application/json") -> None:
+    def _answer(
+        self, status: int, content: bytes, kind: str = "application/json", headers: dict[str, str] | None = None
+    ) -> None:
         self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("Content-Type", kind)
         if status != 204:
             self.send_header("Content-Length", str(len(content)))
