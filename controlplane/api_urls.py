@@ -7,7 +7,6 @@ from rest_framework.routers import SimpleRouter
 from accounts.api import LoginView, MeView
 from jobs.api import JobViewSet
 from jobs.queue_api import QueueViewSet
-from workspaces.api import WorkspaceView
 
 router = SimpleRouter(trailing_slash=False)
 router.register("jobs", JobViewSet, basename="api-job")
@@ -16,7 +15,7 @@ router.register("queues", QueueViewSet, basename="api-queue")
 urlpatterns = [
     path("login", LoginView.as_view(), name="api-login"),
     path("me", MeView.as_view(), name="api-me"),
-    path("workspaces", WorkspaceView.as_view(), name="api-workspaces"),
+    path("", include("workspaces.urls")),
     path("schema", SpectacularAPIView.as_view(), name="api-schema"),
     path("", include(router.urls)),
 ]

@@ -17,6 +17,7 @@ from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
+from workspaces.services import hold
 
 from . import frameworks
 from .lifecycle import Phase
@@ -106,6 +107,8 @@ def _earlier(user: User, key: str | None) -> Job | None:
 
 def _insert(user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None) -> Job:
     with transaction.atomic():
+        if workspace is not None:
+            hold(workspace)
         job = Job.objects.create(
             team=queue.team,
             queue=queue,
