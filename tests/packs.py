@@ -12,7 +12,9 @@ def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def frame(content: bytes, *, kind: int = DEFLATED, digest: str = "", size: int | None = None, packed: bytes | None = None) -> bytes:
+def frame(
+    content: bytes, *, kind: int = DEFLATED, digest: str = "", size: int | None = None, packed: bytes | None = None
+) -> bytes:
     """One file; what is said of it can be made wrong."""
     body = packed if packed is not None else zlib.compress(content) if kind == DEFLATED else content
     said = len(content) if size is None else size

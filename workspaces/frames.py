@@ -119,7 +119,9 @@ def _check(pieces: Iterator[bytes], *, frame: Frame) -> None:
     for piece in plain(pieces, frame=frame):
         found.update(piece)
     if found.digest() != frame.digest:
-        raise BadPack(f"file {frame.digest.hex()} has the digest {found.hexdigest()}; it changed on its way, send it again")
+        raise BadPack(
+            f"file {frame.digest.hex()} has the digest {found.hexdigest()}; it changed on its way, send it again"
+        )
 
 
 def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:

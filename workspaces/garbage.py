@@ -149,8 +149,7 @@ def _copied(rows: list[Blob], name: str, copy: IO[bytes]) -> dict[int, int]:
     copy.write(frames.MAGIC)
     with files.open_file(name) as stored:
         for row in rows:
-            frame = frames.Frame(row.digest, row.size_bytes, row.packed_bytes, row.is_deflated, row.offset)
-            kept[row.pk] = frames.copied(stored, frame=frame, into=copy)
+            kept[row.pk] = frames.copied(stored, frame=row.frame, into=copy)
     copy.write(frames.end(len(rows)))
     return kept
 

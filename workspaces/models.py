@@ -10,6 +10,8 @@ from django.utils import timezone
 
 from accounts.models import Team, User
 
+from .frames import Frame
+
 
 class TeamStore(models.Model):
     """A team's limits (null: the installation's), and the row whose lock puts changes of its store in a line."""
@@ -53,6 +55,10 @@ class Blob(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["team", "digest"], name="blob_once_per_team")]
+
+    @property
+    def frame(self) -> Frame:
+        return Frame(bytes(self.digest), self.size_bytes, self.packed_bytes, self.is_deflated, self.offset)
 
 
 class Workspace(models.Model):

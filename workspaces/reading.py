@@ -75,13 +75,11 @@ def pack(workspace: Workspace, digests: Iterable[str]) -> Iterator[bytes]:
 
 def _places(workspace: Workspace, digests: list[str]) -> list[Place]:
     wanted = [bytes.fromhex(digest) for digest in digests]
-    rows: list[tuple[str, bytes, int, int, bool, int]] = []
+    found: list[Place] = []
     for begin in range(0, len(wanted), 5000):
-        found = Blob.objects.filter(team=workspace.team_id, digest__in=wanted[begin : begin + 5000])
-        rows += found.values_list("pack__name", "digest", "size_bytes", "packed_bytes", "is_deflated", "offset")
-    return sorted(
-        (Place(name, frames.Frame(*rest)) for name, *rest in rows), key=lambda place: (place.name, place.frame.offset)
-    )
+        rows = Blob.objects.filter(team=workspace.team_id, digest__in=wanted[begin : begin + 5000])
+        found += [Place(row.pack.name, row.frame) for row in rows.select_related("pack")]
+    return sorted(found, key=lambda place: (place.name, place.frame.offset))
 
 
 def _packed(places: list[Place], asked: list[str]) -> Iterator[bytes]:

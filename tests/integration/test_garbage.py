@@ -96,7 +96,9 @@ def test_a_pack_that_is_mostly_dead_is_rewritten_and_the_rest_reads_as_before(se
     assert (tree_of(small), tree_of(kept)) == ({"small": b"s" * 100}, {"keep": b"k" * 300})
     after = set(Pack.objects.values_list("name", flat=True))
     assert len(after) == 2 and len(after - before) == 1
-    assert sum(Pack.objects.values_list("size_bytes", flat=True)) == sum(len(packs.pack(one, kind=packs.RAW)) for one in (b"s" * 100, b"k" * 300))
+    assert sum(Pack.objects.values_list("size_bytes", flat=True)) == sum(
+        len(packs.pack(one, kind=packs.RAW)) for one in (b"s" * 100, b"k" * 300)
+    )
 
 
 @pytest.mark.django_db

@@ -11,7 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Membership, Role, Team, Token
+from jobs import agent_tokens
+from jobs.models import Job
 from tests import packs
+from tests.builders import identity
 from workspaces import files, reading, services
 from workspaces.models import Blob, Pack, TeamStore, Workspace
 
@@ -71,7 +74,9 @@ def test_a_manifest_is_refused_until_its_files_are_there(api):
     assert sorted(answer.json()["missing"]) == sorted({one["digest"] for one in ENTRIES})
     assert api.send(packs.pack(b"print(1)\n")).json() == {"files": 1}
     assert api.post("", {"set": ENTRIES}).json()["missing"] == [packs.sha(b"class Net: ...\n")]
-    assert api.post("/missing", {"digests": [one["digest"] for one in ENTRIES]}).json() == {"missing": [packs.sha(b"class Net: ...\n")]}
+    assert api.post("/missing", {"digests": [one["digest"] for one in ENTRIES]}).json() == {
+        "missing": [packs.sha(b"class Net: ...\n")]
+    }
     api.send(packs.pack(b"class Net: ...\n", kind=packs.RAW))
     made = api.post("", {"set": ENTRIES})
     assert made.status_code == 201
@@ -90,7 +95,10 @@ def test_the_same_tree_is_one_workspace_and_its_files_are_kept_once(api, stored)
 def test_a_change_needs_only_the_change(api):
     base = api.make(TREE, packs.link("link", "lib"))
     api.send(packs.pack(b"new"))
-    answer = api.post("", {"base": base["id"], "set": [packs.file("train.py", b"new", executable=True)], "remove": ["again.py", "link"]})
+    answer = api.post(
+        "",
+        {"base": base["id"], "set": [packs.file("train.py", b"new", executable=True)], "remove": ["again.py", "link"]},
+    )
     assert answer.status_code == 201
     whole = [packs.file("train.py", b"new", executable=True), packs.file("lib/net.py", TREE["lib/net.py"])]
     assert answer.json()["digest"] == packs.sha(packs.manifest(*whole).encode())
@@ -150,7 +158,10 @@ def test_a_broken_pack_leaves_nothing(api, stored, data):
 
 
 def test_a_pack_of_another_kind_of_content_is_refused(api):
-    assert api.client.post("/api/v1/workspaces/files", b"x", content_type="text/plain", headers=api.headers).status_code == 415
+    assert (
+        api.client.post("/api/v1/workspaces/files", b"x", content_type="text/plain", headers=api.headers).status_code
+        == 415
+    )
 
 
 def test_a_failure_between_the_file_and_its_row_leaves_no_file(people, team, stored, monkeypatch):
@@ -254,13 +265,31 @@ def test_files_are_listed_page_by_page(api):
     made = api.make(TREE, packs.link("a link", "lib/net.py"))
     first = api.get(f"/{made['id']}/files", limit=3).json()
     assert [one["path"] for one in first["results"]] == ["a link", "again.py", "lib/net.py"]
-    assert first["results"][0] == {"path": "a link", "kind": "link", "size": 0, "digest": "", "executable": False, "target": "lib/net.py"}
+    assert first["results"][0] == {
+        "path": "a link",
+        "kind": "link",
+        "size": 0,
+        "digest": "",
+        "executable": False,
+        "target": "lib/net.py",
+    }
     rest = api.client.get(first["next"], headers=api.headers).json()
     assert ([one["path"] for one in rest["results"]], rest["next"]) == (["train.py"], None)
     assert api.get(f"/{made['id']}/files", limit="many").status_code == 422
 
 
-@pytest.mark.parametrize("path", ["train.py", "lib/net.py", "back\\slash", "größe 文件.py", "<script>alert(1)</script>.html", "a?b#c&d.txt", "semi;colon\"quote'"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "train.py",
+        "lib/net.py",
+        "back\\slash",
+        "größe 文件.py",
+        "<script>alert(1)</script>.html",
+        "a?b#c&d.txt",
+        "semi;colon\"quote'",
+    ],
+)
 def test_a_file_is_given_as_an_attachment_and_never_as_a_page(api, path):
     made = api.make({path: b"<script>alert(1)</script>"})
     answer = api.get(f"/{made['id']}/files/{quote(path)}")
@@ -289,7 +318,9 @@ def test_what_changed_between_two_workspaces(api):
     found = api.get(f"/{before['id']}/diff/{after['id']}").json()
     assert [one["path"] for one in found["added"]] == ["new"]
     assert [one["path"] for one in found["removed"]] == ["gone"]
-    assert [(one["path"], one["lines"], one["why"]) for one in found["changed"]] == [("text", "@@ -1,3 +1,3 @@\n a\n-b\n+c\n ", "")]
+    assert [(one["path"], one["lines"], one["why"]) for one in found["changed"]] == [
+        ("text", "@@ -1,3 +1,3 @@\n a\n-b\n+c\n ", "")
+    ]
 
 
 def test_a_workspace_of_an_older_release_says_so(api, people, team):
@@ -318,3 +349,69 @@ def test_a_pack_tells_which_files_it_can_not_give(api):
     files.delete(Pack.objects.get().name)
     files_, lost = packs.unpacked(b"".join(reading.pack(workspace, digests)))
     assert (files_, set(lost)) == ({}, set(digests))
+
+
+# -- what an agent fetches
+
+
+@pytest.fixture
+def agent(client, lab, api):
+    """The routes of an agent whose job runs TREE."""
+    made = Workspace.objects.get(pk=api.make(TREE, packs.link("link", "lib"))["id"])
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(workspace=made)
+    return Agent(client, job)
+
+
+class Agent:
+    def __init__(self, client, job):
+        self.client, self.job = client, job
+        self.headers = {"Authorization": f"Bearer {agent_tokens.issue(identity(job))}"}
+
+    def list(self):
+        return self.client.get("/agent/v1/workspace", headers=self.headers)
+
+    def files(self, *digests: str):
+        body = b"".join(bytes.fromhex(digest) for digest in digests)
+        return self.client.post(
+            "/agent/v1/workspace", body, content_type="application/octet-stream", headers=self.headers
+        )
+
+
+def test_an_agent_is_told_the_list_and_given_the_files(agent):
+    listed = agent.list()
+    text = zlib.decompress(listed.content).decode()
+    assert text == packs.manifest(*ENTRIES, packs.link("link", "lib"))
+    assert listed["X-Muster-Digest"] == packs.sha(text.encode())
+    wanted = [packs.sha(content) for content in set(TREE.values())]
+    found, lost = packs.unpacked(b"".join(agent.files(*wanted).streaming_content))
+    assert (found, lost) == ({packs.sha(content): content for content in TREE.values()}, {})
+
+
+def test_an_agent_gets_no_file_that_is_not_of_its_job(agent, api):
+    api.make({"secret": b"of another job"})
+    assert agent.files(packs.sha(b"of another job")).status_code == 404
+    assert agent.files(packs.sha(TREE["train.py"]), packs.sha(b"of another job")).status_code == 404
+    assert agent.files("abcd").status_code == 404
+
+
+def test_an_agent_of_a_finished_job_or_without_a_token_gets_nothing(agent, lab):
+    assert agent.client.get("/agent/v1/workspace").status_code == 401
+    lab.finish(agent.job, 0, 0)
+    assert agent.list().status_code == 403
+    assert agent.files(packs.sha(TREE["train.py"])).status_code == 403
+
+
+def test_code_of_an_older_release_is_gone_in_words(agent):
+    Workspace.objects.update(manifest="")
+    assert (agent.list().status_code, "upload it again" in agent.list().json()["title"]) == (410, True)
+    assert agent.files(packs.sha(TREE["train.py"])).status_code == 410
+
+
+def test_a_lost_list_is_gone_in_words(agent):
+    files.delete(Workspace.objects.get().manifest)
+    assert agent.list().status_code == 410
+
+
+def test_a_job_without_code_has_no_list(client, lab):
+    assert Agent(client, lab.running()).list().status_code == 204

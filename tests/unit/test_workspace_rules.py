@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from controlplane.errors import InvalidInput
 from tests import packs
 from workspaces import difference, frames, manifest, sent
-from workspaces.paths import path_problem, target_problem
+from workspaces.paths import path_problem
 
 LIMIT = 1 << 20
 
@@ -58,7 +58,20 @@ def test_a_path_that_could_do_harm_is_refused_with_the_way_out(path, words):
 
 @pytest.mark.parametrize(
     "path",
-    ["a", ".env", "..a", "a..", "...", "back\\slash", "größe/文件/ملف.py", "x" * 255, "caf\u00e9", "cafe\u0301", "a b", "<script>"],
+    [
+        "a",
+        ".env",
+        "..a",
+        "a..",
+        "...",
+        "back\\slash",
+        "größe/文件/ملف.py",
+        "x" * 255,
+        "caf\u00e9",
+        "cafe\u0301",
+        "a b",
+        "<script>",
+    ],
 )
 def test_a_path_of_any_script_is_kept_as_it_is(path):
     assert path_problem(path) == ""
@@ -100,7 +113,9 @@ def test_a_link_that_leads_out_is_refused(path, target, words):
         sent.entries([packs.link(path, target)])
 
 
-@pytest.mark.parametrize(("path", "target"), [("a", "b"), ("a", "."), ("d/a", ".."), ("d/e/a", "../../x/y"), ("a", "./b//c")])
+@pytest.mark.parametrize(
+    ("path", "target"), [("a", "b"), ("a", "."), ("d/a", ".."), ("d/e/a", "../../x/y"), ("a", "./b//c")]
+)
 def test_a_link_inside_is_kept(path, target):
     (kept,) = manifest.read(manifest.text_of(entries(packs.link(path, target))))
     assert (kept.path, kept.target) == (path, target)
@@ -110,7 +125,13 @@ parts = st.sampled_from(["a", "b", "c", "..", "."])
 names = st.sampled_from(["a", "b", "c"])
 
 
-@given(st.dictionaries(st.lists(names, min_size=1, max_size=3).map("/".join), st.lists(parts, min_size=1, max_size=4).map("/".join), max_size=6))
+@given(
+    st.dictionaries(
+        st.lists(names, min_size=1, max_size=3).map("/".join),
+        st.lists(parts, min_size=1, max_size=4).map("/".join),
+        max_size=6,
+    )
+)
 def test_no_chain_of_accepted_links_leads_out(tmp_path_factory, links):
     """The rule against the kernel: whatever is accepted is made, and followed."""
     try:
@@ -138,7 +159,9 @@ def test_the_text_is_the_one_that_is_written_down():
     assert list(manifest.read(text)) == entries(*given_)
 
 
-@pytest.mark.parametrize("text", ["", "muster workspace 2\n", "muster workspace 1\nf\t1\tabc", "muster workspace 1\nf\tx\n"])
+@pytest.mark.parametrize(
+    "text", ["", "muster workspace 2\n", "muster workspace 1\nf\t1\tabc", "muster workspace 1\nf\tx\n"]
+)
 def test_another_text_is_no_manifest(text):
     with pytest.raises(ValueError):
         list(manifest.read(text))
@@ -255,7 +278,10 @@ BIG = zlib.compress(b"\0" * 10_000_000)
         (b"MUSTERP1" + packs.frame(b"", size=1000, packed=BIG) + packs.end(1), "unpacks to more than the 1000 bytes"),
         (b"MUSTERP1" + packs.frame(b"", size=1 << 40, packed=BIG) + packs.end(1), "is larger than"),
         (b"MUSTERP1" + packs.frame(b"abc", packed=b"no zlib") + packs.end(1), "can not be inflated"),
-        (b"MUSTERP1" + packs.frame(b"abc", packed=zlib.compress(b"abc") + b"more") + packs.end(1), "too early or too late"),
+        (
+            b"MUSTERP1" + packs.frame(b"abc", packed=zlib.compress(b"abc") + b"more") + packs.end(1),
+            "too early or too late",
+        ),
         (b"MUSTERP1" + packs.frame(b"abc", packed=zlib.compress(b"abc")[:-2]) + packs.end(1), "too early or too late"),
         (b"MUSTERP1" + packs.frame(b"abc", kind=packs.RAW, packed=b"abcd") + packs.end(1), "is raw"),
         (b"MUSTERP1" + packs.frame(b"abc", kind=9) + packs.end(1), "unknown kind 9"),
@@ -269,7 +295,11 @@ def test_a_pack_that_is_not_what_it_says_is_refused(data, words):
 
 
 def test_a_decompression_bomb_costs_no_memory():
-    bomb = b"MUSTERP1" + packs.frame(b"", size=50_000_000, digest=packs.sha(b"x"), packed=zlib.compress(b"\0" * 50_000_000, 9)) + packs.end(1)
+    bomb = (
+        b"MUSTERP1"
+        + packs.frame(b"", size=50_000_000, digest=packs.sha(b"x"), packed=zlib.compress(b"\0" * 50_000_000, 9))
+        + packs.end(1)
+    )
     tracemalloc.start()
     with pytest.raises(frames.BadPack, match="changed on its way"):
         received(bomb, limit=60_000_000)
