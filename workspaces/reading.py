@@ -93,7 +93,7 @@ def _packed(places: list[Place], asked: list[str]) -> Iterator[bytes]:
 
 
 def _from_one(name: str, some: list[frames.Frame]) -> Iterator[bytes]:
-    """Frames of one stored file. A file that is cut short can only break the stream: its frame has begun."""
+    """Frames of one stored file. What is not all there is said before its frame begins: within, the stream can only break."""
     try:
         stored = files.open_file(name)
     except OSError:
@@ -101,7 +101,11 @@ def _from_one(name: str, some: list[frames.Frame]) -> Iterator[bytes]:
         yield from (frames.lost(frame.digest, why="can not be read in the store") for frame in some)
         return
     with stored:
+        size = stored.seek(0, 2)
         for frame in some:
+            if frame.offset + frame.packed > size:
+                yield frames.lost(frame.digest, why="is cut short in the store")
+                continue
             stored.seek(frame.offset)
             yield frame.head()
             yield from frames.pieces_of(stored, frame.packed)
