@@ -1,22 +1,18 @@
 """The agent's parts by themselves: lines, batches, hostile archives, a GPU that is none, the built file."""
 
 import ast
-import io
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from agent import batch, launch, lines, nvml, workspace
+from agent import batch, launch, lines, nvml
 from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
 from agent.build import build
 from agent.spool import Spool
 from agent.tail import Tail
-
-from .bench import tarball
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = lines.LINE_LIMIT_BYTES
@@ -134,48 +130,6 @@ def test_a_disk_that_takes_nothing_loses_text_but_no_state(tmp_path: Path) -> No
     spool.put([{"kind": "replica", "state": "failed"}, log(0, first_line=0, blob=b"abc")], blobs=[b"abc"])
     _, body = spool.get()  # type: ignore[misc]
     assert [one["kind"] for one in batch.decode(body).items] == ["replica", "gap"]
-
-
-# -- workspaces
-
-
-def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    one = tarfile.TarInfo(name)
-    one.type, one.linkname = kind, link
-    return one
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        [entry("/etc/evil")],
-        [entry("../evil")],
-        [entry("a/../../evil")],
-        [entry("out", tarfile.SYMTYPE, "/etc")],
-        [entry("out", tarfile.SYMTYPE, "../..")],
-        [entry("a/out", tarfile.SYMTYPE, "../../b")],
-        [entry("hard", tarfile.LNKTYPE, "../../etc/passwd")],
-        [entry("hard", tarfile.LNKTYPE, "/etc/passwd")],
-        [entry("pipe", tarfile.FIFOTYPE)],
-        [entry("disk", tarfile.BLKTYPE)],
-        [entry("tty", tarfile.CHRTYPE)],
-        # Harmless one by one: `b` is `a/..` = the folder itself, through a link it is the folder above.
-        [entry("d/e", tarfile.DIRTYPE), entry("a", tarfile.SYMTYPE, "d/e"), entry("b", tarfile.SYMTYPE, "a/../.."), entry("b/evil")],
-    ],
-)  # fmt: skip
-def test_an_archive_that_reaches_outside_is_refused(tmp_path: Path, extra: list[tarfile.TarInfo]) -> None:
-    (tmp_path / "box" / "code").mkdir(parents=True)
-    with pytest.raises(workspace.Unsafe):
-        workspace.unpack(io.BytesIO(tarball({"fine.py": ""}, extra=extra)), str(tmp_path / "box" / "code"))
-    assert [path.name for path in tmp_path.rglob("*") if "evil" in path.name] == []
-
-
-def test_links_inside_and_execute_bits_are_kept(tmp_path: Path) -> None:
-    extra = [entry("lib/link", tarfile.SYMTYPE, "../run.sh"), entry("hard.sh", tarfile.LNKTYPE, "run.sh")]
-    workspace.unpack(io.BytesIO(tarball({"run.sh": "echo", "lib/a.py": "1"}, extra=extra)), str(tmp_path))
-    assert (tmp_path / "lib" / "link").read_text() == (tmp_path / "hard.sh").read_text() == "echo"
-    assert (tmp_path / "run.sh").stat().st_mode & 0o777 == 0o755
-    assert (tmp_path / "lib" / "a.py").stat().st_mode & 0o777 == 0o644
 
 
 # -- GPUs
