@@ -1,5 +1,7 @@
 """Reading logs: rank r after cursor c, or all ranks merged by time. Lines come from segments that ingest stored."""
 
+import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -106,16 +108,22 @@ def _left(segment: Segment, place: Cursor) -> int:
 
 
 def _merged(taken: list[Segment], place: Cursor, limit: int | None) -> tuple[list[LogLine], dict[Stream, int]]:
-    """Up to `limit` lines in order of time, and where each stream goes on after them."""
-    found = [one for segment in sorted(taken, key=_order) for one in _numbered(segment, place)]
-    found.sort(key=lambda one: one[2].at)  # stable, and time never runs backwards within a stream: its order is kept
-    following = {one.stream: place.next.get(one.stream, 0) for one in taken}
-    following.update((stream, end) for stream, end, _ in found[:limit])
-    return [line for *_, line in found[:limit]], following
+    """Up to `limit` lines in order of time, and where each stream goes on after them. Reads no line that is not asked for."""
+    streams: dict[Stream, list[Segment]] = {}
+    for segment in sorted(taken, key=lambda one: one.first_line):
+        streams.setdefault(segment.stream, []).append(segment)
+    # Time never runs backwards within a stream, so the order of its lines is kept.
+    merged = heapq.merge(*(_stream(some, place) for some in streams.values()), key=lambda one: one[2].at)
+    after = {stream: place.next.get(stream, 0) for stream in streams}
+    lines: list[LogLine] = []
+    for stream, end, line in itertools.islice(merged, limit):
+        lines.append(line)
+        after[stream] = end
+    return lines, after
 
 
-def _order(segment: Segment) -> tuple[Stream, int]:
-    return segment.stream, segment.first_line
+def _stream(some: list[Segment], place: Cursor) -> Iterator[tuple[Stream, int, LogLine]]:
+    return (one for segment in some for one in _numbered(segment, place))
 
 
 def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, LogLine]]:
