@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from django.conf import settings
 from django.db.models import Max
 from django.utils import timezone
 
@@ -76,6 +77,8 @@ def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple
 
 def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None) -> LogPage:
     found = segments.unread(job=job, rank=rank, place=place, limit=MAX_SEGMENTS + 1)
+    if found.collected_at is not None:
+        return _collected(place, found.collected_at)
     taken = _fitting(found.segments, place, limit)
     lines, following = _merged(taken, place, limit)
     is_end = len(taken) == len(found.segments) and all(following[one.stream] >= one.end for one in taken)
@@ -83,6 +86,14 @@ def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only:
     if is_end and place.attempt < found.attempt and only is None:
         place, is_end = Cursor(place.attempt + 1), False
     return LogPage(lines, place.encode(), found.is_finished and is_end)
+
+
+def _collected(place: Cursor, at: datetime) -> LogPage:
+    """Said once, in place of the lines."""
+    done = replace(place, floor=2**62)
+    words = f"[this log was deleted on {at:%Y-%m-%d}: logs are kept for {settings.MUSTER_LOG_DAYS:g} days after a job's end]"
+    lines = [LogLine(LAUNCHER, place.attempt, at, words, is_gap=True)] if place.floor != done.floor else []
+    return LogPage(lines, done.encode(), True)
 
 
 def _fitting(unread: list[Segment], place: Cursor, limit: int | None) -> list[Segment]:
