@@ -20,7 +20,7 @@ from accounts.permissions import Act, may
 from controlplane.api import Paging
 from controlplane.errors import InvalidInput, NotAllowed, Problem
 
-from . import difference, reading, sent, services
+from . import reading, sent, services
 from .manifest import Entry
 from .models import Workspace
 from .parsers import GzippedJsonParser, PackParser
@@ -146,15 +146,8 @@ class DiffView(APIView):
     @extend_schema(operation_id="workspaces_diff", responses=OpenApiResponse(DifferenceSerializer))
     def get(self, request: Request, pk: int, other: int) -> Response:
         """What changed from the first to the other."""
-        found = compare(_readable(request, pk), _readable(request, other))
+        found = reading.compare(_readable(request, pk), _readable(request, other))
         return Response(DifferenceSerializer(found).data)
-
-
-def compare(before: Workspace, after: Workspace) -> difference.Difference:
-    sides = {"before": before, "after": after}
-    return difference.difference(
-        reading.entries(before), reading.entries(after), read=lambda side, entry: reading.content(sides[side], entry)
-    )
 
 
 def found_entry(workspace: Workspace, path: str) -> Entry:

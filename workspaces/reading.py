@@ -15,6 +15,7 @@ from accounts.permissions import readable_teams
 from controlplane.errors import InvalidInput, Problem
 
 from . import files, frames, manifest
+from .difference import Difference, difference
 from .manifest import Entry
 from .models import Blob, Workspace
 
@@ -54,6 +55,12 @@ def content(workspace: Workspace, entry: Entry) -> bytes:
     if not places:
         raise Lost(f"{entry.path} is not in the store any more")
     return _plain(places[0])
+
+
+def compare(before: Workspace, after: Workspace) -> Difference:
+    """What changed from the one to the other, with lines where both are text."""
+    sides = {"before": before, "after": after}
+    return difference(entries(before), entries(after), read=lambda side, entry: content(sides[side], entry))
 
 
 def manifest_text(workspace: Workspace) -> bytes:
