@@ -64,12 +64,17 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
         responses={201: WorkspaceSerializer, 200: WorkspaceSerializer, 409: MissingSerializer},
     )
     def post(self, request: Request) -> Response:
-        body = sent.only(request.data, "team", "queue", "base", "set", "remove")
+        body = sent.only(request.data, "team", "queue", "base", "set", "remove", "digest")
         team = _team(_user(request), body)
         put, remove = sent.entries(body.get("set")), sent.paths(body.get("remove") or [])
         try:
             found, is_new = services.create(
-                team=team, by=_user(request), put=put, base=sent.whole(body, "base"), remove=remove
+                team=team,
+                by=_user(request),
+                put=put,
+                base=sent.whole(body, "base"),
+                remove=remove,
+                expected=sent.digest(body),
             )
         except services.Missing as error:
             return _missing(error)

@@ -77,10 +77,11 @@ def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
 
 
 def create(
-    *, team: Team, by: User, put: list[Entry], base: int | None = None, remove: Iterable[str] = ()
+    *, team: Team, by: User, put: list[Entry], base: int | None = None, remove: Iterable[str] = (), expected: str = ""
 ) -> tuple[Workspace, bool]:
     """The workspace of these entries, laid over those of `base`; False when the team had it already.
 
+    `expected` is the digest of what the sender has in mind: its base may be of another server that had this address.
     Raises Missing when files have to be sent first, InvalidInput for what can not be a workspace.
     """
     require(by, Act.SUBMIT, team)
@@ -89,6 +90,9 @@ def create(
     manifest.check(entries, limit_bytes=store.workspace_limit)
     text = manifest.text_of(entries)
     digest = manifest.digest_of(text)
+    if expected and expected != digest:
+        said = "is not the digest of the result; send the whole list without a base"
+        raise InvalidInput(Problem("digest", expected, said))
     if earlier := _earlier(team, digest):
         return earlier, False
     _check_present(team, put)

@@ -109,6 +109,18 @@ def test_a_base_that_the_server_forgot_makes_everything_be_named_again(
     assert logged_in.requests[-1]["json"]["base"] == made.id
 
 
+def test_a_base_of_another_server_at_the_same_address_is_not_built_on(
+    client: Client, logged_in: FakeMuster, code: Path
+) -> None:
+    client.upload(code)
+    logged_in.workspaces.clear()
+    logged_in.workspaces["another"] = {"theirs.py": packs.file("theirs.py", b"theirs")}
+    logged_in.files[packs.sha(b"theirs")] = b"theirs"
+    (code / "new.py").write_text("new")
+    client.upload(code)
+    assert trees(logged_in)[-1] == {"new.py": b"new", "train.py": b"print('hello')\n"}
+
+
 def test_files_that_the_server_collected_are_sent_again(client: Client, logged_in: FakeMuster, code: Path) -> None:
     client.upload(code)
     (code / "train.py").rename(code / "main.py")

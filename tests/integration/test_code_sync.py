@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from muster.client import AsyncClient, Client
 from muster.errors import Invalid, MusterError, NotFound, WorkspaceError
 
 from accounts.models import Token
+from bench.counting import Counter, counting
 from jobs import agent_tokens
 from jobs.models import Job
 from tests import packs
@@ -23,40 +23,6 @@ from workspaces.models import Blob, TeamStore, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FILES = 10_000
-
-
-class Counter:
-    """A proxy that counts what a client sends. It understands nothing."""
-
-    def __init__(self, url: str):
-        self.target = ("127.0.0.1", int(url.rpartition(":")[2]))
-        self.door = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.door.getsockname()[1]}"
-        self.sent = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def since(self) -> int:
-        found, self.sent = self.sent, 0
-        return found
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client = self.door.accept()[0]
-            except OSError:
-                return
-            server = socket.create_connection(self.target)
-            threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
-
-    def _pump(self, source: socket.socket, to: socket.socket, is_counted: bool) -> None:
-        try:
-            while piece := source.recv(1 << 16):
-                self.sent += len(piece) if is_counted else 0
-                to.sendall(piece)
-            to.shutdown(socket.SHUT_WR)
-        except OSError:
-            source.close()
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +39,8 @@ def own_places(monkeypatch, tmp_path, settings):
 
 @pytest.fixture
 def counter(site) -> Iterator[Counter]:
-    found = Counter(site.url)
-    yield found
-    found.door.close()
+    with counting(site.url) as found:
+        yield found
 
 
 @pytest.fixture
@@ -217,3 +182,23 @@ def test_a_pack_is_streamed_to_an_agent_by_the_real_server(client, code, lab, si
         {packs.sha(content): content, packs.sha(b"#!/bin/sh\n"): b"#!/bin/sh\n"},
         {},
     )
+
+
+def test_an_upload_that_breaks_in_the_middle_leaves_nothing(people, team, site):
+    token = Token.issue(people.owner, "test")[1]
+    content = packs.pack(os.urandom(2_000_000), kind=packs.RAW)
+    head = (
+        f"POST /api/v1/workspaces/files HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/x-muster-pack\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    before = files_of(team)
+    for share in (0, 1, len(content) // 2, len(content) - 1):
+        with socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2]))) as connection:
+            connection.sendall(head.encode() + content[:share])
+    with Client(site.url, token) as client:  # answered after the others were heard
+        assert client.me().user == "owner"
+    assert (Blob.objects.count(), files_of(team)) == (0, before)
+
+
+def files_of(team) -> list[str]:
+    return sorted(str(path) for path in Path(os.environ["MUSTER_DATA_DIR"]).glob(f"files/workspaces/{team.pk}/*"))

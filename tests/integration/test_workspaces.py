@@ -105,6 +105,17 @@ def test_a_change_needs_only_the_change(api):
     assert api.post("", {"base": base["id"], "set": []}).json()["id"] == base["id"]
 
 
+def test_a_result_that_is_not_what_the_sender_had_in_mind_is_refused(api):
+    base = api.make({"theirs.py": b"1"})
+    api.send(packs.pack(b"2"))
+    expected = packs.sha(packs.manifest(packs.file("mine.py", b"1"), packs.file("new.py", b"2")).encode())
+    body = {"base": base["id"], "set": [packs.file("new.py", b"2")], "digest": expected}
+    answer = api.post("", body)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "digest")
+    assert api.post("", {**body, "digest": "x"}).status_code == 422
+    assert Workspace.objects.count() == 1
+
+
 def test_a_gzipped_list_is_understood(api):
     api.send(packs.pack(*TREE.values()))
     answer = api.post("", gzip.compress(json.dumps({"set": ENTRIES}).encode()), Content_Encoding="gzip")
