@@ -51,7 +51,7 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
 
     def get_queryset(self) -> QuerySet[Workspace]:
         found = reading.readable_by(_user(self.request)).select_related("team", "created_by").exclude(manifest="")
-        team = self.request.query_params.get("team")
+        team = _name(self.request.query_params, "team")
         return found.filter(team__name=team) if team else found.filter(created_by=_user(self.request))
 
     @extend_schema(operation_id="workspaces_list", parameters=[_query("team", str, "all of this team")])

@@ -1,8 +1,12 @@
 """The client against the real web process: what goes over the wire, counted byte by byte on its way."""
 
 import asyncio
+import json
 import os
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +16,15 @@ from muster.client import AsyncClient, Client
 from muster.errors import Invalid, MusterError, NotFound, WorkspaceError
 
 from accounts.models import Token
+from agent.build import build
 from bench.counting import Counter, counting
 from jobs import agent_tokens
-from jobs.models import Job
+from jobs.models import Job, LogSegment
 from tests import packs
 from tests.builders import identity
 from tests.pages.site import Site, serve
 from workspaces import reading
-from workspaces.models import Blob, TeamStore, Workspace
+from workspaces.models import Blob, Pack, TeamStore, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FILES = 10_000
@@ -181,6 +186,58 @@ def test_a_pack_is_streamed_to_an_agent_by_the_real_server(client, code, lab, si
     assert packs.unpacked(b"".join(pieces)) == (
         {packs.sha(content): content, packs.sha(b"#!/bin/sh\n"): b"#!/bin/sh\n"},
         {},
+    )
+
+
+@pytest.fixture
+def run_replica(lab, site, tmp_path, tmp_path_factory):
+    """A real agent with the code of a workspace; returns its status and its folder."""
+    pyz = build(tmp_path_factory.mktemp("agent") / "agent.pyz")
+
+    def run(job: Job, command: list[str]) -> tuple[dict, Path]:
+        folder = tmp_path / "state" / job.run / "1" / "worker-0"
+        folder.mkdir(parents=True)
+        (tmp_path / "control.json").write_text(json.dumps({"url": site.url}))
+        told = {
+            "run": job.run,
+            "attempt": job.attempt,
+            "role": "worker",
+            "index": 0,
+            "command": command,
+            "mark": job.run,
+        }
+        told |= {"control": {"file": str(tmp_path / "control.json")}, "cache": str(tmp_path / "cache-of-agents")}
+        (folder / "replica.json").write_text(json.dumps({**told, "wants_workspace": True, "grace_seconds": 5}))
+        (folder / "token").write_text(agent_tokens.issue(identity(job)))
+        subprocess.run([sys.executable, str(pyz), "--state", str(folder)], timeout=60, check=False)
+        return json.loads((folder / "status.json").read_text()), folder
+
+    return run
+
+
+def test_what_a_client_sends_is_what_a_replica_runs(client, code, lab, run_replica, tmp_path):
+    (code / "run.sh").write_text("#!/bin/sh\ncat link/words\n")
+    (code / "lib" / "words").write_text("from the client to the replica")
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(workspace=client.upload(code).id)
+    status, folder = run_replica(job, ["./run.sh"])
+    assert (status["state"], status["reason"]) == ("succeeded", "")
+    assert (folder / "code" / "lib" / "größe.py").read_text() == ""
+    assert os.readlink(folder / "code" / "link") == "lib"
+    assert LogSegment.objects.filter(job=job).count() == 1
+    assert (
+        len([path for path in (tmp_path / "cache-of-agents").rglob("*") if path.name != "lock" and path.is_file()]) == 4
+    )
+
+
+def test_a_replica_whose_code_is_lost_fails_in_words(client, code, lab, run_replica):
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(workspace=client.upload(code).id)
+    (Path(os.environ["MUSTER_DATA_DIR"]) / "files" / Pack.objects.get().name).unlink()
+    status, _ = run_replica(job, ["true"])
+    assert status["state"] == "failed"
+    assert re.fullmatch(
+        r"the workspace can not be fetched: the file [0-9a-f]{12} can not be read in the store", status["reason"]
     )
 
 

@@ -7,6 +7,7 @@ import zlib
 from urllib.parse import quote
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -147,6 +148,29 @@ def test_a_manifest_that_can_not_be_is_refused_at_its_field(api, body, field):
     assert Workspace.objects.count() == 0
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{", "[" * 100_000, '{"set": [{"path": "\\ud800"}]}', '{"\\udfff": 1}', '{"set": [], "team": "\\ud800"}', '{"set": [], "base": NaN}',
+        '{"set": [], "base": 1e999}', '{"set": [], "base": -Infinity}', '{"set": [], "base": ' + "9" * 5000 + "}", b"\xff\xfe",
+    ],
+)  # fmt: skip
+def test_a_body_that_is_no_clean_json_is_refused(api, body):
+    assert api.post("", body).status_code == 400
+
+
+def test_odd_questions_have_plain_answers(api):
+    made = api.make(TREE)["id"]
+    assert api.get("", team="a\0b").status_code == 422
+    assert api.get("/" + "9" * 40).status_code == 404
+    assert api.get(f"/{made}/diff/{'9' * 40}").status_code == 404
+    assert api.get(f"/{made}/files/%00").status_code == 404
+    assert api.get(f"/{made}/files/%ff").status_code == 404
+    assert api.get(f"/{made}/files/../../{made}").status_code == 404
+    assert api.get(f"/{made}/files", after="\0").status_code == 200
+    assert api.send(packs.pack(b"a"), "?team=a%00b").status_code == 422
+
+
 def test_a_size_that_is_not_the_files_own_is_refused(api):
     api.send(packs.pack(b"abc"))
     answer = api.post("", {"set": [packs.file("a", b"abc", size=2)]})
@@ -211,6 +235,20 @@ def test_a_team_fills_its_store_and_no_more(api, team, stored):
     assert answer.status_code == 422
     assert "of 200 bytes, and this adds 156" in answer.json()["detail"]
     assert stored() == [".pack"]
+
+
+def test_a_teams_limits_are_shown_and_changed_by_a_command(api, team, capsys):
+    api.make(TREE)
+    call_command("team_store", "nlp", "--workspace-bytes", "40", "--store-bytes", "5000")
+    said = capsys.readouterr().out
+    assert "1 workspaces in" in said and "of 5,000 bytes" in said and "at most 40 bytes" in said
+    assert api.post("/missing", {"digests": [], "size_bytes": 41}).status_code == 422
+    call_command("team_store", "nlp", "--workspace-bytes", "default")
+    assert "at most 268,435,456" in capsys.readouterr().out
+    assert TeamStore.objects.get().store_limit_bytes == 5000
+    for wrong in (["nosuch"], ["nlp", "--store-bytes", "many"], ["nlp", "--store-bytes", "-1"]):
+        with pytest.raises(CommandError):
+            call_command("team_store", *wrong)
 
 
 # -- who may
