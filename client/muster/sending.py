@@ -43,7 +43,7 @@ def upload(
     directory: str | os.PathLike[str], *, url: str, queue: str | None, progress: Progress | None = None
 ) -> Flow[Workspace]:
     """A file that changes meanwhile makes the folder be looked at again, three times in all."""
-    memory: Memory = yield Work(lambda: memories.load(url, queue=queue, root=os.path.realpath(directory)))
+    memory: Memory = yield Work(lambda: memories.load(url, root=os.path.realpath(directory)))
     for tried in range(1, TRIES + 1):
         try:
             return (yield from _upload(directory, memory=memory, queue=queue, progress=progress))

@@ -15,11 +15,12 @@ import pytest
 from muster.client import AsyncClient, Client
 from muster.errors import Invalid, MusterError, NotFound, WorkspaceError
 
-from accounts.models import Token
+from accounts.models import Membership, Role, Team, Token
 from agent.build import build
 from bench.counting import Counter, counting
 from jobs import agent_tokens
 from jobs.models import Job, LogSegment
+from queues.models import Queue
 from tests import packs
 from tests.builders import identity
 from tests.pages.site import Site, serve
@@ -110,6 +111,16 @@ def test_a_base_that_was_collected_is_made_good(client, code):
     Workspace.objects.filter(pk=client.upload(code).id).delete()
     (code / "new.py").write_text("new")
     assert set(tree_of(client.upload(code).id)) == {"train.py", "run.sh", "lib/größe.py", "link", "new.py"}
+
+
+def test_a_folder_goes_to_two_teams_in_turn(client, code, people, queue):
+    Membership.objects.create(user=people.owner, team=Team.objects.get(name="vision"), role=Role.MEMBER)
+    Queue.objects.create(name="theirs", team=Team.objects.get(name="vision"), cluster="local", nominal=8)
+    for number in range(2):
+        for name in ("default", "theirs"):
+            (code / "train.py").write_text(f"print({number})")
+            assert tree_of(client.upload(code, queue=name).id)["train.py"] == ("f", f"print({number})".encode())
+    assert Workspace.objects.count() == 4
 
 
 def test_files_that_were_collected_are_sent_again(client, code):
