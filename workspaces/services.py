@@ -18,7 +18,7 @@ from accounts.models import Team, User
 from accounts.permissions import Act, require
 from controlplane.errors import InvalidInput, MusterError, Problem
 
-from . import files, frames, manifest
+from . import files, frames, manifest, reading
 from .manifest import Entry
 from .models import Blob, Pack, TeamStore, Workspace
 
@@ -190,7 +190,12 @@ def _base(team: Team, base: int | None) -> Workspace | None:
 
 
 def _entries(workspace: Workspace | None) -> list[Entry]:
-    return [] if workspace is None else list(manifest.read(files.text(workspace.manifest)))
+    if workspace is None:
+        return []
+    try:
+        return reading.entries(workspace)
+    except reading.Lost as error:
+        raise InvalidInput(Problem("base", workspace.pk, "can not be read; send the whole list without a base")) from error
 
 
 def _earlier(team: Team, digest: str) -> Workspace | None:

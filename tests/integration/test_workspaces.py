@@ -209,6 +209,26 @@ def test_a_failure_between_the_file_and_its_row_leaves_no_file(people, team, sto
     assert (Pack.objects.count(), stored()) == (0, [])
 
 
+def test_a_disk_that_takes_nothing_is_told_and_leaves_no_row(api, tmp_path):
+    (tmp_path / "workspaces").write_text("a file where the folder should be")
+    answer = api.send(packs.pack(b"abc"))
+    assert (answer.status_code, "can not store files" in answer.json()["detail"]) == (503, True)
+    assert Pack.objects.count() == Blob.objects.count() == 0
+
+
+def test_a_damaged_store_is_told_in_words(api, tmp_path):
+    made = api.make(TREE)["id"]
+    (tmp_path / Pack.objects.get().name).write_bytes(b"MUSTERP1" + b"\0" * 300)
+    answer = api.get(f"/{made}/files/train.py")
+    assert (answer.status_code, "tell the administrator" in answer.json()["detail"]) == (500, True)
+    listed = tmp_path / Workspace.objects.get().manifest
+    for damage in (b"no zlib", zlib.compress(b"no manifest"), None):
+        listed.write_bytes(damage) if damage else listed.unlink()
+        answer = api.get(f"/{made}/files")
+        assert (answer.status_code, "tell the administrator" in answer.json()["detail"]) == (500, True)
+        assert api.post("", {"base": made, "set": []}).json()["errors"][0]["field"] == "base"
+
+
 # -- limits
 
 
