@@ -110,7 +110,8 @@ def unread(*, job: int, rank: int | None, place: Cursor, limit: int) -> Unread:
         rows = cursor.fetchall()
     if not rows:  # the job itself is gone
         return Unread(place.attempt, True, None, [])
-    return Unread(*rows[0][:3], [Segment(*row[3:]) for row in rows if row[3] is not None])
+    attempt, is_finished, collected_at = rows[0][:3]
+    return Unread(attempt, is_finished, collected_at, [Segment(*row[3:]) for row in rows if row[3] is not None])
 
 
 def newest(*, job: int, rank: int | None, attempt: int, limit: int) -> list[Segment]:
