@@ -17,6 +17,8 @@ from .batches import MAX_BATCH_BYTES
 PATH = "/agent/v1/batches"
 THREADS = 2  # they wait for the database and the disk in turns; more would only take the processor from pages
 MOST_WAITING_BYTES = 64 * 2**20
+BUSY = 16  # batches waiting: then agents are asked for fewer and larger ones
+SLOW_SECONDS = 5
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -29,7 +31,7 @@ class AgentDoor:
     def __init__(self, app: App):
         self.app = app
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ingest")
-        self.waiting_bytes = 0
+        self.waiting = self.waiting_bytes = 0
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
@@ -48,11 +50,16 @@ class AgentDoor:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
         if self.waiting_bytes + size > MOST_WAITING_BYTES:
             return refused(503, "too many batches wait here already", retry_after=1)
-        self.waiting_bytes += size
+        self.waiting, self.waiting_bytes = self.waiting + 1, self.waiting_bytes + size
         try:
-            return await self._apply(identity, receive)
+            return self._slowed(await self._apply(identity, receive))
         finally:
-            self.waiting_bytes -= size
+            self.waiting, self.waiting_bytes = self.waiting - 1, self.waiting_bytes - size
+
+    def _slowed(self, one: Answer) -> Answer:
+        if self.waiting > BUSY and one.status == 200:
+            one.content["commands"].append({"do": "slow", "seconds": SLOW_SECONDS})
+        return one
 
     async def _apply(self, identity: AgentIdentity, receive: Receive) -> Answer:
         body = await _body(receive)

@@ -105,6 +105,16 @@ def test_what_can_not_be_held_is_sent_away_to_come_again(job, door):
     assert door.waiting_bytes == 0
 
 
+def test_under_pressure_agents_are_asked_for_fewer_batches(job, door):
+    token = issue(identity(job))
+    door.waiting = agent_door.BUSY
+    assert Call(body(), token=token, length=10).to(door)[1]["commands"] == [
+        {"do": "slow", "seconds": agent_door.SLOW_SECONDS}
+    ]
+    door.waiting = 0
+    assert Call(body(seq=2), token=token, length=10).to(door)[1]["commands"] == []
+
+
 def test_a_refusal_names_the_field(job, door):
     wrong = log_item(3, 0, [(1.0, "of the other replica")])
     status, said = Call(body(wrong), token=issue(identity(job))).to(door)
