@@ -9,6 +9,8 @@ from .models import User
 
 # Words that everybody here would try first. docs/security.md lists them too.
 OF_THE_HOUSE = ("muster", "torchrun", "pytorch", "training", "cluster", "kubernetes", "nvidia", "gradient", "dashboard")
+_ROWS = ("1234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm")
+_RUNS = [one for row in _ROWS for one in (row * 4, row[::-1] * 4)]
 _AROUND = re.compile(r"^[\W\d_]+|[\W\d_]+$")
 
 
@@ -23,7 +25,9 @@ class CommonCore:
 
     def validate(self, password: str, user: User | None = None) -> None:
         cores = {core for core in _cores(password.lower()) if len(core) >= 4 or len(set(password)) < 5}
-        if cores & self.known or any(core in OF_THE_HOUSE for core in cores):
+        own = {user.get_username().lower()} if user else set()
+        is_run = any(password.lower() in run for run in _RUNS)
+        if is_run or cores & self.known or cores & own or any(core in OF_THE_HOUSE for core in cores):
             raise ValidationError(
                 "This is a common word with something around it. Use several unrelated words.", code="common_core"
             )

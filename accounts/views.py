@@ -4,15 +4,26 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import views
+from django.contrib.auth.forms import AuthenticationForm, UsernameField
+from django.forms import TextInput
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse_lazy
+from django.utils.decorators import method_decorator
+from django.views.decorators.http import require_http_methods
 
 
+class SignInForm(AuthenticationForm):
+    """Django's own names the longest user name to browsers only; a longer one must not reach the table of failures."""
+
+    username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
+
+
+@method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")
 class SignIn(views.LoginView):
+    form_class = SignInForm
     template_name = "accounts/login.html"
     redirect_authenticated_user = True
-    http_method_names = ["get", "head", "post"]
 
 
 class SignOut(views.LogoutView):
