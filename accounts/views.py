@@ -7,7 +7,6 @@ from django.contrib.auth import views
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.forms import TextInput
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 from django.urls import reverse_lazy
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_http_methods
@@ -31,9 +30,9 @@ class SignOut(views.LogoutView):
 
     http_method_names = ["post"]
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response = super().dispatch(request, *args, **kwargs)
-        response.headers["Clear-Site-Data"] = '"cache"'  # type: ignore[attr-defined]  # pages that the browser kept
+        response.headers["Clear-Site-Data"] = '"cache"'  # pages that the browser kept
         return response
 
 

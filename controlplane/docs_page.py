@@ -3,6 +3,6 @@
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 
-class ApiDocs(SpectacularSwaggerSplitView):  # type: ignore[misc]  # the package has no types
+class ApiDocs(SpectacularSwaggerSplitView):
     url_name = "api-schema"
     template_name = "api_docs.html"

@@ -28,7 +28,7 @@ MARK = "muster.too_large"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 
 
 @dataclass(frozen=True)

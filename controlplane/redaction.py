@@ -2,6 +2,7 @@
 
 import logging
 import re
+from typing import Any
 
 _SECRETS = (
     (re.compile(r"mst_[A-Za-z0-9_-]{6,}"), "mst_[removed]"),
@@ -37,5 +38,5 @@ class Redacted(logging.Formatter):
         record.message = one_line(redacted(record.message))
         return super().formatMessage(record)
 
-    def formatException(self, ei: object) -> str:  # type: ignore[override]  # noqa: N802
-        return redacted(super().formatException(ei))  # type: ignore[arg-type]
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return redacted(super().formatException(ei))

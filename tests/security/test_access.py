@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 import pytest
+from django.core import signing
 from django.db import transaction
 from django.test import Client
 from django.utils import timezone
@@ -50,6 +51,11 @@ def nobodies(world: World) -> dict[str, Client]:
         "token of somebody switched off": world.token(world.gone),
         "forged token": world.token(member)[:-1] + "!",
         "token under another scheme": "",
+        "forged token of an agent": _turned(agent_tokens.issue(identity(world.job))),
+        "agent's token signed for something else": signing.dumps(
+            [world.job.pk, world.job.run, 1, "worker", 0], salt="x"
+        ),
+        "agent's token signed with another key": signing.dumps([1, "x", 1, "worker", 0], salt="muster.agent", key="k"),
     }
     found = {name: bearer(text) for name, text in tokens.items()}
     found["token under another scheme"] = Client(headers={"Authorization": f"Token {world.token(member)}"})
@@ -57,6 +63,11 @@ def nobodies(world: World) -> dict[str, Client]:
     found["session of somebody switched off"] = session(world.gone)
     User.objects.filter(pk=world.gone.pk).update(is_active=False)
     return found
+
+
+def _turned(text: str) -> str:
+    """The same claims, one letter of them changed."""
+    return text[:4] + ("A" if text[4] != "A" else "B") + text[5:]
 
 
 def bearer(text: str) -> Client:

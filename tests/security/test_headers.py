@@ -134,7 +134,18 @@ def test_a_server_error_tells_nothing_of_the_inside(as_, people, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "address", ["/nowhere", "/admin", "/__debug__/", "/.git/config", "/static/../manage.py", "/static/"]
+    "address",
+    [
+        "/nowhere",
+        "/admin",
+        "/__debug__/",
+        "/.git/config",
+        "/files/workspaces/1.tar.gz",
+        "/media/",
+        "/metrics",
+        "/static/../manage.py",
+        "/static/",
+    ],
 )
 def test_there_is_no_back_door(client, db, address):
     answer = client.get(address)

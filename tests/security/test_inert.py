@@ -75,7 +75,9 @@ def job(lab) -> Job:
 def hostile_job(lab: Lab) -> Job:
     """Every text that somebody outside chooses, hostile: command, environment, log, metrics, reasons, nodes."""
     said = [one for one in HOSTILE if "\0" not in one]
-    job = lab.running(command=["torchrun", "train.py", *said, LONG], env={f"V{number}": one for number, one in enumerate(said)})
+    job = lab.running(
+        command=["torchrun", "train.py", *said, LONG], env={f"V{number}": one for number, one in enumerate(said)}
+    )
     now = timezone.now().timestamp()
     items = [
         item("rank", rank=0, local_rank=0, pid=1, state="running", at=now),
