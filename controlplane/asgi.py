@@ -7,14 +7,10 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 _django = get_asgi_application()
 
-from django.conf import settings  # noqa: E402 - needs what the line above set up
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware  # noqa: E402
+from controlplane.exposure import announce  # noqa: E402
+from controlplane.limits import Bounded  # noqa: E402
+from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported only now
 
-from .exposure import announce  # noqa: E402
-from .limits import Bounded  # noqa: E402
-
-application = Bounded(_django)
-if settings.MUSTER_TRUSTED_PROXIES:
-    # Whose X-Forwarded-For and -Proto are believed. Nobody else's: an address decides who is locked out.
-    application = ProxyHeadersMiddleware(application, trusted_hosts=settings.MUSTER_TRUSTED_PROXIES)  # type: ignore
+# Batches have a door and a limit of their own; everything else is bounded before Django reads it.
+application = AgentDoor(Bounded(_django))
 announce()

@@ -9,12 +9,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from .origin import origin_of
 from .refusals import is_program, refusal
 
 
-def client_address(request: HttpRequest) -> str:
+def client_address(request: HttpRequest) -> str | None:
     """Of the connection, or what a trusted proxy says (MUSTER_TRUSTED_PROXIES); never what a client claims."""
-    return str(request.META.get("REMOTE_ADDR", ""))
+    return origin_of(request).ip
 
 
 def answer(
@@ -34,9 +35,9 @@ def answer(
     return page
 
 
-def _seconds_left(name: str, address: str) -> int:
+def _seconds_left(name: str, address: str | None) -> int:
     last = (
-        AccessAttempt.objects.filter(username=name, ip_address=address or None)
+        AccessAttempt.objects.filter(username=name, ip_address=address)
         .order_by("-attempt_time")
         .values_list("attempt_time", flat=True)
         .first()

@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from .origin import origin_of
 from .refusals import refusal
 
 MOST_BUCKETS = 20_000  # beyond it full ones are forgotten: they say nothing
@@ -95,7 +96,7 @@ class Rates:
 def _counted(request: HttpRequest) -> tuple[str, int]:
     path = request.path_info
     if path in ("/login", "/api/v1/login") and request.method == "POST":
-        return f"login:{request.META.get('REMOTE_ADDR', '')}", settings.MUSTER_RATE_LOGIN
+        return f"login:{origin_of(request).ip}", settings.MUSTER_RATE_LOGIN
     if path.startswith("/agent/"):
         token = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
         return f"agent:{token}", settings.MUSTER_RATE_AGENT

@@ -6,6 +6,7 @@ CLUSTERS = {alias: {"BACKEND": module.Class, "OPTIONS": {...}}}, in the manner o
 import json
 import os
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -42,12 +43,16 @@ def _flag(name: str, default: bool = False) -> bool:
 DATA_DIR = Path(os.environ.get("MUSTER_DATA_DIR", BASE_DIR / ".muster"))
 DEBUG = _flag("MUSTER_DEBUG")
 SECRET_KEY = os.environ.get("MUSTER_SECRET_KEY", "")
+SECRET_KEY_FALLBACKS = [one for one in os.environ.get("MUSTER_OLD_SECRET_KEYS", "").split(",") if one]
 if not SECRET_KEY:
     raise ImproperlyConfigured("MUSTER_SECRET_KEY is not set; bin/demo makes one, an installation must bring its own")
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
 MUSTER_HTTPS = _flag("MUSTER_HTTPS")
-MUSTER_TRUSTED_PROXIES = [one for one in os.environ.get("MUSTER_TRUSTED_PROXIES", "").split(",") if one]
+# Proxies that are believed about whom they speak for; nobody else's X-Forwarded-For is.
+TRUSTED_PROXIES = [
+    ip_network(one.strip()) for one in os.environ.get("MUSTER_TRUSTED_PROXIES", "").split(",") if one.strip()
+]
 PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # in links made outside a request
 
 INSTALLED_APPS = [
@@ -72,6 +77,8 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.SecurityHeaders",
     "controlplane.limits.Limits",
+    "controlplane.api.ConditionalGet",
+    "controlplane.origin.NoteOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -185,6 +192,8 @@ SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+if TRUSTED_PROXIES:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
