@@ -17,6 +17,7 @@ from django.urls import get_resolver
 from django.urls.resolvers import URLPattern, URLResolver
 from django.utils import timezone
 
+from accounts import members
 from accounts.models import Membership, Role, Team, Token, User
 from jobs import ingest
 from jobs.models import Job
@@ -29,24 +30,35 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 SECRET = "zebra-crossing-7731"  # stands in everything that only our team may see
 PERSONS = ("viewer", "member", "admin", "stranger", "root")
 
-Rule = dict[str, int]  # person: 0 when let in, else the status of the refusal
+READING, SUBMITTING, MANAGING = SCOPES = ("read", "submit", "manage")  # of tokens, each with what is before it
 
 
-def let_in(names: str, **refused: int) -> Rule:
+@dataclass(frozen=True)
+class Rule:
+    refused: dict[str, int]  # person: 0 when let in, else the status of the refusal
+    scope: str = READING  # the least that a token must have
+
+    def answer(self, person: str, scope: str = MANAGING) -> int:
+        is_too_narrow = SCOPES.index(scope) < SCOPES.index(self.scope)
+        return self.refused[person] or (403 if is_too_narrow else 0)
+
+
+def let_in(names: str, scope: str = READING, **refused: int) -> Rule:
     rule = {**dict.fromkeys(names.split(), 0), **refused}
     assert set(rule) == set(PERSONS), rule
-    return rule
+    return Rule(rule, scope)
 
 
 ANY = let_in("viewer member admin stranger root")  # signed in is enough: everybody sees and changes their own
+OWN = let_in("viewer member admin stranger root", MANAGING)
+HIS = let_in("member", MANAGING, viewer=404, admin=404, stranger=404, root=404)  # one person's own: no administrator's
 READ = let_in("viewer member admin root", stranger=404)
-CONTROL = let_in("member admin root", viewer=403, stranger=404)
-SUBMIT = let_in(
-    "member admin root", viewer=403, stranger=422
-)  # 422: "not a queue of your teams", as for one that is none
-UPLOAD = let_in("member admin stranger", viewer=403, root=422)  # to one's own team; root must say to which
-MANAGE = let_in("admin root", viewer=403, member=403, stranger=404)
-PLATFORM = let_in("root", viewer=403, member=403, admin=403, stranger=403)
+CONTROL = let_in("member admin root", SUBMITTING, viewer=403, stranger=404)
+SUBMIT = let_in("member admin root", SUBMITTING, viewer=403, stranger=422)  # 422: as for a queue that is none
+UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to one's own team; root must say to which
+MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
+AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each of what is theirs
+PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 
 # What somebody gets who is nobody at this door, whatever the method: a page leads to the sign-in, a program is told.
 PAGE, API, STREAM, AGENT, OPEN = "page", "api", "stream", "agent", "open"
@@ -93,7 +105,18 @@ TABLE: dict[str, Route] = {
     "api/v1/login": route(OPEN, POST=ANY, body=SIGN_IN),
     # pages, by session
     "live": route(STREAM, GET=ANY),
-    "password": route(PAGE, GET=ANY, POST=ANY, kind=FORM),
+    "account": route(PAGE, GET=ANY),
+    "account/password": route(PAGE, GET=ANY, POST=ANY, kind=FORM),
+    "account/tokens": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="name=x&scope=read&expires_in_days=7"),
+    "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
+    "teams": route(PAGE, GET=ANY, POST=PLATFORM, kind=FORM, body="name=more"),
+    "teams/{team}": route(PAGE, GET=READ),
+    "teams/{team}/audit": route(PAGE, GET=MANAGE),
+    "teams/{team}/members": route(PAGE, POST=MANAGE, kind=FORM, body="username=teammate&role=viewer"),
+    "teams/{team}/members/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=teammate"),
+    "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
+    "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
+    "queues/{name}": route(PAGE, GET=MANAGE, POST=MANAGE, kind=FORM, body="slots=9&gpus_per_node=0&is_open=on"),
     "api/docs": route(PAGE, GET=ANY),
     "queues": route(PAGE, GET=ANY),
     "jobs": route(PAGE, GET=ANY),
@@ -101,6 +124,7 @@ TABLE: dict[str, Route] = {
                       body="queue={queue}&code=none&command=true&nodes=1&nproc_per_node=1&idempotency_key=k"),
     "jobs/{pk}": route(PAGE, GET=READ),
     "jobs/{pk}/logs": route(PAGE, GET=READ),
+    "jobs/{pk}/logs/find": route(PAGE, GET=READ, at="jobs/{pk}/logs/find?text=z"),
     "jobs/{pk}/logs.txt": route(PAGE, GET=READ),
     "jobs/{pk}/cancel": route(PAGE, POST=CONTROL),
     "jobs/{pk}/suspend": route(PAGE, POST=CONTROL),
@@ -109,13 +133,28 @@ TABLE: dict[str, Route] = {
     # the REST API, by token or session
     "api/v1/me": route(API, GET=ANY),
     "api/v1/schema": route(API, GET=ANY),
-    "api/v1/queues": route(API, GET=ANY),
-    "api/v1/queues/{name}": route(API, GET=READ, at="api/v1/queues/default"),
-    "api/v1/workspaces": route(API, POST=UPLOAD, body=PACKED, kind="application/gzip", at="api/v1/workspaces"),
+    "api/v1/tokens": route(API, GET=ANY, POST=OWN, body={"name": "x"}),
+    "api/v1/tokens/{pk}": route(API, DELETE=HIS, at="api/v1/tokens/{token}"),
+    "api/v1/teams": route(API, GET=ANY, POST=PLATFORM, body={"name": "more"}),
+    "api/v1/teams/{team}": route(API, GET=READ),
+    "api/v1/teams/{team}/members": route(API, GET=READ),
+    "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
+    "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
+    "api/v1/teams/{team}/service-accounts/{username}": route(API, DELETE=MANAGE, at="api/v1/teams/{team}/service-accounts/bot@nlp"),
+    "api/v1/audit": route(API, GET=AUDIT),
+    "api/v1/queues": route(API, GET=ANY, POST=PLATFORM, body={"name": "more", "team": "nlp", "cluster": "local", "slots": 2}),
+    "api/v1/queues/{name}": route(API, GET=READ, PATCH=MANAGE, body={"slots": 9}),
+    "api/v1/workspaces": route(API, POST=UPLOAD, body=PACKED, kind="application/gzip"),
+    "api/v1/plans": route(API, POST=SUBMIT, body=SUBMITTED),
+    "api/v1/jobs/bulk": route(API, POST=ANY, body={"act": "cancel", "ids": ["{pk}"]}),  # each id is refused by itself
     "api/v1/jobs": route(API, GET=ANY, POST=SUBMIT, body=SUBMITTED),
     "api/v1/jobs/{pk}": route(API, GET=READ),
     "api/v1/jobs/{pk}/events": route(API, GET=READ),
+    "api/v1/jobs/{pk}/attempts": route(API, GET=READ),
     "api/v1/jobs/{pk}/logs": route(API, GET=READ),
+    "api/v1/jobs/{pk}/logs/search": route(API, GET=READ, at="api/v1/jobs/{pk}/logs/search?text=z"),
+    "api/v1/jobs/{pk}/logs/stream": route(API, GET=READ),
+    "api/v1/jobs/{pk}/logs/text": route(API, GET=READ),
     "api/v1/jobs/{pk}/metrics": route(API, GET=READ),
     "api/v1/jobs/{pk}/ranks": route(API, GET=READ),
     "api/v1/jobs/{pk}/replicas": route(API, GET=READ),
@@ -170,6 +209,8 @@ class World:
             "root": self.people.admin,
         }
         Membership.objects.create(user=self.persons["admin"], team=team, role=Role.ADMIN)
+        members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=self.people.admin)
+        self.kept = Token.issue(self.people.owner, SECRET)[0]
         self.gone = make_user("gone")
         Membership.objects.create(user=self.gone, team=team, role=Role.ADMIN)
         self.job = self.with_code(self.lab.running(name=SECRET), b"ours " + SECRET.encode())
@@ -186,23 +227,24 @@ class World:
         job.refresh_from_db()
         return job
 
-    def token(self, user: User, **changes: Any) -> str:
-        token, text = Token.issue(user, "test")
+    def token(self, user: User, scope: str = MANAGING, **changes: Any) -> str:
+        token, text = Token.issue(user, "test", scope=scope)
         Token.objects.filter(pk=token.pk).update(**changes)
         return text
 
     def state(self) -> list[Any]:
         """What a request that was turned away must not have changed."""
         jobs = Job.objects.order_by("pk").values_list("pk", "phase", "cancel_requested_at", "suspended", "attempt")
-        members = Membership.objects.order_by("pk").values_list("user", "team", "role")
+        people = Membership.objects.order_by("pk").values_list("user", "team", "role")
         users = User.objects.order_by("pk").values_list("pk", "password", "is_active", "is_superuser")
         queues = Queue.objects.order_by("pk").values_list("pk", "nominal", "is_open")
-        return [*jobs, *members, *users, *queues, Workspace.objects.count(), Team.objects.count()]
+        tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
+        return [*jobs, *people, *users, *queues, *tokens, Workspace.objects.count(), Team.objects.count()]
 
 
 def address(pattern: str, world: World) -> str:
     text = TABLE[pattern].at or pattern
-    return "/" + text.format(pk=world.job.pk)
+    return "/" + text.format(pk=world.job.pk, token=world.kept.pk, team="nlp", name="default", username="teammate")
 
 
 def body(pattern: str, world: World) -> bytes:
@@ -211,4 +253,4 @@ def body(pattern: str, world: World) -> bytes:
         return sent
     if isinstance(sent, str):
         return sent.replace("{queue}", str(world.lab.queue.pk)).encode()
-    return json.dumps({} if sent is None else sent).encode()
+    return json.dumps({} if sent is None else sent).replace('"{pk}"', str(world.job.pk)).encode()

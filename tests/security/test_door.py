@@ -179,10 +179,10 @@ def test_changing_ones_password_needs_the_present_one_and_ends_other_sessions(as
     here, elsewhere = as_(people.owner), as_(people.owner)
     new = "four unrelated brown llamas"
     sent = {"old_password": "wrong", "new_password1": new, "new_password2": new}
-    assert here.post("/password", sent).status_code == 200
+    assert here.post("/account/password", sent).status_code == 200
     people.owner.refresh_from_db()
     assert people.owner.check_password(RIGHT)
-    assert here.post("/password", {**sent, "old_password": RIGHT}).status_code == 302
+    assert here.post("/account/password", {**sent, "old_password": RIGHT}).status_code == 302
     people.owner.refresh_from_db()
     assert people.owner.check_password(new)
     assert here.get("/jobs").status_code == 200
@@ -191,7 +191,9 @@ def test_changing_ones_password_needs_the_present_one_and_ends_other_sessions(as
 
 def test_a_weak_new_password_is_refused_with_its_reason(as_, people):
     client = as_(people.owner)
-    answer = client.post("/password", {"old_password": RIGHT, "new_password1": "short", "new_password2": "short"})
+    answer = client.post(
+        "/account/password", {"old_password": RIGHT, "new_password1": "short", "new_password2": "short"}
+    )
     assert "at least 12 characters" in answer.text
     people.owner.refresh_from_db()
     assert people.owner.check_password(RIGHT)
@@ -243,14 +245,19 @@ def test_a_password_is_taken_exactly_as_typed(people):
 
 
 def test_the_forms_mask_passwords_and_let_managers_fill_them(as_, people):
-    for text in (Client().get("/login").text, as_(people.owner).get("/password").text):
+    for text in (Client().get("/login").text, as_(people.owner).get("/account/password").text):
         assert 'type="password"' in text
         assert 'autocomplete="current-password"' in text
         assert "onpaste" not in text
-    assert 'autocomplete="new-password"' in as_(people.owner).get("/password").text
+    assert 'autocomplete="new-password"' in as_(people.owner).get("/account/password").text
 
 
 @pytest.mark.parametrize("target", ["https://elsewhere.example/", "//elsewhere.example", "javascript:alert(1)"])
 def test_signing_in_leads_nowhere_else(people, target):
     answer = Client().post("/login", {"username": "owner", "password": RIGHT, "next": target})
     assert answer.url == "/jobs"
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/queues", "/jobs/new", "/account/password", "/api/docs"])
+def test_every_page_can_be_signed_out_of(as_, people, path):
+    assert 'action="/logout"' in as_(people.owner).get(path).text

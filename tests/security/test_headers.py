@@ -40,7 +40,7 @@ def test_no_other_origin_is_let_in(as_, people, address):
     assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
 
 
-@pytest.mark.parametrize("address", ["/api/v1/jobs", "/api/v1/me", "/queues", "/password"])
+@pytest.mark.parametrize("address", ["/api/v1/jobs", "/api/v1/me", "/queues", "/account/password"])
 def test_what_somebody_was_shown_is_not_kept_for_the_next(as_, people, address):
     said = as_(people.owner).get(address).headers["Cache-Control"]
     assert "no-store" in said or ("private" in said and "no-cache" in said)
@@ -49,7 +49,7 @@ def test_what_somebody_was_shown_is_not_kept_for_the_next(as_, people, address):
 def test_every_answer_with_a_body_says_what_it_is(as_, people, lab):
     job = seed.running(lab, steps=5)
     owner = as_(people.owner)
-    for address in ["/jobs", f"/jobs/{job.pk}", f"/jobs/{job.pk}/logs.txt", "/queues", "/password", "/nowhere"]:
+    for address in ["/jobs", f"/jobs/{job.pk}", f"/jobs/{job.pk}/logs.txt", "/queues", "/account/password", "/nowhere"]:
         assert "charset=utf-8" in owner.get(address).headers["Content-Type"].lower(), address
     for address in ["/api/v1/jobs", "/api/v1/me", "/healthz"]:
         assert owner.get(address).headers["Content-Type"].startswith("application/json"), address
