@@ -15,13 +15,15 @@ from typing import Any, Callable, TypeVar
 
 import httpx
 
-from muster import calls
-from muster.calls import Call, Flow, JobRef
+from muster import calls, reading, sending
+from muster.calls import Call, Flow, JobRef, Work
 from muster.config import find_server
+from muster.errors import MusterError
 from muster.follow import LogReader, too_late, wait_pause
 from muster.models import Event, Job, Login, LogLine, LogPage, Me, Queue, Rank, Series, Workspace
+from muster.reading import CodeDiff, CodeFile
+from muster.sending import Progress
 from muster.wire import Reply, Wire
-from muster.workspace import pack
 
 T = TypeVar("T")
 
@@ -69,10 +71,12 @@ class AsyncClient:
         priority: int | None = None,
         deadline_seconds: int | None = None,
         idempotency_key: str | None = None,
+        progress: Progress | None = None,
     ) -> Job:
-        """Pack and upload the folder, then submit.
+        """Send what is new in the folder, then submit.
 
-        `directory=None` sends no code, `workspace` names one uploaded before. What is not given is the server's to
+        `directory=None` sends no code, `workspace` names one uploaded before; `progress` is told how many bytes of how
+        many are sent. What is not given is the server's to
         decide. The same `idempotency_key` never makes a second job.
         """
         spec = calls.job_spec(
@@ -88,11 +92,27 @@ class AsyncClient:
             priority=priority,
             deadline_seconds=deadline_seconds,
         )
-        packed = None if directory is None or workspace is not None else await asyncio.to_thread(pack, directory)
-        return await self._run(calls.submit(spec, pack=packed, key=idempotency_key or str(uuid.uuid4())))
+        has_code = directory is not None and workspace is None
+        code = sending.upload(directory or "", url=self.url, queue=queue, progress=progress) if has_code else None
+        return await self._run(calls.submit(spec, code=code, key=idempotency_key or str(uuid.uuid4())))
 
-    async def upload(self, directory: str | os.PathLike[str], *, queue: str | None = None) -> Workspace:
-        return await self._send(calls.upload(await asyncio.to_thread(pack, directory), queue=queue))
+    async def upload(
+        self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
+    ) -> Workspace:
+        """Send a folder for later jobs; name the queue they will go to when you belong to several teams."""
+        return await self._run(sending.upload(directory, url=self.url, queue=queue, progress=progress))
+
+    async def files(self, job: JobRef) -> list[CodeFile]:
+        """What the job's code holds, sorted by path."""
+        return await self._run(reading.files(job))
+
+    async def file(self, job: JobRef, path: str) -> bytes:
+        """One file of the job's code."""
+        return await self._run(reading.file(job, path))
+
+    async def workspace_diff(self, before: JobRef, after: JobRef) -> CodeDiff:
+        """What changed in the code from one job to the other."""
+        return await self._run(reading.diff(before, after))
 
     async def job(self, job: JobRef) -> Job:
         return await self._run(calls.find_job(job))
@@ -188,14 +208,24 @@ class AsyncClient:
         return await self._run(calls.of_job(job, call=lambda job_id: calls.act(job_id, verb=verb)))
 
     async def _run(self, flow: Flow[T]) -> T:
-        answer: Any = None
-        while True:
-            try:
-                call = flow.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = await self._send(call)
+        """Steps until the flow is done; what goes wrong in a step is the flow's to handle."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = await self._do(step)
+                except MusterError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _do(self, step: Call[Any] | Work[Any]) -> Any:
+        if isinstance(step, Work):
+            return await asyncio.to_thread(step.run)
+        return await self._send(step)
 
     async def _send(self, call: Call[T]) -> T:
         for tried in range(1, call.tries + 1):
@@ -208,6 +238,11 @@ class AsyncClient:
 
     async def _try(self, call: Call[Any]) -> Reply:
         try:
-            return await self._http.request(**self._wire.request(call))
+            content = {} if call.on_sent is None else {"content": self._pieces(call)}
+            return await self._http.request(**{**self._wire.request(call), **content})
         except httpx.TransportError as error:
             return error
+
+    async def _pieces(self, call: Call[Any]) -> AsyncIterator[bytes]:
+        for piece in self._wire.pieces(call):
+            yield piece

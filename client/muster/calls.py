@@ -15,11 +15,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from muster.errors import NotFound
 from muster.models import Event, Job, Json, Login, LogPage, Me, Queue, Rank, Series, Workspace
-from muster.workspace import Pack
 
 T = TypeVar("T")
 JobRef = Union[Job, int, str]
-Flow = Generator["Call[Any]", Any, T]
+Flow = Generator[Union["Call[Any]", "Work[Any]"], Any, T]
 
 PAGE_SIZE = 100
 LONG_POLL_SECONDS = 10
@@ -39,6 +38,16 @@ class Call(Generic[T]):
     wait_seconds: float = 0  # how long the server may hold the answer back, on top of the usual time limit
     tries: int = 5
     missing: str = ""  # what a 404 means here, with the way out
+    accepted: tuple[int, ...] = ()  # statuses that are an answer too, and no error
+    is_raw: bool = False  # the answer is given to `parse` as bytes
+    on_sent: Callable[[float], None] | None = None  # told which share of the content is on its way
+
+
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """A step that reads this machine's disk: done at once, or in a thread where others must not wait for it."""
+
+    run: Callable[[], T]
 
 
 @dataclass(frozen=True)
@@ -98,14 +107,6 @@ def log_page(
     return replace(call, params=params, wait_seconds=wait_seconds, tries=tries)
 
 
-def upload(pack: Pack, *, queue: str | None) -> Call[Workspace]:
-    """The queue tells whose code it is, for people who belong to several teams."""
-    headers = {"Content-Type": "application/gzip", "X-Muster-Digest": pack.digest}
-    # Content-addressed: the server answers a second upload of the same bytes with the first one.
-    call = Call("POST", "/workspaces", Workspace.parse, _given(queue=queue), headers=headers, is_repeatable=True)
-    return replace(call, content=pack.content)
-
-
 def create_job(spec: Mapping[str, Any], *, key: str) -> Call[Job]:
     return Call("POST", "/jobs", Job.parse, json=spec, headers={"Idempotency-Key": key}, is_repeatable=True)
 
@@ -143,9 +144,10 @@ def of_job(ref: JobRef, *, call: Callable[[int], Call[T]]) -> Flow[T]:
     return (yield from ask(call((yield from find_id(ref)))))
 
 
-def submit(spec: Mapping[str, Any], *, pack: Pack | None, key: str) -> Flow[Job]:
-    if pack is not None:
-        spec = {**spec, "workspace": (yield from ask(upload(pack, queue=spec["queue"]))).id}
+def submit(spec: Mapping[str, Any], *, code: Flow[Workspace] | None, key: str) -> Flow[Job]:
+    """`code` are the steps that bring the workspace."""
+    if code is not None:
+        spec = {**spec, "workspace": (yield from code).id}
     return (yield from ask(create_job(spec, key=key)))
 
 

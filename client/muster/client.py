@@ -18,14 +18,16 @@ from typing import Any, Callable, TypeVar
 
 import httpx
 
-from muster import calls
+from muster import calls, reading, sending
 from muster.async_client import AsyncClient
-from muster.calls import Call, Flow, JobRef
+from muster.calls import Call, Flow, JobRef, Work
 from muster.config import find_server
+from muster.errors import MusterError
 from muster.follow import LogReader, too_late, wait_pause
 from muster.models import Event, Job, Login, LogLine, LogPage, Me, Queue, Rank, Series, Workspace
+from muster.reading import CodeDiff, CodeFile
+from muster.sending import Progress
 from muster.wire import Reply, Wire
-from muster.workspace import pack
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -75,10 +77,12 @@ class Client:
         priority: int | None = None,
         deadline_seconds: int | None = None,
         idempotency_key: str | None = None,
+        progress: Progress | None = None,
     ) -> Job:
-        """Pack and upload the folder, then submit.
+        """Send what is new in the folder, then submit.
 
-        `directory=None` sends no code, `workspace` names one uploaded before. What is not given is the server's to
+        `directory=None` sends no code, `workspace` names one uploaded before; `progress` is told how many bytes of how
+        many are sent. What is not given is the server's to
         decide. The same `idempotency_key` never makes a second job.
         """
         spec = calls.job_spec(
@@ -94,12 +98,27 @@ class Client:
             priority=priority,
             deadline_seconds=deadline_seconds,
         )
-        packed = None if directory is None or workspace is not None else pack(directory)
-        return self._run(calls.submit(spec, pack=packed, key=idempotency_key or str(uuid.uuid4())))
+        has_code = directory is not None and workspace is None
+        code = sending.upload(directory or "", url=self.url, queue=queue, progress=progress) if has_code else None
+        return self._run(calls.submit(spec, code=code, key=idempotency_key or str(uuid.uuid4())))
 
-    def upload(self, directory: str | os.PathLike[str], *, queue: str | None = None) -> Workspace:
+    def upload(
+        self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
+    ) -> Workspace:
         """Send a folder for later jobs; name the queue they will go to when you belong to several teams."""
-        return self._send(calls.upload(pack(directory), queue=queue))
+        return self._run(sending.upload(directory, url=self.url, queue=queue, progress=progress))
+
+    def files(self, job: JobRef) -> list[CodeFile]:
+        """What the job's code holds, sorted by path."""
+        return self._run(reading.files(job))
+
+    def file(self, job: JobRef, path: str) -> bytes:
+        """One file of the job's code."""
+        return self._run(reading.file(job, path))
+
+    def workspace_diff(self, before: JobRef, after: JobRef) -> CodeDiff:
+        """What changed in the code from one job to the other."""
+        return self._run(reading.diff(before, after))
 
     def job(self, job: JobRef) -> Job:
         return self._run(calls.find_job(job))
@@ -193,14 +212,22 @@ class Client:
         return self._run(calls.of_job(job, call=lambda job_id: calls.act(job_id, verb=verb)))
 
     def _run(self, flow: Flow[T]) -> T:
-        answer: Any = None
-        while True:
-            try:
-                call = flow.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = self._send(call)
+        """Steps until the flow is done; what goes wrong in a step is the flow's to handle."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = self._do(step)
+                except MusterError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _do(self, step: Call[Any] | Work[Any]) -> Any:
+        return step.run() if isinstance(step, Work) else self._send(step)
 
     def _send(self, call: Call[T]) -> T:
         for tried in range(1, call.tries + 1):
@@ -213,6 +240,7 @@ class Client:
 
     def _try(self, call: Call[Any]) -> Reply:
         try:
-            return self._http.request(**self._wire.request(call))
+            content = {} if call.on_sent is None else {"content": self._wire.pieces(call)}
+            return self._http.request(**{**self._wire.request(call), **content})
         except httpx.TransportError as error:
             return error

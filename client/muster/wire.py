@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -21,6 +21,7 @@ T = TypeVar("T")
 Reply = Union[httpx.Response, httpx.TransportError]
 
 API = "/api/v1"
+PIECE_BYTES = 1 << 16
 PASSING = (429, 502, 503, 504)  # statuses that a little patience may cure
 CONNECT_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
@@ -46,14 +47,22 @@ class Wire:
             raise NotLoggedIn(f"no token for {self.url}: run `muster login {self.url}`, or set MUSTER_TOKEN")
         bearer = {} if call.is_public else {"Authorization": f"Bearer {self.token}"}
         body = {"content": call.content} if call.content is not None else {"json": call.json}
+        length = {} if call.on_sent is None else {"Content-Length": str(len(call.content or b""))}
         return {
             "method": call.method,
             "url": call.path,
             "params": dict(call.params),
-            "headers": {"Accept": "application/json", **bearer, **call.headers},
+            "headers": {"Accept": "*/*" if call.is_raw else "application/json", **bearer, **length, **call.headers},
             "timeout": httpx.Timeout(self.timeout_seconds + call.wait_seconds, connect=CONNECT_SECONDS),
             **(body if call.method == "POST" else {}),
         }
+
+    def pieces(self, call: Call[Any]) -> Iterator[bytes]:
+        """The content, telling how much of it was taken. Its length must be in the headers: see `request`."""
+        content, told = call.content or b"", call.on_sent or (lambda share: None)
+        for at in range(0, len(content), PIECE_BYTES):
+            yield content[at : at + PIECE_BYTES]
+            told(min(1.0, (at + PIECE_BYTES) / len(content)))
 
     def pause(self, call: Call[Any], *, reply: Reply, tried: int) -> float | None:
         """Seconds until the next try, or None when this reply is the last word."""
@@ -71,10 +80,10 @@ class Wire:
     def read(self, call: Call[T], *, reply: Reply) -> T:
         if isinstance(reply, httpx.TransportError):
             raise self._lost(reply) from reply
-        if not reply.is_success:
+        if not reply.is_success and reply.status_code not in call.accepted:
             raise self._refused(call, reply=reply)
         try:
-            return call.parse(reply.json())
+            return call.parse(reply.content if call.is_raw else reply.json())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnexpectedAnswer(self._not_muster(f"a {reply.status_code} that is not Muster's")) from error
 

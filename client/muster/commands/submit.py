@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from muster.commands.following import LineWriter, detached, exit_code_of, follow
 from muster.commands.session import echo_json, note, open_client, output_option
 from muster.models import Job
+from muster.progress import Upload
 
 
 def _env(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
@@ -53,12 +55,14 @@ def submit(
 ) -> None:
     """Submit COMMAND as a job, together with the code in a folder."""
     with open_client() as client:
-        job = client.submit(
-            command,
-            directory=None if no_workspace else directory,
-            idempotency_key=str(uuid.uuid4()),
-            **options,
-        )
+        with contextlib.closing(Upload()) as progress:
+            job = client.submit(
+                command,
+                directory=None if no_workspace else directory,
+                idempotency_key=str(uuid.uuid4()),
+                progress=progress,
+                **options,
+            )
         _announce(job, output=output, is_following=is_following)
         if not is_following:
             return
