@@ -6,7 +6,7 @@ need. So they have threads of their own, few, and what can not be held is sent a
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -22,9 +22,9 @@ BUSY = 16  # batches waiting: then agents are asked for fewer and larger ones
 SLOW_SECONDS = 5
 BODY_SECONDS = 30.0  # for all of a batch to arrive: who sends it drop by drop holds room that others need
 
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-App = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class AgentDoor:
@@ -36,7 +36,7 @@ class AgentDoor:
         self.waiting = self.waiting_bytes = 0
         self.inside: set[AgentIdentity] = set()
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
             with suppress(ConnectionAbortedError):  # who went away needs no answer
                 await _send(send, await self._answer(dict(scope["headers"]), receive))
