@@ -7,6 +7,8 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.utils import timezone
 
+from controlplane import crash
+
 
 class Role(models.TextChoices):
     """What a member may do in a team; `permissions.py` holds the one table that says so."""
@@ -71,4 +73,5 @@ class Token(models.Model):
     def issue(cls, user: User, name: str) -> tuple["Token", str]:
         """A new token and its text, which can not be had again."""
         text = cls.PREFIX + secrets.token_urlsafe(32)
-        return cls.objects.create(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text)), text
+        with crash.around("accounts.token"):
+            return cls.objects.create(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text)), text

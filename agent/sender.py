@@ -8,6 +8,7 @@ import time
 from typing import Any, Callable
 
 from . import batch as form
+from . import crash
 from .control import Closed, ControlPlane, Reply, Unreachable
 from .spool import Spool
 
@@ -64,7 +65,8 @@ class Sender(threading.Thread):
         if found is None:
             return None
         seq, body = found
-        reply = self._control.post(form.stamped(body, sent_at=time.time()))
+        with crash.around("agent.send"):
+            reply = self._control.post(form.stamped(body, sent_at=time.time()))
         self._spool.acknowledge(reply.ack)
         self._failures = 0
         for command in reply.commands:

@@ -8,6 +8,7 @@ import tarfile
 import tempfile
 from typing import IO
 
+from . import crash
 from .control import ControlPlane
 from .state import StateFolder
 
@@ -22,7 +23,8 @@ class Unsafe(Exception):
 def fetch(folder: StateFolder, *, control: ControlPlane) -> None:
     """Leaves the workspace in code/. Raises Unreachable, Closed, Unsafe, OSError or tarfile.TarError."""
     with tempfile.TemporaryFile(dir=folder.path) as archive:
-        has_one = control.fetch_workspace(archive)
+        with crash.around("agent.fetch"):
+            has_one = control.fetch_workspace(archive)
         shutil.rmtree(folder.code, ignore_errors=True)  # of an agent that died on its way
         os.makedirs(folder.code)
         if has_one:

@@ -94,6 +94,7 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": _database(os.environ.get("DATABASE_URL", "postgres://muster@127.0.0.1:5432/muster"))}
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True  # a restarted Postgres leaves dead connections in the pool
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "accounts.User"
 AUTH_PASSWORD_VALIDATORS = [

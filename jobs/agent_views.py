@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
+from controlplane import crash
 from controlplane.errors import InvalidInput, NotAllowed
 
 from . import ingest
@@ -34,7 +35,7 @@ def workspace(request: HttpRequest) -> HttpResponse:
     if job.workspace is None:
         return HttpResponse(status=204)
     # Whole, not streamed: the limit of a workspace bounds it, and a file's iterator would be gathered here anyway.
-    with job.workspace.file.open("rb") as file:
+    with crash.around("workspace.read"), job.workspace.file.open("rb") as file:
         return HttpResponse(file.read(), content_type="application/gzip")
 
 

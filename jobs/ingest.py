@@ -14,7 +14,7 @@ from django.core.files.storage import storages
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane import doorbell
+from controlplane import crash, doorbell
 from controlplane.errors import InvalidInput, NotAllowed, Problem
 
 from .agent_tokens import AgentIdentity
@@ -37,7 +37,7 @@ def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str,
     Raises NotAllowed when there is no such replica: its agent must stop.
     """
     path = _store_blobs(identity, batch)
-    with transaction.atomic():
+    with crash.atomic("ingest.apply"):
         replica = Replica.objects.select_for_update(of=("self",), no_key=True).select_related("job").filter(
             job_id=identity.job, job__uid=identity.run.partition("-")[2], attempt=identity.attempt, role=identity.role,
             index=identity.index,
@@ -59,7 +59,8 @@ def _commands(replica: Replica) -> list[dict[str, Any]]:
 
 
 def _wake(job: int) -> None:
-    Job.objects.filter(pk=job, finished_at=None).update(next_reconcile_at=timezone.now())
+    with crash.around("ingest.wake"):
+        Job.objects.filter(pk=job, finished_at=None).update(next_reconcile_at=timezone.now())
     doorbell.poke_now("jobs.reconcile", job)
 
 
@@ -69,7 +70,8 @@ def _store_blobs(identity: AgentIdentity, batch: Batch) -> str:
     if not data:
         return ""
     path = f"logs/{identity.run}/{identity.attempt}/{identity.role}-{identity.index}-{batch.seq}.z"
-    return storages["logs"].save(path, ContentFile(data))
+    with crash.around("ingest.blobs"):
+        return storages["logs"].save(path, ContentFile(data))
 
 
 class _Writer:

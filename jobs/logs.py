@@ -8,6 +8,8 @@ from django.core.files.storage import storages
 from django.db.models import F, Max, QuerySet
 from django.utils import timezone
 
+from controlplane import crash
+
 from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES
 from .cursors import Cursor, Stream, decode
 from .models import Job, LogSegment
@@ -158,7 +160,7 @@ def _line(segment: LogSegment, raw: str) -> LogLine:
 
 
 def _text(segment: LogSegment) -> str:
-    with storages["logs"].open(segment.path, "rb") as file:
+    with crash.around("logs.read"), storages["logs"].open(segment.path, "rb") as file:
         file.seek(segment.offset)
         packed = file.read(segment.size_bytes)
     # Bounded: a blob that unpacks to more than its row says is not read on.

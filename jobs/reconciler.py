@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from controlplane import crash
 from controlplane.errors import LeaseLost, Refused, Sealed, Unreachable
 
 from .clusters import Cluster, Expected
@@ -109,18 +110,22 @@ def advance(
 def observe(held: Held, cluster: Cluster) -> Seen:
     if held.view.phase not in ON_CLUSTER:
         return Seen()
-    return cluster.observe(held.run, held.view.attempt, held.expected)
+    with crash.around("cluster.observe"):
+        return cluster.observe(held.run, held.view.attempt, held.expected)
 
 
 def converge(held: Held, *, seen: Seen, store: Store, cluster: Cluster, clock: Callable[[], datetime]) -> Held:
     """Make the cluster match what was recorded. Every call may have been made before."""
     if held.view.phase is Phase.STARTING and held.view.created_at is None:
         try:
-            cluster.apply(store.plan(held))
+            plan = store.plan(held)
+            with crash.around("cluster.apply"):
+                cluster.apply(plan)
         except Sealed:
             log.info("job %s: attempt %s was closed meanwhile", held.job, held.view.attempt)
             return held
         return store.record_applied(held, now=clock())
     if held.view.phase is Phase.STOPPING:
-        cluster.delete(held.run, held.view.attempt, held.grace_seconds)
+        with crash.around("cluster.delete"):
+            cluster.delete(held.run, held.view.attempt, held.grace_seconds)
     return held

@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.utils import timezone
 
 from accounts.models import User
 from accounts.permissions import Act, require
-from controlplane import doorbell
+from controlplane import crash, doorbell
 from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from queues.models import Queue
 from queues.resources import describe, fits
@@ -105,7 +105,7 @@ def _earlier(user: User, key: str | None) -> Job | None:
 
 
 def _insert(user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None) -> Job:
-    with transaction.atomic():
+    with crash.atomic("services.submit"):
         job = Job.objects.create(
             team=queue.team,
             queue=queue,
@@ -145,7 +145,7 @@ def _refuse_finished(job: Job, verb: str) -> None:
 
 def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: Any) -> Job:
     require(by, Act.CONTROL, job.team)
-    with transaction.atomic():
+    with crash.atomic("services.intend"):
         row = (
             Job.objects.select_for_update(of=("self",), no_key=True)
             .select_related("queue", "team", "user")

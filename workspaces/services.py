@@ -6,10 +6,11 @@ from typing import IO
 from django.conf import settings
 from django.core.files import File
 from django.core.files.base import ContentFile
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 
 from accounts.models import Team, User
 from accounts.permissions import Act, require
+from controlplane import crash
 from controlplane.errors import InvalidInput, Problem
 
 from .models import Workspace
@@ -31,7 +32,7 @@ def store(*, team: Team, by: User, stream: IO[bytes], digest: str = "") -> tuple
     if earlier is not None:
         return earlier, False
     try:
-        with transaction.atomic():
+        with crash.atomic("workspaces.store"):
             return _insert(team, by, data, found), True
     except IntegrityError:  # somebody sent the same a moment earlier
         return Workspace.objects.get(team=team, digest=found), False
@@ -52,6 +53,7 @@ def _read(stream: IO[bytes]) -> bytes:
 def _insert(team: Team, by: User, data: bytes, digest: str) -> Workspace:
     row = Workspace(team=team, created_by=by, digest=digest, size_bytes=len(data))
     content: File[bytes] = ContentFile(data)
-    row.file.save(f"{team.pk}-{digest}.tar.gz", content, save=False)
+    with crash.around("workspaces.file"):
+        row.file.save(f"{team.pk}-{digest}.tar.gz", content, save=False)
     row.save()
     return row
