@@ -1,8 +1,10 @@
 """What Celery runs: three lines each, may run twice, carry ids. Losing one costs at most a moment (sweeper.py)."""
 
 from datetime import timedelta
+from typing import Any
 
 from celery import shared_task
+from celery.signals import worker_init
 from django.utils import timezone
 
 from controlplane import doorbell
@@ -11,6 +13,12 @@ from . import sweeper
 from .models import Job
 
 SWEEP = 200  # jobs due at once that one tick wakes
+
+
+@worker_init.connect
+def _sweep(**_: Any) -> None:
+    """Before Redis is asked for anything: the sweeper is what works without it."""
+    sweeper.start()
 
 
 @shared_task(name="jobs.reconcile")
