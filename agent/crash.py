@@ -28,21 +28,25 @@ def around(name: str) -> Iterator[None]:
 
 
 def point(name: str) -> None:
-    if _MARKS and _is_drawn(name):
-        os.kill(os.getpid(), signal.SIGKILL)
+    if _MARKS:
+        number = _drawn(name)
+        if number:
+            os.kill(os.getpid(), number)
 
 
-def _is_drawn(name: str) -> bool:
-    mark = os.path.join(_MARKS, name)
+def _drawn(name: str) -> int:
+    mark, word = os.path.join(_MARKS, name), ""
     try:
         os.rename(f"{mark}.armed", mark)
+        with open(mark, encoding="ascii") as file:
+            word = file.read().strip()
     except OSError:
         if name not in _AT:
-            return False
+            return 0
         try:
             os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except OSError:
-            return False
+            return 0
     with open(mark, "w", encoding="ascii") as file:
         file.write(f"{os.getpid()} {time.time():.3f} agent\n")
-    return True
+    return int(signal.Signals["SIG" + (word or "KILL")])

@@ -30,7 +30,12 @@ def _database(url: str) -> dict[str, Any]:
         "PORT": str(parts.port or query.get("port", "") or ""),
         # A pool, not persistent connections: a thread of the web server lives as long as one request.
         # Four connections serve all requests; streams hold none.
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": int(os.environ.get("MUSTER_DB_POOL", "8")), "timeout": 20}},
+        "OPTIONS": {
+            "pool": {"min_size": 1, "max_size": int(os.environ.get("MUSTER_DB_POOL", "8")), "timeout": 20},
+            # No transaction of ours waits for anything but Postgres: one that idles belongs to a process that was stopped,
+            # and its locks would stop the others too.
+            "options": "-c idle_in_transaction_session_timeout=5000",
+        },
     }
 
 

@@ -75,7 +75,7 @@ def visit(
         store.release(held, due=clock())
         return timedelta(0)
     except LeaseLost:
-        log.info("job %s: the visit ended, another one has the lease", job)
+        log.warning("job %s: this visit was late, another one has the lease; nothing was written", job)
         return None
     except Exception:
         # One poisoned row must not spin, and must not sit out a lease that nobody uses.
