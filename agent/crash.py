@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from typing import Iterator
 
@@ -31,7 +32,7 @@ def point(name: str) -> None:
     if _MARKS:
         number = _drawn(name)
         if number:
-            os.kill(os.getpid(), number)
+            signal.pthread_kill(threading.get_ident(), number)
 
 
 def _drawn(name: str) -> int:

@@ -24,6 +24,7 @@ VISIT_SECONDS = 5  # a visit is bounded; the rest of its work is due at once for
 MAX_STEPS = 6
 UNREACHABLE_TICK = timedelta(seconds=5)
 FAULT_TICK = timedelta(seconds=5)
+LATE = "job %s: this visit was late, another one has the lease; nothing was written"
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,22 @@ def visit(
         store.release(held, due=clock())
         return timedelta(0)
     except LeaseLost:
-        log.warning("job %s: this visit was late, another one has the lease; nothing was written", job)
+        log.warning(LATE, job)
         return None
     except Exception:
         # One poisoned row must not spin, and must not sit out a lease that nobody uses.
-        store.release(held, due=clock() + FAULT_TICK)
+        _give_back(held, store=store, due=clock() + FAULT_TICK)
         raise
+
+
+def _give_back(held: Held, *, store: Store, due: datetime) -> None:
+    """After an error, which is what is told of: the lease may be somebody else's by now, or end by itself."""
+    try:
+        store.release(held, due=due)
+    except LeaseLost:
+        log.warning(LATE, held.job)
+    except Exception as error:  # most likely the same one again: the database is away
+        log.warning("job %s: its lease was not given back: %s", held.job, error)
 
 
 def advance(

@@ -24,6 +24,7 @@ from .processes import LOOPBACK, describe, mark, ports_needed
 DEFAULT_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
 POLL_SECONDS = 0.5
+LOCK_SECONDS = 5.0
 
 _STATES = {
     "starting": ReplicaState.PENDING,
@@ -190,8 +191,20 @@ class LocalCluster:
         """The lock that guards every spawn: of this call, of the agent's launcher, and of the sealing."""
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "lock", "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _lock_soon(lock.fileno())
             yield
+
+
+def _lock_soon(lock: int) -> None:
+    """Whoever holds it needs milliseconds. A process that was stopped with it must not make us stand still too."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Unreachable(f"the attempt's lock was held by somebody else for {LOCK_SECONDS:g} s") from None
+        time.sleep(0.01)
 
 
 def _identity(place: Path) -> Identity | None:

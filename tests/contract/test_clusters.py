@@ -1,5 +1,6 @@
 """One contract for every cluster adapter: what the reconciler relies on. Local replicas are real agents."""
 
+import fcntl
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.build import build
-from controlplane.errors import Sealed
+from controlplane.errors import Sealed, Unreachable
 from jobs.clusters import Cluster
 from jobs.clusters.host import Host
 from jobs.clusters.local import LocalCluster
@@ -265,6 +266,16 @@ def test_a_crash_between_spawn_and_note_starts_no_second_one(local):
     local.cluster.apply(plan())
     assert (place / "agent.json").read_text() == before
     assert all_in("running")(local.look())
+
+
+def test_a_lock_that_a_stopped_process_holds_is_not_waited_for(local, monkeypatch):
+    monkeypatch.setattr("jobs.clusters.local.LOCK_SECONDS", 0.1)
+    local.cluster.apply(plan())
+    with open(local.cluster.root / "jobs/7-abc/1/lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Unreachable, match="lock was held"):
+            local.cluster.delete("7-abc", 1, 3)
+        assert not local.look().is_sealed
 
 
 def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(local):

@@ -22,7 +22,7 @@ from controlplane.embedded.processes import Identity, identity, is_alive
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ROOT / "tests/faults/code"
 RIGHT_SECONDS = 10.0  # the promise: all is right again this soon after a fault ended
-LONG_SECONDS = 120.0  # beyond it something is stuck; no test is decided by it otherwise
+LONG_SECONDS = 60.0  # beyond it something is stuck; no test is decided by it otherwise
 
 
 def until(is_so: Callable[[], Any], seconds: float = LONG_SECONDS, what: str = "") -> Any:

@@ -33,6 +33,11 @@ class Life:
             self.submit(*words) for words in (("--lines", "10"), ("--paused",), ("--cancelled",))
         )
 
+    def live(self) -> None:
+        self.begin()
+        self.go_on()
+        self.until_phase(self.short, "succeeded")
+
     def go_on(self) -> None:
         api = self.house.api
         self.until_phase(self.paused, "running")
