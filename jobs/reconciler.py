@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 VISIT_SECONDS = 5  # a visit is bounded; the rest of its work is due at once for the next one
 MAX_STEPS = 6
 UNREACHABLE_TICK = timedelta(seconds=5)
-FAULT_TICK = timedelta(seconds=5)
+FAULT_TICK = timedelta(seconds=2)
 LATE = "job %s: this visit was late, another one has the lease; nothing was written"
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
@@ -61,6 +62,7 @@ class DjangoStore:
 
     def release(self, held: Held, *, due: datetime | None) -> None:
         renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
+        connection.close_if_unusable_or_obsolete()  # a connection that was cut must not keep us from giving back
         with crash.atomic("store.release"):
             job = _mine(held)
             # Somebody knocked while we were inside: what they knew may be newer than what we saw.
