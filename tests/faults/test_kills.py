@@ -9,7 +9,7 @@ import pytest
 from tests.faults.house import until
 
 FAULTS = ("web", "tasks", "beat", "watcher", "redis", "postgres")
-SAMPLE = ("tasks", "redis")
+SAMPLE = ("tasks",)
 FULL = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.full) for name in FAULTS]
 
 

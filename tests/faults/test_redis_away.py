@@ -30,6 +30,7 @@ def submission_seconds(house) -> list[float]:
     return found
 
 
+@pytest.mark.full
 def test_redis_stands_still_and_nobody_waits_for_it(house, cast, matrix):
     usual = statistics.median(submission_seconds(house))
     cast.assemble()

@@ -34,6 +34,7 @@ def test_the_late_writes_of_a_stopped_process_are_refused(house, matrix, cast, p
     cast.verify(job, "succeeded", attempts=1)
 
 
+@pytest.mark.full
 def test_a_process_stopped_within_a_transaction_holds_no_lock_for_long(house, matrix, cast):
     """It has written its step and not committed it; Postgres ends a transaction that idles."""
     house.arm("store.record.before", number="STOP")
