@@ -6,7 +6,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.signals import user_logged_in
-from django.db import transaction
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import AuthenticationFailed
@@ -15,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from . import signing_in, tokens
+from . import audit, signing_in, tokens
 from .models import Token, User
 from .permissions import readable_teams
 from .serializers import LoginAnswer, LoginSerializer, MeAnswer, user_of
@@ -34,7 +33,7 @@ class LoginView(APIView):
             signing_in.note_failure(sent["username"], way="api")
             raise AuthenticationFailed("user name or password is wrong")
         until = timezone.now() + timedelta(days=sent["expires_in_days"])
-        with transaction.atomic():
+        with audit.change():
             signing_in.note_success(user, way="api")
             user_logged_in.send(sender=User, request=plain, user=user)
             token, text = tokens.make(user, sent["name"], by=user, scope=sent["scope"], expires_at=until)

@@ -4,13 +4,15 @@
 come in: callers name the fields they give, and what is called like a secret is struck out all the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from django.db.models import Model, QuerySet
 
+from controlplane import crash
 from controlplane.errors import NotAllowed
 from controlplane.origin import origin
 
@@ -70,6 +72,13 @@ WORDS: dict[str, str] = {
 }
 
 
+@contextmanager
+def change() -> Iterator[None]:
+    """The transaction of a change and its entry, for interfaces that bring both together."""
+    with crash.atomic("accounts.change"):
+        yield
+
+
 def record(
     act: str,
     *,
@@ -81,21 +90,22 @@ def record(
 ) -> AuditEntry:
     """Write one entry. `by` None is the server's own command line, or nobody known (a failed login)."""
     here = origin()
-    return AuditEntry.objects.create(
-        act=act,
-        actor=by,
-        actor_name=by.get_username() if by else "",
-        token_prefix=by.grant.prefix if by else "",
-        target_kind=_kind(on),
-        target_id=str(on.pk) if on else "",
-        target_name=_name(on),
-        team=team,
-        team_name=team.name if team else "",
-        before=clean(before or {}),
-        after=clean(after or {}),
-        ip=here.ip,
-        user_agent=here.user_agent,
-    )
+    with crash.around("accounts.audit"):
+        return AuditEntry.objects.create(
+            act=act,
+            actor=by,
+            actor_name=by.get_username() if by else "",
+            token_prefix=by.grant.prefix if by else "",
+            target_kind=_kind(on),
+            target_id=str(on.pk) if on else "",
+            target_name=_name(on),
+            team=team,
+            team_name=team.name if team else "",
+            before=clean(before or {}),
+            after=clean(after or {}),
+            ip=here.ip,
+            user_agent=here.user_agent,
+        )
 
 
 def entries(user: User) -> QuerySet[AuditEntry]:

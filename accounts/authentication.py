@@ -8,6 +8,8 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from controlplane import crash
+
 from .models import Token, User
 
 USE_IS_NOTED_EVERY = timedelta(minutes=1)  # one write a minute per token, not one per request
@@ -37,7 +39,8 @@ class TokenAuthentication(BaseAuthentication):
     def _note_use(self, token: Token) -> None:
         now = timezone.now()
         if token.last_used_at is None or now - token.last_used_at > USE_IS_NOTED_EVERY:
-            Token.objects.filter(pk=token.pk).update(last_used_at=now)
+            with crash.around("accounts.use"):
+                Token.objects.filter(pk=token.pk).update(last_used_at=now)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself by being defined

@@ -8,6 +8,8 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.utils import timezone
 
+from controlplane import crash
+
 from .roles import SCOPES, SESSION, Grant, Role, Scope
 
 __all__ = ["AuditEntry", "Membership", "Role", "Scope", "Team", "Token", "User"]
@@ -125,7 +127,8 @@ class Token(models.Model):
         text = cls.PREFIX + secrets.token_urlsafe(32)
         row = cls(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text), scope=scope, team=team)
         row.expires_at = expires_at or timezone.now() + timedelta(days=TOKEN_DAYS)
-        row.save(force_insert=True)
+        with crash.around("accounts.token"):
+            row.save(force_insert=True)
         return row, text
 
 

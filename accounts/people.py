@@ -4,8 +4,9 @@ import secrets
 
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 
+from controlplane import crash
 from controlplane.errors import Conflict, InvalidInput, Problem
 
 from . import audit
@@ -22,7 +23,7 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
         raise InvalidInput(*problems)
     password = "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))
     try:
-        with transaction.atomic():
+        with crash.atomic("accounts.people"):
             user = User.objects.create_user(username, password=password)
             audit.record(Deed.PERSON_MADE, by=None, on=user, team=team)
             if team is not None:
@@ -35,7 +36,7 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
 
 def set_active(*, username: str, is_active: bool) -> User:
     """Somebody inactive can not sign in; sessions and tokens end at once, and come back with `is_active`."""
-    with transaction.atomic():
+    with crash.atomic("accounts.people"):
         user = User.objects.select_for_update(no_key=True).filter(username=username).first()
         if user is None:
             raise InvalidInput(Problem("username", username, "is nobody; check the spelling"))

@@ -14,6 +14,8 @@ import tempfile
 import time
 from typing import IO, Callable, Iterable, Iterator, List, Tuple
 
+from . import crash
+
 PIECE_BYTES = 1 << 18
 WAIT_SECONDS = 0.05
 TRIM_TO = 0.8  # of the limit, so that not every fetch has to
@@ -53,7 +55,8 @@ class Cache:
             with os.fdopen(handle, "wb") as file:
                 for piece in pieces:
                     file.write(piece)
-            os.replace(unfinished, place)
+            with crash.around("agent.cache"):
+                os.replace(unfinished, place)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)

@@ -11,7 +11,7 @@ import time
 import traceback
 from typing import Any
 
-from . import launch, linux, port
+from . import crash, launch, linux, port
 from .control import ControlPlane
 from .fetching import Fetching
 from .launcher import Launcher, Outcome, failed
@@ -43,15 +43,20 @@ def run(path: str) -> int:
 
 
 def drain(path: str) -> int:
-    """Only resends the spool of a replica that ended. Returns 0 when everything was acknowledged."""
+    """Only resends the spool of a replica that ended. Returns 0 when everything was acknowledged.
+
+    What it gives up is marked as undeliverable, so that nobody waits for it any longer.
+    """
     folder = StateFolder(path)
     with folder.agent_lock() as is_held:
         if not is_held:
             return 0
+        folder.write_agent()
         _close_lost(folder)
         sender = _sender(folder, spool=Spool(folder.spool), on_command=lambda command: None)
         sender.start()
         if not sender.finish(within_seconds=DRAIN_SECONDS):
+            folder.mark_undeliverable()
             return 1
         folder.mark_drained()
         return 0
@@ -146,7 +151,8 @@ class Replica:
         self._folder.write_status("running", at=now, started_at=now)
         try:
             grace = self._spec.grace_seconds
-            self._launcher = Launcher(words, env=env, cwd=self._folder.code, grace_seconds=grace)
+            with crash.around("agent.spawn"):
+                self._launcher = Launcher(words, env=env, cwd=self._folder.code, grace_seconds=grace)
         except OSError as error:
             return failed(f"can not start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
         self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]

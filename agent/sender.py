@@ -8,6 +8,7 @@ import time
 from typing import Any, Callable
 
 from . import batch as form
+from . import crash
 from .control import Closed, ControlPlane, Refused, Reply, Unreachable
 from .spool import Spool
 
@@ -66,7 +67,8 @@ class Sender(threading.Thread):
             return None
         seq, body = found
         try:
-            reply = self._control.post(form.stamped(body, sent_at=time.time()))
+            with crash.around("agent.send"):
+                reply = self._control.post(form.stamped(body, sent_at=time.time()))
         except Refused as error:
             return self._lighten(seq, error)
         self._spool.acknowledge(reply.ack)

@@ -13,6 +13,7 @@ import threading
 from typing import Any, Callable
 
 from . import batch as form
+from . import crash
 
 LIMIT_BYTES = int(os.environ.get("MUSTER_SPOOL_BYTES", 256 << 20))
 SUFFIX = ".batch"
@@ -100,7 +101,8 @@ class Spool:
     def _keep(self, batch: form.Batch) -> None:
         body = form.encode(batch)
         try:
-            self._write(batch.seq, body=body)
+            with crash.around("agent.spool"):
+                self._write(batch.seq, body=body)
             self._held.pop(batch.seq, None)
         except OSError:
             # The disk is full: states and exit codes are held in memory, text is given up.

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Any, Iterator
 
-from . import linux
+from . import crash, linux
 
 ENDED = ("succeeded", "failed")
 LOG_LIMIT_BYTES = 1 << 20  # of agent.log: troubles repeat, disks are small
@@ -74,7 +74,12 @@ class StateFolder:
         status = {"state": state, "exit_code": None, "signal": None, "reason": "", "at": time.time(),
                   "started_at": self.status().get("started_at"), "is_drained": False}  # fmt: skip
         status.update(changes)
-        write_json(self.file("status.json"), content=status)
+        with crash.around("agent.status"):
+            write_json(self.file("status.json"), content=status)
+
+    def mark_undeliverable(self) -> None:
+        with open(self.file("undeliverable"), "w", encoding="ascii"):
+            pass
 
     def mark_drained(self) -> None:
         status = self.status()

@@ -8,7 +8,7 @@ import shutil
 import stat
 from typing import Callable, Iterable, Iterator, List, Optional, Set
 
-from . import manifest, pack
+from . import crash, manifest, pack
 from .cache import Cache
 from .control import ControlPlane, Listed, Unreachable
 from .manifest import EXECUTABLE, LINK, Entry, Unsafe
@@ -27,7 +27,8 @@ class Cancelled(Exception):
 
 def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
     """Leaves the workspace in code/. Raises Unreachable, Closed, Damaged, Lost, Unsafe, Cancelled or OSError."""
-    listed = control.fetch_list()
+    with crash.around("agent.list"):
+        listed = control.fetch_list()
     shutil.rmtree(folder.code, ignore_errors=True)  # of an agent that died on its way
     os.makedirs(folder.code)
     if listed is None:
@@ -85,7 +86,8 @@ def _fetch_absent(digests: List[str], *, cache: Cache, control: ControlPlane, is
             raise Cancelled()
         absent = cache.absent(digests)
         if absent:
-            _fetch_into(cache, absent, control=control, is_cancelled=is_cancelled)
+            with crash.around("agent.fetch"):
+                _fetch_into(cache, absent, control=control, is_cancelled=is_cancelled)
             cache.trim()
 
 

@@ -18,6 +18,8 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from . import crash
+
 log = logging.getLogger(__name__)
 
 CHANNEL = "muster:live"
@@ -73,13 +75,19 @@ def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
 def hint(*, job: int, team: int, what: str) -> None:
     """Tell open pages that something of a job changed. `what`: state, ranks, logs or metrics."""
     text = json.dumps({"job": job, "team": team, "what": what})
-    transaction.on_commit(lambda: _bell.ring(text, lambda: _client().publish(CHANNEL, text)))
+    transaction.on_commit(lambda: _bell.ring(text, lambda: _publish(text)))
 
 
 def _send_task(task: str, args: tuple[Any, ...], after_seconds: float) -> None:
     from .celery import app
 
-    app.send_task(task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True)
+    with crash.around("doorbell.task"):
+        app.send_task(task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True)
+
+
+def _publish(text: str) -> None:
+    with crash.around("doorbell.hint"):
+        _client().publish(CHANNEL, text)
 
 
 def _client() -> Redis:

@@ -32,7 +32,12 @@ def _database(url: str) -> dict[str, Any]:
         "PORT": str(parts.port or query.get("port", "") or ""),
         # A pool, not persistent connections: a thread of the web server lives as long as one request.
         # Four connections serve all requests; streams hold none.
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": int(os.environ.get("MUSTER_DB_POOL", "8")), "timeout": 20}},
+        "OPTIONS": {
+            "pool": {"min_size": 1, "max_size": int(os.environ.get("MUSTER_DB_POOL", "8")), "timeout": 20},
+            # No transaction of ours waits for anything but Postgres: one that idles belongs to a process that was stopped,
+            # and its locks would stop the others too.
+            "options": "-c idle_in_transaction_session_timeout=5000",
+        },
     }
 
 
@@ -110,6 +115,7 @@ TEMPLATES = [
 ]
 
 DATABASES = {"default": _database(os.environ.get("DATABASE_URL", "postgres://muster@127.0.0.1:5432/muster"))}
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True  # a restarted Postgres leaves dead connections in the pool
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "accounts.User"
 AUTH_PASSWORD_VALIDATORS = [

@@ -10,6 +10,8 @@ from django.conf import settings
 from django.core.files.storage import storages
 from django.utils import timezone
 
+from controlplane import crash
+
 from . import log_store
 from .models import Job, LogSegment
 from .packing import UNREAD_FOR, sweep
@@ -37,7 +39,8 @@ def collect(*, now: datetime, is_dry: bool = False) -> Collected:
     for folder in _old_folders(now):
         found.folders.append(str(folder))
         if not is_dry:
-            shutil.rmtree(folder, ignore_errors=True)
+            with crash.around("collecting.folder"):
+                shutil.rmtree(folder, ignore_errors=True)
     if not is_dry:
         for job in Job.objects.filter(finished_at__lt=now - UNREAD_FOR, finished_at__gt=now - PRESENT):
             for attempt in range(1, job.attempt + 1):
@@ -51,7 +54,8 @@ def _with_old_logs(now: datetime) -> Iterator[Job]:
 
 
 def _collect_log(job: Job) -> None:
-    LogSegment.objects.filter(job=job).delete()
+    with crash.around("collecting.rows"):
+        LogSegment.objects.filter(job=job).delete()
     for attempt in range(1, job.attempt + 1):
         where = log_store.folder(job.run, attempt)
         try:
@@ -61,7 +65,8 @@ def _collect_log(job: Job) -> None:
         for name in names:
             log_store.discard(f"{where}/{name}")
         log_store.discard(where)  # a folder that is empty now
-    Job.objects.filter(pk=job.pk).update(logs_collected_at=timezone.now())
+    with crash.around("collecting.mark"):
+        Job.objects.filter(pk=job.pk).update(logs_collected_at=timezone.now())
 
 
 def _old_folders(now: datetime) -> Iterator[Path]:

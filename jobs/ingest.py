@@ -8,7 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from controlplane import doorbell
+from controlplane import crash, doorbell
 from controlplane.errors import NotAllowed
 
 from . import log_store, news, replica_rows
@@ -30,7 +30,9 @@ def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str,
     if batch.seq == row.batch_seq + 1:
         said = news.read(batch, known=row.known(known_names(row.job)), now=timezone.now().timestamp())
         path = _store(identity, batch, said)
-        if not replica_rows.write(row, seq=batch.seq, news=said, path=path):
+        with crash.around("ingest.apply"):
+            is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
+        if not is_ours:
             row = _find(identity)  # the same batch came twice at once; the other one is as good
             return row.batch_seq, _commands(row)
         _tell(row, said, attempt=identity.attempt)
@@ -70,7 +72,8 @@ def _tell(row: ReplicaRow, said: news.News, *, attempt: int) -> None:
 
 
 def _wake(job: int) -> None:
-    Job.objects.filter(pk=job, finished_at=None).update(next_reconcile_at=timezone.now())
+    with crash.around("ingest.wake"):
+        Job.objects.filter(pk=job, finished_at=None).update(next_reconcile_at=timezone.now())
     doorbell.poke("jobs.reconcile", job)
 
 

@@ -7,8 +7,9 @@ past the expiry finds a larger token in the row and must write nothing.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-# Longer than any single call a visit makes (cluster calls time out after 10 s), so that a live visit is not robbed.
-LEASE_SECONDS = 30
+# Short, so that the jobs of a process that died are free again before anybody minds; a living visit renews it
+# (jobs/renewal.py), however long one of its calls takes. One that was robbed all the same is fenced by its token.
+LEASE_SECONDS = 4
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from contextlib import suppress
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
+from controlplane import crash
+
 from .agent_tokens import AgentIdentity
 
 PATIENCE_SECONDS = 30.0  # so long agents keep what a full store does not take; then states go on and text is given up
@@ -37,7 +39,8 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
     where = folder(identity.run, identity.attempt)
     path = f"{where}/{identity.role}-{identity.index}-{seq}-{zlib.crc32(data):08x}.z"
     try:
-        saved: str = storages["logs"].save(path, ContentFile(data))
+        with crash.around("logs.save"):
+            saved: str = storages["logs"].save(path, ContentFile(data))
     except OSError as error:
         discard(path)  # half of it may be there
         _refused_since = _refused_since or time.monotonic()
@@ -47,6 +50,14 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
     return saved
 
 
+def read(path: str, *, offset: int, size_bytes: int) -> bytes:
+    """A slice of a stored file. Raises OSError."""
+    with crash.around("logs.read"), storages["logs"].open(path, "rb") as file:
+        file.seek(offset)
+        found: bytes = file.read(size_bytes)
+    return found
+
+
 def discard(path: str) -> None:
-    with suppress(OSError):
+    with suppress(OSError), crash.around("logs.delete"):
         storages["logs"].delete(path)

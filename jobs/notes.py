@@ -1,6 +1,6 @@
 """Notes in a job's history about its own reports: said once per attempt, however often the cause comes again."""
 
-from controlplane import doorbell
+from controlplane import crash, doorbell
 
 from .models import Job, JobEvent
 
@@ -19,5 +19,6 @@ def note_once(*, job: int, attempt: int, about: str, message: str) -> None:
     if JobEvent.objects.filter(job=job, attempt=attempt, kind="note", message__startswith=about).exists():
         return
     row = Job.objects.only("phase", "team_id").get(pk=job)
-    JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=attempt, message=f"{about}{message}")
+    with crash.around("ingest.note"):
+        JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=attempt, message=f"{about}{message}")
     doorbell.hint(job=job, team=row.team_id, what="state")

@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
+
+from controlplane import crash
 
 from . import log_store
 from .lifecycle import HOLDS_QUOTA
@@ -94,9 +96,7 @@ def _readable(rows: Iterable[LogSegment]) -> Iterator[tuple[LogSegment, bytes]]:
     """Those whose text is what their row says. The others stay as they are, and are shown as what they are."""
     for row in rows:
         try:
-            with storages["logs"].open(row.path, "rb") as file:
-                file.seek(row.offset)
-                packed = file.read(row.size_bytes)
+            packed = log_store.read(row.path, offset=row.offset, size_bytes=row.size_bytes)
             text = zlib.decompressobj().decompress(packed, row.raw_bytes + 1)
         except (OSError, zlib.error):
             continue
@@ -126,8 +126,9 @@ def _replace(replica: Replica, runs: list[Run]) -> bool:
     first, data = runs[0].rows[0].pk, b"".join(blobs)
     where = log_store.folder(replica.job.run, replica.attempt)
     name = f"{where}/{replica.role}-{replica.index}-packed-{first}-{zlib.crc32(data):08x}.z"
-    path = storages["logs"].save(name, ContentFile(data))
-    with transaction.atomic():
+    with crash.around("packing.save"):
+        path = storages["logs"].save(name, ContentFile(data))
+    with crash.atomic("packing.replace"):
         if not _lock(runs):
             return False
         offset = 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from controlplane import crash
 from controlplane.errors import LeaseLost, Refused, Sealed, Unreachable
 
 from .clusters import Cluster, Expected
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 VISIT_SECONDS = 5  # a visit is bounded; the rest of its work is due at once for the next one
 MAX_STEPS = 6
 UNREACHABLE_TICK = timedelta(seconds=5)
-FAULT_TICK = timedelta(seconds=5)
+FAULT_TICK = timedelta(seconds=2)
+LATE = "job %s: this visit was late, another one has the lease; nothing was written"
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,22 @@ def visit(
         store.release(held, due=clock())
         return timedelta(0)
     except LeaseLost:
-        log.info("job %s: the visit ended, another one has the lease", job)
+        log.warning(LATE, job)
         return None
     except Exception:
         # One poisoned row must not spin, and must not sit out a lease that nobody uses.
-        store.release(held, due=clock() + FAULT_TICK)
+        _give_back(held, store=store, due=clock() + FAULT_TICK)
         raise
+
+
+def _give_back(held: Held, *, store: Store, due: datetime) -> None:
+    """After an error, which is what is told of: the lease may be somebody else's by now, or end by itself."""
+    try:
+        store.release(held, due=due)
+    except LeaseLost:
+        log.warning(LATE, held.job)
+    except Exception as error:  # most likely the same one again: the database is away
+        log.warning("job %s: its lease was not given back: %s", held.job, error)
 
 
 def advance(
@@ -109,18 +121,22 @@ def advance(
 def observe(held: Held, cluster: Cluster) -> Seen:
     if held.view.phase not in ON_CLUSTER:
         return Seen()
-    return cluster.observe(held.run, held.view.attempt, held.expected)
+    with crash.around("cluster.observe"):
+        return cluster.observe(held.run, held.view.attempt, held.expected)
 
 
 def converge(held: Held, *, seen: Seen, store: Store, cluster: Cluster, clock: Callable[[], datetime]) -> Held:
     """Make the cluster match what was recorded. Every call may have been made before."""
     if held.view.phase is Phase.STARTING and held.view.created_at is None:
         try:
-            cluster.apply(store.plan(held))
+            plan = store.plan(held)
+            with crash.around("cluster.apply"):
+                cluster.apply(plan)
         except Sealed:
             log.info("job %s: attempt %s was closed meanwhile", held.job, held.view.attempt)
             return held
         return store.record_applied(held, now=clock())
     if held.view.phase is Phase.STOPPING:
-        cluster.delete(held.run, held.view.attempt, held.grace_seconds)
+        with crash.around("cluster.delete"):
+            cluster.delete(held.run, held.view.attempt, held.grace_seconds)
     return held

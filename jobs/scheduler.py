@@ -1,10 +1,9 @@
 """Load a snapshot of one queue, let `queues.admission` decide, record. The only writer of QUEUED to ADMITTED."""
 
-from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 
-from controlplane import doorbell
+from controlplane import crash, doorbell
 from queues import admission
 from queues.models import Queue
 
@@ -23,7 +22,7 @@ def schedule() -> int:
 
 def schedule_queue(queue_id: int) -> int:
     """One queue in one transaction. The lock on its row makes a second scheduler wait, then see what we admitted."""
-    with transaction.atomic():
+    with crash.atomic("scheduler.queue"):
         queue = Queue.objects.select_for_update(no_key=True).get(pk=queue_id)
         waiting = _waiting(queue)
         decisions = admission.decide([_state(queue)], [_pending(job, queue) for job in waiting])

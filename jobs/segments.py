@@ -7,9 +7,9 @@ import zlib
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from django.core.files.storage import storages
 from django.db import connection
 
+from . import log_store
 from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES
 from .cursors import Cursor, Stream
 
@@ -159,9 +159,7 @@ def parsed(raw: str, *, least: datetime, most: datetime) -> tuple[datetime, str]
 
 def _stored(segment: Segment) -> list[str]:
     """Bounded by what the row says: a blob that unpacks to more is a lie, and is not read on."""
-    with storages["logs"].open(segment.path, "rb") as file:
-        file.seek(segment.offset)
-        packed = file.read(segment.size_bytes)
+    packed = log_store.read(segment.path, offset=segment.offset, size_bytes=segment.size_bytes)
     text = zlib.decompressobj().decompress(packed, min(segment.raw_bytes, MAX_SEGMENT_RAW_BYTES) + 1)
     if len(text) > segment.raw_bytes:
         raise Unreadable(f"they unpack to more than the {segment.raw_bytes} bytes that were said")

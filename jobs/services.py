@@ -7,13 +7,13 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.utils import timezone
 
 from accounts import audit
 from accounts.models import User
 from accounts.permissions import Act, require
-from controlplane import doorbell
+from controlplane import crash, doorbell
 from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from queues.models import Queue
 from queues.resources import describe, fits
@@ -127,7 +127,7 @@ def _earlier(user: User, key: str | None) -> Job | None:
 def _insert(
     user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None, sealed_secrets: str
 ) -> Job:
-    with transaction.atomic():
+    with crash.atomic("services.submit"):
         if workspace is not None:
             hold(workspace)
         job = Job.objects.create(
@@ -172,7 +172,7 @@ def _refuse_finished(job: Job, verb: str) -> None:
 
 def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: Any) -> Job:
     require(by, Act.CONTROL, job.team)
-    with transaction.atomic():
+    with crash.atomic("services.intend"):
         row = (
             Job.objects.select_for_update(of=("self",), no_key=True)
             .select_related("queue", "team", "user")

@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection
 
-from controlplane import doorbell
+from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
 
-from . import blame, frameworks, lease, vault, volumes
+from . import blame, frameworks, lease, renewal, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after
 from .models import Job, JobEvent, Rank, RankState, Replica
@@ -21,7 +21,7 @@ from .verdict import ENDED, ReplicaSeen, ReplicaState, RoleView, Seen
 
 class DjangoStore:
     def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
-        with transaction.atomic():
+        with crash.atomic("store.take"):
             row = (
                 Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
@@ -36,10 +36,12 @@ class DjangoStore:
             row.lease_token, row.lease_owner, row.lease_expires_at = taken.token, taken.owner, taken.expires_at
             row.next_reconcile_at = taken.expires_at  # should we die, the sweep finds it when the lease is over
             row.save(update_fields=["lease_token", "lease_owner", "lease_expires_at", "next_reconcile_at"])
-            return _held(row)
+            held = _held(row)
+        renewal.hold(held.job, held.token)
+        return held
 
     def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
-        with transaction.atomic():
+        with crash.atomic("store.record"):
             job = _mine(held)
             changed = _record_replicas(job, seen, now)
             is_step = step.to is not None and job.phase == held.view.phase
@@ -53,13 +55,15 @@ class DjangoStore:
             return _held(job)
 
     def record_applied(self, held: Held, *, now: datetime) -> Held:
-        with transaction.atomic():
+        with crash.atomic("store.applied"):
             _mine(held)
             Job.objects.filter(pk=held.job).update(applied_at=now)
         return replace(held, view=replace(held.view, created_at=now))
 
     def release(self, held: Held, *, due: datetime | None) -> None:
-        with transaction.atomic():
+        renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
+        connection.close_if_unusable_or_obsolete()  # a connection that was cut must not keep us from giving back
+        with crash.atomic("store.release"):
             job = _mine(held)
             # Somebody knocked while we were inside: what they knew may be newer than what we saw.
             knocked = job.lease_expires_at is not None and job.next_reconcile_at != job.lease_expires_at

@@ -1,39 +1,42 @@
-"""What Celery runs: three lines each, may run twice, carry ids. Losing one costs at most a safety tick."""
+"""What Celery runs: three lines each, may run twice, carry ids. Losing one costs at most a moment (sweeper.py)."""
 
-import os
-import socket
-import threading
 from datetime import timedelta
+from typing import Any
 
 from celery import shared_task
+from celery.signals import worker_init
 from django.utils import timezone
 
 from controlplane import doorbell
 
-from . import clusters, collecting, packing, scheduler
+from . import collecting, packing, sweeper
 from .models import Job
-from .reconciler import visit
-from .store import DjangoStore
 
 SWEEP = 200  # jobs due at once that one tick wakes
 
 
+@worker_init.connect
+def _sweep(**_: Any) -> None:
+    """Before Redis is asked for anything: the sweeper is what works without it."""
+    sweeper.start()
+
+
 @shared_task(name="jobs.reconcile")
 def reconcile(job: int) -> None:
-    after = visit(job, store=DjangoStore(), clusters=clusters.get, clock=timezone.now, owner=_owner())
+    after = sweeper.visit_job(job)
     if after is not None and after < timedelta(seconds=5):
         doorbell.poke_now("jobs.reconcile", job, after_seconds=after.total_seconds())
 
 
 @shared_task(name="jobs.schedule")
 def schedule() -> None:
-    scheduler.schedule()
+    sweeper.schedule()
 
 
 @shared_task(name="jobs.tick")
 def tick() -> None:
     """The safety net under every doorbell: what is due by its row is woken, whoever forgot to ring."""
-    scheduler.schedule()
+    sweeper.schedule()
     for job in Job.objects.due(timezone.now()).order_by("next_reconcile_at").values_list("pk", flat=True)[:SWEEP]:
         doorbell.poke("jobs.reconcile", job)
 
@@ -46,7 +49,3 @@ def pack_logs() -> None:
 @shared_task(name="jobs.collect")
 def collect() -> None:
     collecting.collect(now=timezone.now())
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"

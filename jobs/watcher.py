@@ -6,7 +6,7 @@ import time
 
 from django.conf import settings
 
-from controlplane import doorbell
+from controlplane import crash, doorbell
 from controlplane.errors import ClusterError
 
 from . import clusters
@@ -34,7 +34,8 @@ def follow(alias: str, stop: threading.Event) -> None:
                 if stop.is_set():
                     return
                 if run:
-                    doorbell.poke_now("jobs.reconcile", job_of(run))
+                    with crash.around("watcher.ring"):
+                        doorbell.poke_now("jobs.reconcile", job_of(run))
         except (ClusterError, OSError) as error:
             log.warning("cluster %s: %s; watching again in %s s", alias, error, PAUSE_SECONDS)
             time.sleep(PAUSE_SECONDS)

@@ -11,6 +11,10 @@ from controlplane.embedded.servers import Servers
 _running: list[tuple[tempfile.TemporaryDirectory, Servers]] = []
 
 
+def pytest_addoption(parser):
+    parser.addoption("--full-matrix", action="store_true", help="every cell of tests/faults, not only a sample")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config, parser, args):
     folder = tempfile.TemporaryDirectory(prefix="muster-tests-")

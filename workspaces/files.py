@@ -11,6 +11,7 @@ from typing import IO, cast
 from django.core.files import File
 from django.core.files.storage import default_storage
 
+from controlplane import crash
 from controlplane.errors import MusterError
 
 FOLDER = "workspaces"
@@ -25,19 +26,22 @@ def save(team: int, kind: str, content: IO[bytes]) -> str:
     content.seek(0)
     name = f"{FOLDER}/{team}/{secrets.token_hex(12)}.{kind}"
     try:
-        return default_storage.save(name, File(content))
+        with crash.around("files.save"):
+            return default_storage.save(name, File(content))
     except OSError as error:
         with suppress(OSError):
-            default_storage.delete(name)
+            delete(name)
         raise NotStored(f"the server can not store files ({error.strerror}): tell its administrator") from error
 
 
 def open_file(name: str) -> IO[bytes]:
-    return cast(IO[bytes], default_storage.open(name, "rb"))
+    with crash.around("files.open"):
+        return cast(IO[bytes], default_storage.open(name, "rb"))
 
 
 def delete(name: str) -> None:
-    default_storage.delete(name)
+    with crash.around("files.delete"):
+        default_storage.delete(name)
 
 
 def save_text(team: int, text: str) -> str:

@@ -10,12 +10,12 @@ from datetime import timedelta
 from itertools import islice
 from typing import IO, TypeVar
 
-from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 
 from accounts.models import Team, User
 from accounts.permissions import Act, require
+from controlplane import crash
 from controlplane.errors import InvalidInput, MusterError, Problem
 
 from . import files, frames, manifest, reading
@@ -67,7 +67,7 @@ def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
     _check_room(team, _store(team), size)
     name = files.save(team.pk, "pack", content)
     try:
-        with transaction.atomic():
+        with crash.atomic("workspaces.keep"):
             is_needed = _register(team, found, name=name, size=size)
     except BaseException:
         files.delete(name)
@@ -98,7 +98,7 @@ def create(
     _check_present(team, put)
     name = files.save_text(team.pk, text)
     try:
-        with transaction.atomic():
+        with crash.atomic("workspaces.create"):
             _lock(team)
             _check_still_there(team, origin, put)
             row, is_new = Workspace.objects.get_or_create(
@@ -195,7 +195,9 @@ def _entries(workspace: Workspace | None) -> list[Entry]:
     try:
         return reading.entries(workspace)
     except reading.Lost as error:
-        raise InvalidInput(Problem("base", workspace.pk, "can not be read; send the whole list without a base")) from error
+        raise InvalidInput(
+            Problem("base", workspace.pk, "can not be read; send the whole list without a base")
+        ) from error
 
 
 def _earlier(team: Team, digest: str) -> Workspace | None:

@@ -4,7 +4,6 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.views import PasswordChangeView
-from django.db import transaction
 from django.http import HttpResponse
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_safe
@@ -32,6 +31,6 @@ class ChangePassword(PasswordChangeView):
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
         messages.success(self.request, "Your password is changed, and you are signed out everywhere else.")
-        with transaction.atomic():
+        with audit.change():
             audit.record(Deed.PASSWORD_CHANGED, by=form.user, on=form.user)
             return super().form_valid(form)

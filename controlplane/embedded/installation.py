@@ -35,7 +35,10 @@ _NOT_INHERITED = (
 
 
 class Installation:
-    """`environ` is added to the processes' environment. `is_temporary`: no fsync, and the database goes with `stop`."""
+    """`environ` is added to the processes' environment. `is_temporary`: no fsync, and the database goes with `stop`.
+
+    `checkout` is where the code lies that runs: another release of it, in tests of an upgrade.
+    """
 
     user = "admin"
 
@@ -48,7 +51,9 @@ class Installation:
         environ: Mapping[str, str] | None = None,
         is_temporary: bool = False,
         options: Sequence[str] = ("--no-job",),
+        checkout: Path = CHECKOUT,
     ):
+        self.checkout = checkout
         self.folder = folder.absolute()
         self.password = secrets.token_urlsafe(12)  # of the first start in this folder
         self._arguments = [
@@ -103,7 +108,7 @@ class Installation:
         log = open_log(self.folder / "supervisor.log")
         try:
             argv = [sys.executable, "-m", "controlplane.embedded", *self._arguments]
-            self._process = spawn(argv, log=log, env=self._environment(), folder=CHECKOUT)
+            self._process = spawn(argv, log=log, env=self._environment(), folder=self.checkout)
         finally:
             os.close(log)
         self._await_ready(self._process)
@@ -132,7 +137,7 @@ class Installation:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-        path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "client"), kept.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(self.checkout), str(self.checkout / "client"), kept.get("PYTHONPATH", "")])
         own = {
             "MUSTER_DATA_DIR": str(self.folder),
             "MUSTER_ADMIN_PASSWORD": self.password,

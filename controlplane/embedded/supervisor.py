@@ -16,7 +16,7 @@ from typing import Protocol
 
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
-HEALTHY_SECONDS = 60.0  # a child that lived this long begins again with the first back-off
+HEALTHY_SECONDS = 5.0  # a child that lived this long was up and working: its death is a first one again
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Process = subprocess.Popen[bytes]

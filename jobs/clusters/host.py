@@ -40,11 +40,11 @@ class Host:
     def __init__(self, agent: Path, python: str = sys.executable):
         self._agent, self._python = agent, python
 
-    def spawn(self, folder: Path) -> Identity:
+    def spawn(self, folder: Path, verb: str = "--state") -> Identity:
         """Start the agent of one replica, detached: it outlives whoever started it."""
         with open(folder / "agent.log", "ab") as log:
             process = subprocess.Popen(
-                [self._python, str(self._agent), "--state", str(folder)],
+                [self._python, str(self._agent), verb, str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -12,17 +12,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from controlplane import crash
 from controlplane.errors import Sealed, Unreachable
 from jobs.plan import Plan
 from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
-from . import Expected
+from . import Expected, drains
 from .host import Host, Identity
 from .processes import LOOPBACK, describe, mark, ports_needed
 
 DEFAULT_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
 POLL_SECONDS = 0.5
+LOCK_SECONDS = 5.0
 
 _STATES = {
     "starting": ReplicaState.PENDING,
@@ -74,7 +76,8 @@ class LocalCluster:
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         folder = self._attempt(run, attempt)
         with self._locked(folder):
-            (folder / "sealed").touch()
+            with crash.around("local.seal"):
+                (folder / "sealed").touch()
         places = [place for place in folder.iterdir() if place.is_dir()]
         for place in places:
             self._end(place, mark(run, attempt), grace_seconds)
@@ -108,7 +111,8 @@ class LocalCluster:
         place.mkdir(exist_ok=True)
         _write(place / "token", token)
         _write(place / "replica.json", json.dumps(told, indent=1))
-        _write(place / "spawned.json", self.host.spawn(place).to_json())
+        with crash.around("local.spawn"):
+            _write(place / "spawned.json", self.host.spawn(place).to_json())
 
     def _look(self, folder: Path, carried: str, role: str, index: int) -> ReplicaSeen:
         place = folder / f"{role}-{index}"
@@ -118,10 +122,10 @@ class LocalCluster:
         status = _status(place)  # read after: an agent writes its last word before it goes
         state = _STATES.get(str(status.get("state")), ReplicaState.PENDING)
         reason = str(status.get("reason") or "")
-        is_alive = has_agent
+        is_alive = has_agent or drains.is_owed(place, self.host)
         if state not in ENDED and not has_agent:
             state, reason = ReplicaState.LOST, "its agent was killed or the machine restarted"
-            is_alive = bool(self.host.carriers(carried, place.name))
+            is_alive = is_alive or bool(self.host.carriers(carried, place.name))
         return ReplicaSeen(role, index, state, is_alive, status.get("exit_code"), status.get("signal"), reason)
 
     def _has_agent(self, place: Path) -> bool:
@@ -129,11 +133,11 @@ class LocalCluster:
         return one is not None and self.host.is_alive(one)
 
     def _is_alive(self, place: Path, carried: str) -> bool:
-        """The agent lives, or it died without a word and left processes behind."""
+        """The agent lives, or it died without a word and left processes or unsent lines behind."""
         one = _identity(place)
         if one is None:
             return False
-        if self.host.is_alive(one):
+        if self.host.is_alive(one) or drains.is_owed(place, self.host):
             return True
         if _STATES.get(str(_status(place).get("state"))) in ENDED:
             return False
@@ -145,14 +149,20 @@ class LocalCluster:
             return
         asked = place / "stop_asked"
         if not self.host.is_alive(one):
-            if _STATES.get(str(_status(place).get("state"))) not in ENDED:
-                self.host.kill_carriers(carried, place.name)
+            self._tidy(place, carried)
         elif not asked.exists():
             _write(asked, str(self.clock()))
             self.host.signal(one, signal.SIGTERM)
         elif self.clock() > float(asked.read_text()) + grace_seconds + DRAIN_SECONDS + 15:
             self.host.signal(one, signal.SIGKILL)
             self.host.kill_carriers(carried, place.name)
+
+    def _tidy(self, place: Path, carried: str) -> None:
+        """After an agent that is gone: first what it left running, then what it left unsent."""
+        if _STATES.get(str(_status(place).get("state"))) not in ENDED and self.host.carriers(carried, place.name):
+            self.host.kill_carriers(carried, place.name)
+        else:
+            drains.start(place, self.host)
 
     # -- files
 
@@ -193,8 +203,20 @@ class LocalCluster:
         """The lock that guards every spawn: of this call, of the agent's launcher, and of the sealing."""
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "lock", "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _lock_soon(lock.fileno())
             yield
+
+
+def _lock_soon(lock: int) -> None:
+    """Whoever holds it needs milliseconds. A process that was stopped with it must not make us stand still too."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Unreachable(f"the attempt's lock was held by somebody else for {LOCK_SECONDS:g} s") from None
+        time.sleep(0.01)
 
 
 def _identity(place: Path) -> Identity | None:

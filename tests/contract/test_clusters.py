@@ -1,5 +1,6 @@
 """One contract for every cluster adapter: what the reconciler relies on. Local replicas are real agents."""
 
+import fcntl
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.build import build
-from controlplane.errors import Sealed
+from controlplane.errors import Sealed, Unreachable
 from jobs.clusters import Cluster
 from jobs.clusters.host import Host
 from jobs.clusters.local import LocalCluster
@@ -75,16 +76,21 @@ def pyz(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def local(tmp_path, pyz):
+def plane():
     plane = Plane()
     plane.up()
+    yield plane
+    plane.down()
+
+
+@pytest.fixture
+def local(tmp_path, pyz, plane):
     cluster = LocalCluster(str(tmp_path / "local"), host=Host(pyz))
     cluster.write_control(plane.url)
     yield Rig(cluster)
     rig = Rig(cluster)
     for attempt in (1, 2):
         rig.end(attempt)
-    plane.down()
     assert Host(pyz).carriers("7-abc-1", "worker-0") == []
 
 
@@ -216,6 +222,41 @@ def test_a_killed_agent_is_seen_as_a_loss_and_what_it_left_is_ended(local):
     assert local.cluster.host.carriers("7-abc-1", "worker-0") == []
 
 
+TALKS = ("sh", "-c", "n=0; while :; do echo line $n; n=$((n+1)); sleep 0.05; done")
+
+
+def test_what_a_killed_agent_had_not_sent_is_sent_before_its_attempt_is_gone(local, plane):
+    """The control plane does not answer, the agent is killed, and then the control plane is back."""
+    local.cluster.apply(plan(*TALKS))
+    local.until(lambda seen: all_in("running")(seen) and len(plane.of("worker-0").texts()) > 3)
+    place = local.cluster.root / "jobs/7-abc/1/worker-0"
+    plane.down()
+    before = len(plane.of("worker-0").texts())
+    local.until(lambda seen: len(list((place / "spool").glob("*.batch"))) > 2)
+    os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGKILL)
+    local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
+    for _ in range(3):
+        local.cluster.delete("7-abc", 1, 3)
+        assert local.look().replicas[0].is_alive  # it owes lines
+    plane.up()
+    local.end()
+    assert not list((place / "spool").glob("*.batch"))
+    numbers = [int(text.split()[1]) for text in plane.of("worker-0").texts()]
+    assert len(numbers) > before
+    assert numbers == list(range(len(numbers)))
+    assert (place / "drains").read_bytes() == b"+"  # one was enough, however often it was asked for
+
+
+def test_lines_that_nobody_takes_do_not_keep_an_attempt_open_for_ever(local, plane):
+    local.cluster.apply(plan(*TALKS))
+    local.until(all_in("running"))
+    place = local.cluster.root / "jobs/7-abc/1/worker-0"
+    plane.refuse = 403  # the attempt is closed for this agent: whatever it still has is given up
+    local.end()
+    assert (place / "undeliverable").exists()
+    assert list((place / "spool").glob("*.batch"))  # kept, for a person who wants to look
+
+
 def test_any_process_may_reconcile(local, pyz):
     local.cluster.apply(plan())
     local.until(all_in("running"))
@@ -233,6 +274,16 @@ def test_a_crash_between_spawn_and_note_starts_no_second_one(local):
     local.cluster.apply(plan())
     assert (place / "agent.json").read_text() == before
     assert all_in("running")(local.look())
+
+
+def test_a_lock_that_a_stopped_process_holds_is_not_waited_for(local, monkeypatch):
+    monkeypatch.setattr("jobs.clusters.local.LOCK_SECONDS", 0.1)
+    local.cluster.apply(plan())
+    with open(local.cluster.root / "jobs/7-abc/1/lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Unreachable, match="lock was held"):
+            local.cluster.delete("7-abc", 1, 3)
+        assert not local.look().is_sealed
 
 
 def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(local):

@@ -1,0 +1,116 @@
+"""Named places where a process may be made to die, so that tests can ask what a death just there does.
+
+Off, which is always but in those tests, a point costs one look at a constant. On (`CRASH_MARKS` names a folder) a point
+ends the process that passes it, once: either its name is in `CRASH_AT` ("store.take.before,cluster.apply.after"), or a
+test wrote `<name>.armed` into the folder while everything ran; that file may hold another signal's name than KILL. The
+mark that stays, `<name>`, proves that the point was reached.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.db import transaction
+
+# One for every transaction and every call to something outside; tests/unit/test_crash_points.py finds those without.
+NAMES = (
+    "services.submit",
+    "services.intend",
+    "scheduler.queue",
+    "store.take",
+    "store.record",
+    "store.applied",
+    "store.release",
+    "store.renew",
+    "cluster.observe",
+    "cluster.apply",
+    "cluster.delete",
+    "local.spawn",
+    "local.drain",
+    "local.seal",
+    "ingest.apply",
+    "ingest.wake",
+    "ingest.note",
+    "watcher.ring",
+    "doorbell.task",
+    "doorbell.hint",
+    "logs.save",
+    "logs.read",
+    "logs.delete",
+    "packing.save",
+    "packing.replace",
+    "collecting.rows",
+    "collecting.mark",
+    "collecting.folder",
+    "workspaces.keep",
+    "workspaces.create",
+    "files.save",
+    "files.open",
+    "files.delete",
+    "garbage.expire",
+    "garbage.sweep",
+    "garbage.renew",
+    "queues.change",
+    "accounts.change",
+    "accounts.members",
+    "accounts.tokens",
+    "accounts.people",
+    "accounts.audit",
+    "accounts.token",
+    "accounts.use",
+)
+POINTS = tuple(f"{name}.{when}" for name in NAMES for when in ("before", "after"))
+
+_MARKS = os.environ.get("CRASH_MARKS", "")
+_AT = frozenset(os.environ.get("CRASH_AT", "").split(",")) - {""}
+
+
+@contextmanager
+def atomic(name: str) -> Iterator[None]:
+    """`transaction.atomic` with a point when all is written and nothing committed, and one right after the commit.
+
+    Within another transaction it commits nothing, and that one's points stand for both.
+    """
+    is_outermost = not _MARKS or not transaction.get_connection().in_atomic_block
+    with transaction.atomic():
+        yield
+        if is_outermost:
+            point(f"{name}.before")
+    if is_outermost:
+        point(f"{name}.after")
+
+
+@contextmanager
+def around(name: str) -> Iterator[None]:
+    """A point before and one after a call to something outside, or a write that is its own transaction."""
+    point(f"{name}.before")
+    yield
+    point(f"{name}.after")
+
+
+def point(name: str) -> None:
+    if _MARKS and (number := _drawn(Path(_MARKS), name)):
+        signal.pthread_kill(threading.get_ident(), number)  # to this thread: it must not take another step first
+
+
+def _drawn(marks: Path, name: str) -> int:
+    """The signal to send, for the first process that comes here while the point is armed; else 0."""
+    mark = marks / name
+    try:
+        os.rename(marks / f"{name}.armed", mark)
+        word = mark.read_text().strip() or "KILL"
+    except FileNotFoundError:
+        if name not in _AT:
+            return 0
+        try:
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return 0
+        word = "KILL"
+    mark.write_text(f"{os.getpid()} {time.time():.3f} {' '.join(sys.argv)}\n")
+    return signal.Signals[f"SIG{word}"]

@@ -1,0 +1,81 @@
+"""Keeps the leases of visits at hand from running out, so that leases can be short.
+
+A process that dies or is stopped renews nothing: its jobs are free after LEASE_SECONDS, and whatever it still writes is
+refused by the token. The thread sleeps without a timeout while no visit is at hand.
+"""
+
+import logging
+import os
+import threading
+import time
+from datetime import timedelta
+
+from django.db import connections
+from django.db.models import Case, DateTimeField, F, Value, When
+from django.utils import timezone
+
+from controlplane import crash
+
+from .lease import LEASE_SECONDS
+from .models import Job
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = LEASE_SECONDS / 4
+LONGEST_SECONDS = 120.0  # a visit is bounded (`reconciler.VISIT_SECONDS`); one that hangs loses its lease after all
+
+_held: dict[tuple[int, int], float] = {}  # job and token -> when it was taken, on the monotonic clock
+_news = threading.Condition()
+_pid = 0
+
+
+def hold(job: int, token: int) -> None:
+    global _pid
+    with _news:
+        if _pid != os.getpid():  # a fork has no thread of its parent's
+            _held.clear()
+            _pid = os.getpid()
+            threading.Thread(target=_run, daemon=True, name="renewal").start()
+        _held[job, token] = time.monotonic()
+        _news.notify()
+
+
+def drop(job: int, token: int) -> None:
+    with _news:
+        _held.pop((job, token), None)
+
+
+def renew(job: int, token: int) -> bool:
+    """One lease, where it is still ours. The due time moves along, unless somebody knocked meanwhile."""
+    until = timezone.now() + timedelta(seconds=LEASE_SECONDS)
+    due = Case(
+        When(next_reconcile_at=F("lease_expires_at"), then=Value(until)),
+        default=F("next_reconcile_at"),
+        output_field=DateTimeField(),
+    )
+    ours = Job.objects.filter(pk=job, lease_token=token, lease_expires_at__isnull=False)
+    with crash.around("store.renew"):
+        return bool(ours.update(lease_expires_at=until, next_reconcile_at=due))
+
+
+def _run() -> None:
+    while True:
+        with _news:
+            while not _held:
+                _news.wait()
+        time.sleep(EVERY_SECONDS)
+        _renew_old(time.monotonic())
+
+
+def _renew_old(now: float) -> None:
+    with _news:
+        old = [(key, since) for key, since in _held.items() if now - since >= EVERY_SECONDS]
+    try:
+        for key, since in old:
+            if now - since > LONGEST_SECONDS or not renew(*key):
+                drop(*key)
+    except Exception as error:  # the outermost place of this thread; Postgres may be away
+        log.warning("leases not renewed: %s", error)
+    finally:
+        if old:
+            connections.close_all()

@@ -1,0 +1,27 @@
+"""A rank without PyTorch: writes numbered lines and keeps account of itself in the job's own folder.
+
+`claims/<attempt>-<rank>` is made by whoever is this rank of this attempt: a second one is a doubled replica. It holds when the
+rank began, when it was last alive, and how many lines it has written. Ends after `--lines N`, or when `finish` appears.
+"""
+
+import os
+import sys
+import time
+
+attempt, rank, shared = os.environ["MUSTER_ATTEMPT"], os.environ["RANK"], os.environ["MUSTER_SHARED"]
+lines = int(sys.argv[sys.argv.index("--lines") + 1]) if "--lines" in sys.argv else 10**9
+claims = os.path.join(shared, "claims")
+os.makedirs(claims, exist_ok=True)
+try:
+    claim = os.open(os.path.join(claims, f"{attempt}-{rank}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+except FileExistsError:
+    os.close(os.open(os.path.join(claims, f"doubled-{attempt}-{rank}-{os.getpid()}"), os.O_CREAT | os.O_WRONLY))
+    sys.exit(9)
+began, number = time.time(), 0
+while number < lines and not os.path.exists(os.path.join(shared, "finish")):
+    # The account first: whatever is read must have been announced.
+    os.pwrite(claim, f"{began:.3f} {time.time():.3f} {number + 1:>12}\n".encode(), 0)
+    print("line", number, flush=True)
+    number += 1
+    time.sleep(0.05)
+sys.exit(3 if "--fail" in sys.argv else 0)

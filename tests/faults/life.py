@@ -1,0 +1,107 @@
+"""What people and jobs do on a day: enough to pass every crash point there is."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from muster.client import Client
+from muster.errors import MusterError
+
+from tests.faults.checks import check
+from tests.faults.house import CODE, Api, House, until
+
+RETRIES = 3  # a life may meet as many deaths of agents
+
+
+class Life:
+    """One round of it. Every step is tried again while the server is away, as a person or a script would."""
+
+    def __init__(self, house: House, folder: Path):
+        self.house, self.folder = house, folder
+        self.jobs: list[int] = []
+        self.workspace = 0
+
+    def begin(self) -> None:
+        """Sign in, send code that is new, and three jobs: one ends, one is suspended for a while, one is cancelled."""
+        self.sign_in()
+        self.workspace = self.upload()
+        self.short, self.paused, self.cancelled = (
+            self.submit(*words) for words in (("--lines", "10"), ("--paused",), ("--cancelled",))
+        )
+
+    def live(self) -> None:
+        self.begin()
+        self.go_on()
+        self.until_phase(self.short, "succeeded")
+
+    def go_on(self) -> None:
+        api = self.house.api
+        self.until_phase(self.paused, "running")
+        self.until_phase(self.cancelled, "running")
+        api.act(self.paused, "suspend")
+        api.act(self.cancelled, "cancel")
+        self.until_phase(self.paused, "suspended")
+        api.ask("GET", f"/jobs/{self.short}/logs")
+        api.act(self.paused, "resume")
+
+    def end(self) -> None:
+        """Every job is over, as it was asked for."""
+        until(lambda: self._finished(self.paused), what=f"job {self.paused} over")
+        for job in (self.short, self.cancelled):
+            self.until_phase(job, "succeeded", "cancelled", "failed")
+
+    def check(self) -> None:
+        check(self.house, self.short)
+        check(self.house, self.paused)
+        check(self.house, self.cancelled, phases=("cancelled",))
+        assert self.house.api.job(self.short)["name"]
+
+    def submit(self, *words: str) -> int:
+        return self.house.api.submit(*words, workspace=self.workspace, max_retries=RETRIES)
+
+    def until_phase(self, job: int, *phases: str) -> None:
+        until(lambda: self.house.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
+
+    def sign_in(self) -> None:
+        """A new token, and its first use."""
+        body = {"username": "admin", "password": self.house.muster.password, "name": "a life"}
+        token = self.house.api.ask("POST", "/login", json=body)["token"]
+        visitor = Api(self.house.muster.url, token)
+        visitor.ask("GET", "/me")
+        visitor.close()
+
+    def upload(self) -> int:
+        """Content that was never sent before, or nothing would be stored."""
+        code = self.folder / f"code-{time.time_ns()}"
+        shutil.copytree(CODE, code)
+        (code / "new.txt").write_text(str(time.time_ns()))
+        found: list[int] = []
+
+        def is_sent() -> bool:
+            with contextlib.suppress(MusterError), Client(self.house.muster.url, self.house.muster.token) as client:
+                found.append(client.upload(code, queue="default").id)
+            return bool(found)
+
+        until(is_sent, what="code sent")
+        return found[0]
+
+    def _finished(self, job: int) -> bool:
+        with contextlib.suppress(ValueError, OSError):
+            self.house.finish(job)
+        return bool(self.house.api.job(job)["is_finished"])
+
+
+@contextlib.contextmanager
+def slow_visit(house: House, job: int) -> Iterator[None]:
+    """A visit to this running job that ends it takes until we let go: it waits for the attempt's lock."""
+    (folder,) = (house.folder / "local/jobs").glob(f"{job}-*/1")
+    lock = os.open(folder / "lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(lock)

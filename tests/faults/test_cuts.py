@@ -1,0 +1,67 @@
+"""The connection to Postgres is cut in the middle of a commit: it never arrived, or nobody was told that it did."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from controlplane.embedded.servers import Servers
+from tests.faults.checks import check
+from tests.faults.house import House, until
+from tests.faults.proxy import Proxy
+
+# What is sent within the transaction whose commit is cut.
+TRANSACTIONS = {
+    "submit": 'INSERT INTO "jobs_job"',
+    "admit": "quota reserved",
+    "take": '"lease_owner" = ',
+    "step": 'INSERT INTO "jobs_replica"',
+    "applied": 'UPDATE "jobs_job" SET "applied_at"',
+    "batch": 'INSERT INTO "jobs_logsegment"',
+}
+SAMPLE = ("step",)
+CELLS = [
+    pytest.param(name, when, marks=() if name in SAMPLE and when == "after" else pytest.mark.full)
+    for name in TRANSACTIONS
+    for when in ("before", "after")
+]
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory):
+    """An installation that reaches its Postgres through the proxy."""
+    folder = tmp_path_factory.mktemp("proxied")
+    with (
+        tempfile.TemporaryDirectory(prefix="muster-cut-") as sockets,
+        Servers(folder / "servers", is_temporary=True) as servers,
+    ):
+        url, _, place = servers.database_url.partition("?host=")
+        proxy = Proxy(Path(sockets), Path(place.partition("&")[0]))
+        env = {"DATABASE_URL": f"{url}?host={sockets}&port=5432", "REDIS_URL": servers.redis_url}
+        house = House(folder / "data", environ=env)
+        try:
+            house.start()
+            house.furnish()
+            yield house, proxy
+        finally:
+            house.stop()
+            proxy.close()
+
+
+def count(house: House) -> int:
+    return len(house.api.ask("GET", "/jobs", params={"limit": 200})["results"])
+
+
+@pytest.mark.parametrize("name, when", CELLS)
+def test_the_connection_is_cut_in_the_middle_of_a_commit(proxied, matrix, name, when):
+    house, proxy = proxied
+    before = count(house)
+    cut = proxy.cut(when, of=TRANSACTIONS[name])
+    job = house.submit("--lines", "10")
+    until(lambda: cut.is_done, what=f"{name} cut")
+    since = time.time()
+    until(lambda: house.api.job(job)["is_finished"])
+    matrix.add_all("commit cut", {f"{name}, {when}": time.time() - since})
+    check(house, job, attempts=1)
+    assert count(house) == before + 1

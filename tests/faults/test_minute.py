@@ -1,0 +1,124 @@
+"""What lasts a minute: a process that stands still, and an upgrade with a migration. Both at once, to take one minute."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from controlplane.embedded.processes import end, identity
+from tests.faults.checks import check, read_claims
+from tests.faults.house import ROOT, House, until
+from tests.faults.processes import query, refusals, second_tasks
+
+MIGRATION = """
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("jobs", "{last}")]
+    operations = [
+        migrations.AddField("job", "wish", models.TextField(null=True)),
+        migrations.AddIndex("logsegment", models.Index(fields=["path"], name="segment_by_path")),
+    ]
+"""
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A release that is to be upgraded, in a folder of its own."""
+    found = House(tmp_path / "old")
+    try:
+        found.start()
+        found.furnish()
+        yield found
+    finally:
+        found.stop()
+
+
+def next_release(folder: Path) -> Path:
+    """This checkout with one migration more."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    for name in listed:
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    migrations = folder / "jobs/migrations"
+    last = max(path.stem for path in migrations.glob("[0-9]*.py"))
+    (migrations / "9999_next_release.py").write_text(MIGRATION.format(last=last))
+    return folder
+
+
+def end_control_plane(house: House) -> None:
+    """Its processes end as they are asked to; agents and ranks go on, as when only the server is replaced."""
+    ours = [identity(pid) for pid in house.muster.pids.values()]
+    house.muster.kill()  # the others are told by the kernel; some wait for a database that goes as well
+    for one in filter(None, ours):
+        end(one, signals=((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)))
+
+
+def upgrade(house: House, *, seconds: float, release: Path, meanwhile) -> tuple[int, float]:
+    """A job that ran through it, and how soon its lines came again."""
+    job = house.submit(nproc_per_node=2)
+    until(lambda: house.api.job(job)["phase"] == "running")
+    until(lambda: len(read_claims(house, job)) == 4)
+    end_control_plane(house)
+    written = sum(claim.lines for claim in read_claims(house, job).values())
+    time.sleep(seconds)
+    meanwhile()
+    assert sum(claim.lines for claim in read_claims(house, job).values()) > written
+    since = time.time()
+    house.start(checkout=release)
+    up = time.time()
+    until(lambda: any(line["at_ms"] / 1000 > up for line in _last(house, job)), what="new lines")
+    return job, time.time() - since
+
+
+def _last(house: House, job: int) -> list[dict]:
+    return house.api.ask("GET", f"/jobs/{job}/logs", params={"tail": 1, "rank": 0})["lines"]
+
+
+def finish_upgraded(house: House, job: int) -> None:
+    assert query(house, "SELECT wish FROM jobs_job WHERE id = %s", job) == [(None,)]
+    house.finish(job)
+    until(lambda: house.api.job(job)["is_finished"])
+    check(house, job, attempts=1)
+    following = house.submit("--lines", "3")
+    until(lambda: house.api.job(following)["is_finished"])
+    check(house, following, attempts=1)
+
+
+@pytest.mark.sample
+def test_a_job_goes_on_through_an_upgrade_with_a_migration(old, matrix, tmp_path):
+    job, took = upgrade(old, seconds=5, release=next_release(tmp_path / "next"), meanwhile=lambda: None)
+    matrix.add_all("upgrade, 5 s away", {"running": took})
+    finish_upgraded(old, job)
+
+
+@pytest.mark.full
+def test_a_minute_of_standing_still_and_of_an_upgrade(house, old, cast, matrix, tmp_path):
+    release = next_release(tmp_path / "next")
+    house.arm("cluster.apply.before", number="STOP")
+    held = house.submit("--lines", "20")
+    stopped = until(lambda: house.fired("cluster.apply.before"))
+    began = time.monotonic()
+    with second_tasks(house):
+        job, took = upgrade(old, seconds=61, release=release, meanwhile=lambda: cast.until_phase(held, "succeeded"))
+        history = house.api.events(held)
+        assert time.monotonic() - began > 60
+        os.kill(stopped, signal.SIGCONT)
+        until(lambda: refusals(house, held), what="the refusal")
+    matrix.add("SIGSTOP tasks, 60 s", "cluster.apply.before", "refused")
+    assert house.api.events(held) == history
+    cast.verify(held, "succeeded", attempts=1)
+    matrix.add_all("upgrade, 60 s away", {"running": took})
+    finish_upgraded(old, job)

@@ -1,0 +1,119 @@
+"""A process dies at every named point, two or three points to a cell, while people and jobs do what they do."""
+
+import itertools
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent import crash as agent_crash
+from controlplane import crash
+from tests.faults.checks import read_claims
+from tests.faults.house import until
+from tests.faults.life import Life, slow_visit
+
+SPECIAL = ("store.renew", "local.drain")  # passed only when a visit is slow, an agent is dead: cells of their own
+WEB = ("services", "ingest", "logs", "workspace", "workspaces", "accounts")
+
+
+def points(*families: str) -> list[str]:
+    found = [*crash.POINTS, *agent_crash.POINTS]
+    return [one for one in found if one.split(".")[0] in families and not one.startswith(SPECIAL)]
+
+
+def cells() -> list[tuple[str, ...]]:
+    """One point of the web process, one of the tasks process, and one of an agent, as long as there are any.
+
+    A doorbell is rung by whoever comes first: apart from these, so that nobody dies twice in a cell.
+    """
+    columns = points(*WEB), points("scheduler", "store", "cluster", "local"), points("agent")
+    rest = itertools.zip_longest(points("doorbell"), points("watcher"))
+    return [tuple(filter(None, row)) for row in (*itertools.zip_longest(*columns), *rest)]
+
+
+CELLS = cells()
+SAMPLE = (7,)  # a batch, a step and an agent at once
+
+
+def test_every_point_has_a_cell():
+    listed = [*itertools.chain(*CELLS), *(one for one in crash.POINTS if one.startswith(SPECIAL))]
+    assert sorted(listed) == sorted([*crash.POINTS, *agent_crash.POINTS])
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(cell, id="+".join(cell), marks=() if number in SAMPLE else pytest.mark.full)
+        for number, cell in enumerate(CELLS)
+    ],
+)
+def test_a_process_dies_at_its_point(house, matrix, tmp_path, cell):
+    house.arm(*cell)
+    life = Life(house, tmp_path)
+    with ThreadPoolExecutor(1) as others:
+        lived = others.submit(life.live)
+        until(lambda: all(map(house.fired, cell)), what=f"{[point for point in cell if not house.fired(point)]} fired")
+        since = max(map(house.fired_at, cell))
+        probe = house.submit("--lines", "1", nodes=1)
+        life.until_phase(probe, "succeeded")
+        lived.result()
+    took = time.time() - since  # with all that the others still had to do, so never too little
+    life.end()
+    life.check()
+    matrix.add_all("crash point", {f"{point} ({what(house, point)})": took for point in cell})
+
+
+def what(house, point: str) -> str:
+    """Which process died there."""
+    words = (house.marks / point).read_text()
+    return next((name for name in ("uvicorn", "worker", "watch", "beat", "agent") if name in words), "?")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["store.renew.before", "store.renew.after"])
+def test_the_tasks_process_dies_while_it_renews_a_lease(house, matrix, cast, point):
+    job = house.submit()
+    cast.until_phase(job, "running")
+    house.arm(point)
+    with slow_visit(house, job):
+        house.api.act(job, "cancel")
+        until(lambda: house.fired(point), what=f"{point} fired")
+    since = house.fired_at(point)
+    cast.until_phase(job, "cancelled")
+    matrix.add_all("crash point", {point: time.time() - since})
+    cast.verify(job, "cancelled")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["local.drain.before", "local.drain.after"])
+def test_the_tasks_process_dies_while_it_has_lines_sent(house, matrix, cast, point):
+    job = house.submit(nodes=1)
+    cast.until_phase(job, "running")
+    until(lambda: read_claims(house, job))
+    house.arm("agent.send.before", point)  # a batch is in the spool, and its agent dies
+    until(lambda: house.fired(point), what=f"{point} fired")
+    since = house.fired_at(point)
+    cast.until_phase(job, "failed")
+    matrix.add_all("crash point", {point: time.time() - since})
+    cast.verify(job, "failed")
+    ((_, claim),) = read_claims(house, job).items()
+    assert not list((house.shared(job).parent / "1/worker-0/spool").glob("*.batch"))
+    assert claim.lines - len([line for line in house.api.lines(job) if line["rank"] == 0]) < 40
+
+
+@pytest.mark.full
+def test_a_supervisor_dies_and_its_jobs_do_not_notice(house, matrix, cast):
+    """Not a point of ours, but a process too. The next one is started as a person would."""
+    job = house.submit()
+    cast.until_phase(job, "running")
+    os.kill(house.muster.pids["supervisor"], signal.SIGKILL)
+    house.muster.kill()
+    since = time.time()
+    house.start()
+    until(lambda: cast.is_right("running", job, since))
+    matrix.add_all("kill -9 supervisor", {"running": time.time() - since})
+    house.finish(job)
+    cast.until_phase(job, "succeeded")
+    cast.verify(job, "succeeded", attempts=1)

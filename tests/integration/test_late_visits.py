@@ -1,0 +1,66 @@
+"""A visit that fails gives its lease back where it can, and what made it fail is what is told."""
+
+import logging
+
+import pytest
+
+from controlplane.errors import Unreachable
+from jobs.clusters.memory import MemoryCluster
+from jobs.models import Job
+from jobs.reconciler import visit
+from jobs.scheduler import schedule
+from jobs.store import DjangoStore
+
+pytestmark = pytest.mark.django_db
+
+
+class Broken(MemoryCluster):
+    """Fails in a way that nobody expects; `first` is done before."""
+
+    def __init__(self, first=lambda: None):
+        super().__init__()
+        self.first = first
+
+    def apply(self, plan):
+        self.first()
+        raise ZeroDivisionError("a bug")
+
+
+def run(lab, job, cluster) -> None:
+    visit(job.pk, store=DjangoStore(), clusters=lambda _: cluster, clock=lab.clock, owner="first")
+
+
+@pytest.fixture
+def job(lab):
+    found = lab.submit()
+    schedule()
+    return found
+
+
+def test_a_visit_that_fails_frees_the_job_for_a_later_one(lab, job):
+    with pytest.raises(ZeroDivisionError):
+        run(lab, job, Broken())
+    row = Job.objects.get(pk=job.pk)
+    assert (row.lease_owner, row.lease_expires_at) == ("", None)
+    assert row.next_reconcile_at > lab.clock()
+
+
+def test_a_visit_that_fails_after_it_was_robbed_tells_of_its_failure_and_leaves_the_robber_alone(lab, job, caplog):
+    def rob() -> None:
+        lab.clock.advance(60)
+        assert DjangoStore().take(job.pk, owner="second", now=lab.clock())
+
+    with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
+        run(lab, job, Broken(rob))
+    assert "this visit was late" in caplog.text
+    assert Job.objects.get(pk=job.pk).lease_owner == "second"
+
+
+def test_a_store_that_fails_too_does_not_hide_what_went_wrong_first(lab, job, caplog):
+    class Away(DjangoStore):
+        def release(self, held, *, due):
+            raise Unreachable("the database is away")
+
+    with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
+        visit(job.pk, store=Away(), clusters=lambda _: Broken(), clock=lab.clock, owner="first")
+    assert "was not given back: the database is away" in caplog.text
