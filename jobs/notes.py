@@ -13,12 +13,15 @@ def note_once(*, job: int, attempt: int, about: str, message: str) -> None:
     key = (job, attempt, about)
     if key in _said:
         return
+    if not JobEvent.objects.filter(job=job, attempt=attempt, kind="note", message__startswith=about).exists():
+        _write(job, attempt, f"{about}{message}")
     if len(_said) >= MOST_REMEMBERED:
         _said.clear()
-    _said.add(key)
-    if JobEvent.objects.filter(job=job, attempt=attempt, kind="note", message__startswith=about).exists():
-        return
+    _said.add(key)  # only now: of a note that could not be written the next batch is to remind
+
+
+def _write(job: int, attempt: int, message: str) -> None:
     row = Job.objects.only("phase", "team_id").get(pk=job)
     with crash.around("ingest.note"):
-        JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=attempt, message=f"{about}{message}")
+        JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=attempt, message=message)
     doorbell.hint(job=job, team=row.team_id, what="state")

@@ -7,12 +7,14 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 from muster.client import Client
 from muster.errors import MusterError
 
 from tests.faults.checks import check
-from tests.faults.house import CODE, Api, House, until
+from tests.faults.house import CODE, GUEST, Api, House, until
 
 RETRIES = 3  # a life may meet as many deaths of agents
 
@@ -30,7 +32,7 @@ class Life:
         self.sign_in()
         self.workspace = self.upload()
         self.short, self.paused, self.cancelled = (
-            self.submit(*words) for words in (("--lines", "10"), ("--paused",), ("--cancelled",))
+            self.submit(*words) for words in (("--lines", "10"), ("--paused", "--series"), ("--cancelled",))
         )
 
     def live(self) -> None:
@@ -58,13 +60,47 @@ class Life:
         check(self.house, self.short)
         check(self.house, self.paused)
         check(self.house, self.cancelled, phases=("cancelled",))
-        assert self.house.api.job(self.short)["name"]
+        notes = [one for one in self.house.api.events(self.paused) if one["message"].startswith("Too many series: ")]
+        attempts = [one["attempt"] for one in notes]
+        assert attempts and len(set(attempts)) == len(attempts), notes
 
     def submit(self, *words: str) -> int:
         return self.house.api.submit(*words, workspace=self.workspace, max_retries=RETRIES)
 
     def until_phase(self, job: int, *phases: str) -> None:
         until(lambda: self.house.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
+
+    def administer(self) -> None:
+        """Whoever administers a team signs in, gives somebody a role, changes a quota, makes a token and revokes it."""
+        self.sign_in()
+        api, was = self.house.api, self.role()
+        self.gave = "member" if was == "viewer" else "viewer"
+        api.ask("PUT", f"/teams/demo/members/{GUEST}", json={"role": self.gave})
+        self.said = f"for what waits, {time.time_ns()}"
+        api.ask("PATCH", "/queues/narrow", json={"description": self.said})
+        made = api.ask("POST", "/tokens", json={"name": "for a day", "expires_in_days": 1})
+        api.ask("DELETE", f"/tokens/{made['id']}")
+        self.revoked = made["prefix"], made["text"]
+
+    def role(self) -> str:
+        found = self.house.api.ask("GET", "/teams/demo/members")["results"]
+        return next((one["role"] for one in found if one["username"] == GUEST), "")
+
+    def check_books(self) -> None:
+        """Each change is there, and the newest entry about it says the same."""
+        prefix, text = self.revoked
+        assert httpx.get(
+            f"{self.house.muster.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"}
+        ).is_client_error
+        assert self.role() == self.gave
+        assert self.house.api.ask("GET", "/queues/narrow")["description"] == self.said
+        assert self._entry("queue.change")["after"]["description"] == self.said
+        assert self._entry("member.")["after"]["role"] == self.gave
+        assert self._entry("token.revoke")["after"]["prefix"] == prefix
+
+    def _entry(self, act: str) -> dict[str, Any]:
+        found = self.house.api.ask("GET", "/audit")["results"]
+        return dict(next(one for one in found if one["act"].startswith(act)))
 
     def sign_in(self) -> None:
         """A new token, and its first use."""

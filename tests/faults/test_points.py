@@ -13,14 +13,16 @@ from controlplane import crash
 from tests.faults.checks import read_claims
 from tests.faults.house import until
 from tests.faults.life import Life, slow_visit
+from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 
 SPECIAL = ("store.renew", "local.drain")  # passed only when a visit is slow, an agent is dead: cells of their own
-WEB = ("services", "ingest", "logs", "workspace", "workspaces", "accounts")
+BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
+WEB = ("services", "ingest", "logs", "workspaces", "files")
 
 
 def points(*families: str) -> list[str]:
     found = [*crash.POINTS, *agent_crash.POINTS]
-    return [one for one in found if one.split(".")[0] in families and not one.startswith(SPECIAL)]
+    return [one for one in found if one.split(".")[0] in families and not one.startswith((*SPECIAL, *BY_COMMAND))]
 
 
 def cells() -> list[tuple[str, ...]]:
@@ -34,11 +36,13 @@ def cells() -> list[tuple[str, ...]]:
 
 
 CELLS = cells()
+CHANGES = points("accounts", "queues")
 SAMPLE = (7,)  # a batch, a step and an agent at once
 
 
 def test_every_point_has_a_cell():
-    listed = [*itertools.chain(*CELLS), *(one for one in crash.POINTS if one.startswith(SPECIAL))]
+    listed = [*itertools.chain(*CELLS), *CHANGES, *PACKING, *COLLECTING, *GARBAGE, *PEOPLE]
+    listed += [one for one in crash.POINTS if one.startswith(SPECIAL)]
     assert sorted(listed) == sorted([*crash.POINTS, *agent_crash.POINTS])
 
 
@@ -63,6 +67,19 @@ def test_a_process_dies_at_its_point(house, matrix, tmp_path, cell):
     life.end()
     life.check()
     matrix.add_all("crash point", {f"{point} ({what(house, point)})": took for point in cell})
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=() if one == "accounts.members.after" else pytest.mark.full) for one in CHANGES]
+)
+def test_the_web_process_dies_while_somebody_administers(house, matrix, tmp_path, point):
+    house.arm(point)
+    life = Life(house, tmp_path)
+    life.administer()
+    since = house.fired_at(point)
+    house.api.ask("GET", "/jobs")
+    matrix.add_all("crash point", {f"{point} ({what(house, point)})": time.time() - since})
+    life.check_books()
 
 
 def what(house, point: str) -> str:

@@ -2,6 +2,7 @@
 
 `claims/<attempt>-<rank>` is made by whoever is this rank of this attempt: a second one is a doubled replica. It holds when the
 rank began, when it was last alive, and how many lines it has written. Ends after `--lines N`, or when `finish` appears.
+With `--series` rank 0 reports more of them than a job may have.
 """
 
 import os
@@ -17,11 +18,18 @@ try:
 except FileExistsError:
     os.close(os.open(os.path.join(claims, f"doubled-{attempt}-{rank}-{os.getpid()}"), os.O_CREAT | os.O_WRONLY))
     sys.exit(9)
+if "--series" in sys.argv and rank == "0":
+    sys.path.append(os.environ["PYTHONPATH"].split(":")[-1])  # -E ignores it
+    from muster import report
+else:
+    report = None
 began, number = time.time(), 0
 while number < lines and not os.path.exists(os.path.join(shared, "finish")):
     # The account first: whatever is read must have been announced.
     os.pwrite(claim, f"{began:.3f} {time.time():.3f} {number + 1:>12}\n".encode(), 0)
     print("line", number, flush=True)
+    if report and number % 20 < 5:
+        report(**{f"series {number % 20}-{one}": 1.0 for one in range(50)})
     number += 1
     time.sleep(0.05)
 sys.exit(3 if "--fail" in sys.argv else 0)
