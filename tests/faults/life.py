@@ -39,6 +39,7 @@ class Life:
         self.begin()
         self.go_on()
         self.until_phase(self.short, "succeeded")
+        until(lambda: self.house.api.lines(self.short), what="lines to read")
 
     def go_on(self) -> None:
         api = self.house.api
