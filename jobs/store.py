@@ -62,7 +62,8 @@ class DjangoStore:
 
     def release(self, held: Held, *, due: datetime | None) -> None:
         renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
-        connection.close_if_unusable_or_obsolete()  # a connection that was cut must not keep us from giving back
+        if connection.errors_occurred and not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()  # one that was cut must not keep us from giving back
         with crash.atomic("store.release"):
             job = _mine(held)
             # Somebody knocked while we were inside: what they knew may be newer than what we saw.
