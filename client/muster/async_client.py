@@ -16,18 +16,20 @@ from typing import Any, Callable, TypeVar
 import httpx
 
 from muster import calls
-from muster.calls import Call, Flow, JobRef
+from muster.call import Call, Flow, Page, whole
+from muster.calls import JobRef
 from muster.config import find_server
-from muster.follow import LogReader, too_late, wait_pause
-from muster.models import Event, Job, Login, LogLine, LogPage, Me, Queue, Rank, Series, Workspace
-from muster.wire import Reply, Wire
+from muster.follow import Follower, LogReader, lines_of, too_late, wait_pause
+from muster.models import Job, Login, LogLine, LogPage, Me, Queue, Series, Workspace
+from muster.operations import Operations
+from muster.wire import Reply, Retry, Wire
 from muster.workspace import pack
 
 T = TypeVar("T")
 
 
-class AsyncClient:
-    """See `muster.client.Client`; `jobs` and `logs` are asynchronous iterators."""
+class AsyncClient(Operations):
+    """See `muster.client.Client`; `jobs`, `audit`, `logs` and `follow` are asynchronous iterators."""
 
     def __init__(
         self,
@@ -37,12 +39,14 @@ class AsyncClient:
         server: str | None = None,
         timeout_seconds: float = 30.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        on_retry: Callable[[Retry], None] = lambda retry: None,
     ) -> None:
         found = find_server(url=url, token=token, name=server)
         self.url = found.url
         self._wire = Wire(found.url, found.token, timeout_seconds)
         self._http = httpx.AsyncClient(**self._wire.settings())
         self._sleep = sleep
+        self._on_retry = on_retry
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -64,7 +68,12 @@ class AsyncClient:
         nproc_per_node: int | None = None,
         gpus: int | None = None,
         name: str | None = None,
+        framework: str | None = None,
         env: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        volumes: Sequence[str] | None = None,
+        grace_seconds: int | None = None,
+        start_timeout_seconds: int | None = None,
         max_retries: int | None = None,
         priority: int | None = None,
         deadline_seconds: int | None = None,
@@ -83,7 +92,12 @@ class AsyncClient:
             nproc_per_node=nproc_per_node,
             gpus=gpus,
             name=name,
+            framework=framework,
             env=env,
+            secrets=secrets,
+            volumes=volumes,
+            grace_seconds=grace_seconds,
+            start_timeout_seconds=start_timeout_seconds,
             max_retries=max_retries,
             priority=priority,
             deadline_seconds=deadline_seconds,
@@ -97,26 +111,6 @@ class AsyncClient:
     async def job(self, job: JobRef) -> Job:
         return await self._run(calls.find_job(job))
 
-    async def jobs(
-        self,
-        *,
-        phase: str | None = None,
-        queue: str | None = None,
-        name: str | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[Job]:
-        """Newest first, page by page as they are needed; at most `limit`."""
-        following: Call[calls.Page[Job]] | None = calls.jobs(
-            phase=phase, queue=queue, name=name, limit=calls.page_size(limit)
-        )
-        left = limit
-        while following and left != 0:
-            page = await self._send(following)
-            items = page.items[:left]
-            for job in items:
-                yield job
-            left, following = None if left is None else left - len(items), page.next
-
     async def cancel(self, job: JobRef) -> Job:
         return await self._act(job, verb="cancel")
 
@@ -126,28 +120,40 @@ class AsyncClient:
     async def resume(self, job: JobRef) -> Job:
         return await self._act(job, verb="resume")
 
-    async def resubmit(self, job: JobRef) -> Job:
-        """A new job like this one."""
-        return await self._act(job, verb="resubmit")
-
-    async def ranks(self, job: JobRef) -> list[Rank]:
-        return await self._run(calls.every(calls.ranks, ref=job))
-
-    async def events(self, job: JobRef) -> list[Event]:
-        return await self._run(calls.every(calls.events, ref=job))
-
     async def metrics(self, job: JobRef) -> list[Series]:
         return await self._run(calls.of_job(job, call=calls.metrics))
 
     async def logs(
-        self, job: JobRef, *, follow: bool = False, rank: int | None = None, tail: int | None = None
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
     ) -> AsyncIterator[LogLine]:
         """Lines of all ranks, or of one, as far as there are any; with `follow` until the job has ended."""
-        reader = LogReader(await self._run(calls.find_id(job)), rank=rank, tail=tail, is_following=follow)
-        while not reader.is_done:
-            page = await self._send(reader.call())
+        async for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
             for line in page.lines:
                 yield line
+
+    async def log_pages(
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+    ) -> AsyncIterator[LogPage]:
+        """As `logs`, a page at a time: each carries the cursor at which another reader goes on."""
+        job_id = await self._run(calls.find_id(job))
+        reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
+        while not reader.is_done:
+            page = await self._send(reader.call())
+            yield page
             await self._sleep(reader.take(page))
 
     async def log_page(
@@ -155,22 +161,48 @@ class AsyncClient:
         job: JobRef,
         *,
         rank: int | None = None,
+        attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
         wait_seconds: int = 0,
     ) -> LogPage:
         """One answer of the log endpoint, for callers that keep the cursor themselves."""
         job_id = await self._run(calls.find_id(job))
-        return await self._send(calls.log_page(job_id, rank=rank, tail=tail, cursor=cursor, wait_seconds=wait_seconds))
+        asked: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail, "cursor": cursor}
+        return await self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
+
+    async def follow(
+        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+    ) -> AsyncIterator[LogLine | Job]:
+        """Each line as it comes and, whenever its phase changes, the job; the last item is the job that has ended.
+
+        A restart of the server in between is waited out, for up to five minutes; no line is lost or comes twice. Ends
+        with a suspended job too.
+        """
+        async for seen in self.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
+            for item in lines_of(seen):
+                yield item
+
+    async def follow_pages(
+        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+    ) -> AsyncIterator[LogPage | Job]:
+        """As `follow`, a page of lines at a time."""
+        job_id = await self._run(calls.find_id(job))
+        follower = Follower(LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True))
+        while not follower.is_done:
+            seen = await self._send(follower.call())
+            for news in follower.take(seen):
+                yield news
+            await self._sleep(follower.rest_seconds)
 
     async def wait(self, job: JobRef, *, timeout: float | None = None) -> Job:
         """The finished job. Raises WaitTimeout after `timeout` seconds; the job goes on."""
         began = time.monotonic()
-        while not (seen := await self.job(job)).is_finished:
+        look = calls.patient(calls.job(await self._run(calls.find_id(job))))
+        while not (seen := await self._send(look)).is_finished:
             waited = time.monotonic() - began
             if timeout is not None and waited >= timeout:
                 raise too_late(seen, timeout=timeout)
-            job = seen
             await self._sleep(wait_pause(waited, timeout=timeout))
         return seen
 
@@ -178,7 +210,7 @@ class AsyncClient:
         return await self._send(calls.me())
 
     async def queues(self) -> list[Queue]:
-        return await self._run(calls.whole(calls.queues()))
+        return await self._run(whole(calls.queues()))
 
     async def login(self, username: str, *, password: str, name: str = "SDK") -> Login:
         """A new token, by password. `name` tells the user's tokens apart."""
@@ -186,6 +218,17 @@ class AsyncClient:
 
     async def _act(self, job: JobRef, *, verb: str) -> Job:
         return await self._run(calls.of_job(job, call=lambda job_id: calls.act(job_id, verb=verb)))
+
+    async def _items(self, first: Call[Page[T]], *, limit: int | None) -> AsyncIterator[T]:
+        """Page by page as they are needed."""
+        following: Call[Page[T]] | None = first
+        left = limit
+        while following and left != 0:
+            page = await self._send(following)
+            items = page.items[:left]
+            for item in items:
+                yield item
+            left, following = None if left is None else left - len(items), page.next
 
     async def _run(self, flow: Flow[T]) -> T:
         answer: Any = None
@@ -198,16 +241,18 @@ class AsyncClient:
             answer = await self._send(call)
 
     async def _send(self, call: Call[T]) -> T:
-        for tried in range(1, call.tries + 1):
+        tried, rested = 1, 0.0
+        while True:
             reply = await self._try(call)
-            pause = self._wire.pause(call, reply=reply, tried=tried)
+            pause = self._wire.pause(call, reply=reply, tried=tried, rested=rested)
             if pause is None:
-                break
+                return self._wire.read(call, reply=reply)
+            self._on_retry(self._wire.retry(call, reply=reply, tried=tried, pause_seconds=pause))
             await self._sleep(pause)
-        return self._wire.read(call, reply=reply)
+            tried, rested = tried + 1, rested + pause
 
     async def _try(self, call: Call[Any]) -> Reply:
         try:
             return await self._http.request(**self._wire.request(call))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from muster.calls import Call
+from muster.call import Call
 from muster.errors import MusterError, NotLoggedIn, TimedOut, UnexpectedAnswer, Unreachable, from_problem
 from muster.version import VERSION
 
 T = TypeVar("T")
-Reply = Union[httpx.Response, httpx.TransportError]
+Reply = Union[httpx.Response, httpx.RequestError]
 
 API = "/api/v1"
 PASSING = (429, 502, 503, 504)  # statuses that a little patience may cure
@@ -26,6 +26,17 @@ CONNECT_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 LONGEST_RETRY_AFTER_SECONDS = 60.0  # beyond it, better tell the person than sit silently
+WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Told to a client's `on_retry` before it rests and tries again."""
+
+    reason: str
+    tried: int
+    pause_seconds: float
+    is_patient: bool  # it goes on for minutes, not for seconds
 
 
 @dataclass(frozen=True)
@@ -52,35 +63,42 @@ class Wire:
             "params": dict(call.params),
             "headers": {"Accept": "application/json", **bearer, **call.headers},
             "timeout": httpx.Timeout(self.timeout_seconds + call.wait_seconds, connect=CONNECT_SECONDS),
-            **(body if call.method == "POST" else {}),
+            **(body if call.method in WITH_BODY else {}),
         }
 
-    def pause(self, call: Call[Any], *, reply: Reply, tried: int) -> float | None:
-        """Seconds until the next try, or None when this reply is the last word."""
-        if not call.is_repeatable or tried >= call.tries:
+    def pause(self, call: Call[Any], *, reply: Reply, tried: int, rested: float = 0.0) -> float | None:
+        """Seconds until the next try, or None when this reply is the last word; `rested` of them were spent so far."""
+        is_patient = rested < call.patience_seconds
+        if not call.is_repeatable or (tried >= call.tries and not is_patient):
             return None
-        if isinstance(reply, httpx.TransportError):
+        if isinstance(reply, httpx.RequestError):
             return self._back_off(tried)
-        if reply.status_code not in PASSING:
+        if reply.status_code not in PASSING and not (is_patient and reply.status_code >= 500):
             return None
         asked = _retry_after(reply.headers)
         if asked is None:
             return self._back_off(tried)
         return asked if asked <= LONGEST_RETRY_AFTER_SECONDS else None
 
+    def retry(self, call: Call[Any], *, reply: Reply, tried: int, pause_seconds: float) -> Retry:
+        reason = f"no answer from {self.url}"
+        if isinstance(reply, httpx.Response):
+            reason = f"{self.url} answered {reply.status_code}"
+        return Retry(reason, tried, pause_seconds, call.patience_seconds > 0)
+
     def read(self, call: Call[T], *, reply: Reply) -> T:
-        if isinstance(reply, httpx.TransportError):
+        if isinstance(reply, httpx.RequestError):
             raise self._lost(reply) from reply
         if not reply.is_success:
             raise self._refused(call, reply=reply)
         try:
-            return call.parse(reply.json())
+            return call.parse(reply.json() if reply.content else None)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnexpectedAnswer(self._not_muster(f"a {reply.status_code} that is not Muster's")) from error
 
     def _back_off(self, tried: int) -> float:
         # Half fixed, half by chance: many clients must not come back at the same moment.
-        longest: float = min(FIRST_PAUSE_SECONDS * 2 ** (tried - 1), LONGEST_PAUSE_SECONDS)
+        longest: float = min(FIRST_PAUSE_SECONDS * 2 ** min(tried - 1, 9), LONGEST_PAUSE_SECONDS)
         return longest * (0.5 + 0.5 * self.chance())
 
     def _refused(self, call: Call[Any], *, reply: httpx.Response) -> MusterError:
@@ -105,7 +123,7 @@ class Wire:
     def _not_muster(self, what: str) -> str:
         return f"{self.url} answered {what}: is it a Muster server? `muster login URL` chooses another one"
 
-    def _lost(self, error: httpx.TransportError) -> MusterError:
+    def _lost(self, error: httpx.RequestError) -> MusterError:
         way_out = "check the address and the network, or `muster login URL` for another server"
         if isinstance(error, httpx.ConnectTimeout):
             return TimedOut(f"no connection to {self.url} within {CONNECT_SECONDS:g} s: {way_out}")

@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from .fake_more import More, attempt, replica
+
 TOKEN, USER, PASSWORD = "mst_secret", "ada", "lovelace"
 NOW = "2026-11-21T10:00:00Z"
 FINISHED = ("succeeded", "failed", "cancelled")
@@ -18,10 +20,11 @@ Answer = tuple[int, dict[str, Any], dict[str, str]]
 Step = Callable[["FakeMuster", int], None]
 
 
-class FakeMuster:
+class FakeMuster(More):
     """`faults` are given to the next requests instead of an answer; a `script` step runs before each poll of a log."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs: dict[int, dict[str, Any]] = {}
         self.lines: dict[int, list[dict[str, Any]]] = {}
         self.ranks: dict[int, list[dict[str, Any]]] = {}
@@ -65,12 +68,9 @@ class FakeMuster:
         return 201, {"token": TOKEN, "user": USER}, {}
 
     def get_me(self, seen: dict[str, Any]) -> Answer:
-        token = {"name": "laptop", "prefix": "mst_se"}
+        token = {"id": 1, "name": "laptop", "prefix": "mst_se", "scope": "submit", "expires_at": "2099-01-01T00:00:00Z"}
         teams = [{"name": "vision", "role": "member"}]
         return 200, {"user": USER, "is_admin": False, "teams": teams, "token": token, "version": "0.1.0"}, {}
-
-    def get_queues(self, seen: dict[str, Any]) -> Answer:
-        return 200, {"results": self.queues, "next": None}, {}
 
     def post_workspaces(self, seen: dict[str, Any]) -> Answer:
         digest = hashlib.sha256(seen["body"]).hexdigest()
@@ -82,8 +82,10 @@ class FakeMuster:
         return status, {"id": number, "digest": digest, "size_bytes": len(seen["body"])}, {}
 
     def post_jobs(self, seen: dict[str, Any], number: str = "", verb: str = "") -> Answer:
+        if number == "bulk":
+            return self.act_on_many(json.loads(seen["body"]))
         if number:
-            return self._act(int(number), verb)
+            return self.act(int(number), verb)
         key, spec = seen["headers"]["Idempotency-Key"], json.loads(seen["body"])
         if spec["queue"] not in [queue["name"] for queue in self.queues]:
             wrong = {"field": "queue", "value": spec["queue"], "message": "no such queue"}
@@ -102,6 +104,8 @@ class FakeMuster:
         parts = {
             "": self.jobs[int(number)],
             "ranks": {"results": self.ranks.get(int(number), [])},
+            "attempts": {"results": [attempt(1), attempt(2, ended_at=None, outcome="", message="")]},
+            "replicas": {"results": [replica(0), replica(1)]},
             "events": {"results": [{"at": NOW, "kind": "submitted", "message": "", "phase": "queued", "user": USER}]},
             "metrics": {"series": [{"name": "loss", "rank": 0, "points": [[1763700000123, 1, 0.5]]}]},
         }
@@ -122,12 +126,13 @@ class FakeMuster:
             self.script.pop(0)(self, number)
         lines = [line for line in self.lines[number] if query.get("rank") in (None, str(line["rank"]))]
         tail = query.get("tail")
+        lines = [line for line in lines if query.get("attempt") in (None, str(line["attempt"]))]
         begin = int(query.get("cursor") or (max(0, len(lines) - int(tail)) if tail is not None else 0))
         end = min(begin + self.page_lines, len(lines))
         is_complete = self.jobs[number]["is_finished"] and end == len(lines)
         return 200, {"lines": lines[begin:end], "cursor": str(end), "is_complete": is_complete}, {}
 
-    def _act(self, number: int, verb: str) -> Answer:
+    def act(self, number: int, verb: str) -> Answer:
         if number not in self.jobs:
             return problem(404, "Not found", "Not found.")
         if verb == "resubmit":
@@ -226,7 +231,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.close()
 
-    def _send(self, status: int, body: dict[str, Any] | str, headers: dict[str, str]) -> None:
+    def _send(self, status: int, body: Any, headers: dict[str, str]) -> None:
         content = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **headers}.items():
@@ -235,7 +240,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = _serve  # noqa: N815, the names are http.server's
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815, the names are http.server's
 
     def log_message(self, *args: Any) -> None:
         """Quiet."""

@@ -141,7 +141,9 @@ def test_following_prints_the_log_and_the_phases_and_exits_as_the_job(run: Run, 
         ({"phase": "failed", "first_failure": failure(exit_code=0)}, 1),  # a failed job never exits well
         ({"phase": "failed", "first_failure": failure(exit_code=256)}, 1),
         ({"phase": "failed"}, 1),
-        ({"phase": "cancelled", "first_failure": failure()}, 1),
+        ({"phase": "cancelled", "first_failure": failure()}, 120),
+        ({"phase": "suspended"}, 121),
+        ({"phase": "from-the-future"}, 1),
     ],
 )
 def test_the_exit_code_is_the_jobs_own(fields: dict[str, Any], expected: int) -> None:

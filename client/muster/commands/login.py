@@ -1,4 +1,4 @@
-"""muster login: keep a token for a server."""
+"""muster login, muster logout: keep a token for a server, and give it back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import getpass
 import os
 import platform
 import sys
-from urllib.parse import urlsplit
+from dataclasses import replace
 
 import click
 
 from muster.client import Client
+from muster.commands.output import note
+from muster.commands.servers import default_name, known
 from muster.config import Server, clean_url, config_path, load, save
-from muster.errors import Unauthorized
+from muster.errors import MusterError, NotLoggedIn, Unauthorized
 
 
 @click.command()
@@ -29,10 +31,39 @@ def login(*, url: str, user: str | None, password_stdin: bool, token: str | None
     token = token or _token_by_password(url, user=user, is_piped=password_stdin)
     who = _owner(url, token=token)
     path = config_path()
-    name = name or urlsplit(url).netloc.rpartition("@")[2]
+    name = name or default_name(url)
     save(load(path).with_server(name, server=Server(url, token, who)), path=path)
     click.echo(f"Logged in to {url} as {who}; saved as {name} in {path}")
     _warn_of_environment(url)
+
+
+@click.command()
+@click.argument("name", metavar="[SERVER]", required=False)
+@click.option("--keep-token", is_flag=True, help="Forget the token here, but do not revoke it at the server.")
+def logout(*, name: str | None, keep_token: bool) -> None:
+    """Revoke the saved token at its server, and forget it here."""
+    path = config_path()
+    config = load(path)
+    name = name or click.get_current_context().find_root().obj or config.current
+    if not name:
+        raise NotLoggedIn("no server is chosen: `muster servers` lists them, `muster logout NAME` leaves one")
+    server = known(config, name=name)
+    if server.token and not keep_token:
+        _revoke(server, name=name)
+    save(replace(config, servers={**config.servers, name: replace(server, token="", user="")}), path=path)
+    click.echo(f"Logged out of {name} ({server.url})")
+
+
+def _revoke(server: Server, *, name: str) -> None:
+    """A token that the server does not know any more is as good as revoked."""
+    with Client(server.url, token=server.token) as client:
+        try:
+            client.revoke_own_token()
+        except Unauthorized:
+            return
+        except MusterError:
+            note(f"muster: the token could not be revoked: `muster logout {name} --keep-token` forgets it here only")
+            raise
 
 
 def _token_by_password(url: str, *, user: str | None, is_piped: bool) -> str:
@@ -59,6 +90,6 @@ def _warn_of_environment(url: str) -> None:
     """A login that the environment overrides would seem not to work."""
     other = os.environ.get("MUSTER_URL")
     if other and clean_url(other) != url:
-        click.echo(f"muster: MUSTER_URL={other} is set and wins over this login: unset it", err=True)
+        note(f"muster: MUSTER_URL={other} is set and wins over this login: unset it")
     elif os.environ.get("MUSTER_TOKEN"):
-        click.echo("muster: MUSTER_TOKEN is set and wins over this login: unset it", err=True)
+        note("muster: MUSTER_TOKEN is set and wins over this login: unset it")
