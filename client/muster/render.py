@@ -46,6 +46,7 @@ class Terminal:
 
     def phase(self, phase: str) -> str:
         symbol, colour = LOOKS.get(phase, ("·", "white"))
+        phase = printable(phase)
         return self.coloured(f"{symbol} {phase}" if self.has_symbols else phase, colour=colour)
 
     def coloured(self, text: str, *, colour: str) -> str:

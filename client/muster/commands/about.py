@@ -7,7 +7,7 @@ import webbrowser
 import click
 
 from muster.client import Client
-from muster.commands.output import Output, as_json, as_yaml, echo_lines, reading
+from muster.commands.output import Output, as_json, as_yaml, reading, say
 from muster.commands.session import job_names, open_client
 from muster.errors import MusterError
 from muster.models import Me
@@ -27,10 +27,10 @@ def me(*, output: Output) -> None:
 @click.command()
 def version() -> None:
     """Show this program's version, and the server's where one can be asked."""
-    echo_lines([f"muster {VERSION}"])
+    say(f"muster {VERSION}")
     try:
         with open_client() as client:
-            echo_lines([f"server {client.me().version} at {client.url}"])
+            say(f"server {client.me().version} at {client.url}")
     except MusterError:
         pass
 
@@ -52,7 +52,7 @@ def open_page(*, job: str | None, is_printing: bool) -> None:
     with open_client() as client:
         address = _address(client, job=job)
     if is_printing or not webbrowser.open(address):
-        echo_lines([address])
+        say(address)
 
 
 def _address(client: Client, *, job: str | None) -> str:

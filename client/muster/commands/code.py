@@ -23,7 +23,7 @@ def diff(*, old: str, new: str, output: Output) -> None:
     with open_client() as client:
         found: Any = client.workspace_diff(old, new)  # type: ignore[attr-defined]
     changes = [*found.raw["added"], *found.raw["removed"], *found.raw["changed"]]
-    paths = "\n".join(inert(str(one["path"])) for one in changes)
+    paths = "\n".join(str(one["path"]) for one in changes)
     if changes or not output.is_quiet:
         output.item(found, ident=paths, lines=lambda: _diff_lines(found.raw))
     if changes:
@@ -39,7 +39,7 @@ def files(*, job: str, output: Output) -> None:
         found: list[Any] = client.files(job)  # type: ignore[attr-defined]
     output.items(
         found,
-        ident=lambda one: inert(one.raw["path"]),
+        ident=lambda one: one.raw["path"],
         headers=("PATH", "KIND", "SIZE"),
         row=lambda one: (one.raw["path"], _kind(one.raw), size(one.raw.get("size"))),
         empty="No files: the job was submitted without code.",

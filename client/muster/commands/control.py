@@ -45,7 +45,7 @@ def resubmit(*, job: str, idempotency_key: str | None, output: Output) -> None:
     with open_client() as client:
         made = client.resubmit(job, idempotency_key=idempotency_key)
     said = f"Submitted job {made.id} ({made.name}), a copy of {job}; `muster logs -f {made.id}` follows it"
-    output.item(made, ident=made.id, lines=lambda: [said])
+    output.item(made, ident=made.id, lines=lambda: [printable(said)])
 
 
 def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output) -> None:

@@ -12,7 +12,7 @@ import click
 import yaml
 
 from muster.model import Json
-from muster.render import STEERING, table, terminal_of
+from muster.render import STEERING, inert, printable, table, terminal_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 M_contra = TypeVar("M_contra", contravariant=True)
@@ -45,7 +45,7 @@ class Output:
     ) -> None:
         """A list. `empty` says what to do about an empty one; `is_sparse` leaves out columns that nobody fills."""
         if self.is_quiet:
-            return echo_lines([str(ident(item)) for item in found])
+            return echo_lines([inert(str(ident(item))) for item in found])
         if self.form != "table":
             return self._plain([item.raw for item in found])
         if not found:
@@ -57,7 +57,7 @@ class Output:
 
     def item(self, found: A, *, ident: object, lines: Callable[[], Sequence[str]]) -> None:
         if self.is_quiet:
-            return echo_lines([str(ident)])
+            return echo_lines([inert(line) for line in str(ident).split("\n")])
         if self.form != "table":
             return self._plain(found.raw)
         echo_lines(lines())
@@ -86,10 +86,14 @@ def as_json(answer: Any, *, indent: int | None = 2) -> str:
 
 
 def as_yaml(answer: Any) -> str:
-    """Without the line end, which printing adds. YAML escapes what steers a terminal itself."""
+    """Without the line end, which printing adds."""
     # Through JSON first: models hand out read-only mappings, which YAML has no notion of.
     plain = json.loads(json.dumps(answer))
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10**6).rstrip("\n")
+    text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10**6)
+    if any(found[0] != "\n" for found in STEERING.finditer(text)):
+        # YAML escapes control characters itself, but not the marks that reorder text.
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False, width=10**6)
+    return text.rstrip("\n")
 
 
 def without_empty_columns(
@@ -98,6 +102,11 @@ def without_empty_columns(
     """A CPU job has no GPU figures, a young one no steps: columns without any value only take room."""
     kept = [at for at in range(len(headers)) if any(row[at] not in ("", None) for row in rows)]
     return [headers[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def say(text: str) -> None:
+    """A sentence with names in it that somebody else chose."""
+    echo_lines([printable(text)])
 
 
 def echo_lines(lines: Sequence[str]) -> None:

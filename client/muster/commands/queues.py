@@ -69,7 +69,7 @@ def create(*, queue: str, output: Output, **fields: Any) -> None:
     """Make a queue, as a platform administrator."""
     with open_client() as client:
         found = client.create_queue(queue, **fields)
-    output.item(found, ident=found.name, lines=lambda: [f"Made queue {found.name} of team {found.team}"])
+    output.item(found, ident=found.name, lines=lambda: [printable(f"Made queue {found.name} of team {found.team}")])
 
 
 def _list(output: Output) -> None:

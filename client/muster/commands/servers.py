@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from muster.commands.output import Output, echo_lines, reading
+from muster.commands.output import Output, reading, say
 from muster.config import Config, Server, clean_url, config_path, load, save
 from muster.errors import ConfigError
 
@@ -54,7 +54,7 @@ def add(*, name: str, url: str) -> None:
         raise ConfigError(f"there is a server {name} already: `muster servers remove {name}` first")
     server = Server(clean_url(url))
     save(replace(config, current=config.current or name, servers={**config.servers, name: server}), path=path)
-    echo_lines([f"Saved {server.url} as {name}; `muster login {server.url} --name {name}` logs in"])
+    say(f"Saved {server.url} as {name}; `muster login {server.url} --name {name}` logs in")
 
 
 @servers.command()
@@ -64,7 +64,7 @@ def use(*, name: str) -> None:
     config = load(config_path())
     server = known(config, name=name)
     save(replace(config, current=name), path=config_path())
-    echo_lines([f"Now speaking to {name} ({server.url})"])
+    say(f"Now speaking to {name} ({server.url})")
 
 
 @servers.command()
@@ -74,7 +74,7 @@ def remove(*, name: str) -> None:
     config = load(config_path())
     known(config, name=name)
     save(config.without(name), path=config_path())
-    echo_lines([f"Forgot {name}"])
+    say(f"Forgot {name}")
 
 
 def known(config: Config, *, name: str) -> Server:

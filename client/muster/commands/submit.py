@@ -18,6 +18,7 @@ from muster.commands.secrets import secret_values
 from muster.commands.session import open_client
 from muster.errors import MusterError
 from muster.models import Job
+from muster.render import printable
 
 # Not about what the job is, so not of interest to a plan.
 SENDING = ("directory", "workspace", "idempotency_key", "secrets")
@@ -102,6 +103,7 @@ def _submitted(client: Client, *, fields: dict[str, Any]) -> Job:
 def _announce(job: Job, *, output: Output, is_following: bool) -> None:
     said = f"Submitted job {job.id} ({job.name}) to {job.queue}"
     if is_following and output == Output():
-        return note(f"{said}  {job.url}".rstrip())
+        return note(printable(f"{said}  {job.url}".rstrip()))
     ways = [said, f"  follow   muster logs -f {job.id}", f"  look     muster status {job.id}"]
-    output.item(job, ident=job.id, lines=lambda: ways + ([f"  page     {job.url}"] if job.url else []))
+    ways += [f"  page     {job.url}"] if job.url else []
+    output.item(job, ident=job.id, lines=lambda: [printable(line) for line in ways])

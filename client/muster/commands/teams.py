@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from muster.commands.output import Output, echo_lines, reading
+from muster.commands.output import Output, reading, say
 from muster.commands.session import open_client
 from muster.models_teams import Member, Team
 from muster.render import printable
@@ -50,7 +50,7 @@ def create(*, team: str, output: Output) -> None:
     """Make a team, as a platform administrator."""
     with open_client() as client:
         found = client.create_team(team)
-    output.item(found, ident=found.name, lines=lambda: [f"Made team {found.name}"])
+    output.item(found, ident=found.name, lines=lambda: [printable(f"Made team {found.name}")])
 
 
 @teams.group()
@@ -94,7 +94,7 @@ def remove(*, team: str, user: str) -> None:
     """Remove a member; their jobs stay."""
     with open_client() as client:
         client.remove_member(team, user)
-    echo_lines([f"{user} is no longer in {team}"])
+    say(f"{user} is no longer in {team}")
 
 
 @teams.group()
@@ -124,7 +124,7 @@ def add_account(*, team: str, name: str, role: str, output: Output) -> None:
         found = client.create_service_account(team, name, role=role)
     token = f"muster tokens create NAME --service-account {found.username}"
     lines = [f"Made service account {found.username} ({found.role}) of {team}; `{token}` opens it"]
-    output.item(found, ident=found.username, lines=lambda: lines)
+    output.item(found, ident=found.username, lines=lambda: [printable(line) for line in lines])
 
 
 @accounts.command("remove")
@@ -134,7 +134,7 @@ def remove_account(*, team: str, name: str) -> None:
     """Remove a service account; its tokens open nothing from then on."""
     with open_client() as client:
         client.remove_service_account(team, name)
-    echo_lines([f"{name} is no longer a service account of {team}"])
+    say(f"{name} is no longer a service account of {team}")
 
 
 def _list(output: Output) -> None:
@@ -152,7 +152,7 @@ def _list(output: Output) -> None:
 def _set(team: str, *, user: str, role: str, output: Output) -> None:
     with open_client() as client:
         found = client.set_member(team, user, role=role)
-    output.item(found, ident=found.username, lines=lambda: [f"{found.username} is {found.role} of {team}"])
+    output.item(found, ident=found.username, lines=lambda: [printable(f"{found.username} is {found.role} of {team}")])
 
 
 def _show_members(people: list[Member], *, output: Output, team: str) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 import click
 
 from muster.client import Client
-from muster.commands.output import Output, echo_lines, note, reading
+from muster.commands.output import Output, note, reading, say
 from muster.commands.session import open_client
 from muster.errors import NotFound
 from muster.models_teams import Token
@@ -64,7 +64,7 @@ def revoke(*, ids: tuple[str, ...]) -> None:
         for ident in ids:
             token_id = _id_of(client, ident)
             client.revoke_token(token_id)
-            echo_lines([f"Token {token_id} is revoked"])
+            say(f"Token {token_id} is revoked")
 
 
 def _id_of(client: Client, ident: str) -> int:
