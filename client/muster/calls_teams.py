@@ -45,10 +45,12 @@ def revoke_own_token() -> Flow[None]:
 
 
 def teams() -> Flow[list[Team]]:
+    """Those you may see, with your own role in each."""
     return (yield from whole(page("/teams", parse=Team.parse)))
 
 
 def team(name: str) -> Flow[Team]:
+    """One team. Raises NotFound."""
     return (yield from ask(get(place("teams", name), parse=Team.parse, missing=_no_team(name))))
 
 
@@ -58,6 +60,7 @@ def create_team(name: str) -> Flow[Team]:
 
 
 def members(team: str) -> Flow[list[Member]]:
+    """Who is in a team, and as what; service accounts too."""
     return (yield from whole(page(place("teams", team, "members"), parse=Member.parse, missing=_no_team(team))))
 
 
@@ -68,11 +71,13 @@ def set_member(team: str, username: str, *, role: str) -> Flow[Member]:
 
 
 def remove_member(team: str, username: str) -> Flow[None]:
+    """They keep their account and their jobs, and see the team no more."""
     missing = f"{username} is no member of {team}: `muster teams members list {team}` shows who is"
     return (yield from ask(_delete(place("teams", team, "members", username), missing=missing)))
 
 
 def service_accounts(team: str) -> Flow[list[Member]]:
+    """The accounts of a team that are for programs."""
     path = place("teams", team, "service-accounts")
     return (yield from whole(page(path, parse=Member.parse, missing=_no_team(team))))
 
@@ -84,11 +89,13 @@ def create_service_account(team: str, name: str, *, role: str) -> Flow[Member]:
 
 
 def remove_service_account(team: str, username: str) -> Flow[None]:
+    """Its tokens open nothing from then on."""
     missing = f"{team} has no service account {username}: `muster teams accounts list {team}` shows them"
     return (yield from ask(_delete(place("teams", team, "service-accounts", username), missing=missing)))
 
 
 def queue(name: str) -> Flow[Queue]:
+    """One queue, its quota and what is used of it. Raises NotFound."""
     return (yield from ask(get(place("queues", name), parse=Queue.parse, missing=_no_queue(name))))
 
 

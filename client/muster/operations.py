@@ -30,10 +30,9 @@ T = TypeVar("T")
 class Operation(Generic[P, T]):
     def __init__(self, flow: Callable[P, Flow[T]]) -> None:
         self._flow = flow
-        functools.update_wrapper(self, flow)  # type: ignore[arg-type]
 
     @overload
-    def __get__(self, client: None, kind: Any) -> Operation[P, T]: ...
+    def __get__(self, client: None, kind: Any) -> Callable[P, Flow[T]]: ...
     @overload
     def __get__(self, client: Client, kind: Any) -> Callable[P, T]: ...
     @overload
@@ -41,7 +40,7 @@ class Operation(Generic[P, T]):
 
     def __get__(self, client: Any, kind: Any) -> Any:
         if client is None:
-            return self
+            return self._flow  # so `help(Client.plan)` shows what is asked for, not this machinery
 
         @functools.wraps(self._flow)
         def perform(*args: Any, **options: Any) -> Any:
@@ -55,10 +54,9 @@ class Listing(Generic[P, T]):
 
     def __init__(self, first: Callable[P, Call[Page[T]]]) -> None:
         self._first = first
-        functools.update_wrapper(self, first)  # type: ignore[arg-type]
 
     @overload
-    def __get__(self, client: None, kind: Any) -> Listing[P, T]: ...
+    def __get__(self, client: None, kind: Any) -> Callable[P, Call[Page[T]]]: ...
     @overload
     def __get__(self, client: Client, kind: Any) -> Callable[P, Iterator[T]]: ...
     @overload
@@ -66,7 +64,7 @@ class Listing(Generic[P, T]):
 
     def __get__(self, client: Any, kind: Any) -> Any:
         if client is None:
-            return self
+            return self._first
 
         first: Callable[..., Call[Page[T]]] = self._first
 
