@@ -1,31 +1,23 @@
 """/api/v1/login and /api/v1/me."""
 
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import authenticate
+from django.db import transaction
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from . import signing_in, tokens
 from .models import Token, User
-
-
-class LoginSerializer(serializers.Serializer[Any]):
-    username = serializers.CharField(max_length=150)
-    password = serializers.CharField(max_length=512, trim_whitespace=False, write_only=True)
-    name = serializers.CharField(
-        max_length=80, required=False, default="command line", help_text="what the token is for"
-    )
-
-
-class LoginAnswer(serializers.Serializer[Any]):
-    token = serializers.CharField(help_text="shown this once")
-    user = serializers.CharField()
+from .permissions import readable_teams
+from .serializers import LoginAnswer, LoginSerializer, MeAnswer, user_of
 
 
 class LoginView(APIView):
@@ -34,46 +26,43 @@ class LoginView(APIView):
 
     @extend_schema(operation_id="login", request=LoginSerializer, responses={201: LoginAnswer}, auth=[])
     def post(self, request: Request) -> Response:
-        body = LoginSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        sent = body.validated_data
+        sent = LoginSerializer.of(request)
         user = authenticate(request, username=sent["username"], password=sent["password"])
-        if not isinstance(user, User):
+        if not isinstance(user, User) or not signing_in.may_use_password(user):
+            signing_in.note_failure(sent["username"], way="api")
             raise AuthenticationFailed("user name or password is wrong")
-        _, text = Token.issue(user, sent["name"])
-        return Response({"token": text, "user": user.get_username()}, status=201)
-
-
-class TeamAnswer(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    role = serializers.CharField()
-
-
-class TokenAnswer(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    prefix = serializers.CharField()
-
-
-class MeAnswer(serializers.Serializer[Any]):
-    user = serializers.CharField()
-    is_admin = serializers.BooleanField()
-    teams = TeamAnswer(many=True)
-    token = TokenAnswer(allow_null=True)
-    version = serializers.CharField()
+        until = timezone.now() + timedelta(days=sent["expires_in_days"])
+        with transaction.atomic():
+            signing_in.note_success(user, way="api")
+            token, text = tokens.make(user, sent["name"], by=user, scope=sent["scope"], expires_at=until)
+        answer = {"token": text, "user": user.get_username(), "scope": token.scope, "expires_at": token.expires_at}
+        return Response(LoginAnswer(answer).data, status=201)
 
 
 class MeView(APIView):
     @extend_schema(operation_id="me", responses=MeAnswer)
     def get(self, request: Request) -> Response:
-        user, token = request.user, request.auth
-        assert isinstance(user, User)
-        memberships = user.memberships.select_related("team").order_by("team__name")
-        return Response(
-            {
-                "user": user.get_username(),
-                "is_admin": user.is_superuser,
-                "teams": [{"name": one.team.name, "role": one.role} for one in memberships],
-                "token": {"name": token.name, "prefix": token.prefix} if isinstance(token, Token) else None,
-                "version": settings.VERSION,
-            }
-        )
+        user = user_of(request)
+        answer = {
+            "user": user.get_username(),
+            "is_admin": user.is_superuser,
+            "is_service_account": user.is_service_account,
+            "teams": _teams(user),
+            "token": _token(request.auth),
+            "version": settings.VERSION,
+        }
+        return Response(MeAnswer(answer).data)
+
+
+def _teams(user: User) -> list[dict[str, str]]:
+    """One's teams, as far as the token in use reaches."""
+    found = user.memberships.select_related("team").order_by("team__name")
+    teams = readable_teams(user)
+    return [{"name": one.team.name, "role": one.role} for one in found if teams is None or one.team_id in teams]
+
+
+def _token(token: Any) -> dict[str, Any] | None:
+    if not isinstance(token, Token):
+        return None
+    told = {name: getattr(token, name) for name in ("id", "name", "prefix", "scope", "expires_at")}
+    return {**told, "team": token.team.name if token.team else None}

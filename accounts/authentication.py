@@ -22,6 +22,7 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed("the Authorization header must be: Bearer TOKEN")
         token = self._find(words[1].decode("ascii", "replace"))
         self._note_use(token)
+        token.user.grant = token.grant  # from here on this user may do what the token leaves of the role
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:

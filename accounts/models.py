@@ -1,23 +1,46 @@
-"""Who: users, teams, members with one role each, and API tokens kept as digests."""
+"""Who: users, teams, members with one role each, API tokens kept as digests, and the book of what they changed."""
 
 import hashlib
 import secrets
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.utils import timezone
 
+from .roles import SCOPES, SESSION, Grant, Role, Scope
 
-class Role(models.TextChoices):
-    """What a member may do in a team; `permissions.py` holds the one table that says so."""
+__all__ = ["AuditEntry", "Membership", "Role", "Scope", "Team", "Token", "User"]
 
-    VIEWER = "viewer", "Viewer"
-    MEMBER = "member", "Member"
-    ADMIN = "admin", "Administrator"
+UNUSABLE = "!"  # how Django begins the password field of who has none (contrib.auth.hashers)
+TOKEN_DAYS = 90
 
 
 class User(AbstractUser):
-    """A person. `is_superuser` is the platform administrator."""
+    """A person, or with `service_team` a program of that team. `is_superuser` is the platform administrator."""
+
+    # How this user came in; authentication puts a token's own in its place. Not a column: it belongs to one request.
+    grant: Grant = SESSION
+
+    service_team = models.ForeignKey(
+        "Team", models.PROTECT, null=True, blank=True, related_name="service_accounts", help_text="empty for a person"
+    )
+
+    class Meta(AbstractUser.Meta):
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(service_team=None) | models.Q(password__startswith=UNUSABLE),
+                name="service_account_has_no_password",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(service_team=None) | models.Q(is_superuser=False, is_staff=False),
+                name="service_account_is_no_platform_admin",
+            ),
+        ]
+
+    @property
+    def is_service_account(self) -> bool:
+        return self.service_team_id is not None
 
 
 class Team(models.Model):
@@ -42,8 +65,7 @@ class Membership(models.Model):
 
 class TokenQuerySet(models.QuerySet["Token"]):
     def valid(self) -> "TokenQuerySet":
-        now = timezone.now()
-        return self.filter(revoked_at=None).filter(models.Q(expires_at=None) | models.Q(expires_at__gt=now))
+        return self.filter(revoked_at=None, expires_at__gt=timezone.now())
 
 
 class Token(models.Model):
@@ -55,12 +77,34 @@ class Token(models.Model):
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=12)
     digest = models.CharField(max_length=64, unique=True)
+    scope = models.CharField(max_length=10, choices=Scope, default=Scope.SUBMIT)
+    # Cascade: a token for a team that is gone must not become one for every team.
+    team = models.ForeignKey(
+        Team, models.CASCADE, null=True, blank=True, related_name="tokens", help_text="empty for every team"
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
-    expires_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
 
     objects = TokenQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(scope__in=Scope.values), name="token_scope_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_valid(self) -> bool:
+        return self.revoked_at is None and self.expires_at > timezone.now()
+
+    @property
+    def grant(self) -> Grant:
+        acts = SCOPES.get(self.scope, frozenset())
+        return Grant(acts, self.team_id, self.pk, self.prefix, self.scope, self.expires_at)
 
     @staticmethod
     def digest_of(text: str) -> str:
@@ -68,7 +112,44 @@ class Token(models.Model):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
-    def issue(cls, user: User, name: str) -> tuple["Token", str]:
-        """A new token and its text, which can not be had again."""
+    def issue(
+        cls,
+        user: User,
+        name: str,
+        *,
+        scope: str = Scope.SUBMIT,
+        team: Team | None = None,
+        expires_at: datetime | None = None,
+    ) -> tuple["Token", str]:
+        """A new token and its text, which can not be had again. Asks nobody: `tokens.issue` does."""
         text = cls.PREFIX + secrets.token_urlsafe(32)
-        return cls.objects.create(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text)), text
+        row = cls(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text), scope=scope, team=team)
+        row.expires_at = expires_at or timezone.now() + timedelta(days=TOKEN_DAYS)
+        row.save(force_insert=True)
+        return row, text
+
+
+class AuditEntry(models.Model):
+    """Who changed what, from where, before and after. The database itself refuses to change or delete a row; only the
+    two references become empty when their user or team goes, and the names stay."""
+
+    at = models.DateTimeField(default=timezone.now, editable=False)
+    actor = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    actor_name = models.CharField(max_length=150, blank=True, help_text="empty: from the server's own command line")
+    token_prefix = models.CharField(max_length=12, blank=True, help_text="empty: not with a token")
+    act = models.CharField(max_length=40)
+    target_kind = models.CharField(max_length=20, blank=True)
+    target_id = models.CharField(max_length=40, blank=True)
+    target_name = models.CharField(max_length=150, blank=True)
+    team = models.ForeignKey(Team, models.SET_NULL, null=True, related_name="+")
+    team_name = models.CharField(max_length=40, blank=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    ip = models.GenericIPAddressField(null=True)
+    user_agent = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["team", "-id"], name="audit_by_team"),
+            models.Index(fields=["actor_name", "-id"], name="audit_by_actor"),
+        ]

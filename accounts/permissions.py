@@ -1,44 +1,73 @@
-"""One table says who may do what; whatever it does not name is refused."""
-
-from enum import StrEnum
+"""The one place that says yes or no: a user's role in the team, and what the way in (`user.grant`) leaves of it."""
 
 from controlplane.errors import NotAllowed
 
-from .models import Membership, Role, Team, User
+from .models import Membership, Team, User
+from .roles import ALLOWED, Act, Role, Scope, allows, roles_with
 
-
-class Act(StrEnum):
-    READ = "read"  # see jobs, logs, code, queues
-    SUBMIT = "submit"  # new jobs and workspaces
-    CONTROL = "control"  # cancel, suspend, resume, resubmit
-    MANAGE = "manage"  # queues, members
-
-
-ALLOWED: dict[str, frozenset[Act]] = {
-    Role.VIEWER: frozenset({Act.READ}),
-    Role.MEMBER: frozenset({Act.READ, Act.SUBMIT, Act.CONTROL}),
-    Role.ADMIN: frozenset({Act.READ, Act.SUBMIT, Act.CONTROL, Act.MANAGE}),
-}
+__all__ = [
+    "ALLOWED",
+    "Act",
+    "is_platform_admin",
+    "may",
+    "readable_teams",
+    "require",
+    "require_platform_admin",
+    "role_in",
+    "teams_where",
+]
 
 
 def may(user: User, act: Act, team: Team) -> bool:
-    """Deny by default: no membership, an inactive user or an unknown role is nothing."""
-    if not user.is_active:
-        return False
+    """Deny by default: no membership, an inactive user, an unknown role or scope is nothing."""
+    return user.is_active and user.grant.covers(act, team.pk) and allows(role_in(user, team), act)
+
+
+def role_in(user: User, team: Team) -> str | None:
+    """The role as stored; a platform administrator is an administrator of every team."""
     if user.is_superuser:
-        return True
-    membership = Membership.objects.filter(user=user, team=team).only("role").first()
-    return membership is not None and act in ALLOWED.get(membership.role, frozenset())
+        return Role.ADMIN
+    return Membership.objects.filter(user=user, team=team).values_list("role", flat=True).first()
 
 
 def require(user: User, act: Act, team: Team) -> None:
-    if not may(user, act, team):
-        raise NotAllowed(f"{user.get_username()} may not {act} in team {team.name}; ask one of its administrators")
+    if may(user, act, team):
+        return
+    if user.is_active and allows(role_in(user, team), act):
+        raise NotAllowed(_because_of_token(user, act, team))
+    raise NotAllowed(f"{user.get_username()} may not {act} in team {team.name}; ask one of its administrators")
+
+
+def teams_where(user: User, act: Act) -> "list[int] | None":
+    """Ids of the teams in which `user` may `act`; None means all of them."""
+    grant = user.grant
+    if not user.is_active or act not in grant.acts:
+        return []
+    if user.is_superuser:
+        return None if grant.team_id is None else [grant.team_id]
+    teams = Membership.objects.filter(user=user, role__in=roles_with(act)).values_list("team_id", flat=True)
+    return [team for team in teams if grant.covers(act, team)]
 
 
 def readable_teams(user: User) -> "list[int] | None":
     """Ids of the teams whose things `user` may read; None means all of them."""
-    if user.is_superuser and user.is_active:
-        return None
-    roles = [role for role, acts in ALLOWED.items() if Act.READ in acts]
-    return list(Membership.objects.filter(user=user, role__in=roles).values_list("team_id", flat=True))
+    return teams_where(user, Act.READ)
+
+
+def is_platform_admin(user: User) -> bool:
+    """Whether `user` may change what belongs to no team; a token needs the scope for it, and no team."""
+    return user.is_active and user.is_superuser and user.grant.covers(Act.MANAGE, None)
+
+
+def require_platform_admin(user: User, wish: str) -> None:
+    if is_platform_admin(user):
+        return
+    if user.is_active and user.is_superuser:
+        raise NotAllowed(f"this token may not {wish}; that needs one with scope {Scope.MANAGE} and for every team")
+    raise NotAllowed(f"{user.get_username()} may not {wish}; ask a platform administrator")
+
+
+def _because_of_token(user: User, act: Act, team: Team) -> str:
+    if user.grant.team_id not in (None, team.pk):
+        return f"this token is for another team than {team.name}; make one for it, or for every team"
+    return f"this token has scope {user.grant.scope!r}, which may not {act}; make one with a wider scope"

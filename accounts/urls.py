@@ -1,8 +1,23 @@
+"""The pages of people and teams."""
+
+from django.contrib.auth.decorators import login_required
 from django.urls import path
 
+from .pages import account, audit, teams, tokens
 from .views import SignIn, SignOut
 
 urlpatterns = [
     path("login", SignIn.as_view(), name="login"),
     path("logout", SignOut.as_view(), name="logout"),
+    path("account", account.account, name="account"),
+    path("account/password", login_required(account.ChangePassword.as_view()), name="account-password"),
+    path("account/tokens", tokens.page, name="account-tokens"),
+    path("account/tokens/<int:pk>/revoke", tokens.revoke, name="account-token-revoke"),
+    path("teams", teams.teams, name="teams"),
+    path("teams/<slug:team>", teams.team, name="team"),
+    path("teams/<slug:team>/audit", audit.page, name="team-audit"),
+    path("teams/<slug:team>/members", teams.set_member, name="team-member-set"),
+    path("teams/<slug:team>/members/remove", teams.remove_member, name="team-member-remove"),
+    path("teams/<slug:team>/service-accounts", teams.make_service_account, name="team-service-make"),
+    path("teams/<slug:team>/service-accounts/remove", teams.remove_service_account, name="team-service-remove"),
 ]

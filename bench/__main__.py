@@ -5,7 +5,7 @@ import sys
 
 from .figures import Result
 
-NAMES = ("overhead", "idle")
+NAMES = ("overhead", "idle", "list", "submit")
 
 
 def main(names: list[str]) -> int:

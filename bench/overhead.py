@@ -122,13 +122,23 @@ def _muster(muster: Rig, code: Path, out: Path, profile: dict[str, float]) -> Ru
         command = ["torchrun", "timed.py", "ddp_digits.py", *ARGUMENTS]
         job = muster.submit(code, command, nodes=NODES, nproc=PER_NODE, env={"TIMED_FOLDER": str(out)})
         with muster.watchers(job):
-            while len(list(out.glob("*.json"))) < NODES * PER_NODE:  # not by asking Muster, whose cost this would be
-                time.sleep(0.2)
+            _await_ranks(muster, job, out)
         muster.wait(job)
     profile.clear()
     profile.update(meter.by_command())
     timed = _read(out, began)
     return Run(timed.to_first_rank, timed.training, trained.cpu_seconds(), meter.cpu_seconds())
+
+
+def _await_ranks(muster: Rig, job: int, out: Path) -> None:
+    """By their files and not by asking Muster, whose cost this would be; only a long silence is worth a question."""
+    asked = time.monotonic()
+    while len(list(out.glob("*.json"))) < NODES * PER_NODE:
+        time.sleep(0.2)
+        if time.monotonic() - asked > 120:
+            asked = time.monotonic()
+            if muster.client.job(job).is_finished:
+                muster.wait(job)  # raises with the reason
 
 
 def is_training(one: Process) -> bool:

@@ -1,13 +1,11 @@
-"""An installation as a newcomer starts it (`bin/demo --no-job`), on a free port and in a folder of its own."""
+"""A whole installation on a free port, its client, and one signed-in browser: what every benchmark begins with."""
 
 import contextlib
 import functools
 import http.cookiejar
 import os
-import re
-import signal
 import subprocess
-import threading
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -15,48 +13,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from muster.client import Client
-from muster.config import find_server
+
+from controlplane.embedded.installation import Installation
 
 from .page import Page
-from .procs import descendants
 
 ROOT = Path(__file__).resolve().parents[1]
-START_SECONDS = 180
 
 
 class Rig:
-    """`pid` is the supervisor: everything but agents and ranks lives below it."""
+    """`pid` is the supervisor: everything lives below it."""
 
-    def __init__(self, folder: Path, *arguments: str):
-        self.folder = folder
-        self.env = {**os.environ, "MUSTER_DATA_DIR": str(folder)}
-        for name in ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_URL", "MUSTER_TOKEN"):
-            self.env.pop(name, None)
-        self.process = subprocess.Popen(
-            [str(ROOT / "bin/demo"), "--no-job", *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self.env, cwd=ROOT,
-        )  # fmt: skip
-        self.pid = self.process.pid
-        self.output: list[str] = []
-        self.url = self._await_address()
-        self.token = find_server(environ={"MUSTER_CONFIG": str(folder / "cli.json")}).token
+    def __init__(self, installation: Installation):
+        self.installation = installation
+        self.pid = installation.pids["supervisor"]
+        self.url, self.token = installation.url, installation.token
+        self.env = {**os.environ, **installation.env, "MUSTER_URL": self.url, "MUSTER_TOKEN": self.token}
         self.client = Client(self.url, self.token)
-
-    def _await_address(self) -> str:
-        assert self.process.stdout is not None
-        found = ""
-        for line in self.process.stdout:
-            self.output.append(line)
-            if match := re.search(r"address\s+(http\S+)", line):
-                found = match[1]
-            if found and "Ctrl-C" in line:
-                threading.Thread(target=self._drain, daemon=True).start()
-                return found
-        raise RuntimeError("bin/demo did not start:\n" + "".join(self.output))
-
-    def _drain(self) -> None:
-        assert self.process.stdout is not None
-        self.output.extend(self.process.stdout)
 
     @functools.cached_property
     def cookie(self) -> str:
@@ -65,28 +38,25 @@ class Rig:
 
     def sign_in(self) -> str:
         """The Cookie header of a browser in which the administrator signed in."""
-        password = next(line.split()[1] for line in self.output if line.strip().startswith("password"))
         jar = http.cookiejar.CookieJar()
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
         browser.open(f"{self.url}/login").read()
         token = next(cookie.value for cookie in jar if cookie.name == "csrftoken")
-        form = urllib.parse.urlencode({"username": "admin", "password": password, "csrfmiddlewaretoken": token})
-        browser.open(f"{self.url}/login", form.encode()).read()
+        form = {
+            "username": self.installation.user,
+            "password": self.installation.password,
+            "csrfmiddlewaretoken": str(token),
+        }
+        browser.open(f"{self.url}/login", urllib.parse.urlencode(form).encode()).read()
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
 
-    def setting(self, name: str) -> str:
-        """An environment variable of its web process."""
-        web = next(one for one in descendants(self.pid) if "uvicorn" in one.command)
-        pairs = Path(f"/proc/{web.pid}/environ").read_bytes().split(b"\0")
-        return next(pair.partition(b"=")[2].decode() for pair in pairs if pair.startswith(name.encode() + b"="))
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait(90)
-        subprocess.run(
-            [str(ROOT / "bin/demo"), "--reset", "--yes"], env=self.env, stdout=subprocess.DEVNULL, check=False
-        )
+    def manage(self, *arguments: str) -> str:
+        """`manage.py ...` with the installation's settings; what it printed."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            env=self.env, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        return done.stdout
 
     def submit(
         self, code: Path, command: list[str], *, nodes: int, nproc: int, env: Mapping[str, str] | None = None
@@ -121,12 +91,10 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig(folder: Path, *arguments: str) -> Iterator[Rig]:
-    folder.mkdir(parents=True, exist_ok=True)
+def rig(folder: Path, *, environ: Mapping[str, str] | None = None) -> Iterator[Rig]:
+    """As people run it, durable database and all; gone with its folder at the end."""
     began = time.monotonic()
-    found = Rig(folder, *arguments)
-    print(f"started in {time.monotonic() - began:.1f} s at {found.url}", flush=True)
-    try:
+    with Installation(folder, environ=environ) as installation:
+        found = Rig(installation)
+        print(f"started in {time.monotonic() - began:.1f} s at {found.url}", flush=True)
         yield found
-    finally:
-        found.stop()

@@ -5,7 +5,9 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError
-from django.http import Http404
+from django.http import Http404, HttpRequest
+from django.http.response import HttpResponseBase
+from django.middleware.http import ConditionalGetMiddleware
 from rest_framework import exceptions
 from rest_framework.pagination import CursorPagination
 from rest_framework.response import Response
@@ -13,6 +15,16 @@ from rest_framework.response import Response
 from .errors import Conflict, InvalidInput, MusterError, NotAllowed, Problem
 
 log = logging.getLogger(__name__)
+
+
+class ConditionalGet(ConditionalGetMiddleware):
+    """ETag and 304 for the REST API. Pages hold a fresh CSRF token in each answer, so a tag of theirs says nothing."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if not request.path_info.startswith("/api/"):
+            return response
+        response.setdefault("Cache-Control", "private, no-cache")
+        return super().process_response(request, response)
 
 
 class Paging(CursorPagination):

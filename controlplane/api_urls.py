@@ -4,8 +4,8 @@ from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.routers import SimpleRouter
 
-from accounts.api import LoginView, MeView
-from jobs.api import JobViewSet
+from jobs.api.plans import PlanView
+from jobs.api.viewset import JobViewSet
 from jobs.queue_api import QueueViewSet
 from workspaces.api import WorkspaceView
 
@@ -14,9 +14,9 @@ router.register("jobs", JobViewSet, basename="api-job")
 router.register("queues", QueueViewSet, basename="api-queue")
 
 urlpatterns = [
-    path("login", LoginView.as_view(), name="api-login"),
-    path("me", MeView.as_view(), name="api-me"),
+    path("", include("accounts.api_urls")),
     path("workspaces", WorkspaceView.as_view(), name="api-workspaces"),
+    path("plans", PlanView.as_view(), name="api-plans"),
     path("schema", SpectacularAPIView.as_view(), name="api-schema"),
     path("", include(router.urls)),
 ]

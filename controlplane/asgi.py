@@ -5,4 +5,8 @@ import os
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-application = get_asgi_application()
+_django = get_asgi_application()
+
+from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported only now
+
+application = AgentDoor(_django)

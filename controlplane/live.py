@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
@@ -54,6 +54,24 @@ class Listener:
         """Something may have been lost."""
         self.wants_sync = True
         self.news.set()
+
+    async def hears_of(self, job: int, within: float) -> bool:
+        """Whether something of this job was said, or may have been missed, within so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                while True:
+                    await self.news.wait()
+                    hints, sync = self.pending, self.wants_sync
+                    self.forget()
+                    if sync or any(number == job for number, _ in hints):
+                        return True
+        except TimeoutError:
+            return False
+
+    def forget(self) -> None:
+        """For who is about to look for themselves: what was said so far will be seen."""
+        self.pending, self.wants_sync = {}, False
+        self.news.clear()
 
     def take(self) -> str:
         """Everything to be sent now; a sync makes single hints needless."""
@@ -150,18 +168,26 @@ def _listener(request: HttpRequest) -> Listener | None:
             connection.close()  # to the pool; Django itself would hold it until the stream ends
 
 
-async def _events(listener: Listener) -> AsyncIterator[str]:
+@asynccontextmanager
+async def listening(listener: Listener) -> AsyncIterator[Hub]:
+    """The hub, once nothing said from now on is lost on this listener. For streams: it gives the request's thread back."""
     _let_thread_go()
-    hub, loop = _hub(), asyncio.get_running_loop()
-    over = loop.time() + LIFETIME_SECONDS
+    hub = _hub()
     hub.join(listener)
     try:
         await hub.settle()
+        yield hub
+    finally:
+        hub.leave(listener)
+
+
+async def _events(listener: Listener) -> AsyncIterator[str]:
+    loop = asyncio.get_running_loop()
+    over = loop.time() + LIFETIME_SECONDS
+    async with listening(listener):
         yield "retry: 2000\n\n" + listener.take()
         while loop.time() < over:
             yield await _next(listener)
-    finally:
-        hub.leave(listener)
 
 
 async def _next(listener: Listener) -> str:

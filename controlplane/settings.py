@@ -5,6 +5,7 @@ CLUSTERS = {alias: {"BACKEND": module.Class, "OPTIONS": {...}}}, in the manner o
 
 import json
 import os
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -41,10 +42,15 @@ def _flag(name: str, default: bool = False) -> bool:
 DATA_DIR = Path(os.environ.get("MUSTER_DATA_DIR", BASE_DIR / ".muster"))
 DEBUG = _flag("MUSTER_DEBUG")
 SECRET_KEY = os.environ.get("MUSTER_SECRET_KEY", "")
+SECRET_KEY_FALLBACKS = [one for one in os.environ.get("MUSTER_OLD_SECRET_KEYS", "").split(",") if one]
 if not SECRET_KEY:
     raise ImproperlyConfigured("MUSTER_SECRET_KEY is not set; bin/demo makes one, an installation must bring its own")
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
+# Proxies that are believed about whom they speak for; nobody else's X-Forwarded-For is.
+TRUSTED_PROXIES = [
+    ip_network(one.strip()) for one in os.environ.get("MUSTER_TRUSTED_PROXIES", "").split(",") if one.strip()
+]
 PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # in links made outside a request
 
 INSTALLED_APPS = [
@@ -66,6 +72,8 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.ContentSecurityPolicy",
+    "controlplane.api.ConditionalGet",
+    "controlplane.origin.NoteOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -152,6 +160,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("MUSTER_HTTPS")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+if TRUSTED_PROXIES:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

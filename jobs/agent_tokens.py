@@ -29,3 +29,9 @@ def read(text: str) -> AgentIdentity | None:
     except (signing.BadSignature, ValueError, TypeError):
         return None
     return AgentIdentity(job, run, attempt, role, index)
+
+
+def bearer(header: str) -> AgentIdentity | None:
+    """Who an Authorization header names."""
+    scheme, _, text = header.partition(" ")
+    return read(text.strip()) if scheme.lower() == "bearer" else None

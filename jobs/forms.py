@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 
 from accounts.models import User
-from accounts.permissions import ALLOWED, Act
+from accounts.permissions import Act, teams_where
 from controlplane.errors import Problem
 from queues.models import Queue
 from queues.readable import readable_queues
@@ -23,7 +23,34 @@ from .models import Job
 
 RECENT = 20  # earlier workspaces offered
 
-_AT = {"env": "env", "workspace": "workspace", "files": "upload", "body": "upload", "gpus": "nproc_per_node"}
+_AT = {
+    "env": "env",
+    "secrets": "secrets",
+    "workspace": "workspace",
+    "files": "upload",
+    "body": "upload",
+    "gpus": "nproc_per_node",
+}
+
+
+class Unseen(forms.Textarea):
+    """Takes text and never gives it back: a secret is in no page, not even in the form that failed."""
+
+    def format_value(self, value: Any) -> str:
+        return ""
+
+
+def _variables(text: str) -> dict[str, str]:
+    """K=V lines; empty lines and lines that begin with # are left out. No complaint repeats a value."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise forms.ValidationError(f"line {number} has no =; write NAME=value, one a line")
+        found[name.strip()] = value
+    return found
 
 
 class SubmitForm(forms.Form):
@@ -43,6 +70,9 @@ class SubmitForm(forms.Form):
     nodes = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
     nproc_per_node = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
     env = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
+    secrets = forms.CharField(
+        required=False, widget=Unseen(attrs={"rows": 2, "spellcheck": "false", "autocomplete": "off"})
+    )
     max_retries = forms.CharField(required=False, initial="0", widget=forms.NumberInput(attrs={"min": 0}))
     idempotency_key = forms.CharField(max_length=80, widget=forms.HiddenInput)
 
@@ -64,16 +94,10 @@ class SubmitForm(forms.Form):
                 attrs["autofocus"] = True
 
     def clean_env(self) -> dict[str, str]:
-        """K=V lines; empty lines and lines that begin with # are left out."""
-        env: dict[str, str] = {}
-        for number, line in enumerate(self.cleaned_data["env"].replace("\r\n", "\n").split("\n"), start=1):
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise forms.ValidationError(f"line {number} has no =; write NAME=value, one a line")
-            env[name.strip()] = value
-        return env
+        return _variables(self.cleaned_data["env"])
+
+    def clean_secrets(self) -> dict[str, str]:
+        return _variables(self.cleaned_data["secrets"])
 
     def clean_paths(self) -> list[str]:
         """JSON, because a browser rewrites the line ends of what it sends."""
@@ -89,7 +113,7 @@ class SubmitForm(forms.Form):
         flat = {
             name: data[name] for name in ("name", "command", "nodes", "nproc_per_node", "max_retries") if data[name]
         }
-        return {**flat, "env": data["env"]} if data["env"] else flat
+        return {**flat, **{name: data[name] for name in ("env", "secrets") if data[name]}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
         """Files with their paths. A browser names files without folders; upload.js sends the folders beside them."""
@@ -114,10 +138,8 @@ class SubmitForm(forms.Form):
 def submittable_queues(user: User) -> QuerySet[Queue]:
     """Queues of the teams in which this user may submit."""
     queues = readable_queues(user).order_by("name")
-    if user.is_superuser:
-        return queues
-    roles = [role for role, acts in ALLOWED.items() if Act.SUBMIT in acts]
-    return queues.filter(team__memberships__user=user, team__memberships__role__in=roles)
+    teams = teams_where(user, Act.SUBMIT)
+    return queues if teams is None else queues.filter(team_id__in=teams)
 
 
 def from_job(job: Job) -> dict[str, Any]:

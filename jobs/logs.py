@@ -1,24 +1,26 @@
 """Reading logs: rank r after cursor c, or all ranks merged by time. Lines come from segments that ingest stored."""
 
-import zlib
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
 
-from django.core.files.storage import storages
-from django.db.models import F, Max, QuerySet
+from django.db.models import Max
 from django.utils import timezone
 
-from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES
+from . import segments
 from .cursors import Cursor, Stream, decode
 from .models import Job, LogSegment
+from .segments import LAUNCHER, Segment
 
 PAGE_LINES = 500
 MAX_PAGE_LINES = 10_000
-MAX_SEGMENTS = 400  # per page; each is at most 256 KiB as agents send them
+MAX_SEGMENTS = 400  # per page
+OVERLAP_BYTES = 2**20  # of ranks that printed at the same time: read to merge them though a page is full
+MAX_PAGE_BYTES = 4 * 2**20  # of text: beyond it a page has fewer lines than were asked for
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(NamedTuple):
     """One line of one rank; `rank` -1 is the launcher. A gap line says what is missing instead."""
 
     rank: int
@@ -28,8 +30,7 @@ class LogLine:
     is_gap: bool = False
 
 
-@dataclass(frozen=True)
-class LogPage:
+class LogPage(NamedTuple):
     lines: list[LogLine]
     cursor: str
     is_complete: bool  # the job is finished and all of its lines were read
@@ -44,25 +45,15 @@ def read(
     tail: int | None = None,
     attempt: int | None = None,
 ) -> LogPage:
-    """The next lines after `cursor`; without one from the start of the first attempt, or the last `tail` of the newest.
-
-    A page holds whole segments, so it may be somewhat longer than `limit`.
-    """
+    """The next lines after `cursor`; without one from the start of the first attempt, or the last `tail` of the newest."""
     limit = max(1, min(limit, MAX_PAGE_LINES))
     if cursor:
-        place = decode(cursor)
-    elif tail is not None:
-        place = _near_end(job, rank, attempt or job.attempt, tail)
-    else:
-        place = Cursor(attempt or min(1, job.attempt))
-    # The state is read before the segments: whatever came before the end is then surely seen.
-    is_over = Job.objects.filter(pk=job.pk, finished_at__isnull=False).exists()
-    lines, place, is_end = _page(job, rank, place, limit)
-    if tail is not None and not cursor:
-        lines = lines[-tail:] if tail else []
-    if is_end and place.attempt < job.attempt and attempt is None:
-        place, is_end = Cursor(place.attempt + 1), False
-    return LogPage(lines, place.encode(), is_over and is_end)
+        return _read(job.pk, rank, decode(cursor), limit=limit, only=attempt)
+    if tail is None:
+        return _read(job.pk, rank, Cursor(attempt or min(1, job.attempt)), limit=limit, only=attempt)
+    place = _near_end(job.pk, rank, attempt or job.attempt, tail)
+    page = _read(job.pk, rank, place, limit=None, only=attempt)
+    return page._replace(lines=page.lines[-tail:] if tail else [])
 
 
 def last_lines(*, job: Job, attempt: int, rank: int, count: int) -> list[str]:
@@ -75,94 +66,86 @@ def newest_segment(job: Job) -> int:
     return LogSegment.objects.filter(job=job).aggregate(top=Max("id"))["top"] or 0
 
 
-def _segments(job: Job, rank: int | None, attempt: int) -> QuerySet[LogSegment]:
-    found = LogSegment.objects.filter(job=job, attempt=attempt)
-    return found if rank is None else found.filter(rank=rank)
+def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
+    """The next lines of the attempt in which the cursor stands, and where it stands after them."""
+    page = _read(job, rank, place, limit=limit, only=place.attempt)
+    return page.lines, decode(page.cursor)
 
 
-def _page(job: Job, rank: int | None, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor, bool]:
-    """Unread segments in order of their time until `limit` lines are there; True when none is left."""
-    found = _unread(job, rank, place)
-    taken: list[LogSegment] = []
-    count = 0
-    for segment in found[:MAX_SEGMENTS]:
-        if count >= limit:
+def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None) -> LogPage:
+    found = segments.unread(job=job, rank=rank, place=place, limit=MAX_SEGMENTS + 1)
+    taken = _fitting(found.segments, place, limit)
+    lines, following = _merged(taken, place, limit)
+    is_end = len(taken) == len(found.segments) and all(following[one.stream] >= one.end for one in taken)
+    place = _advanced(place, following, taken, is_end)
+    if is_end and place.attempt < found.attempt and only is None:
+        place, is_end = Cursor(place.attempt + 1), False
+    return LogPage(lines, place.encode(), found.is_finished and is_end)
+
+
+def _fitting(unread: list[Segment], place: Cursor, limit: int | None) -> list[Segment]:
+    """From the front, as many as fill a page. Those that begin before a full page ends belong to it, within reason."""
+    taken: list[Segment] = []
+    lines = size = 0
+    for one in unread[:MAX_SEGMENTS]:
+        if limit is not None and lines >= limit:
+            earlier = sum(_left(other, place) for other in taken if other.last_at <= one.first_at)
+            if earlier >= limit or size >= OVERLAP_BYTES:
+                break
+        size += one.raw_bytes if one.path else 0
+        if taken and size > MAX_PAGE_BYTES:
             break
-        taken.append(segment)
-        count += _shown(segment)
-    is_end = len(taken) == len(found)
-    lines = [line for segment in taken for line in _lines(segment, place.next.get(_stream(segment), 0))]
-    lines.sort(key=lambda line: line.at)  # stable: lines of one rank keep their order
-    return lines, _advance(place, taken, is_end), is_end
+        taken.append(one)
+        lines += _left(one, place)
+    return taken
 
 
-def _unread(job: Job, rank: int | None, place: Cursor) -> list[LogSegment]:
-    """At least one more than a page takes, so that the end is known."""
-    found = _segments(job, rank, place.attempt).filter(id__gt=place.floor).order_by("first_at", "id")
-    if not place.next:
-        return list(found[: MAX_SEGMENTS + 1])
-    return [one for one in found if one.first_line + one.lines > place.next.get(_stream(one), 0)]
+def _left(segment: Segment, place: Cursor) -> int:
+    """How many of its lines a reader has still to see."""
+    return min(segment.shown, segment.end - place.next.get(segment.stream, 0))
 
 
-def _advance(place: Cursor, taken: list[LogSegment], is_end: bool) -> Cursor:
-    following = dict(place.next)
-    for segment in taken:
-        stream = _stream(segment)
-        following[stream] = max(following.get(stream, 0), segment.first_line + segment.lines)
-    place = replace(place, next=following)
+def _merged(taken: list[Segment], place: Cursor, limit: int | None) -> tuple[list[LogLine], dict[Stream, int]]:
+    """Up to `limit` lines in order of time, and where each stream goes on after them."""
+    found = [one for segment in sorted(taken, key=_order) for one in _numbered(segment, place)]
+    found.sort(key=lambda one: one[2].at)  # stable, and time never runs backwards within a stream: its order is kept
+    following = {one.stream: place.next.get(one.stream, 0) for one in taken}
+    following.update((stream, end) for stream, end, _ in found[:limit])
+    return [line for *_, line in found[:limit]], following
+
+
+def _order(segment: Segment) -> tuple[Stream, int]:
+    return segment.stream, segment.first_line
+
+
+def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, LogLine]]:
+    """Each unread line with its stream and the number of the one after it."""
+    stream, rank, attempt, at = segment.stream, segment.rank, place.attempt, segment.first_at
+    start = max(0, place.next.get(stream, 0) - segment.first_line)
+    texts, missing = segments.content(segment)
+    for number, raw in enumerate(texts[start:], segment.first_line + start + 1):
+        at, text = segments.parsed(raw, least=at, most=segment.last_at)
+        yield stream, number, LogLine(rank, attempt, at, text)
+    if missing:
+        yield stream, segment.end, LogLine(rank, attempt, at, missing, is_gap=True)
+
+
+def _advanced(place: Cursor, following: dict[Stream, int], taken: Iterable[Segment], is_end: bool) -> Cursor:
+    place = replace(place, next={**place.next, **following})
     largest = max((segment.id for segment in taken), default=place.top)
     return place.read_to(largest, timezone.now().timestamp()) if is_end else place
 
 
-def _near_end(job: Job, rank: int | None, attempt: int, tail: int) -> Cursor:
+def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> Cursor:
     """A cursor before the last `tail` lines: the newest segments that hold that many, everything older skipped."""
-    segments = _segments(job, rank, attempt)
-    ends = segments.order_by().values_list("replica_id", "rank").annotate(end=Max(F("first_line") + F("lines")))
-    following: dict[Stream, int] = {(replica, number): end for replica, number, end in ends}
-    count = 0
-    for segment in segments.order_by("-last_at", "-id")[:MAX_SEGMENTS]:
-        if count >= tail:
+    following = segments.ends(job=job, rank=rank, attempt=attempt)
+    lines = size = 0
+    for one in segments.newest(job=job, rank=rank, attempt=attempt, limit=MAX_SEGMENTS):
+        if lines >= tail or (lines and size + one.raw_bytes > MAX_PAGE_BYTES):
             break
-        following[_stream(segment)] = min(following[_stream(segment)], segment.first_line)
-        count += _shown(segment)
+        following[one.stream] = min(following.get(one.stream, one.end), one.first_line)
+        lines, size = lines + one.shown, size + (one.raw_bytes if one.path else 0)
     return Cursor(attempt, following)
 
 
-def _shown(segment: LogSegment) -> int:
-    """How many lines a reader sees of it: a gap is one."""
-    return segment.lines if segment.path else 1
-
-
-def _stream(segment: LogSegment) -> Stream:
-    return segment.replica_id, segment.rank
-
-
-def _lines(segment: LogSegment, start: int) -> list[LogLine]:
-    """The lines of one segment from number `start` on."""
-    if not segment.path:
-        missing = f"[{segment.lines} lines, {segment.raw_bytes} bytes are missing here]"
-        return [LogLine(segment.rank, segment.attempt, segment.first_at, missing, is_gap=True)]
-    try:
-        text = _text(segment)
-    except (OSError, zlib.error) as error:
-        message = f"[{segment.lines} lines can not be read: {type(error).__name__}]"
-        return [LogLine(segment.rank, segment.attempt, segment.first_at, message, is_gap=True)]
-    raw = text.split("\n")[: segment.lines]
-    return [_line(segment, one) for one in raw[max(0, start - segment.first_line) :]]
-
-
-def _line(segment: LogSegment, raw: str) -> LogLine:
-    stamp, _, text = raw.partition(" ")
-    at = datetime.fromtimestamp(int(stamp) / 1000, UTC) if stamp.isdecimal() and len(stamp) < 15 else segment.first_at
-    return LogLine(segment.rank, segment.attempt, at, text)
-
-
-def _text(segment: LogSegment) -> str:
-    with storages["logs"].open(segment.path, "rb") as file:
-        file.seek(segment.offset)
-        packed = file.read(segment.size_bytes)
-    # Bounded: a blob that unpacks to more than its row says is not read on.
-    return zlib.decompressobj().decompress(packed, MAX_SEGMENT_RAW_BYTES * 2).decode("utf-8", "replace")
-
-
-__all__ = ["LAUNCHER", "LogLine", "LogPage", "last_lines", "newest_segment", "read"]
+__all__ = ["LAUNCHER", "LogLine", "LogPage", "following", "last_lines", "newest_segment", "read"]

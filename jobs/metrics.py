@@ -28,7 +28,7 @@ _THINNED = """
         SELECT id, name, rank, times, steps, values,
                row_number() OVER (PARTITION BY name, rank ORDER BY id DESC) AS back,
                count(*) OVER (PARTITION BY name, rank) AS total
-        FROM jobs_metricchunk WHERE job_id = %s AND (%s OR name = ANY(%s))
+        FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND (%s OR name = ANY(%s))
     ), points AS (
         SELECT name, rank, at, step, value,
                row_number() OVER (PARTITION BY name, rank ORDER BY at DESC, id DESC) AS back,
@@ -42,12 +42,15 @@ _THINNED = """
 """
 
 
-def series(*, job: Job, names: Iterable[str] | None = None, limit: int = MAX_POINTS) -> list[Series]:
-    """All series of a job over all of its attempts, or those named."""
+def series(
+    *, job: Job, names: Iterable[str] | None = None, limit: int = MAX_POINTS, attempt: int | None = None
+) -> list[Series]:
+    """The series of one attempt (default: the newest), all or those named. Two attempts in one line would go back in time."""
     wanted = list(names) if names is not None else []
+    which = job.attempt if attempt is None else attempt
     found: dict[tuple[str, int], Series] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_THINNED, [job.pk, names is None, wanted, MAX_CHUNKS, limit])
+        cursor.execute(_THINNED, [job.pk, which, names is None, wanted, MAX_CHUNKS, limit])
         for name, rank, at, step, value in cursor.fetchall():
             found.setdefault((name, rank), Series(name, rank)).points.append((at, step, value))
     return list(found.values())

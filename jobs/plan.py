@@ -59,6 +59,8 @@ class Plan:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # one agent token per "role-index"
     grace_seconds: int = 30
     shared_folder: str = ""  # the job's own folder, kept across attempts
+    team: str = ""  # whose volumes these are
+    volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for wherever it lies
 
     def replicas(self) -> list[tuple[Role, int]]:
         return [(role, index) for role in self.roles for index in range(role.replicas)]

@@ -2,34 +2,56 @@
 
 from typing import Any
 
-from django.db.models import OuterRef, QuerySet, Subquery, Sum
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
 
 from accounts.models import User
 from controlplane.api import Paging
-from queues.models import Queue
+from controlplane.errors import InvalidInput, Problem
+from queues import services
+from queues.models import Queue, Resource
 from queues.readable import readable_queues
 
-from .models import Job
+from .quota import notice, with_use
 
 
 class QueueSerializer(serializers.ModelSerializer[Queue]):
     team = serializers.CharField(source="team.name")
+    slots = serializers.IntegerField(source="nominal", help_text="how many processes may hold a slot at once")
     used = serializers.IntegerField(help_text="slots held by jobs now")
+    notice = serializers.SerializerMethodField(help_text="what a person should know about the quota now, or empty")
 
     class Meta:
         model = Queue
-        fields = ("id", "name", "team", "cluster", "resource", "nominal", "used", "gpus_per_node", "is_open")
+        fields = (
+            "id", "name", "team", "cluster", "resource", "nominal", "slots", "used", "gpus_per_node", "description",
+            "is_open", "notice",
+        )  # fmt: skip
         read_only_fields = fields
 
+    @extend_schema_field(serializers.CharField())
+    def get_notice(self, queue: Queue) -> str:
+        return notice(queue, used=queue.used)  # type: ignore[attr-defined]  # annotated by with_use
 
-def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
-    """Queues with `used`: a sum over rows, never a counter."""
-    held = (
-        Job.objects.holding_quota().filter(queue=OuterRef("pk")).order_by().values("queue").annotate(total=Sum("slots"))
-    )
-    return queues.annotate(used=Coalesce(Subquery(held.values("total")), 0))
+
+class QueueChange(serializers.Serializer[Any]):
+    """What administrators of the team may change; what is left out stays."""
+
+    slots = serializers.IntegerField(required=False, min_value=1, max_value=services.MOST_SLOTS)
+    is_open = serializers.BooleanField(required=False)
+    description = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    gpus_per_node = serializers.IntegerField(required=False, min_value=0, max_value=services.MOST_GPUS_PER_NODE)
+
+
+class NewQueue(QueueChange):
+    name = serializers.RegexField(r"^[-a-zA-Z0-9_]+\Z", max_length=40)
+    team = serializers.CharField(max_length=40)
+    cluster = serializers.CharField(max_length=40)
+    resource = serializers.ChoiceField(choices=Resource.choices, default=Resource.CPU)
+    slots = serializers.IntegerField(min_value=1, max_value=services.MOST_SLOTS)
 
 
 class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Queue]):
@@ -37,7 +59,36 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
     serializer_class = QueueSerializer
     pagination_class = Paging
     lookup_field = "name"
+    lookup_value_regex = "[-a-zA-Z0-9_]{1,40}"
 
     def get_queryset(self) -> QuerySet[Queue]:
-        assert isinstance(self.request.user, User)
-        return with_use(readable_queues(self.request.user))
+        return with_use(readable_queues(_user(self.request)))
+
+    @extend_schema(request=NewQueue, responses={201: QueueSerializer})
+    def create(self, request: Request) -> Response:
+        queue = services.make(by=_user(request), **_sent(NewQueue, request))
+        return self._queue(queue, 201)
+
+    @extend_schema(request=QueueChange, responses=QueueSerializer)
+    def partial_update(self, request: Request, name: str) -> Response:
+        queue = self.get_object()
+        return self._queue(services.change(queue=queue, by=_user(request), **_sent(QueueChange, request)))
+
+    def _queue(self, queue: Queue, status: int = 200) -> Response:
+        row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team")).get()
+        return Response(QueueSerializer(row).data, status=status)
+
+
+def _sent(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+    body = serializer(data=request.data)
+    body.is_valid(raise_exception=True)
+    known = sorted(serializer().fields)
+    if unknown := sorted(str(name) for name in set(request.data) - set(known)):
+        words = f"is nothing that can be set; what can is {', '.join(known)}"
+        raise InvalidInput(*(Problem(name, None, words) for name in unknown))
+    return dict(body.validated_data)
+
+
+def _user(request: Request) -> User:
+    assert isinstance(request.user, User)
+    return request.user

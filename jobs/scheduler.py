@@ -25,10 +25,19 @@ def schedule_queue(queue_id: int) -> int:
     """One queue in one transaction. The lock on its row makes a second scheduler wait, then see what we admitted."""
     with transaction.atomic():
         queue = Queue.objects.select_for_update(no_key=True).get(pk=queue_id)
-        waiting = list(Job.objects.waiting().filter(queue=queue).order_by("-priority", "created_at", "id")[:HORIZON])
+        waiting = _waiting(queue)
         decisions = admission.decide([_state(queue)], [_pending(job, queue) for job in waiting])
         by_id = {job.pk: job for job in waiting}
         return sum(_record(by_id[decision.job], decision) for decision in decisions)
+
+
+def snapshot(queue: Queue) -> tuple[admission.QueueState, list[admission.Pending]]:
+    """What admission would look at now. Not locked: only `schedule_queue` may act on it."""
+    return _state(queue), [_pending(job, queue) for job in _waiting(queue)]
+
+
+def _waiting(queue: Queue) -> list[Job]:
+    return list(Job.objects.waiting().filter(queue=queue).order_by("-priority", "created_at", "id")[:HORIZON])
 
 
 def _state(queue: Queue) -> admission.QueueState:

@@ -24,6 +24,10 @@ class SubmitSerializer(serializers.Serializer[Any]):
     nproc_per_node = serializers.JSONField(required=False, help_text="processes in each; a whole number")
     gpus = serializers.JSONField(required=False, help_text="a total, split evenly over nodes")
     env = serializers.JSONField(required=False, help_text="names to text")
+    secrets = serializers.JSONField(
+        required=False, write_only=True, help_text="names to text; given to the job, never shown again"
+    )
+    volumes = serializers.JSONField(required=False, help_text="the team's shared folders: name, or name:/path")
     max_retries = serializers.JSONField(required=False)
     priority = serializers.JSONField(required=False)
     grace_seconds = serializers.JSONField(required=False)
@@ -60,6 +64,8 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     max_retries = serializers.IntegerField(source="spec.max_retries")
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
+    secrets = serializers.SerializerMethodField(help_text="names only")
+    volumes = serializers.SerializerMethodField()
     workspace = serializers.IntegerField(source="workspace_id", allow_null=True)
     nodes = serializers.IntegerField()
     nproc_per_node = serializers.IntegerField()
@@ -71,7 +77,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "nodes", "nproc_per_node", "command", "env", "workspace", "suspended", "created_at",
+            "failures", "max_retries", "nodes", "nproc_per_node", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -80,15 +86,23 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     def get_message(self, job: Job) -> str:
         return job.wait_reason if job.phase == Phase.QUEUED and job.wait_reason else job.message
 
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_volumes(self, job: Job) -> list[str]:
+        return list(job.spec.get("volumes", []))
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_secrets(self, job: Job) -> list[str]:
+        return list(job.spec.get("secrets", []))
+
     @extend_schema_field(RankCounts)
     def get_ranks(self, job: Job) -> dict[str, int]:
-        counts = rank_counts([job]) if "rank_counts" not in self.context else self.context["rank_counts"]
+        counts = self.context.get("rank_counts") or (rank_counts([job]) if job.attempt else {})
         mine = counts.get(job.pk, {})
         return {"total": job.world_size, **{state: mine.get(state, 0) for state in RankState.values}}
 
     @extend_schema_field(FailureSerializer(allow_null=True))
     def get_first_failure(self, job: Job) -> dict[str, Any] | None:
-        if self.context.get("is_list"):  # its last lines cost a read each; a list is for an overview
+        if self.context.get("is_list") or not job.attempt:  # its last lines cost a read each; a list is for an overview
             return None
         failure = blame.first_failure(job)
         return dict(FailureSerializer(failure).data) if failure else None
@@ -164,6 +178,15 @@ class LogPageSerializer(serializers.Serializer[Any]):
     is_complete = serializers.BooleanField()
 
 
+class FoundLineSerializer(LogLineSerializer):
+    number = serializers.IntegerField(help_text="of its rank, from 0")
+
+
+class FoundSerializer(serializers.Serializer[Any]):
+    lines = FoundLineSerializer(many=True)
+    next = serializers.CharField(help_text="`start` of the next part; empty when everything was looked through")
+
+
 class SeriesSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
     rank = serializers.IntegerField()
@@ -172,3 +195,57 @@ class SeriesSerializer(serializers.Serializer[Any]):
 
 class MetricsSerializer(serializers.Serializer[Any]):
     series = SeriesSerializer(many=True)
+
+
+class AttemptSerializer(serializers.Serializer[Any]):
+    attempt = serializers.IntegerField()
+    started_at = serializers.DateTimeField()
+    running_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    outcome = serializers.CharField(help_text="the phase it landed on; admitted means that another attempt follows")
+    message = serializers.CharField()
+    first_failing_rank = serializers.IntegerField(allow_null=True)
+
+
+class RoleSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    replicas = serializers.IntegerField()
+    processes = serializers.IntegerField(help_text="in each replica")
+    command = serializers.ListField(child=serializers.CharField())
+
+
+class DistributionSerializer(serializers.Serializer[Any]):
+    nodes = serializers.IntegerField()
+    nproc_per_node = serializers.IntegerField()
+    world_size = serializers.IntegerField()
+
+
+class PlanSerializer(serializers.Serializer[Any]):
+    """What a submission would do; nothing is made."""
+
+    queue = serializers.CharField()
+    framework = serializers.CharField()
+    roles = RoleSerializer(many=True)
+    distribution = DistributionSerializer()
+    asked = serializers.DictField(child=serializers.IntegerField(), help_text="resource to count")
+    spec = serializers.DictField(child=serializers.JSONField(), help_text="the description with everything filled in")
+    fits_now = serializers.BooleanField()
+    wait_reason = serializers.CharField(help_text="why it would wait; empty when it would start at once")
+
+
+class BulkAct(serializers.Serializer[Any]):
+    act = serializers.ChoiceField(choices=["cancel", "suspend", "resume"])
+    ids = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**53), min_length=1, max_length=200
+    )
+
+
+class BulkResult(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    status = serializers.IntegerField(help_text="as the single call would have answered")
+    phase = serializers.CharField(allow_null=True)
+    problem = serializers.CharField(allow_null=True)
+
+
+class BulkAnswer(serializers.Serializer[Any]):
+    results = BulkResult(many=True)

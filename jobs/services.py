@@ -10,6 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from accounts import audit
 from accounts.models import User
 from accounts.permissions import Act, require
 from controlplane import doorbell
@@ -18,7 +19,8 @@ from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
 
-from . import frameworks
+from . import clusters, frameworks, vault
+from .clusters.processes import volume_variable
 from .lifecycle import Phase
 from .models import Job, JobEvent
 from .spec import JobSpec, parse
@@ -46,8 +48,9 @@ def submit(
     if workspace is not None and workspace.team_id != queue.team_id:
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
     spec = resolve(queue=queue, sent=sent)
+    sealed = vault.seal(sent.get("secrets") or {})
     try:
-        return _insert(user, queue, spec, workspace, idempotency_key), True
+        return _insert(user, queue, spec, workspace, idempotency_key, sealed), True
     except IntegrityError as error:
         if earlier := _earlier(user, idempotency_key):  # the same request, a moment earlier
             return earlier, False
@@ -63,6 +66,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any]) -> JobSpec:
     if "gpus" in given:
         given |= {"nodes", "nproc_per_node"}
     spec = frameworks.check(spec, given)
+    _check_volumes(spec, queue)
     asked = {queue.resource: spec.nodes * spec.nproc_per_node}
     if not fits(asked, queue.quota):
         raise InvalidSpec(
@@ -74,6 +78,21 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any]) -> JobSpec:
             )
         )
     return spec
+
+
+def _check_volumes(spec: JobSpec, queue: Queue) -> None:
+    if clusters.backend(queue.cluster).MOUNTS:
+        return
+    mounted = [one for one in spec.volumes if ":" in one]
+    if mounted:
+        name = mounted[0].partition(":")[0]
+        raise InvalidSpec(
+            Problem(
+                "volumes", mounted[0],
+                f"cluster {queue.cluster} runs plain processes and mounts nothing; write {name} alone and read "
+                f"${volume_variable(name)}",
+            )
+        )  # fmt: skip
 
 
 def cancel(*, job: Job, by: User) -> Job:
@@ -94,17 +113,19 @@ def resume(*, job: Job, by: User) -> Job:
     return _intend(job, by, "resume", {"suspended": False}, unless=lambda row: not row.suspended)
 
 
-def resubmit(*, job: Job, by: User) -> Job:
-    """The same description and code as a new job, under a new name."""
-    sent = {**job.spec, "name": ""}
-    return submit(user=by, queue=job.queue, sent=sent, workspace=job.workspace)[0]
+def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
+    """The same description, secrets and code as a new job, under a new name; keys as for `submit`."""
+    sent = {**job.spec, "name": "", "secrets": vault.unseal(job.sealed_secrets)}
+    return submit(user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key)
 
 
 def _earlier(user: User, key: str | None) -> Job | None:
     return Job.objects.select_related("queue").filter(user=user, idempotency_key=key).first() if key else None
 
 
-def _insert(user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None) -> Job:
+def _insert(
+    user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None, sealed_secrets: str
+) -> Job:
     with transaction.atomic():
         job = Job.objects.create(
             team=queue.team,
@@ -113,6 +134,7 @@ def _insert(user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None
             workspace=workspace,
             name=spec.name or default_name(spec),
             spec=spec.to_json(),
+            sealed_secrets=sealed_secrets,
             priority=spec.priority,
             slots=spec.nodes * spec.nproc_per_node,
             idempotency_key=key or None,
@@ -120,6 +142,8 @@ def _insert(user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None
         )
         JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message="submitted", user=user)
         JobEvent.objects.create(job=job, kind="step", phase=Phase.QUEUED, message="waits for quota")
+        told = {"queue": queue.name, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node}
+        audit.record(audit.Deed.JOB_SUBMITTED, by=user, on=job, team=job.team, after=told)
         doorbell.poke("jobs.schedule")
         doorbell.hint(job=job.pk, team=job.team_id, what="state")
     return job
@@ -153,6 +177,7 @@ def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: An
         )
         if row.is_finished or unless(row):
             return row
+        before = {name: getattr(row, name) for name in values}
         for name, value in values.items():
             setattr(row, name, value)
         row.next_reconcile_at = timezone.now()
@@ -160,6 +185,7 @@ def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: An
         JobEvent.objects.create(
             job=row, kind=kind, phase=row.phase, attempt=row.attempt, message=f"{kind} requested", user=by
         )
+        audit.record(audit.Deed(f"job.{kind}"), by=by, on=row, team=row.team, before=before, after=values)
         doorbell.poke("jobs.reconcile", row.pk)
         doorbell.hint(job=row.pk, team=row.team_id, what="state")
     return row

@@ -13,11 +13,14 @@ from typing import Any
 
 from controlplane.errors import InvalidSpec, Problem
 
+from . import volumes
 from .plan import distribute
 
 MAX_NODES = 4096
 MAX_PROCESSES_PER_NODE = 256
 MAX_COMMAND_BYTES = 64 * 1024  # far below Linux's MAX_ARG_STRLEN of 128 KiB per argument
+MAX_VARIABLES = 500
+MAX_VARIABLE_BYTES = 64 * 1024
 NAME = re.compile(
     r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
 )  # fits a DNS label with the attempt, role and index behind it
@@ -34,6 +37,8 @@ class JobSpec:
     nodes: int = 1
     nproc_per_node: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()  # names of further variables; their values are kept apart, and never shown
+    volumes: tuple[str, ...] = ()  # "name", or "name:/path" where the cluster mounts
     max_retries: int = 0
     priority: int = 0
     grace_seconds: int = 30
@@ -41,12 +46,19 @@ class JobSpec:
     deadline_seconds: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "command": list(self.command), "env": dict(self.env)}
+        return {
+            **asdict(self),
+            "command": list(self.command),
+            "env": dict(self.env),
+            "secrets": list(self.secrets),
+            "volumes": list(self.volumes),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
         """The frozen spec as stored; `parse` is for what people send."""
-        return cls(**{**data, "command": tuple(data["command"])})
+        lists = {name: tuple(data.get(name, ())) for name in ("command", "secrets", "volumes")}
+        return cls(**{**data, **lists})
 
 
 # field: (least, most, what to do instead)
@@ -59,7 +71,7 @@ _BOUNDS = {
     "start_timeout_seconds": (5, 86400, "300 is usual"),
     "deadline_seconds": (1, 365 * 86400, "leave it out for no limit"),
 }
-_KNOWN = {"command", "framework", "name", "env", "gpus", *_BOUNDS}
+_KNOWN = {"command", "framework", "name", "env", "secrets", "volumes", "gpus", *_BOUNDS}
 
 
 def parse(sent: Mapping[str, Any], *, gpus_per_node: int = 0, defaults: Mapping[str, Any] | None = None) -> JobSpec:
@@ -79,7 +91,11 @@ def parse(sent: Mapping[str, Any], *, gpus_per_node: int = 0, defaults: Mapping[
             _take_count(name, data[name], values, problems)
     _take_gpus(data, gpus_per_node, values, problems)
     _take_command(data.get("command"), values, problems)
-    _take_env(data.get("env", {}), values, problems)
+    values["env"] = _variables("env", data.get("env", {}), problems)
+    secrets = _variables("secrets", data.get("secrets", {}), problems)
+    _refuse_doubled(values["env"], secrets, problems)
+    values["secrets"] = tuple(sorted(secrets))
+    values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
     _take_name(data.get("name", ""), values, problems)
     values["framework"] = data.get("framework", "torchrun")
     if problems:
@@ -158,18 +174,32 @@ def _take_command(value: Any, values: dict[str, Any], problems: list[Problem]) -
         values["command"] = tuple(value)
 
 
-def _take_env(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+def _variables(field: str, value: Any, problems: list[Problem]) -> dict[str, str]:
+    """Environment variables from a mapping. What a secret holds is in no complaint."""
+    is_secret = field == "secrets"
     if not isinstance(value, Mapping):
-        problems.append(Problem("env", value, 'must map names to text, such as {"LR": "0.1"}'))
-        return
+        told = None if is_secret else value
+        problems.append(Problem(field, told, 'must map names to text, such as {"LR": "0.1"}'))
+        return {}
     for name, text in value.items():
+        told = None if is_secret else text
         if not isinstance(name, str) or not ENV_NAME.match(name):
-            problems.append(Problem(f"env.{name}", text, "is not a variable name; use letters, digits and _"))
+            problems.append(Problem(f"{field}.{name}", told, "is not a variable name; use letters, digits and _"))
         elif not isinstance(text, str) or "\0" in text:
-            problems.append(Problem(f"env.{name}", text, "must be text without NUL; quote numbers"))
+            problems.append(Problem(f"{field}.{name}", told, "must be text without NUL; quote numbers"))
+        elif len(text.encode(errors="surrogateescape")) > MAX_VARIABLE_BYTES:
+            problems.append(Problem(f"{field}.{name}", None, f"has at most {MAX_VARIABLE_BYTES} bytes; use a file"))
         elif name.startswith("MUSTER_"):
-            problems.append(Problem(f"env.{name}", text, "is set by Muster; choose another name"))
-    values["env"] = dict(value)
+            problems.append(Problem(f"{field}.{name}", told, "is set by Muster; choose another name"))
+    if len(value) > MAX_VARIABLES:
+        problems.append(Problem(field, len(value), f"has at most {MAX_VARIABLES} variables; use a file"))
+    return dict(value)
+
+
+def _refuse_doubled(env: Mapping[str, str], secrets: Mapping[str, str], problems: list[Problem]) -> None:
+    problems.extend(
+        Problem(f"secrets.{name}", None, "is in env too; keep one of them") for name in sorted(set(env) & set(secrets))
+    )
 
 
 def _take_name(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:

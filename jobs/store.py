@@ -10,7 +10,7 @@ from django.db import transaction
 from controlplane import doorbell
 from controlplane.errors import LeaseLost
 
-from . import blame, frameworks, lease
+from . import blame, frameworks, lease, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after
 from .models import Job, JobEvent, Rank, RankState, Replica
@@ -70,7 +70,7 @@ class DjangoStore:
                 doorbell.poke("jobs.reconcile", job.pk)
 
     def plan(self, held: Held) -> Plan:
-        return plan_of(Job.objects.select_related("queue").get(pk=held.job), held.view.attempt)
+        return plan_of(Job.objects.select_related("queue", "team").get(pk=held.job), held.view.attempt)
 
 
 def plan_of(job: Job, attempt: int) -> Plan:
@@ -82,8 +82,16 @@ def plan_of(job: Job, attempt: int) -> Plan:
         for role in roles
         for index in range(role.replicas)
     }
-    env = {**spec.env, "MUSTER_JOB_NAME": job.name, "MUSTER_JOB_URL": job.public_url if settings.PUBLIC_URL else ""}
-    return Plan(job.run, attempt, roles, env=env, secrets=secrets, grace_seconds=spec.grace_seconds)
+    env = {
+        **spec.env,
+        **vault.unseal(job.sealed_secrets),
+        "MUSTER_JOB_NAME": job.name,
+        "MUSTER_JOB_URL": job.public_url if settings.PUBLIC_URL else "",
+    }
+    return Plan(
+        job.run, attempt, roles, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
+        team=job.team.name, volumes=volumes.mounts(spec.volumes),
+    )  # fmt: skip
 
 
 def _roles(job: Job) -> tuple[Role, ...]:

@@ -25,6 +25,7 @@ class Queue(models.Model):
     defaults = models.JSONField(
         default=dict, blank=True, help_text="fields of a job that hold unless it says otherwise"
     )
+    description = models.CharField(max_length=200, blank=True, help_text="what it is for, in a sentence")
     is_open = models.BooleanField(default=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

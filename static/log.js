@@ -1,4 +1,4 @@
-// The log pane: follow the end, stop when somebody scrolls up, search the lines shown, wrap, and forget what is too old.
+// The log pane: follow the end, stop when somebody scrolls up, filter the lines shown, wrap, and forget what is too old.
 (() => {
   const MOST = 5000; // lines kept in the page; the download has them all
   const NEAR = 40; // pixels from the end that still count as the end
@@ -24,9 +24,11 @@
     button.hidden = !isLive;
     button.setAttribute("aria-pressed", String(following));
     button.textContent = following ? "Following" : "Follow";
-    newer.hidden = following || !missed;
-    newer.textContent = `${missed} new line${missed === 1 ? "" : "s"} ↓`;
-    wrap.hidden = part("filter").hidden = false;
+    if (newer) {
+      newer.hidden = following || !missed;
+      newer.textContent = `${missed} new line${missed === 1 ? "" : "s"} ↓`;
+    }
+    wrap.hidden = false;
     wrap.setAttribute("aria-pressed", String(wraps()));
     pane().classList.toggle("wrap", wraps());
   };

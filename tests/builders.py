@@ -75,7 +75,7 @@ def log_item(rank: int, first_line: int, lines: list[tuple[float, str]]) -> Item
         "log",
         {
             "kind": "log", "rank": rank, "seq": first_line + 1, "first_line": first_line, "lines": len(lines),
-            "first_at": lines[0][0], "last_at": lines[-1][0], "raw_bytes": len(text), "bytes": len(blob),
+            "first_at": lines[0][0], "last_at": lines[-1][0], "raw_bytes": len(text.encode()), "bytes": len(blob),
         },
         blob,
     )  # fmt: skip

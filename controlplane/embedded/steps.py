@@ -101,7 +101,7 @@ def _log_in(url: str) -> None:
     known = config.load(path)
     token = known.servers["demo"].token if "demo" in known.servers else ""
     if not Token.objects.valid().filter(digest=Token.digest_of(token)).exists():
-        token = Token.issue(_administrator(), "bin/muster")[1]
+        token = Token.issue(_administrator(), "bin/muster", scope="manage")[1]
     server = config.Server(url, token, _administrator().get_username())
     config.save(known.with_server("demo", server=server), path=path)
 

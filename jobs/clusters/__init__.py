@@ -3,6 +3,7 @@
 An adapter keeps no truth of its own: any process may call it, at any time, twice.
 """
 
+import threading
 from collections.abc import Iterator
 from functools import cache
 from typing import Protocol
@@ -18,6 +19,8 @@ Expected = list[tuple[str, int]]  # (role, index) of every replica of the attemp
 
 
 class Cluster(Protocol):
+    MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told
+
     def apply(self, plan: Plan) -> None:
         """Create what is missing of the attempt. May be called again; what is there stays as it is.
 
@@ -34,12 +37,24 @@ class Cluster(Protocol):
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
 
 
-@cache
+_making = threading.Lock()
+
+
 def get(alias: str) -> Cluster:
-    """The adapter named `alias` in settings.CLUSTERS."""
+    """The adapter named `alias` in settings.CLUSTERS; one per process, whichever thread asks first."""
+    with _making:
+        return _made(alias)
+
+
+def backend(alias: str) -> type[Cluster]:
+    """Its class alone: what it can do in general, without an adapter being made."""
     if alias not in settings.CLUSTERS:
         known = ", ".join(sorted(settings.CLUSTERS)) or "none"
         raise InvalidInput(Problem("cluster", alias, f"is not in CLUSTERS; known are {known}"))
-    entry = settings.CLUSTERS[alias]
-    adapter: Cluster = import_string(entry["BACKEND"])(**entry.get("OPTIONS", {}))
-    return adapter
+    found: type[Cluster] = import_string(settings.CLUSTERS[alias]["BACKEND"])
+    return found
+
+
+@cache
+def _made(alias: str) -> Cluster:
+    return backend(alias)(**settings.CLUSTERS[alias].get("OPTIONS", {}))

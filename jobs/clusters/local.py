@@ -35,6 +35,8 @@ _STATES = {
 class LocalCluster:
     """`ROOT` is the folder of everything; `clock` gives seconds since the epoch."""
 
+    MOUNTS = False
+
     def __init__(self, ROOT: str, host: Host | None = None, clock: Callable[[], float] = time.time):  # noqa: N803 - named like in settings
         self.root = Path(ROOT)
         self.host = host or Host(DEFAULT_AGENT)
@@ -49,10 +51,13 @@ class LocalCluster:
             ports = self._ports(folder, plan)
             shared = self.root / "jobs" / plan.run / "shared"
             shared.mkdir(exist_ok=True)
+            volumes = {name: str(self._volume(plan.team, name)) for name in plan.volumes}
             for role, index in plan.replicas():
                 place = folder / f"{role.name}-{index}"
                 if _identity(place) is None:
-                    told = describe(plan, role, index, ports=ports, control_file=str(self.root / "control.json"))
+                    told = describe(
+                        plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json")
+                    )
                     self._spawn(place, {**told, "shared": str(shared)}, plan.secrets.get(place.name, ""))
         self._active(plan.run, plan.attempt).touch()
 
@@ -89,6 +94,12 @@ class LocalCluster:
         """Tell the agents of this cluster where the control plane answers."""
         self.root.mkdir(parents=True, exist_ok=True)
         _write(self.root / "control.json", json.dumps({"url": url}))
+
+    def _volume(self, team: str, name: str) -> Path:
+        """A folder that all jobs of a team share, made when it is first named."""
+        folder = self.root / "volumes" / team / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
 
     # -- one replica
 

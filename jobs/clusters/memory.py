@@ -16,6 +16,7 @@ from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from . import Expected
 
 Key = tuple[str, int]  # run and attempt
+IDLE_SECONDS = 0.2  # between two looks for changes when there were none
 
 
 @dataclass
@@ -34,6 +35,8 @@ class _Attempt:
 
 class MemoryCluster:
     """`clock` gives seconds since the epoch. Not shared between processes."""
+
+    MOUNTS = True
 
     def __init__(
         self,
@@ -90,6 +93,8 @@ class MemoryCluster:
         while True:
             changed, self._changed = self._changed, []
             yield from changed
+            if not changed:
+                time.sleep(IDLE_SECONDS)
             yield ""
 
     # -- what a test says

@@ -20,9 +20,18 @@ def ports_needed(plan: Plan) -> dict[str, tuple[str, int]]:
     return {value.name: home for role in plan.roles for value in role.env.values() if isinstance(value, Port)}
 
 
-def describe(plan: Plan, role: Role, index: int, *, ports: Mapping[str, int], control_file: str) -> dict[str, Any]:
-    """`replica.json` of one replica (docs/wire.md, section 1)."""
+def describe(
+    plan: Plan,
+    role: Role,
+    index: int,
+    *,
+    ports: Mapping[str, int],
+    control_file: str,
+    volumes: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """`replica.json` of one replica (docs/wire.md, section 1). `volumes` maps names to the folders where they lie."""
     env = {name: resolve(value, index=index, ports=ports) for name, value in role.env.items()}
+    env |= {volume_variable(name): folder for name, folder in (volumes or {}).items()}
     held = [ports[name] for name, home in ports_needed(plan).items() if home == (role.name, index)]
     return {
         "run": plan.run,
@@ -52,6 +61,11 @@ def resolve(value: Value, *, index: int, ports: Mapping[str, int]) -> str:
             return str(ports[name])
         case _:
             return value
+
+
+def volume_variable(name: str) -> str:
+    """Where a rank finds a volume: MUSTER_VOLUME_DATA_SETS for `data-sets`."""
+    return "MUSTER_VOLUME_" + name.upper().replace("-", "_")
 
 
 def mark(run: str, attempt: int) -> str:

@@ -43,10 +43,9 @@ def check(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     """The resolved spec; raises InvalidSpec with everything its framework finds wrong."""
     framework = get(spec.framework)
     spec = framework.resolve(spec, given)
-    found = [
-        Problem(f"env.{name}", spec.env[name], f"is set by {framework.LABEL} itself; choose another name")
-        for name in sorted(framework.RESERVED_ENV & set(spec.env))
-    ]
+    words = f"is set by {framework.LABEL} itself; choose another name"
+    found = [Problem(f"env.{name}", spec.env[name], words) for name in sorted(framework.RESERVED_ENV & set(spec.env))]
+    found += [Problem(f"secrets.{name}", None, words) for name in sorted(framework.RESERVED_ENV & set(spec.secrets))]
     found += framework.problems(spec)
     if found:
         raise InvalidSpec(*found)

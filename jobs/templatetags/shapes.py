@@ -26,6 +26,7 @@ SHAPES = {
     "right": f'<path d="M6.2 3.8L10.4 8l-4.2 4.2" {_LINE}/>',
     "theme": f'<path d="M8 2.5a5.5 5.5 0 1 0 0 11z" fill="currentColor"/><circle cx="8" cy="8" r="5.5" {_LINE}/>',
     "out": f'<path d="M6.5 3H4a1 1 0 0 0-1 1v8a1 1 0 0 0 1 1h2.5M10 5l3 3-3 3M13 8H6.5" {_LINE}/>',
+    "person": f'<circle cx="8" cy="5.4" r="2.6" {_LINE}/><path d="M3.2 13.2a4.8 4.8 0 0 1 9.6 0" {_LINE}/>',
     "clock": f'<circle cx="8" cy="8" r="5.2" {_LINE}/><path d="M8 5v3.2l2 1.3" {_LINE}/>',
     "code": f'<path d="M5.5 4.5L2 8l3.5 3.5M10.5 4.5L14 8l-3.5 3.5" {_LINE}/>',
 }

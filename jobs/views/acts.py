@@ -43,7 +43,7 @@ def act(request: Request, pk: int, verb: str) -> HttpResponse:
 def resubmit(request: Request, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     try:
-        return redirect("job", pk=services.resubmit(job=job, by=request.user).pk)
+        return redirect("job", pk=services.resubmit(job=job, by=request.user)[0].pk)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
     except (Conflict, InvalidInput) as error:

@@ -3,7 +3,7 @@
 import shlex
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -57,11 +57,7 @@ def state_context(request: Request, *, job: Job) -> Context:
         "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) else None,
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
-        "step": job.ranks.filter(attempt=job.attempt)
-        .order_by("-step")
-        .exclude(step=None)
-        .values_list("step", flat=True)
-        .first(),
+        "step": job.ranks.filter(attempt=job.attempt).aggregate(most=Max("step"))["most"],
         "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
         "can_resume": not job.is_finished and job.suspended and job.cancel_requested_at is None,
         "can_cancel": not job.is_finished and job.cancel_requested_at is None,
@@ -72,7 +68,13 @@ def state_context(request: Request, *, job: Job) -> Context:
 def ranks_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     grid = matrix(job, attempt=attempt, now=timezone.now())
-    return {"grid": grid, "as_list": request.GET.get("view") == "list", "is_on_cluster": job.phase in ON_CLUSTER}
+    is_alone = named_part(request, parts=PARTS) is not None  # then the step in the page's head comes along
+    return {
+        "grid": grid,
+        "is_alone": is_alone,
+        "as_list": request.GET.get("view") == "list",
+        "is_on_cluster": job.phase in ON_CLUSTER,
+    }
 
 
 def charts_context(request: Request, *, job: Job) -> Context:
@@ -89,6 +91,7 @@ def about_context(request: Request, *, job: Job) -> Context:
     return {
         "command": shlex.join(job.command),
         "cli": f"muster logs -f {job.pk}",
+        "secrets": job.spec.get("secrets", []),
         "env": sorted(job.spec.get("env", {}).items()),
         "env_text": "\n".join(f"{name}={value}" for name, value in sorted(job.spec.get("env", {}).items())),
     }

@@ -6,11 +6,14 @@ from datetime import UTC, datetime
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import reverse
 from django.utils.cache import patch_vary_headers
+from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from controlplane.errors import InvalidInput
-from jobs import logs, present
+from controlplane.streaming import text_response
+from jobs import logs, present, whole_logs
 from jobs.models import Job, Rank
 
 from .parts import Context, Request, answer, readable_job, whole
@@ -35,7 +38,15 @@ def log_page(request: Request, pk: int) -> HttpResponse:
 def log_context(request: Request, *, job: Job) -> Context:
     rank, attempt = chosen(request, job=job)
     page = _read(job, rank=rank, attempt=attempt, cursor=request.GET.get("cursor", ""))
-    is_old = attempt != job.attempt
+    return _pane(job, rank, attempt) | {
+        "lines": page.lines,
+        "cursor": page.cursor,
+        "is_log_live": attempt == job.attempt and not page.is_complete,
+    }
+
+
+def _pane(job: Job, rank: int | None, attempt: int) -> Context:
+    """What stands around the lines: whose log it is, and whose else there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
     )
@@ -45,10 +56,7 @@ def log_context(request: Request, *, job: Job) -> Context:
         "rank_value": _value(rank),
         "log_choices": _choices(numbers if len(numbers) <= MAX_LINKS else []),
         "has_every_rank": len(numbers) <= MAX_LINKS,
-        "lines": page.lines,
-        "cursor": page.cursor,
-        "is_log_live": not is_old and not page.is_complete,
-        "is_old": is_old,
+        "is_old": attempt != job.attempt,
     }
 
 
@@ -82,11 +90,40 @@ def _read(job: Job, *, rank: int | None, attempt: int, cursor: str) -> logs.LogP
 
 @login_required
 @require_safe
+def log_find(request: Request, pk: int) -> HttpResponse:
+    """The lines of the whole log that hold some words, in the pane or as a page of its own."""
+    job = readable_job(request, pk=pk)
+    asked = request.GET.get("q", "").replace("\0", "").strip()[:200]
+    if not asked:
+        return log_page(request, pk)
+    context = _pane(job, *chosen(request, job=job)) | _found(request, job=job, asked=asked)
+    return answer(request, template="jobs/_log.html" if request.htmx else "jobs/logs.html", context=context)
+
+
+def _found(request: Request, *, job: Job, asked: str) -> Context:
+    rank, attempt = chosen(request, job=job)
+    start = request.GET.get("start", "")
+    try:
+        found = whole_logs.search(job=job, text=asked, rank=rank, attempt=attempt, start=start)
+    except InvalidInput:  # a start that is not ours: from the beginning
+        found = whole_logs.search(job=job, text=asked, rank=rank, attempt=attempt)
+    where = {name: value for name, value in (("rank", _value(rank)), ("attempt", str(attempt))) if value}
+    return {
+        "found": found,
+        "asked": asked,
+        "start": start,
+        "find_url": f"{reverse('job-logs-find', args=[job.pk])}?{urlencode({**where, 'q': asked})}",
+        "log_url": f"{reverse('job-logs', args=[job.pk])}?{urlencode(where)}",
+    }
+
+
+@login_required
+@require_safe
 def log_file(request: Request, pk: int) -> StreamingHttpResponse:
     """All lines of one attempt as text, streamed. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
     rank, attempt = chosen(request, job=job)
-    response = StreamingHttpResponse(_text(job, rank=rank, attempt=attempt), content_type="text/plain; charset=utf-8")
+    response = text_response(request, _text(job, rank=rank, attempt=attempt))
     which = {"": "all", "launcher": "launcher"}.get(_value(rank), f"rank-{rank}")
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", job.name)
     response["Content-Disposition"] = f'attachment; filename="{name}-{attempt}-{which}.txt"'

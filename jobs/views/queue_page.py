@@ -10,6 +10,7 @@ from django.db.models import Count, Q, Sum
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
+from accounts.permissions import Act, teams_where
 from jobs import lifecycle
 from jobs.models import Job
 from queues.models import Queue
@@ -60,7 +61,10 @@ def queues(request: Request) -> HttpResponse:
 
 
 def _context(request: Request) -> Context:
-    return {"usages": usages(list(readable_queues(request.user).order_by("team__name", "name")))}
+    found = list(readable_queues(request.user).order_by("team__name", "name"))
+    managed = teams_where(request.user, Act.MANAGE)
+    editable = {queue.pk for queue in found if managed is None or queue.team_id in managed}
+    return {"usages": usages(found), "editable": editable}
 
 
 PARTS = {"queues": Part("queues/_list.html", _context)}

@@ -39,6 +39,7 @@ class Matrix:
     size: str = "roomy"  # roomy, dense or compact
     has_gpu: bool = False
     median: int | None = None
+    furthest: int | None = None
 
     @property
     def cells(self) -> list[Cell]:
@@ -75,6 +76,7 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         size="roomy" if len(ranks) <= ROOMY else "dense" if len(ranks) <= COMPACT else "compact",
         has_gpu=any(rank.gpu is not None for rank in ranks),
         median=median_low(steps) if steps else None,
+        furthest=max(steps, default=None),
     )
 
 

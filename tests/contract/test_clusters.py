@@ -186,6 +186,14 @@ def test_tokens_become_values(local, tmp_path):
     assert zero[2] == one[2]
 
 
+def test_a_volume_is_one_folder_for_all_jobs_of_a_team(local, tmp_path):
+    write, read = "echo here > $MUSTER_VOLUME_DATA/note-$NUMBER", f"cat $MUSTER_VOLUME_DATA/note-0 > {tmp_path}/read"
+    for attempt, text in ((1, write), (2, read)):
+        local.cluster.apply(replace(plan("sh", "-c", text, attempt=attempt), team="nlp", volumes={"data": ""}))
+        local.until(all_in("succeeded"), attempt=attempt)
+    assert (tmp_path / "read").read_text() == "here\n"
+
+
 def test_the_control_planes_secrets_do_not_reach_a_rank(local, tmp_path, monkeypatch):
     monkeypatch.setenv("DATABASE_URL", "postgres://hidden")
     out = tmp_path / "env"

@@ -42,6 +42,15 @@ def test_each_part_can_be_fetched_alone(owner, job, htmx, part):
     assert "no-store" in answer["Cache-Control"]
 
 
+def test_the_step_in_the_head_comes_along_with_the_ranks(owner, job, htmx):
+    part = htmx(owner, f"/jobs/{job.pk}", "ranks").text
+    step = re.search(r'<span id="head-step" hx-swap-oob="true">step <b class="num">(\d+)</b>', part)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert step
+    assert page.count('id="head-step"') == 1
+    assert f'<span id="head-step">step <b class="num">{step[1]}</b>' in page
+
+
 def test_a_failed_job_names_the_rank_its_end_and_its_last_words(owner, failed):
     page = owner.get(f"/jobs/{failed.pk}").text
     assert "Why it failed" in page

@@ -72,3 +72,21 @@ def test_a_cursor_from_elsewhere_starts_at_the_end_again(owner, job, htmx):
 
 def test_a_job_without_lines_says_so(owner, lab):
     assert "Nothing printed yet" in owner.get(f"/jobs/{lab.submit().pk}/logs").text
+
+
+def test_the_whole_log_is_searched_not_only_the_lines_shown(owner, job, htmx):
+    page = owner.get(f"/jobs/{job.pk}/logs/find?q=STEP").text
+    assert 'class="found-head"' in page
+    assert lines(page)
+    assert all("step" in line.lower() for line in lines(page))
+    assert len(lines(owner.get(f"/jobs/{job.pk}/logs/find?q=step&rank=1").text)) < len(lines(page))
+    part = htmx(owner, f"/jobs/{job.pk}/logs/find?q=step", "log").text
+    assert part.startswith('<section id="log"')
+    assert "Back to the log" in part
+
+
+def test_words_that_nobody_printed_are_said_so_and_shown_as_text(owner, job):
+    page = owner.get(f"/jobs/{job.pk}/logs/find?q=%3Cb%3Enope").text
+    assert "No line with “&lt;b&gt;nope”" in page
+    assert owner.get(f"/jobs/{job.pk}/logs/find?q=").status_code == 200
+    assert owner.get(f"/jobs/{job.pk}/logs/find?q=step&start=rubbish").status_code == 200

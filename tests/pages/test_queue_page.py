@@ -22,11 +22,11 @@ def test_the_bar_is_cut_in_proportion_to_the_slots(lab, queue):
 
 
 def test_the_number_of_queries_does_not_grow_with_the_queues(owner, team, queue, django_assert_num_queries):
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         owner.get("/queues")
     for number in range(5):
         Queue.objects.create(name=f"queue-{number}", team=team, cluster="local", nominal=4)
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         owner.get("/queues")
 
 

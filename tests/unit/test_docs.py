@@ -46,3 +46,12 @@ def test_no_file_of_ours_is_a_crowded_room():
         if "migrations" not in path.parts and (count := len(path.read_text().splitlines())) > 300
     }
     assert crowded == {}
+
+
+def test_the_table_of_who_may_what_is_the_one_in_the_code():
+    from accounts.roles import ALLOWED, SCOPES
+
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / "docs/permissions.md").read_text(), re.M)
+    written = {act: [cell.strip() == "yes" for cell in cells.split("|")[:6]] for act, cells in rows}
+    columns = [*ALLOWED.values(), *SCOPES.values()]
+    assert written == {act: [act in acts for acts in columns] for act in ALLOWED["admin"]}

@@ -6,6 +6,7 @@ from controlplane.errors import InvalidSpec
 from jobs import frameworks
 from jobs.plan import MAX_SPREAD, distribute, nearest, world_size
 from jobs.spec import JobSpec, parse
+from jobs.volumes import mounts
 
 
 def resolved(**sent):
@@ -155,3 +156,31 @@ def test_whatever_is_sent_gives_a_spec_or_a_problem_with_a_field(sent):
     else:
         found = (spec.command,)
     assert found
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("data", "must be a list"),
+        ([1], "must be a list"),
+        (["Data"], "a-z, 0-9"),
+        (["../x"], "a-z, 0-9"),
+        (["data:relative"], "absolute path"),
+        (["data:/a/../b"], "absolute path"),
+        (["data:/usr/lib"], "belongs to the image"),
+        (["data:/"], "belongs to the image"),
+        (["data", "data:/data"], "is there twice"),
+        (["a:/data", "b:/data"], "is there twice"),
+        ([f"v{number}" for number in range(21)], "at most 20"),
+    ],
+)
+def test_a_volume_that_can_not_be_is_named_with_the_way_out(asked, words):
+    with pytest.raises(InvalidSpec) as refused:
+        parse({"command": "torchrun x.py", "volumes": asked})
+    assert any(one.field == "volumes" and words in one.message for one in refused.value.problems)
+
+
+def test_volumes_are_kept_as_they_were_asked_for():
+    spec = parse({"command": "torchrun x.py", "volumes": ["data", "models:/models"]})
+    assert JobSpec.from_json(spec.to_json()) == spec
+    assert mounts(spec.volumes) == {"data": "", "models": "/models"}

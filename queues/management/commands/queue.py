@@ -7,7 +7,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from accounts.models import Membership, Role, Team, User
+from controlplane.errors import InvalidInput
 from queues.models import Queue, Resource
+from queues.services import change, make
 
 
 class Command(BaseCommand):
@@ -29,17 +31,19 @@ class Command(BaseCommand):
         team, _ = Team.objects.get_or_create(name=options["team"])
         for name in options["member"]:
             self._add_member(team, name)
-        queue, _ = Queue.objects.update_or_create(
-            name=options["name"],
-            defaults={"nominal": options["slots"], "cluster": options["cluster"], "resource": options["resource"]},
-            create_defaults={
-                "team": team,
-                "nominal": options["slots"],
-                "cluster": options["cluster"],
-                "resource": options["resource"],
-            },
-        )
+        queue = self._set(options)
         self.stdout.write(f"queue {queue.name} of team {queue.team}: {queue.nominal} {queue.get_resource_display()}")
+
+    def _set(self, options: dict[str, Any]) -> Queue:
+        queue = Queue.objects.filter(name=options["name"]).first()
+        place = {"cluster": options["cluster"], "resource": options["resource"]}
+        try:
+            if queue is None:
+                return make(by=None, name=options["name"], team=options["team"], slots=options["slots"], **place)
+            Queue.objects.filter(pk=queue.pk).update(**place)
+            return change(queue=queue, by=None, slots=options["slots"])
+        except InvalidInput as error:
+            raise CommandError(str(error)) from error
 
     def _add_member(self, team: Team, name: str) -> None:
         user = User.objects.filter(username=name).first()

@@ -1,0 +1,147 @@
+"""The book of changes: who did what to what, before, after and from where.
+
+`record` is called inside the transaction of the change, so that there is never one without the other. Secrets never
+come in: callers name the fields they give, and what is called like a secret is struck out all the same.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from django.db.models import Model, QuerySet
+
+from controlplane.errors import NotAllowed
+from controlplane.origin import origin
+
+from .models import AuditEntry, Team, User
+from .permissions import Act, is_platform_admin, teams_where
+
+VALUE_LENGTH = 300
+HIDDEN = "(hidden)"
+_SECRET_WORDS = ("password", "secret", "token_text", "digest", "key", "env", "authorization", "cookie")
+
+
+class Deed(StrEnum):
+    LOGIN = "login"
+    LOGIN_FAILED = "login.failed"
+    LOGOUT = "logout"
+    PASSWORD_CHANGED = "password.change"  # noqa: S105 - a name
+    TOKEN_MADE = "token.make"  # noqa: S105 - a name
+    TOKEN_REVOKED = "token.revoke"  # noqa: S105 - a name
+    PERSON_MADE = "person.make"
+    PERSON_CHANGED = "person.change"
+    TEAM_MADE = "team.make"
+    MEMBER_ADDED = "member.add"
+    MEMBER_CHANGED = "member.change"
+    MEMBER_REMOVED = "member.remove"
+    SERVICE_MADE = "service.make"
+    SERVICE_REMOVED = "service.remove"
+    QUEUE_MADE = "queue.make"
+    QUEUE_CHANGED = "queue.change"
+    JOB_SUBMITTED = "job.submit"
+    JOB_CANCELLED = "job.cancel"
+    JOB_SUSPENDED = "job.suspend"
+    JOB_RESUMED = "job.resume"
+
+
+# How a page says it, between who did it and what it was done to.
+WORDS: dict[str, str] = {
+    Deed.LOGIN: "signed in as",
+    Deed.LOGIN_FAILED: "failed to sign in as",
+    Deed.LOGOUT: "signed out as",
+    Deed.PASSWORD_CHANGED: "changed the password of",
+    Deed.TOKEN_MADE: "made token",
+    Deed.TOKEN_REVOKED: "revoked token",
+    Deed.PERSON_MADE: "made person",
+    Deed.PERSON_CHANGED: "changed person",
+    Deed.TEAM_MADE: "made team",
+    Deed.MEMBER_ADDED: "added member",
+    Deed.MEMBER_CHANGED: "changed the role of",
+    Deed.MEMBER_REMOVED: "removed member",
+    Deed.SERVICE_MADE: "made service account",
+    Deed.SERVICE_REMOVED: "removed service account",
+    Deed.QUEUE_MADE: "made queue",
+    Deed.QUEUE_CHANGED: "changed queue",
+    Deed.JOB_SUBMITTED: "submitted job",
+    Deed.JOB_CANCELLED: "cancelled job",
+    Deed.JOB_SUSPENDED: "suspended job",
+    Deed.JOB_RESUMED: "resumed job",
+}
+
+
+def record(
+    act: str,
+    *,
+    by: User | None,
+    on: Model | None = None,
+    team: Team | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> AuditEntry:
+    """Write one entry. `by` None is the server's own command line, or nobody known (a failed login)."""
+    here = origin()
+    return AuditEntry.objects.create(
+        act=act,
+        actor=by,
+        actor_name=by.get_username() if by else "",
+        token_prefix=by.grant.prefix if by else "",
+        target_kind=_kind(on),
+        target_id=str(on.pk) if on else "",
+        target_name=_name(on),
+        team=team,
+        team_name=team.name if team else "",
+        before=clean(before or {}),
+        after=clean(after or {}),
+        ip=here.ip,
+        user_agent=here.user_agent,
+    )
+
+
+def entries(user: User) -> QuerySet[AuditEntry]:
+    """What `user` may read: platform administrators all, others what concerns the teams they administer."""
+    if is_platform_admin(user):
+        return AuditEntry.objects.all()
+    teams = teams_where(user, Act.MANAGE)
+    if not teams:
+        raise NotAllowed(f"{user.get_username()} administers no team, or this token may not; the audit is for them")
+    return AuditEntry.objects.filter(team_id__in=teams)
+
+
+def clean(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON that Postgres takes: secrets struck out, long text cut."""
+    return {_text(name): HIDDEN if _is_secret(str(name)) else _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, Mapping):
+        return clean(value)
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(one) for one in value]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return str(value).replace("\0", "")[:VALUE_LENGTH]
+
+
+def _is_secret(name: str) -> bool:
+    lowered = name.lower()
+    return any(word in lowered for word in _SECRET_WORDS)
+
+
+def _kind(on: Model | None) -> str:
+    if isinstance(on, User) and on.is_service_account:
+        return "service account"
+    return str(on._meta.verbose_name)[:20] if on else ""
+
+
+def _name(on: Model | None) -> str:
+    for field in ("username", "name"):
+        if value := getattr(on, field, ""):
+            return _text(value)[:150]
+    return ""

@@ -1,0 +1,38 @@
+"""Make a person, or let one go: `manage.py person ada --team nlp --role member`, `manage.py person ada --deactivate`."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from accounts import people
+from accounts.models import Role, Team
+from controlplane.errors import Conflict, InvalidInput
+
+
+class Command(BaseCommand):
+    help = "Make a person with a first password, or deactivate or activate one."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username")
+        parser.add_argument("--team", help="make the person a member of this team")
+        parser.add_argument("--role", choices=Role.values, default=Role.MEMBER)
+        state = parser.add_mutually_exclusive_group()
+        state.add_argument("--deactivate", action="store_true", help="end sessions and tokens; jobs stay")
+        state.add_argument("--activate", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self.stdout.write(self._act(**options))
+        except (InvalidInput, Conflict) as error:
+            raise CommandError(str(error)) from error
+
+    def _act(self, username: str, team: str | None, role: str, activate: bool, deactivate: bool, **others: Any) -> str:
+        if activate or deactivate:
+            people.set_active(username=username, is_active=activate)
+            return f"{username} is {'active' if activate else 'deactivated'}"
+        where = Team.objects.filter(name=team).first()
+        if team and where is None:
+            raise CommandError(f"--team {team}: there is no such team")
+        _, password = people.make(username=username, team=where, role=role)
+        return f"{username} may sign in with {password} and should change it at /account/password"

@@ -1,0 +1,162 @@
+"""Teams, who is in them with which role, and their service accounts. The rules are `roles.objection` and the last administrator.
+
+Every change locks the team's row first, so that two administrators who remove each other can not both succeed.
+"""
+
+import re
+from typing import Any
+
+from django.contrib.auth.hashers import make_password
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.http import Http404
+from django.utils import timezone
+
+from controlplane.errors import Conflict, InvalidInput, NotAllowed, Problem
+
+from . import audit
+from .audit import Deed
+from .models import Membership, Role, Team, Token, User
+from .permissions import Act, is_platform_admin, readable_teams, require, require_platform_admin, role_in
+from .roles import is_last_admin, objection
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # as a job's name: fits a DNS label
+
+
+def teams_of(user: User) -> QuerySet[Team]:
+    """Teams that `user` may read."""
+    teams = readable_teams(user)
+    return Team.objects.all() if teams is None else Team.objects.filter(pk__in=teams)
+
+
+def readable_team(user: User, name: str) -> Team:
+    """404 for what the user may not read: a stranger does not learn that it exists."""
+    team = teams_of(user).filter(name=name).first()
+    if team is None:
+        raise Http404(f"there is no team {name} among yours")
+    return team
+
+
+def make_team(*, name: str, by: User) -> Team:
+    require_platform_admin(by, "make teams")
+    _refuse_name("name", name)
+    try:
+        with transaction.atomic():
+            team = Team.objects.create(name=name)
+            audit.record(Deed.TEAM_MADE, by=by, on=team, team=team, after={"name": name})
+    except IntegrityError as error:
+        raise Conflict(f"team {name} is there already; choose another name", "name", name) from error
+    return team
+
+
+def members_of(team: Team) -> QuerySet[Membership]:
+    return team.memberships.select_related("user").order_by("user__username")
+
+
+def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Membership, bool]:
+    """Make somebody a member, or change the role of one; True when new."""
+    with transaction.atomic():
+        _lock(team, by)
+        user = _account(team, username, role)
+        row = Membership.objects.filter(team=team, user=user).first()
+        old = row.role if row else None
+        _refuse(by, team, user, old, role)
+        if row is None:
+            row = Membership.objects.create(team=team, user=user, role=role)
+            audit.record(Deed.MEMBER_ADDED, by=by, on=user, team=team, after={"role": role})
+            return row, True
+        if old != role:
+            row.role = role
+            row.save(update_fields=["role"])
+            audit.record(Deed.MEMBER_CHANGED, by=by, on=user, team=team, before={"role": old}, after={"role": role})
+    row.user = user
+    return row, False
+
+
+def remove(*, team: Team, username: str, by: User) -> None:
+    """Take somebody out of the team: access to it ends at once; jobs and tokens stay."""
+    with transaction.atomic():
+        _lock(team, by)
+        row = members_of(team).filter(user__username=username).first()
+        if row is None:
+            raise Http404(f"{username} is no member of team {team.name}")
+        if row.user.service_team_id == team.pk:
+            raise Conflict(f"{username} is a service account of {team.name}; remove it there", "username", username)
+        _refuse(by, team, row.user, row.role, None)
+        row.delete()
+        audit.record(Deed.MEMBER_REMOVED, by=by, on=row.user, team=team, before={"role": row.role})
+
+
+def service_accounts_of(team: Team) -> QuerySet[Membership]:
+    return members_of(team).filter(user__service_team=team, user__is_active=True)
+
+
+def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membership:
+    """An account for a program: `name@team`, without a password, in this team alone."""
+    _refuse_name("name", name)
+    with transaction.atomic():
+        _lock(team, by)
+        _known_role(role)
+        _refuse(by, team, None, None, role)
+        username = f"{name}@{team.name}"
+        if User.objects.filter(username=username).exists():
+            raise Conflict(f"{username} was made before; choose another name", "name", name)
+        user = User.objects.create(username=username, service_team=team, password=make_password(None))
+        row = Membership.objects.create(team=team, user=user, role=role)
+        audit.record(Deed.SERVICE_MADE, by=by, on=user, team=team, after={"role": role})
+    return row
+
+
+def remove_service_account(*, team: Team, username: str, by: User) -> None:
+    """It can do nothing any more and its tokens are revoked; its jobs keep its name, so the account itself stays."""
+    with transaction.atomic():
+        _lock(team, by)
+        row = service_accounts_of(team).filter(user__username=username).first()
+        if row is None:
+            raise Http404(f"{username} is no service account of team {team.name}")
+        _refuse(by, team, row.user, row.role, None)
+        User.objects.filter(pk=row.user.pk).update(is_active=False)
+        Token.objects.filter(user=row.user, revoked_at=None).update(revoked_at=timezone.now())
+        row.delete()
+        audit.record(Deed.SERVICE_REMOVED, by=by, on=row.user, team=team, before={"role": row.role})
+
+
+def _lock(team: Team, by: User) -> None:
+    """One change of a team at a time. Asked under the lock: whoever was removed a moment ago may nothing any more."""
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+    require(by, Act.MANAGE, team)
+
+
+def _account(team: Team, username: str, role: str) -> User:
+    _known_role(role)
+    user = User.objects.filter(username=username, is_active=True).first()
+    if user is None or user.service_team_id not in (None, team.pk):
+        raise InvalidInput(Problem("username", username, "is nobody who can be a member here; check the spelling"))
+    return user
+
+
+def _known_role(role: Any) -> None:
+    if role not in Role.values:
+        raise InvalidInput(Problem("role", role, f"must be one of {', '.join(Role.values)}"))
+
+
+def _refuse(by: User, team: Team, user: User | None, old: str | None, new: str | None) -> None:
+    if words := objection(own=role_in(by, team), old=old, new=new):
+        raise NotAllowed(words)
+    if user is None or new == Role.ADMIN or is_platform_admin(by):
+        return
+    if is_last_admin(user.username, _admins(team)):
+        raise Conflict(
+            f"{user.username} is the last administrator of {team.name}; make somebody else one first", "role", new
+        )
+
+
+def _admins(team: Team) -> list[str]:
+    """People who can still sign in: a team that only a program administers is locked to its people."""
+    found = team.memberships.filter(role=Role.ADMIN, user__is_active=True, user__service_team=None)
+    return list(found.values_list("user__username", flat=True))
+
+
+def _refuse_name(field: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidInput(Problem(field, name, "must be 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"))

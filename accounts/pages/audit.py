@@ -1,0 +1,76 @@
+"""/teams/NAME/audit: what was changed in a team, by whom and from where."""
+
+from dataclasses import dataclass
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponse
+from django.views.decorators.http import require_safe
+
+from accounts import members
+from accounts.audit import WORDS
+from accounts.models import AuditEntry
+from accounts.permissions import Act, require
+from controlplane.errors import NotAllowed
+
+from .parts import Request, answer
+
+PAGE = 50
+
+
+@dataclass(frozen=True)
+class Change:
+    """One field, as it was and as it is, in words; empty where there was none."""
+
+    field: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Row:
+    entry: AuditEntry
+
+    @property
+    def words(self) -> str:
+        return WORDS.get(self.entry.act, self.entry.act)
+
+    @property
+    def changes(self) -> list[Change]:
+        before, after = self.entry.before, self.entry.after
+        return [Change(name.replace("_", " "), said(before, name), said(after, name)) for name in {**before, **after}]
+
+
+_WORDS = {True: "yes", False: "no", None: "none"}
+
+
+def said(values: dict[str, object], name: str) -> str:
+    value = values.get(name, "")
+    return _WORDS[value] if value is None or isinstance(value, bool) else str(value)
+
+
+@login_required
+@require_safe
+def page(request: Request, team: str) -> HttpResponse:
+    found = members.readable_team(request.user, team)
+    try:
+        require(request.user, Act.MANAGE, found)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    actor, act = (request.GET.get(name, "").replace("\0", "").strip()[:150] for name in ("actor", "act"))
+    asked = {"actor_name": actor, "act": act}
+    entries = AuditEntry.objects.filter(team=found, **{name: value for name, value in asked.items() if value})
+    before = request.GET.get("before", "")
+    if before.isascii() and before.isdigit() and len(before) < 18:
+        entries = entries.filter(pk__lt=int(before))
+    rows = [Row(entry) for entry in entries.order_by("-id")[: PAGE + 1]]
+    context = {
+        "team": found,
+        "rows": rows[:PAGE],
+        "older": rows[PAGE - 1].entry.pk if len(rows) > PAGE else None,
+        "is_first": not before,
+        "actor": actor,
+        "act": act,
+        "acts": WORDS.items(),
+    }
+    return answer(request, template="accounts/audit.html", context=context)

@@ -1,0 +1,63 @@
+"""Making people and letting them go. Only from the server's own command line: there is no sign-up."""
+
+import secrets
+
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from controlplane.errors import Conflict, InvalidInput, Problem
+
+from . import audit
+from .audit import Deed
+from .models import Membership, Role, Team, User
+
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+
+
+def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
+    """A new person and a first password, which can not be had again."""
+    problems = [*_name_problems(username), *_role_problems(role)]
+    if problems:
+        raise InvalidInput(*problems)
+    password = "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))
+    try:
+        with transaction.atomic():
+            user = User.objects.create_user(username, password=password)
+            audit.record(Deed.PERSON_MADE, by=None, on=user, team=team)
+            if team is not None:
+                Membership.objects.create(user=user, team=team, role=role)
+                audit.record(Deed.MEMBER_ADDED, by=None, on=user, team=team, after={"role": role})
+    except IntegrityError as error:
+        raise Conflict(f"{username} is there already; choose another name", "username", username) from error
+    return user, password
+
+
+def set_active(*, username: str, is_active: bool) -> User:
+    """Somebody inactive can not sign in; sessions and tokens end at once, and come back with `is_active`."""
+    with transaction.atomic():
+        user = User.objects.select_for_update(no_key=True).filter(username=username).first()
+        if user is None:
+            raise InvalidInput(Problem("username", username, "is nobody; check the spelling"))
+        if user.is_active != is_active:
+            user.is_active = is_active
+            user.save(update_fields=["is_active"])
+            before, after = {"is_active": not is_active}, {"is_active": is_active}
+            audit.record(Deed.PERSON_CHANGED, by=None, on=user, before=before, after=after)
+    return user
+
+
+def _name_problems(username: str) -> list[Problem]:
+    try:
+        UnicodeUsernameValidator()(username)
+    except ValidationError:
+        return [Problem("username", username, "must be letters, digits and . + - _")]
+    if "@" in username or len(username) > 150:
+        return [
+            Problem("username", username, "must have at most 150 characters and no @, which marks service accounts")
+        ]
+    return []
+
+
+def _role_problems(role: str) -> list[Problem]:
+    return [] if role in Role.values else [Problem("role", role, f"must be one of {', '.join(Role.values)}")]

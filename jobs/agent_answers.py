@@ -1,0 +1,51 @@
+"""What an agent is told: one function from its bytes to an answer, the same for every way in."""
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import DatabaseError, connection
+
+from controlplane.errors import InvalidInput, NotAllowed
+
+from . import ingest
+from .agent_tokens import AgentIdentity
+from .batches import parse
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    content: dict[str, Any]
+    kind: str = "application/json"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def refused(status: int, title: str, *, retry_after: int = 0, **more: Any) -> Answer:
+    headers = {"Retry-After": str(retry_after)} if retry_after else {}
+    return Answer(status, {"title": title, "status": status, **more}, "application/problem+json", headers)
+
+
+def answer(identity: AgentIdentity, body: bytes) -> Answer:
+    """Applies a batch. Whatever goes wrong has an answer: an agent without one tries again for ever."""
+    try:
+        ack, commands = ingest.apply(identity=identity, batch=parse(body))
+        return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
+    except NotAllowed as error:
+        return refused(403, str(error))
+    except InvalidInput as error:
+        return refused(400, str(error), errors=[{"field": one.field, "message": one.message} for one in error.problems])
+    except DatabaseError as error:
+        log.warning("a batch of %s was not taken: %s", identity.run, error)
+        return refused(503, "the database does not answer", retry_after=RETRY_SECONDS)
+    except Exception:  # the outermost place of its thread
+        log.exception("a batch of %s was not taken", identity.run)
+        return refused(500, "the control plane failed; the batch may come again", retry_after=RETRY_SECONDS)
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()  # back to the pool

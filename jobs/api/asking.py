@@ -1,0 +1,121 @@
+"""Reading what a request asks for: query parameters, names of queues and workspaces. Each refusal names its field."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+
+from accounts.models import User
+from controlplane.errors import InvalidInput, Problem
+from jobs.lifecycle import TERMINAL, Phase
+from jobs.models import Job
+from jobs.serializers import SubmitSerializer
+from queues.models import Queue
+from queues.readable import readable_queues
+from workspaces.models import Workspace
+
+NUMBER = 10**9
+
+
+def query(name: str, kind: type, description: str) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description)
+
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    {"type": "string", "maxLength": 80},
+    OpenApiParameter.HEADER,
+    description="the same key gives the same job",
+)
+
+
+def user_of(request: Request) -> User:
+    assert isinstance(request.user, User)
+    return request.user
+
+
+def number(request: Request, name: str, *, least: int = 0) -> int | None:
+    """A whole number from the query string, or None when it is not there."""
+    text = request.query_params.get(name)
+    if text is None or text == "":
+        return None
+    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal()) or len(text) > 9:
+        raise InvalidInput(Problem(name, text, "must be a whole number"))
+    if int(text) < least:
+        raise InvalidInput(Problem(name, text, f"must be at least {least}"))
+    return int(text)
+
+
+def attempt_of(request: Request, job: Job) -> int:
+    attempt = number(request, "attempt")
+    if attempt is not None and attempt > job.attempt:
+        raise Http404(f"job {job.name} has had {job.attempt} attempts, not {attempt}")
+    return job.attempt if attempt is None else attempt
+
+
+def filtered(jobs: QuerySet[Job], asked: Any) -> QuerySet[Job]:
+    if phases := asked.get("phase"):
+        jobs = _by_phase(jobs, phases)
+    for name, field in (("queue", "queue__name"), ("name", "name"), ("team", "team__name"), ("user", "user__username")):
+        if value := asked.get(name):
+            jobs = jobs.filter(**{field: _text(name, value)})
+    return jobs
+
+
+def _text(name: str, value: str) -> str:
+    if "\0" in value:
+        raise InvalidInput(Problem(name, value, "holds a NUL character, which no name has"))
+    return value
+
+
+def _by_phase(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
+    if text == "active":
+        return jobs.exclude(phase__in=TERMINAL)
+    if text == "finished":
+        return jobs.filter(phase__in=TERMINAL)
+    phases = text.split(",")
+    known = [phase.value for phase in Phase]
+    for phase in phases:
+        if phase not in known:
+            raise InvalidInput(Problem("phase", phase, f"must be one of active, finished, {', '.join(known)}"))
+    return jobs.filter(phase__in=phases)
+
+
+def description(request: Request) -> tuple[Queue, Workspace | None, dict[str, Any]]:
+    """A job as sent: its queue, its code, and the rest, with every field known."""
+    body = SubmitSerializer(data=request.data)
+    body.is_valid(raise_exception=True)
+    _refuse_unknown(request.data)
+    sent = dict(body.validated_data)
+    queue = _queue(user_of(request), sent.pop("queue"))
+    return queue, _workspace(queue, sent.pop("workspace", None)), sent
+
+
+def _refuse_unknown(data: Any) -> None:
+    """A misspelt field that is silently dropped costs somebody a night of GPUs."""
+    known = SubmitSerializer().fields
+    unknown = sorted(str(name) for name in set(data) - set(known))
+    if unknown:
+        raise InvalidInput(
+            *(Problem(name, None, f"is not a field of a job; known are {', '.join(sorted(known))}") for name in unknown)
+        )
+
+
+def _queue(user: User, name: str) -> Queue:
+    """The queue, where the user's teams have one of that name."""
+    queue = readable_queues(user).filter(name=name).first()
+    if queue is None:
+        known = ", ".join(readable_queues(user).order_by("name").values_list("name", flat=True)[:10]) or "none yet"
+        raise InvalidInput(Problem("queue", name, f"{name!r} is not a queue of your teams; yours are: {known}"))
+    return queue
+
+
+def _workspace(queue: Queue, pk: int | None) -> Workspace | None:
+    if pk is None:
+        return None
+    found = Workspace.objects.filter(pk=pk, team=queue.team).first()
+    if found is None:
+        raise InvalidInput(Problem("workspace", pk, f"is not a workspace of team {queue.team}; upload the code first"))
+    return found

@@ -1,0 +1,37 @@
+"""One act on many jobs. Each is its own transaction and its own answer."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from accounts.models import User
+from controlplane.errors import Conflict, NotAllowed
+from jobs import services
+from jobs.models import Job
+
+ACTS: dict[str, Callable[..., Job]] = {
+    "cancel": services.cancel,
+    "suspend": services.suspend,
+    "resume": services.resume,
+}
+
+
+def each(act: str, ids: Iterable[int], *, by: User) -> list[dict[str, Any]]:
+    """One result per id, in their order; a job that one may not read is one that is not there."""
+    wanted = list(dict.fromkeys(ids))
+    found = Job.objects.readable_by(by).select_related("team", "queue", "user").in_bulk(wanted)
+    return [_one(act, pk, found.get(pk), by) for pk in wanted]
+
+
+def _one(act: str, pk: int, job: Job | None, by: User) -> dict[str, Any]:
+    if job is None:
+        return _result(pk, 404, problem="there is nothing here that you may see")
+    try:
+        return _result(pk, 200, phase=ACTS[act](job=job, by=by).phase)
+    except NotAllowed as error:
+        return _result(pk, 403, phase=job.phase, problem=str(error))
+    except Conflict as error:
+        return _result(pk, 409, phase=job.phase, problem=str(error))
+
+
+def _result(pk: int, status: int, phase: str | None = None, problem: str | None = None) -> dict[str, Any]:
+    return {"id": pk, "status": status, "phase": phase, "problem": problem}

@@ -1,0 +1,103 @@
+"""A job's log as a stream of server-sent events. An open stream is a coroutine: no thread, no database connection."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connection
+from django.http import StreamingHttpResponse
+from rest_framework.renderers import JSONRenderer
+
+from controlplane import live
+from jobs import logs, whole_logs
+from jobs.cursors import decode
+from jobs.models import Job
+
+GATHER_SECONDS = 0.5  # lines that come meanwhile go out together
+LOOK_SECONDS = 15.0  # without any hint; with Redis away nobody rings, so more often
+LOOK_WITHOUT_HINTS_SECONDS = 2.0
+STILL_HERE = ": still here\n\n"
+
+
+class EventStreamRenderer(JSONRenderer):
+    """Says that this media type is answered; what it renders itself are refusals."""
+
+    media_type = "text/event-stream"
+    format = "stream"
+
+
+class TextRenderer(JSONRenderer):
+    """The same for a log as plain text."""
+
+    media_type = "text/plain"
+    format = "text"
+
+
+def following(job: Job, *, cursor: str, **asked: Any) -> StreamingHttpResponse:
+    """Raises InvalidInput for a cursor that is not ours, while there is still a status to answer with."""
+    if cursor:
+        decode(cursor)
+    response = StreamingHttpResponse(
+        _events(job.pk, job.team_id, {**asked, "cursor": cursor}), content_type="text/event-stream"
+    )
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
+    if not connection.in_atomic_block:
+        connection.close()  # to the pool; Django itself would hold it until the stream ends
+    return response
+
+
+async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[str]:
+    over = asyncio.get_running_loop().time() + live.LIFETIME_SECONDS
+    listener = live.Listener(frozenset({team}))
+    async with live.listening(listener) as hub:
+        yield "retry: 2000\n\n"
+        while asyncio.get_running_loop().time() < over:
+            listener.forget()
+            page = await sync_to_async(_read, thread_sensitive=False)(job, asked)
+            asked["cursor"] = page.cursor
+            if page.lines:
+                yield _event("lines", page)
+            if page.is_complete:
+                yield _event("end", page)
+                return
+            if page.lines and len(page.lines) >= logs.PAGE_LINES:
+                continue  # there may be more already
+            within = LOOK_SECONDS if hub.hears.is_set() else LOOK_WITHOUT_HINTS_SECONDS
+            if await listener.hears_of(job, within):
+                await asyncio.sleep(GATHER_SECONDS)
+            else:
+                yield STILL_HERE
+
+
+def _read(job: int, asked: dict[str, Any]) -> logs.LogPage:
+    try:
+        return logs.read(job=Job.objects.get(pk=job), **asked)
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _event(kind: str, page: logs.LogPage) -> str:
+    return f"event: {kind}\nid: {page.cursor}\ndata: {json.dumps(log_page(page))}\n\n"
+
+
+def log_page(page: logs.LogPage) -> dict[str, Any]:
+    """As JSON: what `GET logs` answers and what an event carries."""
+    return {"lines": [_line(one) for one in page.lines], "cursor": page.cursor, "is_complete": page.is_complete}
+
+
+def found_lines(found: whole_logs.Found) -> dict[str, Any]:
+    return {"lines": [{**_line(line), "number": number} for number, line in found.lines], "next": found.next}
+
+
+def _line(line: logs.LogLine) -> dict[str, Any]:
+    return {
+        "rank": line.rank,
+        "attempt": line.attempt,
+        "at_ms": int(line.at.timestamp() * 1000),
+        "text": line.text,
+        "is_gap": line.is_gap,
+    }

@@ -1,0 +1,38 @@
+"""/api/v1/plans: what a submission would do, without doing it."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs import planning
+from jobs.serializers import PlanSerializer, SubmitSerializer
+
+from .asking import description, user_of
+
+
+class PlanView(APIView):
+    @extend_schema(operation_id="plans_create", request=SubmitSerializer, responses=PlanSerializer)
+    def post(self, request: Request) -> Response:
+        """Roles, distribution and quota as `POST /jobs` would have them; everything that is wrong comes at once."""
+        queue, _, sent = description(request)
+        found = planning.preview(user=user_of(request), queue=queue, sent=sent)
+        return Response(PlanSerializer(_shown(found)).data)
+
+
+def _shown(found: planning.Preview) -> dict[str, object]:
+    spec = found.spec
+    return {
+        "queue": found.queue.name,
+        "framework": spec.framework,
+        "roles": found.roles,
+        "distribution": {
+            "nodes": spec.nodes,
+            "nproc_per_node": spec.nproc_per_node,
+            "world_size": spec.nodes * spec.nproc_per_node,
+        },
+        "asked": found.asked,
+        "spec": spec.to_json(),
+        "fits_now": not found.wait_reason,
+        "wait_reason": found.wait_reason,
+    }

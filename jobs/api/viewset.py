@@ -1,0 +1,258 @@
+"""/api/v1/jobs: submit, list, get, act, and everything that can be read of one job."""
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import mixins, viewsets
+from rest_framework.decorators import action
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+
+from controlplane.api import Paging
+from controlplane.streaming import text_response
+from jobs import attempts, logs, metrics, services, whole_logs
+from jobs.models import Job
+from jobs.serializers import (
+    AttemptSerializer,
+    BulkAct,
+    BulkAnswer,
+    EventSerializer,
+    FoundSerializer,
+    JobSerializer,
+    LogPageSerializer,
+    MetricsSerializer,
+    RankSerializer,
+    ReplicaSerializer,
+    SubmitSerializer,
+    rank_counts,
+)
+
+from . import bulk
+from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, user_of
+from .following import EventStreamRenderer, TextRenderer, following, found_lines, log_page
+
+MAX_WAIT_SECONDS = 20
+WAIT_STEP_SECONDS = 0.8
+OF_ATTEMPT = query("attempt", int, "default: the newest")
+
+
+class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Job]):
+    queryset = Job.objects.none()
+    serializer_class = JobSerializer
+    pagination_class = Paging
+    lookup_value_regex = "[0-9]{1,18}"
+
+    def get_queryset(self) -> QuerySet[Job]:
+        found = Job.objects.readable_by(user_of(self.request)).select_related("team", "queue", "user")
+        return filtered(found, self.request.query_params) if self.action == "list" else found
+
+    @extend_schema(
+        parameters=[
+            query("phase", str, "one or several phases, separated by commas; or active, or finished"),
+            query("queue", str, "a queue's name"),
+            query("team", str, "a team's name"),
+            query("user", str, "who submitted it"),
+            query("name", str, "a job's name"),
+        ]
+    )
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        page = self.paginate_queryset(self.get_queryset()) or []
+        context = {**self.get_serializer_context(), "rank_counts": rank_counts(page), "is_list": True}
+        return self.get_paginated_response(JobSerializer(page, many=True, context=context).data)
+
+    @extend_schema(
+        request=SubmitSerializer, responses={201: JobSerializer, 200: JobSerializer}, parameters=[IDEMPOTENCY_KEY]
+    )
+    def create(self, request: Request) -> Response:
+        queue, workspace, sent = description(request)
+        job, is_new = services.submit(
+            user=user_of(request),
+            queue=queue,
+            workspace=workspace,
+            sent=sent,
+            idempotency_key=request.headers.get("Idempotency-Key"),
+        )
+        return self._job(job, 201 if is_new else 200)
+
+    @extend_schema(request=None, responses=JobSerializer)
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        return self._job(services.cancel(job=self.get_object(), by=user_of(request)))
+
+    @extend_schema(request=None, responses=JobSerializer)
+    @action(detail=True, methods=["post"])
+    def suspend(self, request: Request, pk: str) -> Response:
+        return self._job(services.suspend(job=self.get_object(), by=user_of(request)))
+
+    @extend_schema(request=None, responses=JobSerializer)
+    @action(detail=True, methods=["post"])
+    def resume(self, request: Request, pk: str) -> Response:
+        return self._job(services.resume(job=self.get_object(), by=user_of(request)))
+
+    @extend_schema(request=None, responses={201: JobSerializer, 200: JobSerializer}, parameters=[IDEMPOTENCY_KEY])
+    @action(detail=True, methods=["post"])
+    def resubmit(self, request: Request, pk: str) -> Response:
+        key = request.headers.get("Idempotency-Key")
+        job, is_new = services.resubmit(job=self.get_object(), by=user_of(request), idempotency_key=key)
+        return self._job(job, 201 if is_new else 200)
+
+    @extend_schema(request=BulkAct, responses=BulkAnswer)
+    @action(detail=False, methods=["post"], pagination_class=None)
+    def bulk(self, request: Request) -> Response:
+        """One act on many jobs, each by itself: what one refuses does not hold up the others."""
+        body = BulkAct(data=request.data)
+        body.is_valid(raise_exception=True)
+        asked = body.validated_data
+        return Response({"results": bulk.each(asked["act"], asked["ids"], by=user_of(request))})
+
+    @extend_schema(responses=AttemptSerializer(many=True))
+    @action(detail=True, pagination_class=None)
+    def attempts(self, request: Request, pk: str) -> Response:
+        found = [asdict(one) for one in attempts.attempts(self.get_object())]
+        return Response({"results": AttemptSerializer(found, many=True).data, "next": None})
+
+    @extend_schema(responses=RankSerializer(many=True), parameters=[OF_ATTEMPT])
+    @action(detail=True, pagination_class=None)
+    def ranks(self, request: Request, pk: str) -> Response:
+        job = self.get_object()
+        return self._list(RankSerializer, job.ranks.filter(attempt=attempt_of(request, job)).select_related("replica"))
+
+    @extend_schema(responses=ReplicaSerializer(many=True), parameters=[OF_ATTEMPT])
+    @action(detail=True, pagination_class=None)
+    def replicas(self, request: Request, pk: str) -> Response:
+        job = self.get_object()
+        return self._list(ReplicaSerializer, job.replicas.filter(attempt=attempt_of(request, job)))
+
+    @extend_schema(responses=EventSerializer(many=True))
+    @action(detail=True, pagination_class=None)
+    def events(self, request: Request, pk: str) -> Response:
+        return self._list(EventSerializer, self.get_object().events.select_related("user"))
+
+    @extend_schema(
+        responses=LogPageSerializer,
+        parameters=[
+            query("rank", int, "only this rank; -1 is the launcher"),
+            query("cursor", str, "from an earlier answer"),
+            query("limit", int, "about so many lines"),
+            query("tail", int, "begin with the last so many lines"),
+            query("attempt", int, "only this attempt"),
+            query("wait", int, f"seconds to wait for news, up to {MAX_WAIT_SECONDS}"),
+        ],
+    )
+    @action(detail=True, pagination_class=None)
+    def logs(self, request: Request, pk: str) -> Response:
+        job = self.get_object()
+        limit = number(request, "limit", least=1)
+        page = read_or_wait(
+            job,
+            wait=min(number(request, "wait") or 0, MAX_WAIT_SECONDS),
+            cursor=request.query_params.get("cursor", ""),
+            limit=logs.PAGE_LINES if limit is None else limit,
+            rank=number(request, "rank", least=-1),
+            tail=number(request, "tail"),
+            attempt=number(request, "attempt", least=1),
+        )
+        return Response(log_page(page))
+
+    @extend_schema(
+        responses={(200, "text/event-stream"): OpenApiTypes.STR},
+        parameters=[
+            query("rank", int, "only this rank; -1 is the launcher"),
+            query("cursor", str, "from an earlier answer; the header Last-Event-ID does the same"),
+            query("tail", int, "begin with the last so many lines"),
+            query("attempt", int, "only this attempt"),
+        ],
+    )
+    @action(
+        detail=True, pagination_class=None, url_path="logs/stream", renderer_classes=[EventStreamRenderer, JSONRenderer]
+    )
+    def logs_stream(self, request: Request, pk: str) -> StreamingHttpResponse:
+        """Lines as they come, as server-sent events: `lines` with a log page each (its id is the cursor), then `end`."""
+        return following(
+            self.get_object(),
+            cursor=request.query_params.get("cursor", "") or request.headers.get("Last-Event-ID", ""),
+            rank=number(request, "rank", least=-1),
+            tail=number(request, "tail"),
+            attempt=number(request, "attempt", least=1),
+        )
+
+    @extend_schema(
+        responses=FoundSerializer,
+        parameters=[
+            query("text", str, "the words to look for, whatever the case of their letters"),
+            query("rank", int, "only this rank; -1 is the launcher"),
+            OF_ATTEMPT,
+            query("limit", int, "at most so many lines, up to 1000"),
+            query("start", str, "`next` of an earlier answer"),
+        ],
+    )
+    @action(detail=True, pagination_class=None, url_path="logs/search")
+    def logs_search(self, request: Request, pk: str) -> Response:
+        """Lines of one attempt that hold some words. A long log is looked through in parts."""
+        job = self.get_object()
+        found = whole_logs.search(
+            job=job,
+            text=request.query_params.get("text", ""),
+            rank=number(request, "rank", least=-1),
+            attempt=attempt_of(request, job),
+            limit=number(request, "limit", least=1) or whole_logs.SEARCH_LINES,
+            start=request.query_params.get("start", ""),
+        )
+        return Response(found_lines(found))
+
+    @extend_schema(
+        responses={(200, "text/plain"): OpenApiTypes.STR},
+        parameters=[query("rank", int, "only this rank; -1 is the launcher"), OF_ATTEMPT],
+    )
+    @action(detail=True, pagination_class=None, url_path="logs/text", renderer_classes=[TextRenderer, JSONRenderer])
+    def logs_text(self, request: Request, pk: str) -> StreamingHttpResponse:
+        """The whole log of one attempt as text: time, who printed it, the line."""
+        job = self.get_object()
+        rank, attempt = number(request, "rank", least=-1), attempt_of(request, job)
+        return text_response(request._request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt))
+
+    @extend_schema(
+        responses=MetricsSerializer,
+        parameters=[query("name", str, "only this series; may be repeated"), OF_ATTEMPT],
+    )
+    @action(detail=True, pagination_class=None)
+    def metrics(self, request: Request, pk: str) -> Response:
+        job = self.get_object()
+        names = request.query_params.getlist("name") or None
+        points = [
+            {
+                "name": one.name,
+                "rank": one.rank,
+                "points": [[int(at.timestamp() * 1000), step, value] for at, step, value in one.points],
+            }
+            for one in metrics.series(job=job, names=names, attempt=attempt_of(request, job))
+        ]
+        return Response({"series": points})
+
+    def _job(self, job: Job, status: int = 200) -> Response:
+        return Response(JobSerializer(job, context=self.get_serializer_context()).data, status=status)
+
+    def _list(self, serializer: type[BaseSerializer[Any]], rows: QuerySet[Any]) -> Response:
+        return Response({"results": serializer(rows, many=True).data, "next": None})
+
+
+def read_or_wait(job: Job, *, wait: float, **asked: Any) -> logs.LogPage:
+    """A page of lines; an empty one is held back until there is news or `wait` seconds are over."""
+    until = time.monotonic() + wait
+    seen = logs.newest_segment(job)
+    page = logs.read(job=job, **asked)
+    while not page.lines and not page.is_complete and time.monotonic() < until:
+        time.sleep(WAIT_STEP_SECONDS)  # this request's own thread; no transaction is open meanwhile
+        job.refresh_from_db(fields=["attempt", "phase", "finished_at"])
+        newest = logs.newest_segment(job)
+        if newest != seen or job.is_finished:
+            seen = newest
+            page = logs.read(job=job, **{**asked, "cursor": page.cursor})
+    return page

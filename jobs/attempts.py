@@ -1,0 +1,55 @@
+"""The attempts of a job: when each began and ended, and why. Read from its history, which is never rewritten."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from . import blame
+from .lifecycle import ON_CLUSTER, Phase
+from .models import Job, JobEvent, Rank, RankState
+
+
+@dataclass
+class Attempt:
+    """One launch. `outcome` is the phase it landed on, empty while it lasts; `message` the words that went with it."""
+
+    attempt: int
+    started_at: datetime
+    running_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str = ""
+    message: str = ""
+    first_failing_rank: int | None = None
+
+
+def attempts(job: Job) -> list[Attempt]:
+    """Oldest first; a job that was never launched has none. Two queries, whatever their number."""
+    found: dict[int, Attempt] = {}
+    steps = JobEvent.objects.filter(job=job, kind="step", attempt__gt=0).order_by("id")
+    for event in steps.only("at", "phase", "attempt", "message"):
+        _note(found, event)
+    for number, rank in _culprits(job).items():
+        if number in found:
+            found[number].first_failing_rank = rank
+    return list(found.values())
+
+
+def _note(found: dict[int, Attempt], event: JobEvent) -> None:
+    one = found.get(event.attempt)
+    if one is None:
+        one = found[event.attempt] = Attempt(event.attempt, event.at)
+    if one.outcome:  # it is over: later words at the same number are of the queue
+        return
+    one.message = event.message
+    if event.phase == Phase.RUNNING:
+        one.running_at = event.at
+    if event.phase not in ON_CLUSTER:
+        one.ended_at, one.outcome = event.at, event.phase
+
+
+def _culprits(job: Job) -> dict[int, int]:
+    """The first failing rank of each attempt that has one."""
+    by_attempt: dict[int, list[Rank]] = {}
+    for rank in Rank.objects.filter(job=job, state=RankState.FAILED):
+        by_attempt.setdefault(rank.attempt, []).append(rank)
+    chosen = {number: blame.choose(ranks) for number, ranks in by_attempt.items()}
+    return {number: rank.rank for number, rank in chosen.items() if rank is not None}

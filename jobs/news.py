@@ -1,0 +1,229 @@
+"""What a batch says, as the rows it becomes. Pure: what is known and the time are arguments, nothing is written here.
+
+Whatever a replica sends is hostile until it went through here: numbers that no row can hold, ranks of somebody else and
+lines that were sent before are refused by name; times are kept within what the control plane itself saw.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.errors import InvalidInput, Problem
+
+from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean
+
+STATES = ("waiting", "running", "succeeded", "failed")
+MAX_INT = 2**31 - 1
+MAX_LINE = 2**53
+MAX_NAMES_PER_POINT = 50
+MAX_NAMES = 200  # of one job's series: a chart each, and a page must stay a page
+AHEAD_SECONDS = 5.0  # a replica's clock may be a little ahead of ours
+BEHIND_SECONDS = 3600.0  # and further behind, before the job was even submitted
+SAMPLES = {
+    "cpu": ("system/cpu", 1e6), "rss_bytes": ("system/memory", 2.0**60), "gpu": ("system/gpu", 1e3),
+    "gpu_mem_bytes": ("system/gpu memory", 2.0**60),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stream stands: the number of its next line, and the time of its last, in seconds."""
+
+    line: int = 0
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """The replica before this batch. `places` has each of its ranks, and the launcher once it printed something."""
+
+    places: dict[int, Place]
+    since: float  # when the job was submitted
+    names: frozenset[str] = frozenset()  # series that the job has
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted(rank for rank in self.places if rank != LAUNCHER)
+
+
+@dataclass
+class News:
+    """Rows as plain values; times in seconds. `ranks` holds for each rank only what changed."""
+
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    chunks: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    ranks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    what: set[str] = field(default_factory=set)  # for open pages
+    names: set[str] = field(default_factory=set)  # new series
+    left_out: set[str] = field(default_factory=set)  # series beyond what a job may have
+    has_replica_state: bool = False
+
+
+def read(batch: Batch, *, known: Known, now: float) -> News:
+    """Raises InvalidInput naming the field that no row can hold."""
+    return _Reading(known, now).read(batch)
+
+
+class _Reading:
+    def __init__(self, known: Known, now: float):
+        self.known, self.now = known, now
+        self.places = dict(known.places)
+        self.news = News()
+        self.offset = 0
+        self.kinds: dict[str, Callable[[Item], None]] = {
+            "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
+            "metrics": self._metrics, "sample": self._sample,
+        }  # fmt: skip
+
+    def read(self, batch: Batch) -> News:
+        for item in batch.items:
+            if item.kind in self.kinds:  # an agent one release newer may say more; that is not an error
+                self.kinds[item.kind](item)
+        return self.news
+
+    def _replica(self, item: Item) -> None:
+        """The agent's word is a doorbell here: the reconciler looks at the cluster itself."""
+        self.news.has_replica_state = True
+
+    def _rank(self, item: Item) -> None:
+        state = item.text("state", 20)
+        if state not in STATES:
+            raise _wrong("rank.state", state, f"must be one of {', '.join(STATES)}")
+        signal = item.optional("signal", 0, 1000)
+        exit_code = item.optional("exit_code", -MAX_INT, MAX_INT)
+        error_at = item.real("error_at")
+        self._change(
+            self._own(item), state=state, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
+            exit_code=None if signal else exit_code, error_at=None if error_at is None else self._kept(error_at),
+            is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"),
+        )  # fmt: skip
+        self.news.what.add("ranks")
+
+    def _log(self, item: Item) -> None:
+        rank, place = self._stream(item)
+        first, lines = item.number("first_line", 0, MAX_LINE), item.number("lines", 0, MAX_INT)
+        if first < place.line:
+            raise _wrong(f"{item.kind}.first_line", first, f"rank {rank} sent its lines up to {place.line} before")
+        if not lines:
+            self.offset += len(item.blob)
+            return
+        # Within a stream time never runs backwards, whatever its clock did: readers merge streams by it.
+        first_at = max(self._time(item, "first_at", "last_at"), place.at)
+        last_at = max(self._time(item, "last_at"), first_at)
+        most = MAX_SEGMENT_RAW_BYTES if item.kind == "log" else MAX_INT
+        self.news.segments.append(
+            {"rank": rank, "first_line": first, "lines": lines, "first_at": first_at, "last_at": last_at,
+             "raw_bytes": item.number("raw_bytes", 0, most), "is_text": item.kind == "log", "offset": self.offset,
+             "size_bytes": len(item.blob)}
+        )  # fmt: skip
+        self.offset += len(item.blob)
+        self.places[rank] = Place(first + lines, last_at)
+        if rank != LAUNCHER:
+            self._change(rank, last_line_at=last_at, lines=first + lines)
+        self.news.what.add("logs")
+
+    def _metrics(self, item: Item) -> None:
+        rank = self._reporter(item)
+        points = item.fields.get("points")
+        if not isinstance(points, list):
+            raise _wrong("metrics.points", None, "must be a list")
+        for entry in points:
+            at, step, values = _point(entry)
+            at = self._kept(at)
+            for name, value in list(values.items())[:MAX_NAMES_PER_POINT]:
+                if value is not None:
+                    self._add(rank, clean(name[:60]), at, step, value)
+            if step is not None:
+                self._change(rank, step=step)
+        self.news.what |= {"metrics", "ranks"}
+
+    def _sample(self, item: Item) -> None:
+        rank, at = self._own(item), self._time(item)
+        for name, (series, most) in SAMPLES.items():
+            value = item.real(name)
+            if value is None:
+                continue
+            if not 0 <= value <= most:
+                raise _wrong(f"sample.{name}", value, f"must be from 0 to {most:g}")
+            self._change(rank, **{name: int(value) if name.endswith("bytes") else value})
+            self._add(rank, series, at, None, value)
+        self.news.what |= {"ranks", "metrics"}
+
+    def _add(self, rank: int, name: str, at: float, step: int | None, value: float) -> None:
+        if not self._may_have(name):
+            return
+        chunk = self.news.chunks.get((rank, name))
+        if chunk is None:
+            chunk = {"rank": rank, "name": name, "times": [], "steps": [], "values": []}
+            self.news.chunks[rank, name] = chunk
+        chunk["times"].append(at)
+        chunk["steps"].append(step)
+        chunk["values"].append(value)
+
+    def _may_have(self, name: str) -> bool:
+        if name in self.known.names or name in self.news.names:
+            return True
+        if len(self.known.names) + len(self.news.names) >= MAX_NAMES:
+            self.news.left_out.add(name)
+            return False
+        self.news.names.add(name)
+        return True
+
+    def _stream(self, item: Item) -> tuple[int, Place]:
+        if item.number("rank", LAUNCHER, MAX_INT) == LAUNCHER:
+            return LAUNCHER, self.places.get(LAUNCHER, Place())
+        rank = self._own(item)
+        return rank, self.places[rank]
+
+    def _reporter(self, item: Item) -> int:
+        """Who reports. A process that knows no RANK (-1) speaks for the first rank of its replica."""
+        if item.number("rank", LAUNCHER, MAX_INT) == LAUNCHER and self.known.ranks:
+            return self.known.ranks[0]
+        return self._own(item)
+
+    def _own(self, item: Item) -> int:
+        number = item.number("rank", 0, MAX_INT)
+        if number not in self.known.places:
+            raise _wrong(f"{item.kind}.rank", number, "does not belong to this replica")
+        return number
+
+    def _change(self, rank: int, **values: Any) -> None:
+        self.news.ranks.setdefault(rank, {"rank": rank}).update(values)
+
+    def _time(self, item: Item, *names: str) -> float:
+        """The first of these times that is there, else now."""
+        given = [at for at in (item.real(name) for name in names or ("at",)) if at is not None]
+        return self._kept(given[0]) if given else self.now
+
+    def _kept(self, at: float) -> float:
+        return min(max(at, self.known.since - BEHIND_SECONDS), self.now + AHEAD_SECONDS)
+
+
+def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
+    """[time, step or null, {name: number}]. A value that is not finite counts as not there, and so does an absurd step."""
+    match entry:
+        case [int() | float() as at, None | int() as step, dict() as values] if not isinstance(at, bool):
+            return _real(at) or 0.0, _step(step), {str(name): _real(value) for name, value in values.items()}
+    raise _wrong("metrics.points", None, "each must be [time, step or null, {name: number}]")
+
+
+def _step(value: int | None) -> int | None:
+    return value if value is not None and -MAX_LINE <= value <= MAX_LINE else None
+
+
+def _real(value: Any) -> float | None:
+    """JSON, and so every chart and script, knows no NaN; Python's integers know no end."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong("metrics.points", value, "values must be numbers or null")
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _wrong(name: str, value: object, message: str) -> InvalidInput:
+    return InvalidInput(Problem(name, value, message))

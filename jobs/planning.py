@@ -1,0 +1,44 @@
+"""What a submission would do: the dry run behind `plans`, the submit form and `muster submit --dry-run`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accounts.models import User
+from accounts.permissions import Act, require
+from queues import admission
+from queues.models import Queue
+
+from . import frameworks, scheduler, services
+from .plan import Role
+from .spec import JobSpec
+
+
+@dataclass(frozen=True)
+class Preview:
+    """`wait_reason` is empty when the job would be admitted at once."""
+
+    queue: Queue
+    spec: JobSpec
+    roles: tuple[Role, ...]
+    asked: dict[str, int]
+    wait_reason: str
+
+
+def preview(*, user: User, queue: Queue, sent: Mapping[str, Any]) -> Preview:
+    """Raises as `services.submit` would, and makes nothing."""
+    require(user, Act.SUBMIT, queue.team)
+    spec = services.resolve(queue=queue, sent=sent)
+    asked = {queue.resource: spec.nodes * spec.nproc_per_node}
+    roles = frameworks.get(spec.framework).roles(spec)
+    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked))
+
+
+def _wait_reason(queue: Queue, spec: JobSpec, asked: dict[str, int]) -> str:
+    """As admission itself would say it, with the new job behind those that wait already."""
+    state, waiting = scheduler.snapshot(queue)
+    newest = admission.Pending(0, queue.name, asked, spec.priority, float("inf"))
+    for decision in admission.decide([state], [*waiting, newest]):
+        if decision.job == 0 and isinstance(decision, admission.Wait):
+            return decision.reason
+    return ""

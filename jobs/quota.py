@@ -1,0 +1,30 @@
+"""What is taken of a queue now, and what to say about it."""
+
+from typing import Any
+
+from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce
+
+from queues.models import Queue
+from queues.resources import describe
+
+from .models import Job
+
+
+def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
+    """Queues with `used`: a sum over rows, never a counter."""
+    held = (
+        Job.objects.holding_quota().filter(queue=OuterRef("pk")).order_by().values("queue").annotate(total=Sum("slots"))
+    )
+    return queues.annotate(used=Coalesce(Subquery(held.values("total")), 0))
+
+
+def notice(queue: Queue, *, used: int) -> str:
+    """Said when more is held than there is: lowering a quota ends nothing."""
+    over = used - queue.nominal
+    if over <= 0:
+        return ""
+    return (
+        f"jobs hold {describe({queue.resource: used})}, {over} more than the quota; nothing is ended, and nothing "
+        f"starts until enough of them is free"
+    )

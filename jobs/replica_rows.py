@@ -1,0 +1,126 @@
+"""The rows of one replica as ingest reads and writes them: two statements per batch, because every batch costs two."""
+
+import json
+from typing import NamedTuple
+
+from django.db import connection
+
+from .agent_tokens import AgentIdentity
+from .batches import LAUNCHER
+from .lifecycle import HOLDS_QUOTA
+from .news import Known, News, Place
+
+_READ = """
+    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places
+    FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
+        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at))) AS places FROM (
+            SELECT rank, lines AS line, last_line_at AS at FROM jobs_rank WHERE replica_id = r.id
+            UNION ALL
+            (SELECT rank, first_line + lines, last_at FROM jobs_logsegment
+             WHERE replica_id = r.id AND rank = -1 ORDER BY first_line DESC LIMIT 1)
+        ) streams
+    ) p
+    WHERE j.id = %s AND j.uid = %s AND r.attempt = %s AND r.role = %s AND r.index = %s
+"""
+
+# All or nothing, and once: who finds another number than the one that was read writes no row at all.
+_WRITE = """
+    WITH batch AS (
+        SELECT %(news)s::json AS news
+    ), won AS (
+        UPDATE jobs_replica SET batch_seq = %(seq)s, last_batch_at = now()
+        WHERE id = %(replica)s AND batch_seq = %(seq)s - 1 RETURNING id, job_id, attempt
+    ), segment AS (
+        INSERT INTO jobs_logsegment
+            (job_id, attempt, replica_id, rank, first_line, lines, first_at, last_at, raw_bytes, path, "offset", size_bytes)
+        SELECT won.job_id, won.attempt, won.id, s.rank, s.first_line, s.lines, to_timestamp(s.first_at),
+            to_timestamp(s.last_at), s.raw_bytes, CASE WHEN s.is_text THEN %(path)s ELSE '' END, s."offset", s.size_bytes
+        FROM won, batch, json_to_recordset(batch.news->'segments') AS s(rank int, first_line bigint, lines int,
+            first_at float8, last_at float8, raw_bytes int, is_text bool, "offset" int, size_bytes int)
+    ), chunk AS (
+        INSERT INTO jobs_metricchunk (job_id, attempt, rank, name, times, steps, values)
+        SELECT won.job_id, won.attempt, c.rank, c.name, c.times, c.steps, c.values
+        FROM won, batch, json_to_recordset(batch.news->'chunks') AS c(rank int, name text, times float8[], steps bigint[],
+            values float8[])
+    ), told AS (
+        UPDATE jobs_rank r SET
+            state = COALESCE(t.state, r.state),
+            pid = COALESCE(t.pid, r.pid),
+            started_at = CASE WHEN t.state = 'running' THEN to_timestamp(t.at) ELSE r.started_at END,
+            ended_at = CASE WHEN t.state IS NULL THEN r.ended_at WHEN t.state IN ('succeeded', 'failed')
+                THEN to_timestamp(t.at) END,
+            exit_code = CASE WHEN t.state IS NULL THEN r.exit_code ELSE t.exit_code END,
+            signal = CASE WHEN t.state IS NULL THEN r.signal ELSE t.signal END,
+            error_at = CASE WHEN t.state IS NULL THEN r.error_at ELSE to_timestamp(t.error_at) END,
+            is_connection_error = COALESCE(t.is_connection_error, r.is_connection_error),
+            is_stopped = COALESCE(t.is_stopped, r.is_stopped),
+            step = COALESCE(t.step, r.step),
+            last_line_at = COALESCE(to_timestamp(t.last_line_at), r.last_line_at),
+            lines = COALESCE(t.lines, r.lines),
+            cpu = COALESCE(t.cpu, r.cpu),
+            rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
+            gpu = COALESCE(t.gpu, r.gpu),
+            gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes)
+        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, pid int, at float8,
+            exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, step bigint,
+            last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint)
+        WHERE r.replica_id = won.id AND r.rank = t.rank
+    )
+    SELECT count(*) FROM won
+"""
+
+_NAMES = """
+    WITH RECURSIVE found(name) AS (
+        (SELECT name FROM jobs_metricchunk WHERE job_id = %(job)s ORDER BY name LIMIT 1)
+        UNION ALL
+        SELECT (SELECT name FROM jobs_metricchunk WHERE job_id = %(job)s AND name > found.name ORDER BY name LIMIT 1)
+        FROM found WHERE found.name IS NOT NULL
+    )
+    SELECT name FROM found WHERE name IS NOT NULL
+"""
+
+
+class ReplicaRow(NamedTuple):
+    id: int
+    batch_seq: int
+    job: int
+    team: int
+    is_over: bool  # its attempt is: the agent shall stop
+    since: float
+    places: dict[int, Place]
+
+    def known(self, names: frozenset[str]) -> Known:
+        return Known(self.places, self.since, names)
+
+
+def find(identity: AgentIdentity) -> ReplicaRow | None:
+    uid = identity.run.partition("-")[2]
+    with connection.cursor() as cursor:
+        cursor.execute(_READ, [identity.job, uid, identity.attempt, identity.role, identity.index])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    replica, seq, job, team, attempt, phase, since, places = row
+    is_over = attempt != identity.attempt or phase not in HOLDS_QUOTA
+    return ReplicaRow(
+        replica, seq, job, team, is_over, since, {rank: Place(line, at or 0.0) for rank, line, at in places or ()}
+    )
+
+
+def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
+    """All that the batch says, in one statement; False when another batch came first, and nothing was written."""
+    said = {"segments": news.segments, "chunks": list(news.chunks.values()), "ranks": list(news.ranks.values())}
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITE, {"news": json.dumps(said), "seq": seq, "replica": row.id, "path": path})
+        (count,) = cursor.fetchone()
+    return bool(count)
+
+
+def series_names(job: int) -> frozenset[str]:
+    """Names of a job's series, one step into the index each."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NAMES, {"job": job})
+        return frozenset(name for (name,) in cursor.fetchall())
+
+
+__all__ = ["LAUNCHER", "ReplicaRow", "find", "series_names", "write"]

@@ -1,0 +1,170 @@
+"""Where the lines of a log lie: rows that name slices of stored files, and the lines in them.
+
+Rows are read as tuples with one statement per page: an open page and a follower ask every second for every running job.
+"""
+
+import zlib
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from django.core.files.storage import storages
+from django.db import connection
+
+from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES
+from .cursors import Cursor, Stream
+
+_COLUMNS = 's.id, s.replica_id, s.rank, s.first_line, s.lines, s.first_at, s.last_at, s.raw_bytes, s.path, s."offset", s.size_bytes'
+
+# One statement sees one moment: of a job that it finds finished, it finds every line that came before the end.
+_UNREAD = f"""
+    SELECT j.attempt, j.finished_at IS NOT NULL, {_COLUMNS}
+    FROM jobs_job j LEFT JOIN LATERAL (
+        SELECT s.* FROM jobs_logsegment s
+        LEFT JOIN unnest(%(replicas)s::bigint[], %(ranks)s::int[], %(lines)s::bigint[]) AS seen(replica_id, rank, line)
+            ON seen.replica_id = s.replica_id AND seen.rank = s.rank
+        WHERE s.job_id = j.id AND s.attempt = %(attempt)s AND s.id > %(floor)s
+            AND (%(rank)s::int IS NULL OR s.rank = %(rank)s) AND s.first_line + s.lines > COALESCE(seen.line, 0)
+        ORDER BY s.first_at, s.id LIMIT %(limit)s
+    ) s ON true
+    WHERE j.id = %(job)s
+    ORDER BY s.first_at, s.id
+"""  # noqa: S608 - the columns are named above
+
+_NEWEST = f"""
+    SELECT {_COLUMNS} FROM jobs_logsegment s
+    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR s.rank = %(rank)s)
+    ORDER BY s.id DESC LIMIT %(limit)s
+"""  # noqa: S608 - the columns are named above
+
+_SINCE = f"""
+    SELECT {_COLUMNS} FROM jobs_logsegment s
+    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR s.rank = %(rank)s)
+        AND s.id > %(after)s
+    ORDER BY s.id LIMIT %(limit)s
+"""  # noqa: S608 - the columns are named above
+
+# Each stream's end by its own step into the index of (replica, rank, first line), however long the log is.
+_ENDS = """
+    SELECT r.id, n.rank, s.line FROM jobs_replica r
+    CROSS JOIN LATERAL (SELECT rank FROM jobs_rank WHERE replica_id = r.id UNION ALL SELECT -1) n
+    CROSS JOIN LATERAL (
+        SELECT first_line + lines AS line FROM jobs_logsegment
+        WHERE replica_id = r.id AND rank = n.rank ORDER BY first_line DESC LIMIT 1
+    ) s
+    WHERE r.job_id = %(job)s AND r.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR n.rank = %(rank)s)
+"""
+
+
+class Unreadable(Exception):
+    """The bytes are there and are not what the row says."""
+
+
+class Segment(NamedTuple):
+    """A row. Without a path it is a gap: lines that were lost on their way, with their numbers."""
+
+    id: int
+    replica: int
+    rank: int
+    first_line: int
+    lines: int
+    first_at: datetime
+    last_at: datetime
+    raw_bytes: int
+    path: str
+    offset: int
+    size_bytes: int
+
+    @property
+    def stream(self) -> Stream:
+        return self.replica, self.rank
+
+    @property
+    def end(self) -> int:
+        return self.first_line + self.lines
+
+    @property
+    def shown(self) -> int:
+        """How many lines a reader sees of it: a gap is one."""
+        return self.lines if self.path else 1
+
+
+class Unread(NamedTuple):
+    """What the rows said in one moment."""
+
+    attempt: int
+    is_finished: bool
+    segments: list[Segment]
+
+
+def unread(*, job: int, rank: int | None, place: Cursor, limit: int) -> Unread:
+    """Segments that hold lines after the cursor, in order of their time."""
+    streams = list(place.next)
+    given = {
+        "job": job, "rank": rank, "attempt": place.attempt, "floor": place.floor, "limit": limit,
+        "replicas": [replica for replica, _ in streams], "ranks": [number for _, number in streams],
+        "lines": list(place.next.values()),
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(_UNREAD, given)
+        rows = cursor.fetchall()
+    if not rows:  # the job itself is gone
+        return Unread(place.attempt, True, [])
+    return Unread(rows[0][0], rows[0][1], [Segment(*row[2:]) for row in rows if row[2] is not None])
+
+
+def newest(*, job: int, rank: int | None, attempt: int, limit: int) -> list[Segment]:
+    """Those that came last, the newest first."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NEWEST, {"job": job, "rank": rank, "attempt": attempt, "limit": limit})
+        return [Segment(*row) for row in cursor.fetchall()]
+
+
+def since(*, job: int, rank: int | None, attempt: int, after: int, limit: int) -> list[Segment]:
+    """Those that came after the one with this id, the oldest first."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SINCE, {"job": job, "rank": rank, "attempt": attempt, "after": after, "limit": limit})
+        return [Segment(*row) for row in cursor.fetchall()]
+
+
+def ends(*, job: int, rank: int | None, attempt: int) -> dict[Stream, int]:
+    """The number of the line that comes next in each stream."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ENDS, {"job": job, "rank": rank, "attempt": attempt})
+        return {(replica, number): line for replica, number, line in cursor.fetchall()}
+
+
+def content(segment: Segment) -> tuple[list[str], str]:
+    """Its lines as stored ("<ms> <text>"), and in words what is missing of them."""
+    if not segment.path:
+        return [], f"[{segment.lines} lines, {segment.raw_bytes} bytes are missing here]"
+    try:
+        lines = _stored(segment)
+    except (OSError, Unreadable, zlib.error) as error:
+        words = str(error) if isinstance(error, Unreadable) else type(error).__name__
+        return [], f"[{segment.lines} lines can not be read: {words}]"
+    missing = segment.lines - len(lines)
+    return lines, f"[{missing} lines are missing here]" if missing else ""
+
+
+def parsed(raw: str, *, least: datetime, most: datetime) -> tuple[datetime, str]:
+    """A stored line as its time and its text. A time outside of what the row says, or none, gives way to the row."""
+    stamp, _, text = raw.partition(" ")
+    if stamp.isdecimal() and len(stamp) < 14:
+        return min(max(datetime.fromtimestamp(int(stamp) / 1000, UTC), least), most), text
+    return least, text
+
+
+def _stored(segment: Segment) -> list[str]:
+    """Bounded by what the row says: a blob that unpacks to more is a lie, and is not read on."""
+    with storages["logs"].open(segment.path, "rb") as file:
+        file.seek(segment.offset)
+        packed = file.read(segment.size_bytes)
+    text = zlib.decompressobj().decompress(packed, min(segment.raw_bytes, MAX_SEGMENT_RAW_BYTES) + 1)
+    if len(text) > segment.raw_bytes:
+        raise Unreadable(f"they unpack to more than the {segment.raw_bytes} bytes that were said")
+    lines = text.decode("utf-8", "replace").split("\n", segment.lines)
+    # What follows the last line's end is nothing, or more than was said.
+    return lines[:-1] if len(lines) > segment.lines or not lines[-1] else lines
+
+
+__all__ = ["LAUNCHER", "Segment", "Unread", "content", "ends", "newest", "parsed", "since", "unread"]

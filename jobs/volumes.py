@@ -1,0 +1,49 @@
+"""A team's shared folders as a job asks for them: `datasets`, or `datasets:/data` where the cluster mounts. Pure."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from controlplane.errors import Problem
+
+MOST = 20
+MAX_PATH = 255
+_NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
+_TAKEN = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/tmp", "/muster")  # noqa: S108 - names of mount points
+
+
+def parse(value: Any, problems: list[Problem]) -> tuple[str, ...]:
+    """What was sent, each entry checked; adds what is wrong to `problems`."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        problems.append(Problem("volumes", value, 'must be a list such as ["datasets"] or ["datasets:/data"]'))
+        return ()
+    if len(value) > MOST:
+        problems.append(Problem("volumes", len(value), f"has at most {MOST} entries"))
+        return ()
+    for one in value:
+        complaint = _complaint(one)
+        if complaint:
+            problems.append(Problem("volumes", one, complaint))
+    for part, what in ((0, "name"), (2, "path")):
+        given = [one.partition(":")[part] for one in value]
+        doubled = sorted({one for one in given if one and given.count(one) > 1})
+        problems.extend(Problem("volumes", one, f"is there twice; one {what} is one volume") for one in doubled)
+    return tuple(value)
+
+
+def mounts(volumes: Iterable[str]) -> dict[str, str]:
+    """Name to mount path; an empty path leaves the place to the cluster."""
+    return {name: path for name, _, path in (one.partition(":") for one in volumes)}
+
+
+def _complaint(one: str) -> str:
+    name, colon, path = one.partition(":")
+    if not _NAME.match(name):
+        return "begins with a name of 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"
+    if not colon:
+        return ""
+    if not path.startswith("/") or ".." in path.split("/") or "\0" in path or len(path.encode()) > MAX_PATH:
+        return f"needs an absolute path without .. and of at most {MAX_PATH} bytes behind the colon"
+    if path.rstrip("/") == "" or any(path == taken or path.startswith(f"{taken}/") for taken in _TAKEN):
+        return f"{path} belongs to the image; choose another place, such as /data"
+    return ""

@@ -1,0 +1,103 @@
+"""A whole log: as text to download, and searched. Memory and work of each step are bounded, however long the log is."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from controlplane.errors import InvalidInput, Problem
+
+from . import segments
+from .cursors import Cursor
+from .logs import LAUNCHER, LogLine, following
+from .models import Job
+from .segments import Segment
+
+PIECE_LINES = 20_000
+SEARCH_BYTES = 256 * 2**20  # of text that one call looks through; its answer says where to go on
+SEARCH_LINES = 200
+MOST_SEARCH_LINES = 1000
+ROWS = 200  # at a time
+
+
+class FoundLine(NamedTuple):
+    """`number` counts the lines of one rank from 0."""
+
+    number: int
+    line: LogLine
+
+
+class Found(NamedTuple):
+    """Lines in the order in which they came; `next` is where the search goes on, empty when it saw everything."""
+
+    lines: list[FoundLine]
+    next: str
+
+
+def stream_text(*, job: Job, rank: int | None = None, attempt: int | None = None) -> Iterator[str]:
+    """One attempt (default: the newest) in pieces of text: time, who printed it, the line."""
+    place = Cursor(job.attempt if attempt is None else attempt)
+    while True:
+        lines, after = following(job=job.pk, rank=rank, place=place, limit=PIECE_LINES)
+        if not lines:
+            return
+        yield "".join(f"{_stamp(line.at)} {_who(line.rank):>8}  {line.text}\n" for line in lines)
+        place = after
+
+
+def search(
+    *,
+    job: Job,
+    text: str,
+    rank: int | None = None,
+    attempt: int | None = None,
+    limit: int = SEARCH_LINES,
+    start: str = "",
+) -> Found:
+    """Lines of one attempt (default: the newest) that hold `text`, whatever the case of its letters."""
+    if not text.strip():
+        raise InvalidInput(Problem("text", text, "must not be empty; give the words to look for"))
+    which, limit = job.attempt if attempt is None else attempt, max(1, min(limit, MOST_SEARCH_LINES))
+    after, line = _start(start)
+    found: list[FoundLine] = []
+    scanned = 0
+    for segment in _rows(job.pk, rank, which, after):
+        for one in _matches(segment, text.lower(), which, line if segment.id == after + 1 else 0):
+            if len(found) == limit:
+                return Found(found, f"{segment.id - 1}.{one.number}")
+            found.append(one)
+        scanned += segment.raw_bytes if segment.path else 0
+        if scanned >= SEARCH_BYTES:
+            return Found(found, f"{segment.id}.0")
+    return Found(found, "")
+
+
+def _rows(job: int, rank: int | None, attempt: int, after: int) -> Iterator[Segment]:
+    while rows := segments.since(job=job, rank=rank, attempt=attempt, after=after, limit=ROWS):
+        yield from rows
+        after = rows[-1].id
+
+
+def _matches(segment: Segment, text: str, attempt: int, start: int) -> Iterator[FoundLine]:
+    lines, _ = segments.content(segment)
+    at = segment.first_at
+    for number, raw in enumerate(lines, segment.first_line):
+        at, line = segments.parsed(raw, least=at, most=segment.last_at)
+        if number >= start and text in line.lower():
+            yield FoundLine(number, LogLine(segment.rank, attempt, at, line))
+
+
+def _start(text: str) -> tuple[int, int]:
+    if not text:
+        return 0, 0
+    segment, _, line = text.partition(".")
+    if not (segment.isdecimal() and line.isdecimal() and len(text) < 40):
+        raise InvalidInput(Problem("start", text[:40], "is not one of ours; leave it out to search from the beginning"))
+    return int(segment), int(line)
+
+
+def _who(rank: int) -> str:
+    return "launcher" if rank == LAUNCHER else f"rank {rank}"
+
+
+def _stamp(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,213 @@
+"""The book of changes: what comes in, what never does, who reads it, and that nobody rewrites it."""
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.test import Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accounts import audit
+from accounts.audit import HIDDEN, Deed
+from accounts.models import AuditEntry, Role, Team
+from accounts.models import Membership as Member
+from jobs import services
+from jobs.models import Job
+
+pytestmark = pytest.mark.django_db
+
+
+def deeds() -> list[str]:
+    return list(AuditEntry.objects.order_by("id").values_list("act", flat=True))
+
+
+def last() -> AuditEntry:
+    return AuditEntry.objects.latest("id")
+
+
+@pytest.fixture
+def entry(people, team) -> AuditEntry:
+    return audit.record(Deed.TEAM_MADE, by=people.owner, on=team, team=team, after={"name": "nlp"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE accounts_auditentry SET act = 'nothing'",
+        "UPDATE accounts_auditentry SET actor_name = 'somebody else'",
+        "UPDATE accounts_auditentry SET after = '{}'",
+        "UPDATE accounts_auditentry SET ip = '127.0.0.1', team_id = NULL",
+        "UPDATE accounts_auditentry SET actor_id = (SELECT max(id) FROM accounts_user)",
+        "DELETE FROM accounts_auditentry",
+    ],
+)
+def test_the_database_refuses_to_change_or_delete_an_entry(entry, change):
+    with pytest.raises(DatabaseError, match="never changed or deleted"), transaction.atomic():
+        connection.cursor().execute(change)
+    unchanged = AuditEntry.objects.get(pk=entry.pk)
+    assert (unchanged.act, unchanged.actor_name, unchanged.after) == ("team.make", "owner", {"name": "nlp"})
+
+
+def test_the_names_stay_when_the_user_and_the_team_go(entry, people, team):
+    people.owner.delete()
+    team.delete()
+    entry.refresh_from_db()
+    assert (entry.actor, entry.team) == (None, None)
+    assert (entry.actor_name, entry.team_name, entry.target_name) == ("owner", "nlp", "nlp")
+
+
+def test_a_change_that_is_taken_back_leaves_no_entry(team, people):
+    def change():
+        with transaction.atomic():
+            audit.record(Deed.TEAM_MADE, by=people.owner, on=team, team=team)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        change()
+    assert deeds() == []
+
+
+def test_what_is_asked_of_a_job_is_written_down_once(lab, people):
+    job = lab.submit(name="train", env={"WANDB_API_KEY": "hunter2"})
+    services.suspend(job=job, by=people.teammate)
+    services.suspend(job=job, by=people.teammate)
+    services.resume(job=job, by=people.owner)
+    services.cancel(job=job, by=people.owner)
+    assert deeds() == ["job.submit", "job.suspend", "job.resume", "job.cancel"]
+    submitted, suspended = AuditEntry.objects.order_by("id")[:2]
+    assert (submitted.target_kind, submitted.target_id, submitted.target_name) == ("job", str(job.pk), "train")
+    assert submitted.after == {"queue": "default", "nodes": 2, "nproc_per_node": 2}
+    assert (suspended.actor, suspended.team_name) == (people.teammate, "nlp")
+    assert (suspended.before, suspended.after) == ({"suspended": False}, {"suspended": True})
+    assert "hunter2" not in "".join(str(one.__dict__) for one in AuditEntry.objects.all())
+
+
+def test_a_job_that_was_not_made_was_not_submitted(lab):
+    lab.submit(name="train")
+    with pytest.raises(Exception, match="taken"):
+        lab.submit(name="train")
+    assert deeds() == ["job.submit"]
+    assert Job.objects.count() == 1
+
+
+def test_an_entry_says_with_which_token_and_from_where(api, queue):
+    sent = {"queue": "default", "command": ["true"]}
+    using = api("owner", scope="submit")
+    assert using.post("/jobs", sent, **{"User-Agent": "muster/1.0", "X-Forwarded-For": "8.8.8.8"}).status_code == 201
+    entry = last()
+    assert (entry.actor_name, entry.ip, entry.user_agent) == ("owner", "127.0.0.1", "muster/1.0")
+    assert using.headers["Authorization"].startswith(f"Bearer {entry.token_prefix}")
+    assert len(entry.token_prefix) == 10
+
+
+def test_behind_a_trusted_proxy_it_is_the_client_who_is_noted(api, queue, settings):
+    from ipaddress import ip_network
+
+    settings.TRUSTED_PROXIES = [ip_network("127.0.0.1")]
+    api("owner").post("/jobs", {"queue": "default", "command": ["true"]}, **{"X-Forwarded-For": "198.51.100.9"})
+    assert last().ip == "198.51.100.9"
+
+
+def test_signing_in_and_out_and_failing_to_are_written_down(people):
+    client = Client()
+    client.post("/login", {"username": "owner", "password": "wrong"})
+    client.post("/login", {"username": "owner", "password": "owner-has-a-password"})
+    client.post("/logout")
+    assert deeds() == ["login.failed", "login", "logout"]
+    failed, done, _ = AuditEntry.objects.order_by("id")
+    assert (failed.actor, failed.target_name, failed.after) == (None, "owner", {"way": "page", "is_known": True})
+    assert (done.actor_name, done.token_prefix) == ("owner", "")
+
+
+def test_the_api_notes_a_login_its_token_and_a_failure(api, people):
+    body = {"username": "owner", "password": "owner-has-a-password"}
+    assert api().post("/login", body).status_code == 201
+    assert api().post("/login", {**body, "password": "x"}).status_code == 401
+    assert deeds() == ["login", "token.make", "login.failed"]
+
+
+def test_a_password_typed_as_a_name_is_not_kept(people):
+    Client().post("/login", {"username": "correct horse battery", "password": "x"})
+    assert last().act == "login.failed"
+    assert "horse" not in str(last().__dict__)
+    assert last().after == {"way": "page", "is_known": False}
+
+
+SECRETS = st.sampled_from(["password", "new_password", "SECRET", "api_key", "env", "digest", "Authorization"])
+
+
+@given(st.dictionaries(SECRETS, st.text(min_size=9, max_size=20).map(lambda text: f"hush-{text}"), min_size=1))
+def test_what_is_called_like_a_secret_is_struck_out_however_deep(secret):
+    for values in (secret, {"outer": secret}, {"list": [secret]}):
+        assert "hush-" not in str(audit.clean(values))
+        assert HIDDEN in str(audit.clean(values))
+
+
+@given(st.recursive(st.none() | st.text() | st.floats() | st.integers(), lambda one: st.lists(one, max_size=3)))
+def test_any_value_becomes_json_that_postgres_takes(value):
+    import json
+
+    text = json.dumps(audit.clean({"value": value}), allow_nan=False)
+    assert "\\u0000" not in text
+
+
+def test_hostile_names_are_stored_and_stay_text(people, team):
+    entry = audit.record("x", by=people.owner, after={"a\0b": "c\0d", "e": "x" * 9999})
+    entry.refresh_from_db()
+    assert entry.after == {"ab": "cd", "e": "x" * 300}
+
+
+@pytest.mark.parametrize(
+    ("who", "scope", "status"),
+    [
+        ("admin", "manage", 200), ("boss", "manage", 200), ("stranger", "manage", 200),
+        ("owner", "manage", 403), ("viewer", "manage", 403),
+        ("admin", "submit", 403), ("boss", "read", 403), ("boss", "submit", 403),
+    ],
+)  # fmt: skip
+def test_who_reads_the_audit(api, who, scope, status):
+    assert api(who, scope=scope).get("/audit").status_code == status
+    assert api().get("/audit").status_code == 401
+
+
+def test_administrators_read_what_concerns_their_own_team(api, people, team, boss):
+    other = Team.objects.get(name="vision")
+    audit.record(Deed.TEAM_MADE, by=people.admin, on=team, team=team)
+    audit.record(Deed.TEAM_MADE, by=people.admin, on=other, team=other)
+    audit.record(Deed.LOGIN, by=boss, on=boss)
+
+    def seen(who):
+        return [one["team"] for one in api(who).get("/audit").json()["results"]]
+
+    assert (seen("boss"), seen("stranger"), seen("admin")) == (["nlp"], ["vision"], ["", "vision", "nlp"])
+    assert api("boss").get("/audit", team="vision").json()["results"] == []
+
+
+def test_a_token_for_one_team_reads_that_teams_audit_alone(api, people, team, boss):
+    other = Team.objects.get(name="vision")
+    Member.objects.create(user=boss, team=other, role=Role.ADMIN)
+    for one in (team, other):
+        audit.record(Deed.TEAM_MADE, by=people.admin, on=one, team=one)
+    for who in ("boss", "admin"):
+        assert {one["team"] for one in api(who, team=team).get("/audit").json()["results"]} == {"nlp"}
+
+
+def test_the_audit_is_filtered_and_paged_without_gaps(api, people, team):
+    made = [audit.record(f"act-{number % 2}", by=people.owner, on=team, team=team).pk for number in range(7)]
+    using, seen, url = api("boss"), [], "/audit?limit=3"
+    while url:
+        page = using.client.get(url if url.startswith("http") else f"/api/v1{url}", headers=using.headers).json()
+        seen += [one["id"] for one in page["results"]]
+        url = page["next"]
+    assert seen == made[::-1]
+    assert len(using.get("/audit", act="act-1").json()["results"]) == 3
+    assert len(using.get("/audit", actor="owner", team="nlp").json()["results"]) == 7
+    assert using.get("/audit", actor="nobody").json()["results"] == []
+    assert using.get("/audit", actor="a\0b").status_code == 422
+
+
+def test_a_page_of_the_audit_costs_the_same_however_long_it_is(api, people, team, django_assert_max_num_queries):
+    for number in range(40):
+        audit.record(f"act-{number}", by=people.owner, on=team, team=team)
+    using = api("boss")
+    with django_assert_max_num_queries(4):
+        assert len(using.get("/audit", limit=40).json()["results"]) == 40

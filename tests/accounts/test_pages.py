@@ -1,0 +1,254 @@
+"""The pages of people, teams, tokens, audit and quota, as somebody with a browser and no JavaScript meets them."""
+
+import re
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from accounts import audit, members
+from accounts.audit import WORDS, Deed
+from accounts.models import AuditEntry, Membership, Role, Team, Token, User
+from queues.models import Queue
+
+pytestmark = pytest.mark.django_db
+
+OWN = ["account", "account-password", "account-tokens", "teams"]
+OF_TEAM = {"team": ("viewer", "member", "admin"), "team-audit": ("admin",)}
+ACTS_ON_TEAM = ["team-member-set", "team-member-remove", "team-service-make", "team-service-remove"]
+BY_ROLE = {"viewer": "viewer", "member": "owner", "admin": "boss"}
+
+
+@pytest.fixture
+def as_(people, boss):
+    def sign_in(name: str) -> Client:
+        client = Client()
+        client.force_login(User.objects.get(username=name))
+        return client
+
+    return sign_in
+
+
+@pytest.mark.parametrize("page", OWN)
+def test_pages_of_ones_own_are_for_whoever_is_signed_in(as_, page):
+    assert as_("viewer").get(reverse(page)).status_code == 200
+    assert Client().get(reverse(page)).url.startswith("/login?next=")
+    assert Client().post(reverse(page)).url.startswith("/login?next=")
+
+
+@pytest.mark.parametrize("page", OF_TEAM)
+def test_pages_of_a_team_are_for_its_members_by_role(as_, page):
+    url = reverse(page, args=["nlp"])
+    for role, name in BY_ROLE.items():
+        assert as_(name).get(url).status_code == (200 if role in OF_TEAM[page] else 403)
+    assert as_("root").get(url).status_code == 200
+    assert as_("stranger").get(url).status_code == 404
+    assert Client().get(url).url.startswith("/login?next=")
+
+
+@pytest.mark.parametrize("act", ACTS_ON_TEAM)
+def test_only_administrators_act_on_a_team_and_only_with_a_form(as_, team, act):
+    url, before = reverse(act, args=["nlp"]), set(team.memberships.values_list("user__username", "role"))
+    body = {"username": "viewer", "role": "admin", "name": "ci"}
+    for name, status in (("viewer", 403), ("owner", 403), ("stranger", 404)):
+        assert as_(name).post(url, body).status_code == status
+    assert as_("boss").get(url).status_code == 405
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.get(username="boss"))
+    assert strict.post(url, body).status_code == 403
+    assert set(team.memberships.values_list("user__username", "role")) == before
+
+
+def test_a_member_sees_roles_and_no_forms_an_administrator_both(as_):
+    seen, managed = as_("viewer").get("/teams/nlp").text, as_("boss").get("/teams/nlp").text
+    assert "teammate" in seen and "teammate" in managed
+    assert "Remove" not in seen and "team-member" not in seen and "/teams/nlp/members" not in seen
+    assert "/teams/nlp/members/remove" in managed
+    assert "/teams/nlp/audit" in managed and "/teams/nlp/audit" not in seen
+
+
+def test_an_administrator_adds_changes_and_removes_somebody(as_, team):
+    boss = as_("boss")
+    page = boss.post("/teams/nlp/members", {"username": "stranger", "role": "viewer"}, follow=True).text
+    assert "stranger is now viewer of nlp." in page
+    boss.post("/teams/nlp/members", {"username": "stranger", "role": "member"})
+    assert team.memberships.get(user__username="stranger").role == "member"
+    assert "no longer in nlp" in boss.post("/teams/nlp/members/remove", {"username": "stranger"}, follow=True).text
+    assert not team.memberships.filter(user__username="stranger").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "words"),
+    [
+        ("/teams/nlp/members", {"username": "nobody", "role": "viewer"}, "check the spelling"),
+        ("/teams/nlp/members", {"username": "a\0b", "role": "viewer"}, "check the spelling"),
+        ("/teams/nlp/members", {"username": "owner", "role": "emperor"}, "must be one of viewer, member, admin"),
+        ("/teams/nlp/members", {"username": "boss", "role": "viewer"}, "make somebody else one first"),
+        ("/teams/nlp/members/remove", {"username": "boss"}, "make somebody else one first"),
+        ("/teams/nlp/service-accounts", {"name": "A B", "role": "viewer"}, "a-z, 0-9 and -"),
+    ],
+)
+def test_what_went_against_it_is_said_on_the_page(as_, team, url, body, words):
+    before = set(team.memberships.values_list("user__username", "role"))
+    assert words in as_("boss").post(url, body, follow=True).text
+    assert set(team.memberships.values_list("user__username", "role")) == before
+
+
+def test_who_takes_themselves_out_is_led_to_the_list(as_, team, boss, people):
+    members.set_role(team=team, username="owner", role="admin", by=boss)
+    assert as_("boss").post("/teams/nlp/members/remove", {"username": "boss"}).url == "/teams"
+
+
+def test_a_platform_administrator_makes_a_team(as_):
+    assert as_("root").post("/teams", {"name": "speech"}).url == "/teams/speech"
+    assert "Make a team" not in as_("boss").get("/teams").text
+    assert as_("boss").post("/teams", {"name": "sound"}).status_code == 403
+    assert "there already" in as_("root").post("/teams", {"name": "speech"}, follow=True).text
+    assert not Team.objects.filter(name="sound").exists()
+
+
+def test_a_token_is_shown_once_and_revoked(as_, api):
+    owner = as_("owner")
+    made = owner.post("/account/tokens", {"name": "laptop", "scope": "read", "expires_in_days": "30"})
+    assert made.headers["Cache-Control"] == "private, no-store"
+    text = re.search(r"mst_[\w-]{40,}", made.text)[0]
+    row = Token.objects.get()
+    assert (row.scope, row.digest) == ("read", Token.digest_of(text))
+    later = owner.get("/account/tokens").text
+    assert "laptop" in later and row.prefix in later and text not in later
+    using = type(api())(Client(), text)
+    assert using.get("/me").status_code == 200
+    assert "is revoked" in owner.post(f"/account/tokens/{row.pk}/revoke", follow=True).text
+    assert using.get("/me").status_code == 401
+
+
+def test_nobody_revokes_the_token_of_somebody_else(as_, people):
+    token = Token.issue(people.owner, "x")[0]
+    for name in ("teammate", "boss", "root", "stranger"):
+        assert as_(name).post(f"/account/tokens/{token.pk}/revoke").status_code == 404
+    assert as_("owner").get(f"/account/tokens/{token.pk}/revoke").status_code == 405
+    token.refresh_from_db()
+    assert token.revoked_at is None
+
+
+def test_an_administrator_makes_the_token_of_a_program(as_, team, boss):
+    members.make_service_account(team=team, name="ci", role="member", by=boss)
+    page = as_("boss").get("/account/tokens?for=ci@nlp").text
+    assert '<option value="ci@nlp" selected>' in page
+    assert "ci@nlp" not in as_("owner").get("/account/tokens?for=ci@nlp").text
+    body = {"name": "x", "scope": "submit", "service_account": "ci@nlp", "expires_in_days": "7"}
+    assert as_("owner").post("/account/tokens", body).status_code == 422
+    assert as_("boss").post("/account/tokens", body).status_code == 200
+    assert Token.objects.get().user.username == "ci@nlp"
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": ""}, {"scope": "root"}, {"expires_in_days": "4000"}, {"team": "vision"}, {"name": "a\0"}]
+)
+def test_a_wrong_token_form_keeps_what_was_typed_and_makes_nothing(as_, change):
+    body = {"name": "laptop", "scope": "read", "expires_in_days": "30", **change}
+    answer = as_("owner").post("/account/tokens", body)
+    assert answer.status_code == 422
+    assert 'class="error"' in answer.text
+    assert Token.objects.count() == 0
+
+
+def test_a_password_is_changed_and_other_sessions_end(as_, people):
+    here, elsewhere = as_("owner"), as_("owner")
+    old, new = "owner-has-a-password", "an-entirely-new-one-9"
+    wrong = here.post("/account/password", {"old_password": "x", "new_password1": new, "new_password2": new})
+    assert (wrong.status_code, AuditEntry.objects.count()) == (200, 0)
+    page = here.post(
+        "/account/password", {"old_password": old, "new_password1": new, "new_password2": new}, follow=True
+    )
+    assert "signed out everywhere else" in page.text
+    assert elsewhere.get("/account").status_code == 302
+    entry = AuditEntry.objects.get()
+    assert (entry.act, new in str(entry.__dict__)) == ("password.change", False)
+    assert Client().login(username="owner", password=new)
+
+
+def test_the_audit_page_says_who_did_what_and_hides_nothing_behind_markup(as_, lab, boss, team):
+    job = lab.submit(name="train")
+    audit.record("odd.act", by=boss, on=boss, team=team, before={"a": 1}, after={"a": "<script>alert(1)</script>"})
+    page = as_("boss").get("/teams/nlp/audit").text
+    assert f'submitted job <a href="/jobs/{job.pk}">train</a>' in page
+    assert "&lt;script&gt;" in page and "<script>alert" not in page
+    assert "odd.act" in page
+    assert "odd.act" not in as_("boss").get("/teams/nlp/audit?actor=owner").text.split("<section")[1]
+    assert "No change matches" in as_("boss").get("/teams/nlp/audit?act=queue.make").text
+    assert as_("boss").get("/teams/nlp/audit?actor=%00&before=9999999999999999999999").status_code == 200
+
+
+def test_the_audit_page_has_pages(as_, team, boss, django_assert_max_num_queries):
+    for number in range(120):
+        audit.record(f"act-{number}", by=boss, on=team, team=team)
+    client, seen, url = as_("boss"), [], "/teams/nlp/audit"
+    while url:
+        with django_assert_max_num_queries(6):
+            text = client.get(url).text
+        seen += re.findall(r"act-(\d+)", text)
+        older = re.search(r'href="(\?before=\d+)">Older', text)
+        url = f"/teams/nlp/audit{older[1]}" if older else None
+    assert seen == [str(number) for number in reversed(range(120))]
+
+
+def test_every_deed_has_its_words():
+    assert set(WORDS) == set(Deed)
+
+
+def test_a_team_page_costs_the_same_however_many_are_in_it(as_, team, django_assert_num_queries):
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    client = as_("boss")
+    with CaptureQueriesContext(
+        connection,
+    ) as few:
+        client.get("/teams/nlp")
+    for number in range(20):
+        user = User.objects.create(username=f"u{number}", password="!")
+        Membership.objects.create(team=team, user=user, role=Role.VIEWER)
+    with django_assert_num_queries(len(few)):
+        client.get("/teams/nlp")
+
+
+# The quota form.
+
+
+def test_an_administrator_finds_the_form_and_changes_the_quota(as_, queue):
+    boss = as_("boss")
+    assert "/queues/default" in boss.get("/queues").text
+    assert 'href="/queues/default"' not in as_("owner").get("/queues").text
+    assert 'value="8"' in boss.get("/queues/default").text
+    page = boss.post(
+        "/queues/default", {"slots": "12", "gpus_per_node": "0", "description": "for all"}, follow=True
+    ).text
+    assert "Queue default is changed." in page and "for all" in page and "Closed" in page
+    queue.refresh_from_db()
+    assert (queue.nominal, queue.is_open, queue.description) == (12, False, "for all")
+
+
+def test_lowering_below_use_is_said(as_, lab):
+    lab.running(nodes=2, nproc_per_node=4)
+    body = {"slots": "4", "gpus_per_node": "0", "is_open": "on"}
+    assert "4 more than the quota; nothing is ended" in as_("boss").post("/queues/default", body, follow=True).text
+
+
+@pytest.mark.parametrize("change", [{"slots": "0"}, {"slots": "x"}, {"slots": "9" * 40}, {"gpus_per_node": "-1"}])
+def test_a_wrong_quota_is_named_and_nothing_changes(as_, queue, change):
+    body = {"slots": "4", "gpus_per_node": "0", "is_open": "on", **change}
+    answer = as_("boss").post("/queues/default", body)
+    assert answer.status_code == 422
+    assert 'class="error"' in answer.text
+    assert Queue.objects.get().nominal == 8
+
+
+def test_who_may_change_a_queue(as_, queue):
+    body = {"slots": "4", "gpus_per_node": "0", "is_open": "on"}
+    for name, status in (("viewer", 403), ("owner", 403), ("stranger", 404)):
+        assert as_(name).get("/queues/default").status_code == status
+        assert as_(name).post("/queues/default", body).status_code == status
+    assert Client().post("/queues/default", body).url.startswith("/login?next=")
+    assert Queue.objects.get().nominal == 8
+    assert as_("root").post("/queues/default", body).status_code == 302

@@ -1,0 +1,225 @@
+"""Tokens: less than their user, never more than what made them, shown once, ending."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from accounts import tokens
+from accounts.models import AuditEntry, Membership, Role, Scope, Team, Token, User
+from accounts.permissions import Act, is_platform_admin, may, readable_teams, teams_where
+from accounts.roles import ALLOWED, SCOPES, SESSION
+from controlplane.errors import InvalidInput, NotAllowed
+
+pytestmark = pytest.mark.django_db
+
+ROLES = [*Role.values, "owner", "ADMIN", ""]
+SCOPE_NAMES = [*Scope.values, "root", "MANAGE", ""]
+
+
+@pytest.fixture
+def unchecked(db):
+    """A database that lets any word be a role or a scope, as after somebody's mistake."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE accounts_membership DROP CONSTRAINT membership_role_is_known")
+        cursor.execute("ALTER TABLE accounts_token DROP CONSTRAINT token_scope_is_known")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_token_may_what_both_its_scope_and_the_role_allow_and_nothing_else(unchecked, people, team, role):
+    user = people.owner
+    Membership.objects.filter(user=user, team=team).update(role=role)
+    other = Team.objects.get(name="vision")
+    for scope in SCOPE_NAMES:
+        for only in (None, team, other):
+            token = Token.issue(user, "x", scope=scope, team=only)[0]
+            user.grant = Token.objects.get(pk=token.pk).grant
+            for act in Act:
+                known = act in ALLOWED.get(role, ()) and act in SCOPES.get(scope, ())
+                expected = known and only in (None, team)
+                assert may(user, act, team) == expected, (role, scope, only, act)
+                assert teams_where(user, act) == ([team.pk] if expected else []), (role, scope, only, act)
+                assert not may(user, act, other)
+
+
+@pytest.mark.parametrize("scope", SCOPE_NAMES)
+def test_a_platform_administrators_token_is_bound_by_its_scope_and_team(unchecked, people, team, scope):
+    user, other = people.admin, Team.objects.get(name="vision")
+    for only in (None, team):
+        user.grant = Token.issue(user, "x", scope=scope, team=only)[0].grant
+        for act in Act:
+            covered = act in SCOPES.get(scope, ())
+            assert may(user, act, team) == covered
+            assert may(user, act, other) == (covered and only is None)
+        assert is_platform_admin(user) == (scope == "manage" and only is None)
+    user.grant = SESSION
+    assert is_platform_admin(user)
+    assert readable_teams(user) is None
+
+
+def test_an_unknown_role_in_the_database_is_nothing_over_http_too(unchecked, api, people, lab):
+    job = lab.submit()
+    Membership.objects.filter(user=people.viewer).update(role="superadmin")
+    using = api("viewer")
+    assert using.get(f"/jobs/{job.pk}").status_code == 404
+    assert using.get("/teams").json()["results"] == []
+    assert using.get("/me").json()["teams"] == []
+
+
+def test_an_inactive_user_may_nothing(people, team):
+    for user in (people.owner, people.admin):
+        user.is_active = False
+        assert not any(may(user, act, team) for act in Act)
+        assert readable_teams(user) == []
+
+
+@pytest.mark.parametrize(
+    ("scope", "method", "path", "status"),
+    [
+        ("read", "get", "/jobs/{job}", 200), ("read", "post", "/jobs/{job}/cancel", 403),
+        ("submit", "post", "/jobs/{job}/cancel", 200), ("submit", "get", "/queues/default", 200),
+        ("submit", "patch", "/queues/default", 403), ("manage", "patch", "/queues/default", 200),
+        ("read", "post", "/tokens", 403), ("submit", "post", "/tokens", 403), ("manage", "post", "/tokens", 201),
+    ],
+)  # fmt: skip
+def test_a_scope_bounds_an_administrator(api, lab, scope, method, path, status):
+    job = lab.submit()
+    answer = api("boss", scope=scope).send(method, path.format(job=job.pk), {"name": "x"} if "tokens" in path else {})
+    assert answer.status_code == status, answer.text
+    if status == 403:
+        assert scope in answer.json()["detail"]
+
+
+def test_a_token_for_one_team_does_not_reach_another(api, people, lab, queue):
+    other = Team.objects.get(name="vision")
+    Membership.objects.create(user=people.owner, team=other, role=Role.ADMIN)
+    job = lab.submit()
+    using = api("owner", team=other)
+    assert using.get(f"/jobs/{job.pk}").status_code == 404
+    assert using.get("/queues").json()["results"] == []
+    assert [one["name"] for one in using.get("/teams").json()["results"]] == ["vision"]
+    assert [one["name"] for one in using.get("/me").json()["teams"]] == ["vision"]
+    assert using.post("/jobs", {"queue": "default", "command": ["true"]}).status_code == 422
+
+
+def test_a_token_is_made_shown_once_used_and_revoked(api):
+    using = api("owner")
+    made = using.post("/tokens", {"name": "laptop", "scope": "read"})
+    assert made.status_code == 201
+    token = made.json()
+    assert token["text"].startswith(token["prefix"]) and token["text"].startswith("mst_")
+    assert (token["scope"], token["team"], token["user"], token["last_used_at"]) == ("read", None, "owner", None)
+    assert made["Cache-Control"] == "no-store"
+    row = Token.objects.get(pk=token["id"])
+    assert timedelta(days=89) < row.expires_at - timezone.now() <= timedelta(days=90)
+    listed = next(one for one in using.get("/tokens").json()["results"] if one["id"] == token["id"])
+    assert "text" not in listed and token["text"] not in str(Token.objects.filter(pk=row.pk).values())
+    fresh = type(using)(using.client, token["text"])
+    assert fresh.get("/me").json()["token"]["scope"] == "read"
+    row.refresh_from_db()
+    assert row.last_used_at is not None
+    assert using.delete(f"/tokens/{token['id']}").status_code == 204
+    assert fresh.get("/me").status_code == 401
+    assert using.delete(f"/tokens/{token['id']}").status_code == 204  # asked twice: nothing more
+    assert list(AuditEntry.objects.values_list("act", flat=True)) == ["token.make", "token.revoke"]
+    assert token["text"] not in str(list(AuditEntry.objects.values()))
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "name"), ({"name": "x", "scope": "root"}, "scope"), ({"name": "x", "expires_in_days": 366}, "expires_in_days"),
+        ({"name": "x", "expires_in_days": 0}, "expires_in_days"), ({"name": "x", "expires_in_days": "1e9"}, "expires_in_days"),
+        ({"name": "x", "team": "vision"}, "team"), ({"name": "x", "team": "nowhere"}, "team"),
+        ({"name": "x", "service_account": "boss"}, "service_account"), ({"name": "x", "scop": "read"}, "scop"),
+        ({"name": "a\0b"}, "name"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_issued_names_the_field(api, body, field):
+    answer = api("owner").post("/tokens", body)
+    assert answer.status_code == 422
+    assert f'"{field}"' in answer.text
+    assert Token.objects.count() == 1
+
+
+@pytest.fixture
+def weak(people, team) -> User:
+    """The owner, come in with a token that manages, for one team, for ten more days."""
+    token, _ = Token.issue(
+        people.owner, "weak", scope="manage", team=team, expires_at=timezone.now() + timedelta(days=10)
+    )
+    people.owner.grant = token.grant
+    return people.owner
+
+
+def test_a_token_issues_none_that_lasts_longer(weak):
+    with pytest.raises(InvalidInput, match="later than the token in use"):
+        tokens.issue(by=weak, name="x", days=11)
+    made, _ = tokens.issue(by=weak, name="x")
+    assert made.expires_at == weak.grant.expires_at
+    assert tokens.issue(by=weak, name="x", days=9)[0].expires_at < weak.grant.expires_at
+
+
+def test_a_token_issues_none_for_another_team(weak, team):
+    Membership.objects.create(user=weak, team=Team.objects.get(name="vision"), role=Role.ADMIN)
+    with pytest.raises(InvalidInput, match="team"):
+        tokens.issue(by=weak, name="x", team="vision")
+    assert tokens.issue(by=weak, name="x")[0].team == team
+
+
+@pytest.mark.parametrize("scope", ["read", "submit"])
+def test_a_token_below_manage_issues_none_and_revokes_only_itself(people, scope):
+    user = people.owner
+    own, other = Token.issue(user, "own", scope=scope)[0], Token.issue(user, "other")[0]
+    user.grant = own.grant
+    with pytest.raises(NotAllowed, match="makes no tokens"):
+        tokens.issue(by=user, name="x", scope="read")
+    with pytest.raises(NotAllowed, match="revokes only itself"):
+        tokens.revoke(token=other, by=user)
+    assert tokens.revoke(token=own, by=user).revoked_at
+
+
+def test_nobody_sees_or_revokes_the_tokens_of_others(api, people):
+    theirs = Token.issue(people.teammate, "theirs")[0]
+    for who in ("owner", "boss", "admin"):
+        using = api(who)
+        assert theirs.pk not in [one["id"] for one in using.get("/tokens").json()["results"]]
+        assert using.delete(f"/tokens/{theirs.pk}").status_code == 404
+    theirs.refresh_from_db()
+    assert theirs.revoked_at is None
+
+
+def test_a_login_gives_a_submit_token_for_ninety_days_unless_asked_otherwise(api, people):
+    body = {"username": "owner", "password": "owner-has-a-password"}
+    answer = api().post("/login", body).json()
+    assert (answer["user"], answer["scope"]) == ("owner", "submit")
+    asked = api().post("/login", {**body, "scope": "manage", "expires_in_days": 1}).json()
+    row = Token.objects.get(digest=Token.digest_of(asked["token"]))
+    assert (row.scope, row.expires_at - timezone.now() <= timedelta(days=1)) == ("manage", True)
+    assert api().post("/login", {**body, "expires_in_days": 9999}).status_code == 422
+
+
+@pytest.mark.parametrize("change", [{"revoked_at": timezone.now()}, {"expires_at": timezone.now()}])
+def test_an_ended_token_is_nobody_at_once(api, change):
+    using = api("boss")
+    assert using.get("/me").status_code == 200
+    Token.objects.update(**change)
+    assert using.get("/me").status_code == 401
+
+
+def test_the_database_knows_no_token_without_an_end_or_with_another_scope(people):
+    from django.db import IntegrityError, transaction
+
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Token.issue(people.owner, "x", scope="root")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Token.objects.create(user=people.owner, name="x", prefix="p", digest="d", expires_at=None)
+
+
+def test_a_list_of_tokens_costs_the_same_however_long_it_is(api, people, django_assert_max_num_queries):
+    for number in range(30):
+        Token.issue(people.owner, f"token-{number}")
+    using = api("owner")
+    with django_assert_max_num_queries(4):
+        assert len(using.get("/tokens").json()["results"]) == 31

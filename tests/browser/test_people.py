@@ -1,0 +1,79 @@
+"""The pages of people in a real browser: they fit a phone, ask before they take away, and work with and without scripts."""
+
+import pytest
+from playwright.sync_api import expect
+
+from accounts import members
+from accounts.models import Membership, Role, Team, Token, User
+from jobs import services
+
+PAGES = [
+    "/account",
+    "/account/password",
+    "/account/tokens",
+    "/teams",
+    "/teams/nlp",
+    "/teams/nlp/audit",
+    "/queues/default",
+]
+
+
+@pytest.fixture
+def boss(people) -> User:
+    """The one who is signed in, as administrator of the team."""
+    Membership.objects.filter(user=people.owner).update(role=Role.ADMIN)
+    return people.owner
+
+
+@pytest.mark.parametrize("url", PAGES)
+def test_nothing_is_wider_than_a_phone(boss, page, lab, url):
+    job = lab.submit(name="a-name-as-long-as-they-are-allowed-to-be")
+    services.suspend(job=job, by=boss)
+    members.make_service_account(team=Team.objects.get(name="nlp"), name="a" * 40, role="member", by=boss)
+    Token.issue(boss, "x" * 80, scope="manage")
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.goto(url)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_a_token_for_a_program_is_made_seen_once_and_revoked(boss, page):
+    page.goto("/teams/nlp")
+    page.fill("[name=name]", "nightly")
+    page.click("button:has-text('Make')")
+    page.click("tr:has-text('nightly@nlp') >> text=Token")
+    page.fill("[name=name]", "nightly run")
+    page.click("button:has-text('Make the token')")
+    text = page.locator("#token-text").inner_text()
+    assert Token.objects.valid().get(digest=Token.digest_of(text)).user.username == "nightly@nlp"
+    page.goto("/account/tokens")
+    expect(page.locator("main")).not_to_contain_text(text)
+    page.click("summary:has-text('Revoke')")
+    page.click("button:has-text('Revoke the token')")
+    expect(page.locator("tr", has_text="nightly run")).to_contain_text("Revoked")
+
+
+def test_removing_somebody_asks_first(boss, page, lab):
+    page.goto("/teams/nlp")
+    row = page.locator("tr:has(b:text-is('viewer'))")
+    row.locator("summary").click()
+    expect(row.locator("form.sheet")).to_contain_text("Remove viewer?")
+    assert Membership.objects.filter(user__username="viewer").exists()
+    row.locator("button.solid").click()
+    expect(page.locator(".notice")).to_contain_text("no longer in nlp")
+    assert not Membership.objects.filter(user__username="viewer").exists()
+
+
+def test_the_quota_is_changed_without_javascript(boss, chromium, site, queue):
+    context = chromium.new_context(base_url=site.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/login?next=/queues")
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", "owner-has-a-password")
+    page.click("button")
+    page.click("text=Change")
+    page.fill("[name=slots]", "12")
+    page.uncheck("[name=is_open]")
+    page.click("button:text-is('Save')")
+    expect(page.locator("#queue-default")).to_contain_text("0 of 12")
+    expect(page.locator("#queue-default")).to_contain_text("Closed")
+    context.close()

@@ -1,0 +1,115 @@
+"""The way in for batches, as a web server calls it: who asks, then how much, then what."""
+
+import asyncio
+import json
+import struct
+
+import pytest
+
+from jobs import agent_door
+from jobs.agent_door import AgentDoor
+from jobs.agent_tokens import issue
+from jobs.batches import MAX_BATCH_BYTES
+from jobs.models import LogSegment, Replica
+from tests.builders import identity, log_item
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def files(settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path
+
+
+@pytest.fixture
+def job(lab):
+    return lab.running()
+
+
+def body(*items, seq: int = 1) -> bytes:
+    header = json.dumps(
+        {"version": 1, "seq": seq, "sent_at": 1.0, "items": [dict(one.fields) for one in items]}
+    ).encode()
+    return struct.pack(">I", len(header)) + header + b"".join(one.blob for one in items)
+
+
+class Call:
+    """One request: what it sends in pieces, and what it was answered. `asked` counts the pieces that were wanted."""
+
+    def __init__(self, *pieces: bytes, token: str = "", path: str = agent_door.PATH, length: int | None = None):
+        headers = [(b"authorization", f"Bearer {token}".encode())]
+        if length is not None:
+            headers.append((b"content-length", str(length).encode()))
+        self.scope = {"type": "http", "path": path, "method": "POST", "headers": headers}
+        self.pieces, self.asked, self.sent = list(pieces), 0, []
+
+    async def receive(self):
+        self.asked += 1
+        piece = self.pieces.pop(0) if self.pieces else b""
+        return {"type": "http.request", "body": piece, "more_body": bool(self.pieces)}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    def to(self, door) -> tuple[int, dict]:
+        asyncio.run(door(self.scope, self.receive, self.send))
+        return self.sent[0]["status"], json.loads(self.sent[1]["body"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+
+async def elsewhere(scope, receive, send):
+    await send({"type": "http.response.start", "status": 418, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+@pytest.fixture
+def door():
+    found = AgentDoor(elsewhere)
+    yield found
+    found.threads.shutdown()
+
+
+def test_a_batch_in_pieces_is_applied_and_acknowledged(job, door):
+    whole = body(log_item(0, 0, [(1.0, "hello")]))
+    status, said = Call(whole[:3], whole[3:20], whole[20:], token=issue(identity(job)), length=len(whole)).to(door)
+    assert (status, said["ack"], said["commands"]) == (200, 1, [])
+    assert LogSegment.objects.get().lines == 1
+
+
+def test_a_forged_token_is_refused_before_anything_is_read(job, door):
+    token = issue(identity(job))
+    call = Call(body(), token=token[:-3] + "abc", length=10)
+    assert call.to(door)[0] == 401
+    assert call.asked == 0
+
+
+def test_a_batch_that_is_too_long_is_refused_by_what_it_says_and_by_what_it_sends(job, door):
+    token = issue(identity(job))
+    told = Call(b"x", token=token, length=MAX_BATCH_BYTES + 1)
+    assert told.to(door)[0] == 413 and told.asked == 0
+    endless = Call(*[b"x" * 2**20] * 20, token=token)
+    assert endless.to(door)[0] == 413 and endless.asked <= 10
+    assert Replica.objects.get(job=job, index=0).batch_seq == 0
+
+
+def test_what_can_not_be_held_is_sent_away_to_come_again(job, door):
+    door.waiting_bytes = agent_door.MOST_WAITING_BYTES
+    call = Call(body(), token=issue(identity(job)), length=100)
+    assert call.to(door)[0] == 503
+    assert int(call.headers["retry-after"]) >= 1 and call.asked == 0
+    door.waiting_bytes = 0
+    assert Call(body(), token=issue(identity(job)), length=100).to(door)[0] == 200
+    assert door.waiting_bytes == 0
+
+
+def test_a_refusal_names_the_field(job, door):
+    wrong = log_item(3, 0, [(1.0, "of the other replica")])
+    status, said = Call(body(wrong), token=issue(identity(job))).to(door)
+    assert (status, said["errors"][0]["field"]) == (400, "log.rank")
+
+
+def test_everything_else_goes_on_to_the_pages(door):
+    assert Call(path="/jobs", token="x").to(door)[0] == 418

@@ -1,0 +1,103 @@
+"""Pages of a log: exact, bounded, whole together, and cheap for the one who follows."""
+
+import time
+import zlib
+
+import pytest
+
+from jobs import ingest, logs
+from tests.builders import batch, identity, item, log_item
+
+pytestmark = pytest.mark.django_db
+T = float(int(time.time()) - 600)  # times are kept near to what the control plane saw
+
+
+@pytest.fixture(autouse=True)
+def files(settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path
+
+
+@pytest.fixture
+def job(lab):
+    return lab.running()
+
+
+def send(job, seq, *items, index=0):
+    return ingest.apply(identity=identity(job, index), batch=batch(seq, *items))
+
+
+def pages(job, **asked):
+    cursor = ""
+    while (page := logs.read(job=job, cursor=cursor, **asked)).lines:
+        yield page
+        cursor = page.cursor
+
+
+def test_a_page_ends_within_a_segment_and_the_next_goes_on_there(job):
+    send(job, 1, log_item(0, 0, [(T + n, f"a{n}") for n in range(100)]))
+    send(job, 1, log_item(2, 0, [(T + n + 0.5, f"b{n}") for n in range(100)]), index=1)
+    found = list(pages(job, limit=30))
+    assert [len(page.lines) for page in found] == [30] * 6 + [20]
+    assert [line.text for page in found for line in page.lines] == [f"{x}{n}" for n in range(100) for x in "ab"]
+
+
+def test_a_page_of_huge_lines_is_bounded_by_its_bytes(job):
+    for seq in range(1, 13):
+        send(job, seq, log_item(0, seq - 1, [(T + seq, "x" * 2**20)]))
+    found = list(pages(job, limit=500))
+    assert sum(len(page.lines) for page in found) == 12
+    assert max(sum(len(line.text) for line in page.lines) for page in found) <= logs.MAX_PAGE_BYTES
+    assert len(logs.read(job=job, tail=500).lines) <= 4
+
+
+def test_a_follower_reads_only_what_is_new_with_one_query(job, django_assert_num_queries):
+    for seq in range(1, 30):
+        send(job, seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")]))
+    place = logs.read(job=job, tail=5).cursor
+    send(job, 30, log_item(0, 29, [(T + 30, "new")]))
+    with django_assert_num_queries(1):
+        page = logs.read(job=job, cursor=place)
+    assert [line.text for line in page.lines] == ["new"]
+
+
+def test_lines_that_a_segment_promised_and_has_not_are_shown_as_missing(job):
+    whole = log_item(0, 0, [(T, "one"), (T, "two")])
+    send(job, 1, type(whole)("log", {**whole.fields, "lines": 7}, whole.blob))
+    send(job, 2, log_item(0, 7, [(T + 1, "after")]))
+    found = logs.read(job=job)
+    assert [line.text for line in found.lines] == ["one", "two", "[5 lines are missing here]", "after"]
+    assert logs.read(job=job, cursor=found.cursor).lines == []
+
+
+def test_lines_that_nobody_promised_are_not_shown(job):
+    whole = log_item(0, 0, [(T, "one"), (T, "two"), (T, "three")])
+    send(job, 1, type(whole)("log", {**whole.fields, "lines": 2}, whole.blob))
+    assert [line.text for line in logs.read(job=job).lines] == ["one", "two"]
+
+
+def test_a_bomb_is_shown_as_a_gap_and_what_follows_is_read(job):
+    bomb = zlib.compress(b"0 " + b"x" * 200_000_000)
+    small = log_item(0, 0, [(T, "x")])
+    send(job, 1, type(small)("log", {**small.fields, "bytes": len(bomb)}, bomb))
+    send(job, 2, log_item(0, 1, [(T + 1, "after")]))
+    first, second = logs.read(job=job).lines
+    assert first.is_gap and "unpack to more than" in first.text
+    assert second.text == "after"
+
+
+def test_a_stored_file_that_is_gone_is_a_gap(job, settings):
+    send(job, 1, log_item(0, 0, [(T, "x")]))
+    for path in settings.MEDIA_ROOT.rglob("*.z"):
+        path.unlink()
+    (line,) = logs.read(job=job).lines
+    assert line.is_gap and "can not be read" in line.text
+
+
+def test_a_tail_of_all_ranks_skips_the_old_lines_of_a_silent_one(job):
+    send(job, 1, log_item(2, 0, [(T, "long ago")]), index=1)
+    for seq in range(1, 10):
+        send(job, seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")]))
+    page = logs.read(job=job, tail=4)
+    assert [line.text for line in page.lines] == [f"line {seq}" for seq in range(6, 10)]
+    send(job, 2, log_item(2, 1, [(T + 20, "again")]), item("gap", rank=-1, first_line=0, lines=3, raw_bytes=9), index=1)
+    assert {line.rank for line in logs.read(job=job, cursor=page.cursor).lines} == {2, -1}

@@ -1,0 +1,83 @@
+"""A whole log, downloaded and searched."""
+
+import time
+
+import pytest
+
+from controlplane.errors import InvalidInput
+from jobs import ingest, whole_logs
+from tests.builders import batch, identity, item, log_item
+
+pytestmark = pytest.mark.django_db
+T = float(int(time.time()) - 600)
+
+
+@pytest.fixture(autouse=True)
+def files(settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path
+
+
+@pytest.fixture
+def job(lab):
+    job = lab.running()
+    for seq in range(1, 31):
+        lines = [(T + seq, f"{'LOSS' if n == 3 else 'step'} {seq}-{n}") for n in range(5)]
+        ingest.apply(identity=identity(job), batch=batch(seq, log_item(0, (seq - 1) * 5, lines)))
+    ingest.apply(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 15.5, "loss of rank 2")])))
+    return job
+
+
+def test_the_whole_log_comes_in_pieces_and_in_order(job, monkeypatch):
+    monkeypatch.setattr(whole_logs, "PIECE_LINES", 7)
+    pieces = list(whole_logs.stream_text(job=job))
+    assert max(piece.count("\n") for piece in pieces) == 7
+    lines = "".join(pieces).splitlines()
+    assert len(lines) == 151
+    assert lines[75].endswith("rank 2  loss of rank 2")
+    assert [line.split()[-1] for line in lines if "rank 0" in line] == [
+        f"{s}-{n}" for s in range(1, 31) for n in range(5)
+    ]
+
+
+def test_one_rank_can_be_taken_alone(job):
+    assert "".join(whole_logs.stream_text(job=job, rank=2)).count("\n") == 1
+
+
+def test_words_are_found_with_the_numbers_of_their_lines(job):
+    found = whole_logs.search(job=job, text="loss", limit=1000)
+    assert found.next == ""
+    assert [one.number for one in found.lines if one.line.rank == 0] == [seq * 5 + 3 for seq in range(30)]
+    assert [one.line.text for one in found.lines if one.line.rank == 2] == ["loss of rank 2"]
+    assert len(whole_logs.search(job=job, text="loss", rank=2).lines) == 1
+
+
+def test_the_time_before_a_line_is_no_part_of_it(job):
+    assert whole_logs.search(job=job, text=str(int(T))[:6]).lines == []
+
+
+@pytest.mark.parametrize("limit", [1, 3, 30])
+def test_a_search_goes_on_where_it_stopped(job, limit, monkeypatch):
+    monkeypatch.setattr(whole_logs, "SEARCH_BYTES", 400)
+    monkeypatch.setattr(whole_logs, "ROWS", 4)
+    seen, start = [], ""
+    while True:
+        found = whole_logs.search(job=job, text="step", rank=0, limit=limit, start=start)
+        assert len(found.lines) <= limit
+        seen += [one.number for one in found.lines]
+        start = found.next
+        if not start:
+            break
+    assert seen == [number for number in range(150) if number % 5 != 3]
+
+
+def test_gaps_are_passed_over(job):
+    gap = item("gap", rank=0, first_line=150, lines=9, raw_bytes=99, first_at=T, last_at=T)
+    ingest.apply(identity=identity(job), batch=batch(31, gap))
+    assert whole_logs.search(job=job, text="missing").lines == []
+    assert "9 lines, 99 bytes are missing here" in "".join(whole_logs.stream_text(job=job))
+
+
+@pytest.mark.parametrize("asked", [{"text": " "}, {"text": "x", "start": "nonsense"}, {"text": "x", "start": "1"}])
+def test_a_search_that_makes_no_sense_is_refused(job, asked):
+    with pytest.raises(InvalidInput):
+        whole_logs.search(job=job, **asked)

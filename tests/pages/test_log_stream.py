@@ -1,0 +1,84 @@
+"""The log as a stream of events: it begins where the reader stands, goes on by hints and ends with the job."""
+
+import json
+from contextlib import closing
+
+import httpx
+import pytest
+
+from accounts.models import Token
+from jobs import ingest
+from tests.builders import batch, identity, log_item
+from tests.pages.site import serve
+
+BEGAN = 1_763_700_000
+
+
+@pytest.fixture
+def site(transactional_db, people):
+    with serve() as site:
+        yield site
+
+
+def events(lines):
+    """(kind, id, data) of each server-sent event."""
+    kind = number = ""
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name == "event":
+            kind = value
+        elif name == "id":
+            number = value
+        elif name == "data":
+            yield kind, number, json.loads(value)
+
+
+def put(job, seq: int, *texts: str, first: int) -> None:
+    lines = [(BEGAN + first + index, text) for index, text in enumerate(texts)]
+    ingest.apply(identity=identity(job), batch=batch(seq, log_item(0, first, lines)))
+
+
+def test_lines_come_as_they_are_written_and_the_stream_ends_with_the_job(site, lab, people, tmp_path, settings):
+    job = lab.running()
+    put(job, 1, "one", "two", first=0)
+    token = Token.issue(people.viewer, "stream")[1]
+    headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
+    with closing(httpx.Client(base_url=site.url, headers=headers, timeout=60)) as client:
+        with client.stream("GET", f"/api/v1/jobs/{job.pk}/logs/stream") as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            found = events(stream.iter_lines())
+            kind, cursor, page = next(found)
+            assert (kind, [line["text"] for line in page["lines"]]) == ("lines", ["one", "two"])
+            put(job, 2, "three", first=2)
+            assert [line["text"] for line in next(found)[2]["lines"]] == ["three"]
+        with client.stream(
+            "GET", f"/api/v1/jobs/{job.pk}/logs/stream", headers={**headers, "Last-Event-ID": cursor}
+        ) as stream:
+            found = events(stream.iter_lines())
+            assert [line["text"] for line in next(found)[2]["lines"]] == ["three"]
+            lab.finish(job, 0, 0)
+            assert next(found)[0] == "end"
+            with pytest.raises(StopIteration):
+                next(found)
+
+
+def test_a_stream_is_refused_before_it_begins(site, lab, people):
+    job = lab.submit()
+    path = f"{site.url}/api/v1/jobs/{job.pk}/logs/stream"
+
+    def status(who: str, **query: str) -> int:
+        headers = {"Authorization": f"Bearer {Token.issue(getattr(people, who), 'x')[1]}"} if who else {}
+        return httpx.get(path, params=query, headers={**headers, "Accept": "text/event-stream"}).status_code
+
+    assert status("") == 401
+    assert status("stranger") == 404
+    assert status("owner", cursor="rubbish") == 422
+    assert status("owner", rank="three") == 422
+
+
+def test_a_download_over_the_real_server_is_whole(site, lab, people):
+    job = lab.running()
+    put(job, 1, *(f"line {number}" for number in range(3000)), first=0)
+    headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}"}
+    text = httpx.get(f"{site.url}/api/v1/jobs/{job.pk}/logs/text", headers=headers, timeout=60).text
+    assert [line.rpartition("  ")[2] for line in text.splitlines()] == [f"line {number}" for number in range(3000)]
