@@ -24,8 +24,11 @@ LONG_POLL_SECONDS = 10
 PATIENCE_SECONDS = 300.0  # a server that is moved to a new version is back sooner
 
 
-def login(username: str, *, password: str, name: str) -> Call[Login]:
+def login(
+    username: str, *, password: str, name: str, scope: str | None = None, expires_in_days: int | None = None
+) -> Call[Login]:
     body = {"username": username, "password": password, "name": name}
+    body.update(_given(scope=scope, expires_in_days=expires_in_days))
     return Call("POST", "/login", Login.parse, json=body, is_public=True)
 
 
@@ -38,10 +41,16 @@ def queues() -> Call[Page[Queue]]:
 
 
 def jobs(
-    *, phase: str | None = None, queue: str | None = None, name: str | None = None, limit: int | None = None
+    *,
+    phase: str | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+    team: str | None = None,
+    user: str | None = None,
+    limit: int | None = None,
 ) -> Call[Page[Job]]:
     """Jobs, newest first; `phase` is one, several separated by commas, or `active` or `finished`."""
-    return _page("/jobs", parse=Job.parse, phase=phase, queue=queue, name=name, limit=limit)
+    return _page("/jobs", parse=Job.parse, phase=phase, queue=queue, name=name, team=team, user=user, limit=limit)
 
 
 def job(job_id: int) -> Call[Job]:
@@ -53,11 +62,12 @@ def act(job_id: int, *, verb: str) -> Call[Job]:
     return Call("POST", f"/jobs/{job_id}/{verb}", Job.parse, json={}, missing=no_job(job_id))
 
 
-def metrics(job_id: int) -> Call[list[Series]]:
+def metrics(job_id: int, *, names: Sequence[str] = (), attempt: int | None = None) -> Call[list[Series]]:
     def parse(answer: Json) -> list[Series]:
         return [Series.parse(item) for item in answer["series"]]
 
-    return _get(f"/jobs/{job_id}/metrics", parse=parse, missing=no_job(job_id))
+    params = _given(name=list(names) or None, attempt=attempt)
+    return _get(f"/jobs/{job_id}/metrics", parse=parse, params=params, missing=no_job(job_id))
 
 
 def log_page(

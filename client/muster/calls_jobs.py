@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from muster.call import Call, Flow, Page, ask, get, given, page
-from muster.calls import JobRef, every, find_id, no_job
-from muster.models import Event, Job, Rank
+from muster.calls import JobRef, every, find_id, no_job, of_job
+from muster.calls import metrics as series
+from muster.models import Event, FoundLine, Job, Rank, Series
 from muster.models_jobs import Acted, Attempt, Plan, Replica
 
+MOST_FOUND = 1000  # lines in one answer of a search
 MOST_AT_ONCE = 100  # jobs in one bulk call; more go in several
 
 
@@ -32,6 +34,28 @@ def ranks(ref: JobRef, *, attempt: int | None = None) -> Flow[list[Rank]]:
 def events(ref: JobRef) -> Flow[list[Event]]:
     """What happened to the job, oldest first."""
     return (yield from every(lambda job_id: _part(job_id, "events", parse=Event.parse), ref=ref))
+
+
+def metrics(ref: JobRef, *, names: Sequence[str] = (), attempt: int | None = None) -> Flow[list[Series]]:
+    """What the ranks reported, thinned; of the newest attempt or a given one."""
+    return (yield from of_job(ref, call=lambda job_id: series(job_id, names=names, attempt=attempt)))
+
+
+def search_logs(
+    ref: JobRef, text: str, *, rank: int | None = None, attempt: int | None = None, limit: int = 1000
+) -> Flow[list[FoundLine]]:
+    """Lines that hold these words, whatever the case of their letters; at most `limit`, oldest first."""
+    job_id = yield from find_id(ref)
+    asked, start = given(text=text, rank=rank, attempt=attempt), ""
+    found: list[FoundLine] = []
+    while len(found) < limit:
+        params = {**asked, "limit": min(limit - len(found), MOST_FOUND), **({"start": start} if start else {})}
+        part = yield from ask(get(f"/jobs/{job_id}/logs/search", parse=dict, params=params, missing=no_job(job_id)))
+        found += [FoundLine.parse(line) for line in part["lines"]]
+        start = part.get("next") or ""
+        if not start:
+            break
+    return found
 
 
 def plan(spec: Mapping[str, Any]) -> Flow[Plan]:

@@ -38,6 +38,8 @@ def revoke_token(token_id: int) -> Flow[None]:
 def revoke_own_token() -> Flow[None]:
     """The token this client speaks with. Raises NotFound where the server does not list it."""
     used = (yield from ask(me())).token
+    if used and used.id is not None:
+        return (yield from revoke_token(used.id))
     for one in (yield from tokens()):
         if used and one.prefix == used.prefix and one.revoked_at is None:
             return (yield from revoke_token(one.id))
@@ -100,7 +102,7 @@ def queue(name: str) -> Flow[Queue]:
 
 
 def create_queue(name: str, **fields: Any) -> Flow[Queue]:
-    """Of platform administrators; `fields` as the API names them (team, cluster, resource, nominal, ...)."""
+    """Of platform administrators; `fields` as the API names them (team, cluster, slots, resource, ...)."""
     return (yield from ask(Call("POST", "/queues", Queue.parse, json={"name": name, **given(**fields)})))
 
 

@@ -7,7 +7,8 @@ MusterError
 |- JobFileError            a job file or an environment file says what can not be
 |- WaitTimeout             the job did not finish in time
 |- Unreachable             no connection to the server
-|  `- TimedOut             connected, but no answer in time
+|  |- TimedOut             connected, but no answer in time
+|  `- CutOff               an answer that broke off in the middle
 |- UnexpectedAnswer        something answered, but it does not speak Muster's API
 `- ApiError                the server said no (status, title, detail, problems)
    |- Invalid              400, 422
@@ -55,6 +56,10 @@ class Unreachable(MusterError):
 
 
 class TimedOut(Unreachable):
+    pass
+
+
+class CutOff(Unreachable):
     pass
 
 

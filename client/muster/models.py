@@ -60,7 +60,10 @@ class Job(Model):
     ranks: RankCounts = read(RankCounts.parse, default=RankCounts())
     first_failure: Failure | None = read(Failure.parse)
     url: str = ""
+    secrets: tuple[str, ...] = read(tuple, default=())  # their names
+    volumes: tuple[str, ...] = read(tuple, default=())
     suspended: bool = False
+    cancel_requested_at: datetime | None = moment()
     raw: Json = as_sent()
 
 
@@ -105,6 +108,11 @@ class LogLine(Model):
 
 
 @dataclass(frozen=True)
+class FoundLine(LogLine):
+    number: int = 0  # of its rank, from 0
+
+
+@dataclass(frozen=True)
 class LogPage(Model):
     lines: tuple[LogLine, ...] = each(LogLine)
     cursor: str | None = None
@@ -134,6 +142,7 @@ class Queue(Model):
     gpus_per_node: int = 0
     is_open: bool = True
     description: str = ""
+    notice: str = ""  # what a person should know about the quota now
     raw: Json = as_sent()
 
 
@@ -158,6 +167,7 @@ class Membership(Model):
 
 @dataclass(frozen=True)
 class TokenName(Model):
+    id: int | None = None
     name: str = ""
     prefix: str = ""
     scope: str = ""
@@ -169,6 +179,7 @@ class TokenName(Model):
 class Me(Model):
     user: str
     is_admin: bool = False
+    is_service_account: bool = False
     teams: tuple[Membership, ...] = each(Membership)
     token: TokenName | None = read(TokenName.parse)
     version: str = ""

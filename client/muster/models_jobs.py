@@ -42,26 +42,26 @@ class Replica(Model):
 class PlanRole(Model):
     name: str
     replicas: int = 1
-    processes: int = 1
-    gpus: int = 0
+    processes: int = 1  # in each replica
+    command: tuple[str, ...] = read(tuple, default=())
 
 
 @dataclass(frozen=True)
 class Distribution(Model):
     nodes: int = 1
     nproc_per_node: int = 1
-    gpus: int = 0
+    world_size: int = 1
 
 
 @dataclass(frozen=True)
 class Plan(Model):
-    """What a submission would become. `asked` and `spec` are plain JSON: what was sent, and what was made of it."""
+    """What a submission would become. `asked` is a count of each resource, `spec` the job with everything filled in."""
 
     queue: str
     framework: str = ""
     roles: tuple[PlanRole, ...] = each(PlanRole)
     distribution: Distribution = read(Distribution.parse, default=Distribution())
-    asked: Mapping[str, Any] = mapping()
+    asked: Mapping[str, int] = mapping()
     spec: Mapping[str, Any] = mapping()
     fits_now: bool = False
     wait_reason: str = ""

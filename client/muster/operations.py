@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     # For type checkers only: the package itself needs neither, and Python 3.9 has no ParamSpec.
     from typing_extensions import ParamSpec
 
-    from muster.async_client import AsyncClient
-    from muster.client import Client
+    from muster.async_transport import AsyncTransport
+    from muster.transport import Transport
 
     P = ParamSpec("P")
 else:
@@ -34,9 +34,9 @@ class Operation(Generic[P, T]):
     @overload
     def __get__(self, client: None, kind: Any) -> Callable[P, Flow[T]]: ...
     @overload
-    def __get__(self, client: Client, kind: Any) -> Callable[P, T]: ...
+    def __get__(self, client: Transport, kind: Any) -> Callable[P, T]: ...
     @overload
-    def __get__(self, client: AsyncClient, kind: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: AsyncTransport, kind: Any) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __get__(self, client: Any, kind: Any) -> Any:
         if client is None:
@@ -58,9 +58,9 @@ class Listing(Generic[P, T]):
     @overload
     def __get__(self, client: None, kind: Any) -> Callable[P, Call[Page[T]]]: ...
     @overload
-    def __get__(self, client: Client, kind: Any) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: Transport, kind: Any) -> Callable[P, Iterator[T]]: ...
     @overload
-    def __get__(self, client: AsyncClient, kind: Any) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: AsyncTransport, kind: Any) -> Callable[P, AsyncIterator[T]]: ...
 
     def __get__(self, client: Any, kind: Any) -> Any:
         if client is None:
@@ -83,6 +83,8 @@ class Operations:
     replicas = Operation(calls_jobs.replicas)
     ranks = Operation(calls_jobs.ranks)
     events = Operation(calls_jobs.events)
+    metrics = Operation(calls_jobs.metrics)
+    search_logs = Operation(calls_jobs.search_logs)
     plan = Operation(calls_jobs.plan)
     act_on_many = Operation(calls_jobs.act_on_many)
     resubmit = Operation(calls_jobs.resubmit)

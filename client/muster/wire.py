@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from muster.call import Call
-from muster.errors import MusterError, NotLoggedIn, TimedOut, UnexpectedAnswer, Unreachable, from_problem
+from muster.errors import CutOff, MusterError, NotLoggedIn, TimedOut, UnexpectedAnswer, Unreachable, from_problem
 from muster.version import VERSION
 
 T = TypeVar("T")
@@ -86,9 +86,16 @@ class Wire:
             reason = f"{self.url} answered {reply.status_code}"
         return Retry(reason, tried, pause_seconds, call.patience_seconds > 0)
 
-    def read(self, call: Call[T], *, reply: Reply) -> T:
+    def received(self, reply: Reply) -> httpx.Response:
         if isinstance(reply, httpx.RequestError):
             raise self._lost(reply) from reply
+        return reply
+
+    def cut_off(self, error: httpx.RequestError) -> CutOff:
+        return CutOff(f"lost the connection to {self.url} in the middle of its answer: try again")
+
+    def read(self, call: Call[T], *, reply: Reply) -> T:
+        reply = self.received(reply)
         if not reply.is_success:
             raise self._refused(call, reply=reply)
         try:

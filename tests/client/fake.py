@@ -14,6 +14,7 @@ from .fake_more import More, attempt, replica
 
 TOKEN, USER, PASSWORD = "mst_secret", "ada", "lovelace"
 NOW = "2026-11-21T10:00:00Z"
+SERIES = [{"name": "loss", "rank": 0, "points": [[1763700000123, 1, 0.5]]}]
 FINISHED = ("succeeded", "failed", "cancelled")
 
 Answer = tuple[int, dict[str, Any], dict[str, str]]
@@ -94,20 +95,20 @@ class FakeMuster(More):
             self.keys[key] = self.add_job(**{"name": f"job-{len(self.jobs) + 1}", **spec, "url": f"{self.url}/jobs/1"})
         return 201, self.jobs[self.keys[key]], {}
 
-    def get_jobs(self, seen: dict[str, Any], number: str = "", part: str = "") -> Answer:
+    def get_jobs(self, seen: dict[str, Any], number: str = "", part: str = "", more: str = "") -> Answer:
         if not number:
             return self._list(seen)
         if int(number) not in self.jobs:
             return problem(404, "Not found", "Not found.")
         if part == "logs":
-            return self._logs(int(number), seen["query"])
+            return self.read_logs(int(number), more, seen["query"])
         parts = {
             "": self.jobs[int(number)],
             "ranks": {"results": self.ranks.get(int(number), [])},
             "attempts": {"results": [attempt(1), attempt(2, ended_at=None, outcome="", message="")]},
             "replicas": {"results": [replica(0), replica(1)]},
             "events": {"results": [{"at": NOW, "kind": "submitted", "message": "", "phase": "queued", "user": USER}]},
-            "metrics": {"series": [{"name": "loss", "rank": 0, "points": [[1763700000123, 1, 0.5]]}]},
+            "metrics": {"series": [one for one in SERIES if one["name"] == seen["query"].get("name", one["name"])]},
         }
         return 200, parts[part], {}
 
@@ -121,7 +122,7 @@ class FakeMuster(More):
         following = f"http://elsewhere.invalid/api/v1/jobs?limit={limit}&offset={begin + limit}" if more else None
         return 200, {"results": found[begin : begin + limit], "next": following}, {}
 
-    def _logs(self, number: int, query: dict[str, str]) -> Answer:
+    def logs(self, number: int, query: dict[str, str]) -> Answer:
         if self.script:
             self.script.pop(0)(self, number)
         lines = [line for line in self.lines[number] if query.get("rank") in (None, str(line["rank"]))]
@@ -220,6 +221,8 @@ class Handler(BaseHTTPRequestHandler):
         seen["headers"] = {name.title(): value for name, value in seen["headers"].items()}
         self.muster.requests.append(seen)
         fault = self.muster.faults.pop(0) if self.muster.faults else None
+        if fault == "cut":  # the answer ends in the middle of it
+            return self._send(*self.muster.answer(seen), is_cut=True)
         if fault == "drop":
             return self._hang_up()
         if fault == "lose":  # the work is done, the answer is lost
@@ -231,14 +234,16 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.close()
 
-    def _send(self, status: int, body: Any, headers: dict[str, str]) -> None:
+    def _send(self, status: int, body: Any, headers: dict[str, str], *, is_cut: bool = False) -> None:
         content = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **headers}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(content[: len(content) * 2 // 3] if is_cut else content)
+        if is_cut:
+            self._hang_up()
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815, the names are http.server's
 

@@ -15,12 +15,42 @@ class More:
 
     jobs: dict[int, dict[str, Any]]
     queues: list[dict[str, Any]]
+    lines: dict[int, list[dict[str, Any]]]
 
     def __init__(self) -> None:
         self.tokens = [token(1, "laptop", prefix="mst_se"), token(2, "ci", scope="read", team="vision")]
         self.teams = {"vision": {"ada": "admin", "bob": "viewer"}, "nlp": {"ada": "member"}}
         self.accounts = {"vision": {"vision-bot": "member"}}
         self.audit = [audit_entry(number) for number in (3, 2, 1)]
+
+    def read_logs(self, number: int, part: str, query: dict[str, str]) -> Answer:
+        if not part:
+            return self.logs(number, query)
+        lines = self.lines[number]
+        if part == "search":
+            begin = int(query.get("start", 0))
+            found = [{**line, "number": at} for at, line in enumerate(lines) if query["text"].lower() in line["text"]]
+            part_of = [line for line in found if line["number"] >= begin][: min(5, int(query["limit"]))]
+            more = part_of and part_of[-1]["number"] < found[-1]["number"]
+            return 200, {"lines": part_of, "next": str(part_of[-1]["number"] + 1) if more else ""}, {}
+        if part == "text":
+            text = "".join(f"rank {line['rank']}: {line['text']}\n" for line in lines)
+            return 200, text, {"Content-Type": "text/plain; charset=utf-8"}
+        return 200, self._events(number, query), {"Content-Type": "text/event-stream"}
+
+    def _events(self, number: int, query: dict[str, str]) -> str:
+        """Every page there is; then `end`, or, of a job that goes on, the end of the connection's life."""
+        events, query = ["retry: 2000\n\n", ": still here\n\n"], dict(query)
+        while True:
+            page = self.logs(number, query)[1]
+            query["cursor"] = page["cursor"]
+            kind = "end" if page["is_complete"] else "lines"
+            events.append(f"event: {kind}\nid: {page['cursor']}\ndata: {json.dumps(page)}\n\n")
+            if page["is_complete"] or not page["lines"]:
+                return "".join(events)
+
+    def logs(self, number: int, query: dict[str, str]) -> Answer:
+        raise NotImplementedError
 
     def get_tokens(self, seen: dict[str, Any]) -> Answer:
         return _results(self.tokens)
@@ -89,10 +119,10 @@ class More:
             wrong = {"field": "queue", "value": body["queue"], "message": "no such queue"}
             return 400, {"status": 400, "detail": "this is no job", "problems": [wrong]}, {}
         gpus, nodes = body.get("gpus", 0), body.get("nodes", 2)
-        role = {"name": "worker", "replicas": nodes, "processes": 4, "gpus": gpus // nodes}
-        where = {"nodes": nodes, "nproc_per_node": 4, "gpus": gpus}
+        role = {"name": "worker", "replicas": nodes, "processes": 4, "command": body["command"]}
+        where = {"nodes": nodes, "nproc_per_node": 4, "world_size": nodes * 4}
         return 200, {"queue": body["queue"], "framework": "torchrun", "roles": [role], "distribution": where,
-                     "asked": body, "spec": body, "fits_now": True, "wait_reason": ""}, {}  # fmt: skip
+                     "asked": {"gpu": gpus}, "spec": body, "fits_now": True, "wait_reason": ""}, {}  # fmt: skip
 
     def act_on_many(self, body: dict[str, Any]) -> Answer:
         results = []

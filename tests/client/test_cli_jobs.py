@@ -57,7 +57,7 @@ def test_the_list_can_be_narrowed(run: Run, logged_in: FakeMuster) -> None:
     ("arguments", "sentence"),
     [
         (["jobs"], "No jobs yet: `muster submit --queue QUEUE -- COMMAND` makes one"),
-        (["jobs", "--phase", "failed"], "No such jobs: leave out --phase, --queue or --name"),
+        (["jobs", "--phase", "failed"], "No such jobs: leave out filters"),
     ],
 )
 def test_an_empty_list_says_what_to_do(arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster) -> None:

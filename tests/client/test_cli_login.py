@@ -73,7 +73,10 @@ def test_a_login_that_the_environment_overrides_says_so(run: Run, muster: FakeMu
     ("arguments", "sentence"),
     [
         (["login"], "Missing argument 'URL': `muster login --help` shows how"),
-        (["login", "http://h", "--token", "t", "--user", "u"], "--token needs neither --user nor --password-stdin"),
+        (
+            ["login", "http://h", "--token", "t", "--user", "u"],
+            "--token needs neither --user nor --password-stdin, --scope or --days",
+        ),
         (["jobs", "--phase", "lost"], "'lost' is not one of 'queued'"),
         (["sumbit"], "No such command 'sumbit'"),
         (["logs", "1", "--rank", "all"], "'all' is neither a rank (0, 1, ...) nor `launcher`"),

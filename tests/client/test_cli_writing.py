@@ -37,13 +37,13 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
     "tokens revoke ci": ("DELETE", "/tokens/2", None, "Token 2 is revoked"),
     "tokens revoke mst_se": ("DELETE", "/tokens/1", None, "Token 1 is revoked"),
     "queues set research --slots 16 --close": (
-        "PATCH", "/queues/research", {"nominal": 16, "is_open": False}, "1 of 16",
+        "PATCH", "/queues/research", {"slots": 16, "is_open": False}, "closed",
     ),
     "queues set closed --open --description big --gpus-per-node 8": (
         "PATCH", "/queues/closed", {"is_open": True, "description": "big", "gpus_per_node": 8}, "open",
     ),
-    "queues create night --team vision --slots 4 --resource a100": (
-        "POST", "/queues", {"name": "night", "team": "vision", "nominal": 4, "resource": "a100"}, "Made queue night",
+    "queues create night --team vision --slots 4 --cluster local --resource gpu": (
+        "POST", "/queues", {"name": "night", "team": "vision", "slots": 4, "cluster": "local", "resource": "gpu"}, "Made queue night",
     ),
 }  # fmt: skip
 

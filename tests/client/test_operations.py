@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from muster.client import AsyncClient, Client
-from muster.errors import Invalid, MusterError, NotFound, TooManyRequests, Unreachable
+from muster.errors import CutOff, Invalid, MusterError, NotFound, TooManyRequests, Unreachable
 from muster.follow import lines_of
 from muster.models import Job, LogLine
 from muster.operations import Listing, Operation, Operations
 from muster.wire import Retry
 
 from .fake import TOKEN, FakeMuster
-from .test_sdk import asynchronously
+from .test_sdk import BUSY, asynchronously
 
 SPEC = {"command": ["true"], "queue": "research", "gpus": 8}
 # name: how it is called, and something true of its answer
@@ -24,7 +24,9 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
     "replicas": ((1,), {"attempt": 1}, lambda found: [one.index for one in found] == [0, 1]),
     "ranks": (("job-1",), {}, lambda found: found == []),
     "events": ((1,), {}, lambda found: found[0].kind == "submitted"),
-    "plan": ((SPEC,), {}, lambda found: (found.distribution.gpus, found.roles[0].gpus) == (8, 4)),
+    "metrics": ((1,), {"names": ["loss"]}, lambda found: found[0].points[0].value == 0.5),
+    "search_logs": ((1, "NEEDLE"), {}, lambda found: [(one.number, one.text) for one in found] == [(2, "a needle")]),
+    "plan": ((SPEC,), {}, lambda found: (found.distribution.world_size, found.asked["gpu"], found.roles[0].processes) == (8, 8, 4)),
     "act_on_many": (("cancel", [1, "job-1"]), {}, lambda found: [one.phase for one in found] == ["stopping"] * 2),
     "resubmit": ((1,), {"idempotency_key": "k"}, lambda found: found.id == 2),
     "schema": ((), {}, lambda found: found["openapi"] == "3.1.0"),
@@ -49,6 +51,12 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
 }  # fmt: skip
 
 
+def with_a_needle(muster: FakeMuster) -> None:
+    number = muster.add_job(phase="running")
+    for text in ("hay", "hay", "a needle"):
+        muster.say(number, text)
+
+
 def names(kind: type) -> set[str]:
     return {name for name, value in vars(Operations).items() if isinstance(value, kind)}
 
@@ -60,7 +68,7 @@ def test_each_operation_is_used_below() -> None:
 @pytest.mark.parametrize("name", USES)
 def test_both_clients_answer_alike(name: str, client: Client, logged_in: FakeMuster) -> None:
     args, options, is_right = USES[name]
-    logged_in.add_job(phase="running")
+    with_a_needle(logged_in)
     told = getattr(client, name)(*args, **options)
     assert is_right(list(told) if name in names(Listing) else told)
 
@@ -69,7 +77,7 @@ def test_both_clients_answer_alike(name: str, client: Client, logged_in: FakeMus
         return [item async for item in answer] if name in names(Listing) else await answer
 
     logged_in.__init__()  # type: ignore[misc]  # as it was before, so that removing works a second time
-    logged_in.add_job(phase="running")
+    with_a_needle(logged_in)
     assert is_right(asynchronously(asked))
 
 
@@ -196,6 +204,58 @@ def test_a_log_is_gone_on_with_where_another_reader_stopped(client: Client, logg
     assert [line.text for line in client.logs(number, cursor=page.cursor)] == ["d"]
     assert [line.text for line in client.logs(number, attempt=2)] == []
     assert list(lines_of(page)) == list(page.lines)
+
+
+def test_a_long_search_is_asked_for_in_parts(client: Client, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job()
+    for at in range(25):
+        logged_in.say(number, f"needle {at}")
+
+    found = client.search_logs(number, "needle", limit=12)
+
+    assert [line.number for line in found] == list(range(12))
+    assert [seen["query"].get("start") for seen in logged_in.requests] == [None, "5", "10"]
+
+
+def test_the_whole_log_as_text_comes_in_pieces(client: Client, logged_in: FakeMuster) -> None:
+    with_a_needle(logged_in)
+
+    assert "".join(client.log_text(1)) == "rank 0: hay\nrank 0: hay\nrank 0: a needle\n"
+    with pytest.raises(NotFound):
+        list(client.log_text(99))
+
+
+def test_a_text_that_breaks_off_is_not_taken_for_the_whole(client: Client, logged_in: FakeMuster) -> None:
+    with_a_needle(logged_in)
+    logged_in.faults = ["cut"]
+
+    with pytest.raises(CutOff, match="in the middle of its answer: try again"):
+        list(client.log_text(1))
+
+
+@pytest.mark.parametrize("fault", ["cut", "drop", BUSY])
+def test_a_stream_that_breaks_off_goes_on_where_it_was(fault: Any, client: Client, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="succeeded")
+    for at in range(30):
+        logged_in.say(number, str(at))
+    logged_in.page_lines, logged_in.faults = 4, [fault] * 5
+
+    pages = list(client.log_stream(number))
+
+    assert [line.text for page in pages for line in page.lines] == [str(at) for at in range(30)]
+
+
+def test_the_async_client_reads_text_and_streams(logged_in: FakeMuster) -> None:
+    with_a_needle(logged_in)
+    logged_in.change(1, phase="succeeded")
+
+    async def read(client: AsyncClient) -> tuple[list[str], str]:
+        lines = [line.text async for page in client.log_stream("job-1") for line in page.lines]
+        return lines, "".join([piece async for piece in client.log_text(1)])
+
+    logged_in.faults = [None, "cut"]
+    lines, text = asynchronously(read)
+    assert (lines, text.count("\n")) == (["hay", "hay", "a needle"], 3)
 
 
 def test_what_is_not_there_says_so_with_the_way_out(client: Client) -> None:

@@ -31,6 +31,8 @@ def _phases(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 @click.option("--phase", metavar="PHASE", callback=_phases, help="A phase, several with commas, active, or finished.")
 @click.option("--queue", metavar="QUEUE", help="Only jobs of this queue.", shell_complete=queue_names)
 @click.option("--name", metavar="NAME", help="Only jobs of this name.")
+@click.option("--team", metavar="TEAM", help="Only jobs of this team.")
+@click.option("--user", metavar="USER", help="Only jobs that this user submitted.")
 @click.option("--active", "is_active", is_flag=True, help="Only jobs that have not ended; short for --phase active.")
 @click.option(
     "-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
@@ -72,7 +74,7 @@ def _show(found: Sequence[Job], *, output: Output, is_filtered: bool) -> None:
 
 def _nothing(*, is_filtered: bool) -> str:
     if is_filtered:
-        return "No such jobs: leave out --phase, --queue or --name to see all."
+        return "No such jobs: leave out filters to see all."
     return "No jobs yet: `muster submit --queue QUEUE -- COMMAND` makes one, `muster queues` lists the queues."
 
 

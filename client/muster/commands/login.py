@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -22,13 +23,24 @@ from muster.errors import MusterError, NotLoggedIn, Unauthorized
 @click.option("--user", metavar="NAME", help="Your user name; asked for when not given.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from the first line of the standard input.")
 @click.option("--token", help="Use this token instead of a password.")
+@click.option("--scope", type=click.Choice(["read", "submit", "manage"]), help="What the token may do; else submit.")
+@click.option("--days", metavar="N", type=click.IntRange(1, 365), help="How long it is valid; 90 when not given.")
 @click.option("--name", metavar="SERVER", help="What to call this login; the host's name when not given.")
-def login(*, url: str, user: str | None, password_stdin: bool, token: str | None, name: str | None) -> None:
+def login(
+    *,
+    url: str,
+    user: str | None,
+    password_stdin: bool,
+    token: str | None,
+    scope: str | None,
+    days: int | None,
+    name: str | None,
+) -> None:
     """Log in to the server at URL, and make it the current one."""
-    if token and (user or password_stdin):
-        raise click.UsageError("--token needs neither --user nor --password-stdin")
+    if token and (user or password_stdin or scope or days):
+        raise click.UsageError("--token needs neither --user nor --password-stdin, --scope or --days")
     url = clean_url(url)
-    token = token or _token_by_password(url, user=user, is_piped=password_stdin)
+    token = token or _token_by_password(url, user=user, is_piped=password_stdin, scope=scope, expires_in_days=days)
     who = _owner(url, token=token)
     path = config_path()
     name = name or default_name(url)
@@ -66,11 +78,11 @@ def _revoke(server: Server, *, name: str) -> None:
             raise
 
 
-def _token_by_password(url: str, *, user: str | None, is_piped: bool) -> str:
+def _token_by_password(url: str, *, user: str | None, is_piped: bool, **asked: Any) -> str:
     user = user or (getpass.getuser() if is_piped else click.prompt("User", default=getpass.getuser(), err=True))
     password = sys.stdin.readline().rstrip("\r\n") if is_piped else click.prompt("Password", hide_input=True, err=True)
     with Client(url, token="") as client:
-        return client.login(user, password=password, name=f"muster on {platform.node() or 'a computer'}").token
+        return client.login(user, password=password, name=f"muster on {platform.node() or 'a computer'}", **asked).token
 
 
 def _owner(url: str, *, token: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from muster.commands.following import LineWriter, detached, follow
 from muster.commands.output import note
 from muster.commands.session import job_argument, open_client
 from muster.models import LAUNCHER
+from muster.render import inert
 
 
 def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -32,6 +34,14 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
 @click.option("--no-prefix", is_flag=True, help="Leave out which rank a line is from.")
 @click.option("--raw", "is_raw", is_flag=True, help="As printed, colours and control characters included.")
+@click.option("--find", "words", metavar="WORDS", help="Only lines that hold these words.")
+@click.option("--text", "is_whole", is_flag=True, help="The whole log of an attempt as the server's text file has it.")
+@click.option(
+    "--stream",
+    "is_streaming",
+    is_flag=True,
+    help="With --follow: one open connection; sooner, where no proxy holds it back.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: an object a line.")
 def logs(
     *,
@@ -42,6 +52,9 @@ def logs(
     is_raw: bool,
     output: str,
     show_cursor: bool,
+    words: str | None,
+    is_whole: bool,
+    is_streaming: bool,
     **asked: Any,
 ) -> None:
     """Print the output of a job: all ranks merged, or one of them."""
@@ -50,8 +63,12 @@ def logs(
     if is_following and (asked["attempt"] is not None or show_cursor):
         raise click.UsageError("--follow shows the attempts as they come: leave out --attempt and --show-cursor")
     with open_client() as client:
+        if words is not None:
+            return _find(client, job=job, words=words, writer=writer, asked=asked)
+        if is_whole:
+            return _text(client, job=job, asked=asked, is_raw=is_raw)
         if is_following:
-            return _follow(client, job=job, writer=writer, asked=asked)
+            return _follow(client, job=job, writer=writer, asked=asked, is_streaming=is_streaming)
         cursor = asked["cursor"]
         for page in client.log_pages(job, **asked):
             writer.write(page.lines)
@@ -60,9 +77,32 @@ def logs(
         note(cursor or "")
 
 
-def _follow(client: Client, *, job: str, writer: LineWriter, asked: dict[str, Any]) -> None:
+def _find(client: Client, *, job: str, words: str, writer: LineWriter, asked: dict[str, Any]) -> None:
+    """Exits as grep does: 1 where nothing was found."""
+    found = client.search_logs(job, words, rank=asked["rank"], attempt=asked["attempt"])
+    writer.write(found)
+    if not found:
+        click.get_current_context().exit(1)
+
+
+def _text(client: Client, *, job: str, asked: dict[str, Any], is_raw: bool) -> None:
+    """Line by line, so that a log of any length needs little memory here."""
+    left = ""
+    for piece in client.log_text(job, rank=asked["rank"], attempt=asked["attempt"]):
+        *lines, left = (left + piece).split("\n")
+        sys.stdout.writelines(f"{line if is_raw else inert(line)}\n" for line in lines)
+    sys.stdout.write(left if is_raw else inert(left))
+    sys.stdout.flush()
+
+
+def _follow(client: Client, *, job: str, writer: LineWriter, asked: dict[str, Any], is_streaming: bool) -> None:
     seen = client.job(job)
+    place = {name: asked[name] for name in ("rank", "tail", "cursor")}
     try:
-        follow(client, job=seen, writer=writer, rank=asked["rank"], tail=asked["tail"], cursor=asked["cursor"])
+        if is_streaming:
+            for page in client.log_stream(seen, **place):
+                writer.write(page.lines)
+            return
+        follow(client, job=seen, writer=writer, **place)
     except KeyboardInterrupt:
         detached(seen)

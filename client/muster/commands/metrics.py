@@ -10,18 +10,22 @@ import click
 from muster.commands.output import Output, reading
 from muster.commands.session import job_argument, open_client
 from muster.models import Point, Series
+from muster.render import printable
 
 
 @click.command()
 @job_argument
 @click.option("--name", "names", metavar="NAME", multiple=True, help="Only this series; may be repeated.")
+@click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Of this attempt; else the newest.")
 @click.option("--rank", metavar="R", type=int, help="Only this rank.")
 @click.option("--csv", "is_csv", is_flag=True, help="Every point as comma-separated values.")
 @reading
-def metrics(*, job: str, names: tuple[str, ...], rank: int | None, is_csv: bool, output: Output) -> None:
+def metrics(
+    *, job: str, names: tuple[str, ...], attempt: int | None, rank: int | None, is_csv: bool, output: Output
+) -> None:
     """Show the series that a job reports: loss, accuracy and the like."""
     with open_client() as client:
-        found = [one for one in client.metrics(job) if _is_wanted(one, names=names, rank=rank)]
+        found = [one for one in client.metrics(job, names=names, attempt=attempt) if rank in (None, one.rank)]
     if is_csv:
         return _write_csv(found)
     output.items(
@@ -33,16 +37,14 @@ def metrics(*, job: str, names: tuple[str, ...], rank: int | None, is_csv: bool,
     )
 
 
-def _is_wanted(one: Series, *, names: tuple[str, ...], rank: int | None) -> bool:
-    return (not names or one.name in names) and rank in (None, one.rank)
-
-
 def _write_csv(found: list[Series]) -> None:
     """One line a point: what spreadsheets and pandas read without being told anything."""
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(("series", "rank", "at_ms", "step", "value"))
     for one in found:
-        out.writerows((one.name, one.rank, point.at_ms, _text(point.step), _text(point.value)) for point in one.points)
+        out.writerows(
+            (printable(one.name), one.rank, point.at_ms, _text(point.step), _text(point.value)) for point in one.points
+        )
 
 
 def _row(one: Series) -> tuple[object, ...]:

@@ -42,7 +42,7 @@ def show(*, queue: str, output: Output) -> None:
 
 @queues.command("set")
 @click.argument("queue", shell_complete=queue_names)
-@click.option("--slots", "nominal", metavar="N", type=click.IntRange(min=0), help="Its quota.")
+@click.option("--slots", metavar="N", type=click.IntRange(min=1), help="Its quota.")
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs in each machine of it.")
 @click.option("--open/--close", "is_open", default=None, help="Whether it takes jobs.")
 @click.option("--description", metavar="TEXT", help="What it is for.")
@@ -59,9 +59,9 @@ def set_queue(*, queue: str, output: Output, **fields: Any) -> None:
 @queues.command()
 @click.argument("queue")
 @click.option("--team", metavar="TEAM", required=True, help="Whose queue it is.")
-@click.option("--slots", "nominal", metavar="N", type=click.IntRange(min=0), required=True, help="Its quota.")
-@click.option("--cluster", metavar="NAME", help="Where its jobs run.")
-@click.option("--resource", metavar="NAME", help="What a slot is, for example a100.")
+@click.option("--slots", metavar="N", type=click.IntRange(min=1), required=True, help="Its quota.")
+@click.option("--cluster", metavar="NAME", required=True, help="Where its jobs run.")
+@click.option("--resource", metavar="NAME", help="What a slot is: gpu or cpu.")
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs in each machine of it.")
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @reading
@@ -101,5 +101,6 @@ def _about(queue: Queue) -> list[str]:
         "used": f"{queue.used} of {queue.nominal}",
         "per node": f"{queue.gpus_per_node} GPUs" if queue.gpus_per_node else "",
         "state": "open" if queue.is_open else "closed",
+        "notice": queue.notice,
     }
     return [f"{name:<9} {printable(text)}" for name, text in facts.items() if text]
