@@ -9,8 +9,9 @@ from typing import Any, Callable, TypeVar
 
 import httpx
 
-from muster.call import Call, Flow, Page
+from muster.call import Call, Flow, Page, Work
 from muster.config import find_server
+from muster.errors import MusterError
 from muster.wire import Reply, Retry, Wire
 
 T = TypeVar("T")
@@ -45,14 +46,24 @@ class AsyncTransport:
         await self._http.aclose()
 
     async def _run(self, flow: Flow[T]) -> T:
-        answer: Any = None
-        while True:
-            try:
-                call = flow.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = await self._send(call)
+        """Steps until the flow is done; what goes wrong in a step is the flow's to handle."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = await self._do(step)
+                except MusterError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _do(self, step: Call[Any] | Work[Any]) -> Any:
+        if isinstance(step, Work):
+            return await asyncio.to_thread(step.run)
+        return await self._send(step)
 
     async def _items(self, first: Call[Page[T]], *, limit: int | None) -> AsyncIterator[T]:
         """Page by page as they are needed."""
@@ -66,8 +77,17 @@ class AsyncTransport:
             left, following = None if left is None else left - len(items), page.next
 
     async def _send(self, call: Call[T]) -> T:
-        reply = await self._patiently(call, lambda: self._http.request(**self._wire.request(call)))
+        reply = await self._patiently(call, lambda: self._http.request(**self._request(call)))
         return self._wire.read(call, reply=reply)
+
+    def _request(self, call: Call[Any]) -> dict[str, Any]:
+        """Made anew for each try: content that tells how far it is can be taken only once."""
+        content = {} if call.on_sent is None else {"content": self._pieces(call)}
+        return {**self._wire.request(call), **content}
+
+    async def _pieces(self, call: Call[Any]) -> AsyncIterator[bytes]:
+        for piece in self._wire.pieces(call):
+            yield piece
 
     async def _patiently(self, call: Call[Any], attempt: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
         """The first answer that is worth having. Raises Unreachable where there is none."""

@@ -1,20 +1,20 @@
 """One request of the REST API (/api/v1) and how its answer is read, without any I/O.
 
-A `Call` is one request. A *flow* is a generator that yields calls, is sent their answers, and returns a result: so the
-steps of `submit`, for example, are written once for the sync and the async client.
+A `Call` is one request. A *flow* is a generator that yields calls, is sent their answers (or thrown what went wrong),
+and returns a result: so the steps of `submit`, for example, are written once for the sync and the async client.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Generic, TypeVar
+from typing import Any, Callable, Generic, TypeVar, Union
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from muster.model import Json
 
 T = TypeVar("T")
-Flow = Generator["Call[Any]", Any, T]
+Flow = Generator[Union["Call[Any]", "Work[Any]"], Any, T]
 
 PAGE_SIZE = 100
 
@@ -34,6 +34,16 @@ class Call(Generic[T]):
     tries: int = 5
     patience_seconds: float = 0  # go on trying, beyond `tries`, until so long has been spent in pauses
     missing: str = ""  # what a 404 means here, with the way out
+    accepted: tuple[int, ...] = ()  # statuses that are an answer too, and no error
+    is_raw: bool = False  # the answer is given to `parse` as bytes
+    on_sent: Callable[[float], None] | None = None  # told which share of the content is on its way
+
+
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """A step that reads this machine's disk: done at once, or in a thread where others must not wait for it."""
+
+    run: Callable[[], T]
 
 
 @dataclass(frozen=True)

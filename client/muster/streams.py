@@ -56,5 +56,5 @@ class EventReader:
     def _whole(self, page: LogPage) -> Iterator[LogPage]:
         self.cursor = page.cursor or self.cursor
         self.is_done = self.kind == "end"
-        if page.lines:
+        if page.lines and not self.is_done:  # `end` repeats the page that was the last
             yield page

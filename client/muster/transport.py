@@ -9,8 +9,9 @@ from typing import Any, Callable, TypeVar
 
 import httpx
 
-from muster.call import Call, Flow, Page
+from muster.call import Call, Flow, Page, Work
 from muster.config import find_server
+from muster.errors import MusterError
 from muster.wire import Reply, Retry, Wire
 
 T = TypeVar("T")
@@ -45,14 +46,22 @@ class Transport:
         self._http.close()
 
     def _run(self, flow: Flow[T]) -> T:
-        answer: Any = None
-        while True:
-            try:
-                call = flow.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = self._send(call)
+        """Steps until the flow is done; what goes wrong in a step is the flow's to handle."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = self._do(step)
+                except MusterError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _do(self, step: Call[Any] | Work[Any]) -> Any:
+        return step.run() if isinstance(step, Work) else self._send(step)
 
     def _items(self, first: Call[Page[T]], *, limit: int | None) -> Iterator[T]:
         """Page by page as they are needed."""
@@ -65,8 +74,13 @@ class Transport:
             left, following = None if left is None else left - len(items), page.next
 
     def _send(self, call: Call[T]) -> T:
-        reply = self._patiently(call, lambda: self._http.request(**self._wire.request(call)))
+        reply = self._patiently(call, lambda: self._http.request(**self._request(call)))
         return self._wire.read(call, reply=reply)
+
+    def _request(self, call: Call[Any]) -> dict[str, Any]:
+        """Made anew for each try: content that tells how far it is can be taken only once."""
+        content = {} if call.on_sent is None else {"content": self._wire.pieces(call)}
+        return {**self._wire.request(call), **content}
 
     def _patiently(self, call: Call[Any], attempt: Callable[[], httpx.Response]) -> httpx.Response:
         """The first answer that is worth having. Raises Unreachable where there is none."""

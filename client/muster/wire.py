@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -21,6 +21,7 @@ T = TypeVar("T")
 Reply = Union[httpx.Response, httpx.RequestError]
 
 API = "/api/v1"
+PIECE_BYTES = 1 << 16
 PASSING = (429, 502, 503, 504)  # statuses that a little patience may cure
 CONNECT_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
@@ -56,15 +57,23 @@ class Wire:
         if not call.is_public and not self.token:
             raise NotLoggedIn(f"no token for {self.url}: run `muster login {self.url}`, or set MUSTER_TOKEN")
         bearer = {} if call.is_public else {"Authorization": f"Bearer {self.token}"}
+        length = {} if call.on_sent is None else {"Content-Length": str(len(call.content or b""))}
         body = {"content": call.content} if call.content is not None else {"json": call.json}
         return {
             "method": call.method,
             "url": call.path,
             "params": dict(call.params),
-            "headers": {"Accept": "application/json", **bearer, **call.headers},
+            "headers": {"Accept": "*/*" if call.is_raw else "application/json", **bearer, **length, **call.headers},
             "timeout": httpx.Timeout(self.timeout_seconds + call.wait_seconds, connect=CONNECT_SECONDS),
             **(body if call.method in WITH_BODY else {}),
         }
+
+    def pieces(self, call: Call[Any]) -> Iterator[bytes]:
+        """The content, telling how much of it was taken. Its length must be in the headers: see `request`."""
+        content, told = call.content or b"", call.on_sent or (lambda share: None)
+        for at in range(0, len(content), PIECE_BYTES):
+            yield content[at : at + PIECE_BYTES]
+            told(min(1.0, (at + PIECE_BYTES) / len(content)))
 
     def pause(self, call: Call[Any], *, reply: Reply, tried: int, rested: float = 0.0) -> float | None:
         """Seconds until the next try, or None when this reply is the last word; `rested` of them were spent so far."""
@@ -96,10 +105,10 @@ class Wire:
 
     def read(self, call: Call[T], *, reply: Reply) -> T:
         reply = self.received(reply)
-        if not reply.is_success:
+        if not reply.is_success and reply.status_code not in call.accepted:
             raise self._refused(call, reply=reply)
         try:
-            return call.parse(reply.json() if reply.content else None)
+            return call.parse(_content(call, reply=reply))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnexpectedAnswer(self._not_muster(f"a {reply.status_code} that is not Muster's")) from error
 
@@ -157,6 +166,12 @@ SENTENCES: Mapping[str, str] = {
     "wrong_version_number": "{url} speaks no TLS: try http:// in place of https://, or ask its administrator",
     "certificate": "the certificate of {url} can not be trusted: point SSL_CERT_FILE to your authority's certificate",
 }
+
+
+def _content(call: Call[Any], *, reply: httpx.Response) -> Any:
+    if call.is_raw:
+        return reply.content
+    return reply.json() if reply.content else None
 
 
 def _problem(reply: httpx.Response) -> dict[str, Any] | None:

@@ -44,8 +44,8 @@ class More:
         while True:
             page = self.logs(number, query)[1]
             query["cursor"] = page["cursor"]
-            kind = "end" if page["is_complete"] else "lines"
-            events.append(f"event: {kind}\nid: {page['cursor']}\ndata: {json.dumps(page)}\n\n")
+            kinds = ["lines"] * bool(page["lines"]) + ["end"] * page["is_complete"]
+            events += [f"event: {kind}\nid: {page['cursor']}\ndata: {json.dumps(page)}\n\n" for kind in kinds]
             if page["is_complete"] or not page["lines"]:
                 return "".join(events)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -14,6 +16,13 @@ from muster.render import inert, size, terminal_of
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
+@dataclass(frozen=True)
+class Plain:
+    """Code is answered as plainly as the API has it: the fields of the models are the API's own."""
+
+    raw: Mapping[str, Any]
+
+
 @click.command()
 @click.argument("old", metavar="JOB", shell_complete=job_names)
 @click.argument("new", metavar="JOB", shell_complete=job_names)
@@ -22,10 +31,11 @@ def diff(*, old: str, new: str, output: Output) -> None:
     """Show what changed in the code between two jobs; exits with 1 where something did."""
     with open_client() as client:
         found: Any = client.workspace_diff(old, new)  # type: ignore[attr-defined]
-    changes = [*found.raw["added"], *found.raw["removed"], *found.raw["changed"]]
-    paths = "\n".join(str(one["path"]) for one in changes)
+    answer = Plain(asdict(found))
+    changes = [one for kind in ("added", "removed", "changed") for one in answer.raw[kind]]
     if changes or not output.is_quiet:
-        output.item(found, ident=paths, lines=lambda: _diff_lines(found.raw))
+        paths = "\n".join(str(one["path"]) for one in changes)
+        output.item(answer, ident=paths, lines=lambda: _diff_lines(answer.raw))
     if changes:
         click.get_current_context().exit(1)
 
@@ -36,7 +46,7 @@ def diff(*, old: str, new: str, output: Output) -> None:
 def files(*, job: str, output: Output) -> None:
     """List the files of the code that a job runs."""
     with open_client() as client:
-        found: list[Any] = client.files(job)  # type: ignore[attr-defined]
+        found = [Plain(asdict(one)) for one in client.files(job)]  # type: ignore[attr-defined]
     output.items(
         found,
         ident=lambda one: one.raw["path"],
@@ -60,13 +70,13 @@ def cat(*, job: str, path: str) -> None:
     echo_lines([inert(line) for line in content.decode("utf-8", "replace").splitlines()])
 
 
-def _kind(entry: dict[str, Any]) -> str:
+def _kind(entry: Mapping[str, Any]) -> str:
     if entry.get("kind") == "link":
         return f"link to {entry.get('target')}"
     return "executable" if entry.get("executable") else "file"
 
 
-def _diff_lines(found: dict[str, Any]) -> list[str]:
+def _diff_lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"- {one['path']}" for one in found["removed"]] + [f"+ {one['path']}" for one in found["added"]]
     for change in found["changed"]:
         lines += [f"--- {change['path']}", f"+++ {change['path']}"]
