@@ -178,7 +178,10 @@ def acts_on_jobs(script, job, lab, tmp_path):
     line = f"submit -q {asked} --dir {tmp_path / 'code'} torchrun train.py"
     number = script.run(line, env={"HF": "hush"}).strip()
     assert script.run(line, env={"HF": "hush"}).strip() == number  # the key makes it one job
-    assert (script.read(f"status {number}")["secrets"], "hush" in script.run(f"status {number} -o json")) == (["HF"], False)
+    assert (script.read(f"status {number}")["secrets"], "hush" in script.run(f"status {number} -o json")) == (
+        ["HF"],
+        False,
+    )
     plan = script.run("plan --queue default --nodes 1 --nproc 4 torchrun train.py")
     assert plan.splitlines()[0].startswith("1 node x 4 processes, 4 cpu of default")
     assert script.run("submit --dry-run --queue nowhere true", exit_code=1) == ""
@@ -226,7 +229,9 @@ def queues_and_the_rest(script):
 
 def login_and_logout(script):
     away = {"MUSTER_URL": "", "MUSTER_TOKEN": ""}
-    script.run(f"login {script.url} --user owner --password-stdin --scope read --days 1", input="owner-has-a-password\n")
+    script.run(
+        f"login {script.url} --user owner --password-stdin --scope read --days 1", input="owner-has-a-password\n"
+    )
     assert script.run("me -q", env=away) == "owner\n"
     assert script.read("me")["token"]["scope"] == "manage"
     script.run("logout", env=away)
