@@ -63,6 +63,19 @@ def only_states(batch: Batch) -> Batch:
     return Batch(batch.seq, kept)
 
 
+def lighter(batch: Batch, *, refused: set[str]) -> Batch | None:
+    """What is left of a batch that was refused: without the kinds that are to blame, without text, with states alone, or
+    empty, whichever comes first and changes anything. None when it was empty already.
+    """
+    steps = (lambda one: _without(one, refused), without_text, only_states, lambda one: Batch(one.seq))
+    return next((less for less in (step(batch) for step in steps) if less != batch), None)
+
+
+def _without(batch: Batch, kinds: set[str]) -> Batch:
+    less = without_text(batch) if "log" in kinds else batch
+    return Batch(less.seq, [item for item in less.items if item["kind"] not in kinds], less.blobs)
+
+
 def compressed(text: bytes) -> bytes:
     return zlib.compress(text, LEVEL)
 

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import http.client
 import json
+import zlib
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any, Callable, Iterator, NamedTuple
 from urllib.parse import urlsplit
 
+from .pack import Lost
 from .state import Spec, StateFolder
 
 TIMEOUT_SECONDS = 15
-PIECE_BYTES = 1 << 18
 CLOSED = (401, 403)  # the attempt is over for this agent
+REFUSED = (400, 413)  # these bytes will never be taken
+LONGEST_WAIT_SECONDS = 60.0  # that a control plane may ask for
+GONE = (404, 410, 413)  # asking again would be answered the same
+MAX_LIST_BYTES = 256 << 20
 BATCHES = "/agent/v1/batches"
 WORKSPACE = "/agent/v1/workspace"
 
 
 class Unreachable(Exception):
-    """No answer, or one that does not count: try again later."""
+    """No answer, or one that does not count: try again later, and not before `wait_seconds`."""
+
+    wait_seconds = 0.0
 
 
 class Closed(Exception):
     """401 or 403: the attempt is over for this agent."""
+
+
+class Refused(Exception):
+    """400 or 413: the control plane will never take these bytes. `kinds` of items are to blame, where it said so."""
+
+    def __init__(self, text: str, *, kinds: set[str]) -> None:
+        super().__init__(text)
+        self.kinds = kinds
+
+
+class Listed(NamedTuple):
+    text: str
+    team: str  # whose cache the files belong in
 
 
 @dataclass(frozen=True)
@@ -32,7 +54,7 @@ class Reply:
 
 
 class ControlPlane:
-    """Not for two threads at once. Every call raises Unreachable or Closed, nothing else."""
+    """Not for two threads at once. Every call raises Unreachable or Closed; `post` also Refused, those for code Lost."""
 
     def __init__(self, folder: StateFolder, *, spec: Spec) -> None:
         self._folder = folder
@@ -50,21 +72,33 @@ class ControlPlane:
             if not was_kept:
                 raise
             answer = self._ask("POST", BATCHES, body=body, headers=headers)
-        return _reply(self._content(answer), status=answer.status)
+        wait = answer.getheader("Retry-After") or ""
+        return _reply(self._content(answer), status=answer.status, wait=wait)
 
-    def fetch_workspace(self, into: IO[bytes]) -> bool:
-        """Writes the workspace's tar.gz to `into`; False when the job has none."""
+    def fetch_list(self) -> Listed | None:
+        """The list of the job's files; None when it has no code. Raises Lost when it is gone for good."""
         answer = self._ask("GET", WORKSPACE, body=None, headers={})
+        content = self._content(answer)
+        if answer.status == 204:
+            return None
+        _check(answer.status, content)
+        text, digest = _unpacked(content), answer.getheader("X-Muster-Digest", "")
+        if hashlib.sha256(text.encode()).hexdigest() != digest:
+            raise Unreachable("the list of files arrived damaged")
+        return Listed(text, answer.getheader("X-Muster-Team", ""))
+
+    @contextlib.contextmanager
+    def fetch_files(self, digests: list[str]) -> Iterator[Callable[[int], bytes]]:
+        """A way to read the pack of these files, piece by piece."""
+        headers = {"Content-Type": "application/octet-stream"}
+        body = b"".join(bytes.fromhex(digest) for digest in digests)
+        answer = self._ask("POST", WORKSPACE, body=body, headers=headers)
         try:
-            if answer.status == 200:
-                _copy(answer, into=into)
-        except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(str(error)) from error
+            if answer.status != 200:
+                _check(answer.status, self._content(answer))
+            yield lambda length: _some(answer, length)
         finally:
-            self.close()
-        if answer.status not in (200, 204):
-            raise Unreachable(f"{WORKSPACE} answered {answer.status}")
-        return answer.status == 200
+            self.close()  # what was not read must not be taken for the next answer
 
     def close(self) -> None:
         if self._connection is not None:
@@ -108,23 +142,58 @@ class ControlPlane:
             raise Unreachable(str(error)) from error
 
 
-def _copy(answer: http.client.HTTPResponse, *, into: IO[bytes]) -> None:
-    expected, got = answer.length, 0
-    while True:
-        piece = answer.read(PIECE_BYTES)
-        if not piece:
-            break
-        into.write(piece)
-        got += len(piece)
-    if expected is not None and got != expected:
-        raise http.client.IncompleteRead(b"", expected - got)
+def _some(answer: http.client.HTTPResponse, length: int) -> bytes:
+    try:
+        return answer.read(length)
+    except (OSError, http.client.HTTPException) as error:
+        raise Unreachable(f"{type(error).__name__}: {error}") from error
 
 
-def _reply(content: bytes, *, status: int) -> Reply:
+def _check(status: int, content: bytes) -> None:
+    """What will not be better the next time is Lost, with the server's own words."""
+    if status in GONE:
+        raise Lost(_title(content) or f"{WORKSPACE} answered {status}")
+    if status != 200:
+        raise Unreachable(f"{WORKSPACE} answered {status}")
+
+
+def _title(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["title"])[:500]
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _unpacked(content: bytes) -> str:
+    inflater = zlib.decompressobj()
+    try:
+        text = inflater.decompress(content, MAX_LIST_BYTES)
+        if not inflater.eof:
+            raise Lost(f"the list of files has more than {MAX_LIST_BYTES} bytes")
+        return text.decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise Unreachable(f"the list of files arrived damaged: {error}") from error
+
+
+def _reply(content: bytes, *, status: int, wait: str) -> Reply:
     try:
         answer = json.loads(content)
         if status in (200, 409):  # 409: it wants another batch first, and says which in `ack`
             return Reply(int(answer["ack"]), list(answer.get("commands") or []))
     except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise Unreachable(f"{BATCHES} answered {status}: {content[:200]!r}")
+        answer = None
+    text = f"{BATCHES} answered {status}: {content[:200]!r}"
+    if status in REFUSED:
+        raise Refused(text, kinds=_blamed(answer, status=status))
+    error = Unreachable(text)
+    error.wait_seconds = min(float(wait), LONGEST_WAIT_SECONDS) if wait.isdigit() else 0.0
+    raise error
+
+
+def _blamed(answer: Any, *, status: int) -> set[str]:
+    """Kinds of items: the control plane names fields, as in `metrics.points`. Too many bytes are the text's."""
+    if status == 413:
+        return {"log"}
+    errors = answer.get("errors") if isinstance(answer, dict) else None
+    fields = [one.get("field") for one in errors if isinstance(one, dict)] if isinstance(errors, list) else []
+    return {str(field).partition(".")[0] for field in fields if field}

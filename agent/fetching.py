@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-import tarfile
 import threading
 from typing import Callable
 
 from . import workspace
 from .control import Closed, ControlPlane, Unreachable
+from .pack import Damaged
 from .state import Spec, StateFolder
 
 LONGEST_WAIT_SECONDS = 5.0
+DAMAGED_TRIES = 3  # a file that is wrong every time is wrong where it is stored
 
 
 class Fetching(threading.Thread):
@@ -19,7 +20,7 @@ class Fetching(threading.Thread):
 
     def __init__(self, folder: StateFolder, *, spec: Spec, wake: Callable[[], None]) -> None:
         super().__init__(name="fetching", daemon=True)
-        self._folder, self._wake = folder, wake
+        self._folder, self._spec, self._wake = folder, spec, wake
         self._control = ControlPlane(folder, spec=spec)
         self._cancelled = threading.Event()
         self.failure = ""
@@ -36,21 +37,34 @@ class Fetching(threading.Thread):
             self._try_until_done()
         except Closed:
             self.failure = "the attempt is closed"
+        except workspace.Cancelled:
+            self.failure = "stopped while the code was fetched"
+        except workspace.Lost as error:
+            self.failure = f"the workspace can not be fetched: {error}"
         except workspace.Unsafe as error:
             self.failure = f"the workspace is not safe: {error}"
-        except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             self.failure = f"the workspace can not be unpacked: {error}"
         finally:
             self.is_over = True
             self._wake()
 
     def _try_until_done(self) -> None:
-        wait = 0.25
+        wait, damaged = 0.25, 0
         while not self._cancelled.is_set():
             try:
-                return workspace.fetch(self._folder, control=self._control)
+                return self._fetch()
+            except Damaged as error:
+                damaged += 1
+                if damaged == DAMAGED_TRIES:
+                    raise workspace.Lost(f"{error}, {damaged} times") from error
+                self._folder.trouble(f"no workspace yet: {error}")
             except Unreachable as error:
                 self._folder.trouble(f"no workspace yet: {error}")
             self._cancelled.wait(wait * random.uniform(0.5, 1.0))
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)
         return None
+
+    def _fetch(self) -> None:
+        is_cancelled = self._cancelled.is_set
+        workspace.fetch(self._folder, spec=self._spec, control=self._control, is_cancelled=is_cancelled)

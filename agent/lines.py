@@ -15,8 +15,19 @@ class Splitter:
         self._shown = b""  # the update that became a line already
         self._since: float | None = None  # when the progress bar began that was not shown yet
 
-    def feed(self, piece: bytes, *, now: float) -> list[bytes]:
-        """The lines that `piece` completes, without their ends. `now` in seconds."""
+    def feed(self, piece: bytes, *, now: float) -> bytes:
+        """The lines that `piece` completes, each with its end. `now` in seconds."""
+        at = piece.rfind(b"\n") + 1
+        # Most output is plain: whole lines, copied without looking at each of them.
+        if at and len(self._rest) + len(piece) < LINE_LIMIT_BYTES and not (self._shown or self._is_bar(piece)):
+            whole, self._rest = self._rest + piece[:at], piece[at:]
+            return whole
+        return _text(self._split(piece, now=now))
+
+    def _is_bar(self, piece: bytes) -> bool:
+        return b"\r" in piece or b"\r" in self._rest
+
+    def _split(self, piece: bytes, *, now: float) -> list[bytes]:
         whole, newline, self._rest = (self._rest + piece).rpartition(b"\n")
         lines = self._finished(whole) if newline else []
         self._shorten()
@@ -29,22 +40,22 @@ class Splitter:
         """When `tick` is wanted, in seconds; None when no progress bar is on its way."""
         return None if self._since is None else self._since + UPDATE_SECONDS
 
-    def tick(self, *, now: float) -> list[bytes]:
+    def tick(self, *, now: float) -> bytes:
         """The progress bar as it stands, where it is time for a line of it."""
         if self._since is None or now < self._since + UPDATE_SECONDS:
-            return []
+            return b""
         self._since = None
         text = _last_update(self._rest)
         if not text or text == self._shown:
-            return []
+            return b""
         self._shown = text
-        return _cut(text)
+        return _text(_cut(text))
 
-    def end(self) -> list[bytes]:
+    def end(self) -> bytes:
         """What was written without a line's end."""
         text, shown = _last_update(self._rest), self._shown
         self._rest, self._shown, self._since = b"", b"", None
-        return _cut(text) if text and text != shown else []
+        return _text(_cut(text)) if text and text != shown else b""
 
     def _finished(self, whole: bytes) -> list[bytes]:
         lines = whole.split(b"\n")
@@ -68,6 +79,10 @@ class Splitter:
             return []
         *parts, self._rest = _cut(self._rest)
         return parts
+
+
+def _text(lines: list[bytes]) -> bytes:
+    return b"".join([line + b"\n" for line in lines])
 
 
 def _last_update(line: bytes) -> bytes:

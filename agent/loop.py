@@ -12,7 +12,7 @@ from typing import Any, Callable
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 # After little news, wait this long before looking again: a rank that prints often must not cost a wake-up a line.
 NAP_SECONDS = 0.1
-LITTLE_BYTES = 16 << 10
+LITTLE = 0.25  # of what a source holds: it does not fill up within a nap
 
 
 class Loop:
@@ -30,8 +30,8 @@ class Loop:
         for number in SIGNALS:
             signal.signal(number, self._arrived)
 
-    def watch(self, source: Any, *, ready: Callable[[], int | None]) -> None:
-        """`ready` is called when `source` can be read; it returns how many bytes it read, if it counts."""
+    def watch(self, source: Any, *, ready: Callable[[], float | None]) -> None:
+        """`ready` is called when `source` can be read; it returns how much of what it can hold it had, if it counts."""
         self._selector.register(source, selectors.EVENT_READ, ready)
 
     def forget(self, source: Any) -> None:
@@ -45,13 +45,13 @@ class Loop:
     def turn(self, *, until: float) -> None:
         """Waits for news, no longer than `until` on the monotonic clock, and hands it out."""
         timeout = max(0.0, until - time.monotonic())
-        count = 0
+        most = 0.0
         for key, _ in self._selector.select(0 if self.signals else timeout):
             try:
-                count += key.data() or 0
+                most = max(most, key.data() or 0.0)
             except Exception as error:  # the outermost loop: one broken source must not end the others
                 self._trouble(f"{type(error).__name__}: {error}")
-        if 0 < count < LITTLE_BYTES:
+        if 0 < most < LITTLE:
             time.sleep(NAP_SECONDS)
 
     def _arrived(self, number: int, frame: Any) -> None:

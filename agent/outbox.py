@@ -13,7 +13,8 @@ from typing import Any, Callable
 from . import batch as form
 from .spool import Spool
 
-FULL_BYTES = 256 << 10
+FULL_BYTES = 1 << 20  # of text: then a batch leaves whatever its pace
+FULLEST_BYTES = 4 << 20  # while batches wait: a few large ones are cheaper for everybody than many small ones
 GATHER_SECONDS = 0.02  # after a silence: one print is seldom alone
 EAGER_SECONDS = 0.25  # between the first batches after a silence, and before one that tells of a start or an end
 STEADY_SECONDS = 2.0
@@ -32,11 +33,14 @@ class Segment:
         self.lines = self.raw_bytes = 0
         self.parts: list[bytes] = []
 
-    def add(self, lines: list[bytes], *, at: float) -> None:
+    def add(self, text: bytes, *, lines: int, at: float) -> None:
+        """`text` has whole lines, each with its end."""
         stamp = b"%d " % int(at * 1000)
-        text = b"".join([stamp + line + b"\n" for line in lines]).decode("utf-8", "replace").encode()
+        text = stamp + text[:-1].replace(b"\n", b"\n" + stamp) + b"\n"
+        if not text.isascii():
+            text = text.decode("utf-8", "replace").encode()
         self.parts.append(text)
-        self.lines += len(lines)
+        self.lines += lines
         self.raw_bytes += len(text)
         self.last_at = at
 
@@ -44,8 +48,8 @@ class Segment:
 class Outbox:
     """Filled by the agent's threads, flushed into the spool by its main one."""
 
-    def __init__(self, spool: Spool, *, on_lines: Callable[[int, list[bytes]], None] | None = None) -> None:
-        self._spool, self._on_lines = spool, on_lines
+    def __init__(self, spool: Spool, *, on_text: Callable[[int, bytes], None] | None = None) -> None:
+        self._spool, self._on_text = spool, on_text
         self._lock = threading.RLock()
         self._items: list[dict[str, Any]] = []
         self._segments: dict[int, Segment] = {}
@@ -59,20 +63,18 @@ class Outbox:
         self._is_urgent = False
         self._slow_seconds = 0.0
 
-    def lines(self, rank: int, *, lines: list[bytes], at: float) -> None:
-        """`at`: when they were read, seconds since the epoch."""
-        if not lines:
-            return
+    def text(self, rank: int, *, text: bytes, lines: int, at: float) -> None:
+        """Whole lines, each with its end. `at`: when they were read, seconds since the epoch."""
         with self._lock:
             first_line = self._lines.get(rank, 0)
             segment = self._segments.setdefault(rank, Segment(first_line=first_line, at=at))
             before = segment.raw_bytes
-            segment.add(lines, at=at)
+            segment.add(text, lines=lines, at=at)
             self._bytes += segment.raw_bytes - before
-            self._lines[rank] = first_line + len(lines)
+            self._lines[rank] = first_line + lines
             self._note_news()
-        if self._on_lines:
-            self._on_lines(rank, lines)
+        if self._on_text:
+            self._on_text(rank, text)
 
     def item(self, kind: str, **values: Any) -> None:
         with self._lock:
@@ -95,7 +97,7 @@ class Outbox:
 
     def due(self) -> float:
         """When `flush` is wanted next, on the monotonic clock."""
-        if self._bytes >= FULL_BYTES:
+        if self._bytes >= min(FULLEST_BYTES, FULL_BYTES * (1 + len(self._spool))):
             return 0.0
         if self._news_since is None:
             return self._flushed_at + max(HEARTBEAT_SECONDS, self._slow_seconds)

@@ -77,9 +77,9 @@ class Server:
         self.peers.add(peer)
         self._loop.watch(connection, ready=lambda: self._hear(peer))
 
-    def _hear(self, peer: Peer) -> int:
+    def _hear(self, peer: Peer) -> float:
         if peer not in self.peers:  # dropped in this same turn
-            return 0
+            return 0.0
         messages, count = peer.receive()
         try:
             for message in messages:
@@ -87,7 +87,7 @@ class Server:
         finally:
             if not count:
                 self._drop(peer)
-        return count
+        return count / RECEIVE_BYTES
 
     def _drop(self, peer: Peer) -> None:
         self._loop.forget(peer.connection)

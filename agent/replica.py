@@ -85,7 +85,7 @@ class Replica:
         self._folder, self._spec = folder, folder.spec()
         self._loop = Loop(trouble=folder.trouble)
         self._spool = Spool(folder.spool)
-        self._outbox = Outbox(self._spool, on_lines=_mirror if self._spec.mirror else None)
+        self._outbox = Outbox(self._spool, on_text=_mirror if self._spec.mirror else None)
         self._launcher: Launcher | None = None
         self._ranks = Ranks(self._loop, outbox=self._outbox, is_stopping=self._is_stopping)
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
@@ -141,6 +141,9 @@ class Replica:
             return self._spawn(words, env=env)
 
     def _spawn(self, words: list[str], *, env: dict[str, str]) -> Outcome | None:
+        # Said first: should we be killed right after the spawn, nobody may run it a second time.
+        now = time.time()
+        self._folder.write_status("running", at=now, started_at=now)
         try:
             grace = self._spec.grace_seconds
             self._launcher = Launcher(words, env=env, cwd=self._folder.code, grace_seconds=grace)
@@ -148,8 +151,6 @@ class Replica:
             return failed(f"can not start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
         self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
         self._launcher.close_pipes()
-        now = time.time()
-        self._folder.write_status("running", at=now, started_at=now)
         self._outbox.item("replica", state="running", at=now)
         return None
 
@@ -169,9 +170,7 @@ class Replica:
         return outcome
 
     def _turn(self, *, until: float | None) -> None:
-        now, clock = time.monotonic(), time.time()
-        wanted = [stream.due() for stream in self._ranks.streams]
-        ticks = [now + due - clock for due in wanted if due is not None]
+        ticks = [due for due in (stream.due() for stream in self._ranks.streams) if due is not None]
         self._loop.turn(until=min([self._outbox.due(), *ticks, *([] if until is None else [until])]))
         for stream in self._ranks.streams:
             stream.tick()
@@ -235,9 +234,9 @@ class Replica:
             self._folder.mark_drained()
 
 
-def _mirror(rank: int, lines: list[bytes]) -> None:
+def _mirror(rank: int, text: bytes) -> None:
     # Into the container's own log, from which the control plane can read what the agent could not send.
     prefix = b"[%d] " % rank
     with contextlib.suppress(OSError, ValueError):
-        sys.stdout.buffer.write(b"".join([prefix + line + b"\n" for line in lines]))
+        sys.stdout.buffer.write(prefix + text[:-1].replace(b"\n", b"\n" + prefix) + b"\n")
         sys.stdout.buffer.flush()

@@ -8,11 +8,12 @@ import time
 from typing import Any, Callable
 
 from . import batch as form
-from .control import Closed, ControlPlane, Reply, Unreachable
+from .control import Closed, ControlPlane, Refused, Reply, Unreachable
 from .spool import Spool
 
 FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 5.0
+LOGGED_REFUSALS = 20
 
 Command = dict  # {"do": "stop"}; unknown ones are ignored, so that an older agent is understood
 
@@ -33,7 +34,7 @@ class Sender(threading.Thread):
         self._on_command, self._trouble = on_command, trouble
         self._deadline: float | None = None  # monotonic; None while the replica runs
         self._waiter = threading.Event()
-        self._failures = 0
+        self._failures = self._refusals = 0
         self.is_closed = False
 
     def finish(self, *, within_seconds: float) -> bool:
@@ -54,7 +55,7 @@ class Sender(threading.Thread):
             except Closed as error:
                 self._close(str(error))
             except Unreachable as error:
-                self._back_off(str(error))
+                self._back_off(str(error), at_least=error.wait_seconds)
             except Exception as error:  # the outermost loop of this thread: without it the replica falls silent
                 self._back_off(f"{type(error).__name__}: {error}")
 
@@ -64,12 +65,24 @@ class Sender(threading.Thread):
         if found is None:
             return None
         seq, body = found
-        reply = self._control.post(form.stamped(body, sent_at=time.time()))
+        try:
+            reply = self._control.post(form.stamped(body, sent_at=time.time()))
+        except Refused as error:
+            return self._lighten(seq, error)
         self._spool.acknowledge(reply.ack)
         self._failures = 0
         for command in reply.commands:
             self._on_command(command)
         return self._next(seq, reply=reply)
+
+    def _lighten(self, seq: int, error: Refused) -> int:
+        """A batch that is wrong once is wrong for ever, and all that come after it wait."""
+        self._refusals += 1
+        if self._refusals <= LOGGED_REFUSALS:
+            self._trouble(f"batch {seq} was refused and is sent with less: {error}")
+        if not self._spool.refused(seq, kinds=error.kinds):
+            raise Unreachable(f"an empty batch was refused: {error}")
+        return seq
 
     def _next(self, seq: int, *, reply: Reply) -> int | None:
         if reply.ack >= seq:
@@ -83,13 +96,16 @@ class Sender(threading.Thread):
         self.is_closed = True
         self._on_command({"do": "stop", "reason": "the attempt is closed"})
 
-    def _back_off(self, text: str) -> None:
+    def _back_off(self, text: str, *, at_least: float = 0.0) -> None:
         self._failures += 1
         if self._failures in (1, 10) or self._failures % 100 == 0:
             self._trouble(f"can not send, try {self._failures}: {text}")
         longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(self._failures, 10))
         # Jitter: a thousand agents must not come back in the same instant.
-        self._waiter.wait(longest * random.uniform(0.5, 1.0))
+        wait = max(longest, at_least) * random.uniform(0.5, 1.0)
+        if self._deadline is not None:
+            wait = min(wait, LONGEST_WAIT_SECONDS)
+        self._waiter.wait(wait)
         self._waiter.clear()
 
     def _is_over(self) -> bool:

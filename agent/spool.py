@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import threading
 from typing import Any, Callable
 
@@ -59,6 +60,21 @@ class Spool:
             for done in [one for one in self._sizes if one <= seq]:
                 self._forget(done)
             self._changed.notify_all()
+
+    def refused(self, seq: int, *, kinds: set[str]) -> bool:
+        """Takes from a batch what the control plane will never take. False when nothing is left to take away."""
+        with self._changed:
+            if seq not in self._sizes:
+                return True
+            try:
+                less = form.lighter(form.decode(self._read(seq)), refused=kinds)
+            except (OSError, ValueError, KeyError, struct.error):
+                less = form.Batch(seq)  # our own bytes are spoilt: their number must still be taken
+            if less is None:
+                return False
+            self._keep(less)
+            self._weight[seq] = HAS_TEXT if less.has_text else HAS_ITEMS
+            return True
 
     def __len__(self) -> int:
         return len(self._sizes)

@@ -33,6 +33,8 @@ class Spec:
     mark: str = ""
     control: dict[str, str] = field(default_factory=dict)
     wants_workspace: bool = False
+    cache: str = ""  # where files of code are shared with other replicas of this machine
+    cache_bytes: int = 4 << 30
     mirror: bool = False
 
 

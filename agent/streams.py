@@ -6,16 +6,15 @@ import contextlib
 import fcntl
 import os
 import time
-from collections import deque
-from typing import Deque
 
 from . import blame
 from .lines import Splitter
 from .loop import Loop
 from .outbox import Outbox
+from .tail import Tail
 
 READ_BYTES = 256 << 10
-F_SETPIPE_SZ = 1031  # linux/fcntl.h; Python knows it from 3.10
+F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032  # linux/fcntl.h; Python knows them from 3.10
 PIPE_BYTES = 1 << 20  # an unprivileged process may ask for this much (pipe(7))
 PULLS = 64  # a grandchild that never stops writing must not hold up the rank's end
 
@@ -25,16 +24,22 @@ class Stream:
 
     def __init__(self, fd: int, *, rank: int, loop: Loop, outbox: Outbox) -> None:
         self.rank, self.is_open = rank, True
-        self.tail: Deque[blame.Line] = deque(maxlen=blame.TAIL_LINES)
+        self._tail = Tail()
         self._fd, self._loop, self._outbox = fd, loop, outbox
         self._splitter = Splitter()
         os.set_blocking(fd, False)
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
+        self._room = fcntl.fcntl(fd, F_GETPIPE_SZ)
         loop.watch(fd, ready=self.read)
 
-    def read(self) -> int:
-        """Takes what is there; returns how many bytes that was."""
+    @property
+    def tail(self) -> list[blame.Line]:
+        """Its last lines, for those who ask why it ended."""
+        return self._tail.lines()
+
+    def read(self) -> float:
+        """Takes what is there; returns how much of the pipe that was, 0 to 1."""
         if not self.is_open:  # closed in this same turn: its number may be another's by now
             return 0
         try:
@@ -46,8 +51,8 @@ class Stream:
         if not piece:
             self.close()
             return 0
-        self._take(self._splitter.feed(piece, now=time.time()))
-        return len(piece)
+        self._take(self._splitter.feed(piece, now=time.monotonic()))
+        return len(piece) / self._room
 
     def pull(self) -> None:
         """Takes all that was written until now. After it the tail is complete."""
@@ -57,11 +62,11 @@ class Stream:
         self._take(self._splitter.end())
 
     def due(self) -> float | None:
-        """When `tick` is wanted, seconds since the epoch."""
+        """When `tick` is wanted, on the monotonic clock: the wall clock may jump."""
         return self._splitter.due()
 
     def tick(self) -> None:
-        self._take(self._splitter.tick(now=time.time()))
+        self._take(self._splitter.tick(now=time.monotonic()))
 
     def close(self) -> None:
         if self.is_open:
@@ -70,8 +75,8 @@ class Stream:
             os.close(self._fd)
             self._take(self._splitter.end())
 
-    def _take(self, lines: list[bytes]) -> None:
-        if lines:
-            now = time.time()
-            self.tail.extend((now, line[: blame.TAIL_LINE_BYTES]) for line in lines[-blame.TAIL_LINES :])
-            self._outbox.lines(self.rank, lines=lines, at=now)
+    def _take(self, text: bytes) -> None:
+        if text:
+            now, count = time.time(), text.count(b"\n")
+            self._tail.add(text, count=count, at=now)
+            self._outbox.text(self.rank, text=text, lines=count, at=now)

@@ -1,109 +1,152 @@
-"""Fetches the job's code and unpacks it, trusting nothing in it."""
+"""Brings the job's code into code/: the list of its files, those that this machine does not have, then the tree itself."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import tarfile
-import tempfile
-from typing import IO
+import stat
+from typing import Callable, Iterable, Iterator, List, Optional, Set
 
-from .control import ControlPlane
-from .state import StateFolder
+from . import manifest, pack
+from .cache import Cache
+from .control import ControlPlane, Listed, Unreachable
+from .manifest import EXECUTABLE, LINK, Entry, Unsafe
+from .pack import Lost
+from .state import Spec, StateFolder
 
-LIMIT_BYTES = 16 << 30  # unpacked; a small archive may hold a large nothing
-LIMIT_FILES = 500_000
+ROUNDS = 3
+TEAM = re.compile("[0-9A-Za-z-]{1,40}")
 
-
-class Unsafe(Exception):
-    """An entry of the archive that would reach outside of the folder, or that is no file, folder or link."""
-
-
-def fetch(folder: StateFolder, *, control: ControlPlane) -> None:
-    """Leaves the workspace in code/. Raises Unreachable, Closed, Unsafe, OSError or tarfile.TarError."""
-    with tempfile.TemporaryFile(dir=folder.path) as archive:
-        has_one = control.fetch_workspace(archive)
-        shutil.rmtree(folder.code, ignore_errors=True)  # of an agent that died on its way
-        os.makedirs(folder.code)
-        if has_one:
-            archive.seek(0)
-            unpack(archive, folder.code)
+__all__ = ["Cancelled", "Lost", "Unsafe", "fetch", "unpack"]
 
 
-def unpack(archive: IO[bytes], into: str) -> None:
-    """`into` exists and is empty. Execute bits are kept, owners and other bits are not."""
-    root = os.path.realpath(into)
-    total = count = 0
-    with tarfile.open(fileobj=archive, mode="r:*") as tar:
-        for entry in tar:
-            total, count = total + entry.size, count + 1
-            if total > LIMIT_BYTES or count > LIMIT_FILES:
-                raise Unsafe(f"more than {LIMIT_BYTES} bytes or {LIMIT_FILES} files")
-            _unpack_one(tar, entry, root=root)
+class Cancelled(Exception):
+    """The replica was asked to stop meanwhile."""
 
 
-def _unpack_one(tar: tarfile.TarFile, entry: tarfile.TarInfo, *, root: str) -> None:
-    target = _inside(root, entry.name, entry=entry)
-    if target == root:
+def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
+    """Leaves the workspace in code/. Raises Unreachable, Closed, Damaged, Lost, Unsafe, Cancelled or OSError."""
+    listed = control.fetch_list()
+    shutil.rmtree(folder.code, ignore_errors=True)  # of an agent that died on its way
+    os.makedirs(folder.code)
+    if listed is None:
         return
-    _make_parent(target, root=root, entry=entry)
-    if entry.isdir():
-        _clear(target, keeps_folder=True)
-        os.makedirs(target, exist_ok=True)
-    elif entry.isreg():
-        _clear(target)
-        _write(tar, entry, target=target)
-    elif entry.issym():
-        # A link is relative to the folder it lies in.
-        _inside(root, os.path.join(os.path.dirname(entry.name), entry.linkname), entry=entry, text=entry.linkname)
-        _clear(target)
-        os.symlink(entry.linkname, target)
-    elif entry.islnk():
-        source = _inside(root, entry.linkname, entry=entry)
-        _check_real(source, root=root, entry=entry)
-        _clear(target)
-        os.link(source, target, follow_symlinks=False)
-    else:
-        raise Unsafe(f"{entry.name} is a device or a pipe")
+    entries = manifest.read(listed.text)
+    left = [entry for entry in entries if entry.kind != LINK]
+    private = folder.file("blobs")
+    try:
+        for cache in _caches(spec, listed, private=private):
+            left = _bring(left, cache=cache, into=folder.code, control=control, is_cancelled=is_cancelled)
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+    if left:
+        raise Lost(f"this machine does not keep {left[0].path} and {len(left) - 1} more: is its disk full?")
+    link(entries, into=folder.code)
 
 
-def _inside(root: str, name: str, *, entry: tarfile.TarInfo, text: str = "") -> str:
-    """The path in `root` that `name` means, by its words alone."""
-    if os.path.isabs(name) or os.path.isabs(text) or "\0" in name:
-        raise Unsafe(f"{entry.name} has an absolute path")
-    path = os.path.normpath(os.path.join(root, name))
-    if path != root and not path.startswith(root + os.sep):
-        raise Unsafe(f"{entry.name} leads outside of the workspace")
-    # A plain entry has no reason for "..", and behind a link it would mean another place than its words say.
-    if not text and ".." in name.split("/"):
-        raise Unsafe(f"{entry.name} has '..' in its path")
-    return path
+def unpack(entries: Iterable[Entry], *, cache: Cache, into: str) -> List[Entry]:
+    """Writes what is not there yet; returns the entries whose files the cache did not have. Links come last."""
+    made: Set[str] = {into}
+    return [entry for entry in entries if entry.kind != LINK and not _write(entry, cache=cache, root=into, made=made)]
 
 
-def _make_parent(target: str, *, root: str, entry: tarfile.TarInfo) -> None:
-    parent = os.path.dirname(target)
-    _check_real(parent, root=root, entry=entry)
-    os.makedirs(parent, exist_ok=True)
+def link(entries: Iterable[Entry], *, into: str) -> None:
+    """After every file: nothing is ever written through a link."""
+    made: Set[str] = {into}
+    for entry in entries:
+        if entry.kind == LINK:
+            target = _place(entry, root=into, made=made)
+            try:
+                os.symlink(entry.target, target)
+            except FileExistsError as error:
+                raise Unsafe(f"{entry.path} is a link and something else too") from error
 
 
-def _check_real(path: str, *, root: str, entry: tarfile.TarInfo) -> None:
-    """Links unpacked before may stand in the way: chains of harmless ones can still lead outside."""
-    real = os.path.realpath(path)
-    if real != root and not real.startswith(root + os.sep):
-        raise Unsafe(f"{entry.name} leads outside of the workspace")
+def _bring(
+    left: List[Entry], *, cache: Cache, into: str, control: ControlPlane, is_cancelled: Callable[[], bool]
+) -> List[Entry]:
+    """Several rounds, because another replica's trimming may take away what was just fetched; returns what is left."""
+    for _ in range(ROUNDS):
+        if left:
+            _fetch_absent([entry.digest for entry in left], cache=cache, control=control, is_cancelled=is_cancelled)
+            left = unpack(left, cache=cache, into=into)
+    return left
 
 
-def _clear(target: str, *, keeps_folder: bool = False) -> None:
-    if os.path.islink(target) or os.path.isfile(target):
-        os.unlink(target)
-    elif os.path.isdir(target) and not keeps_folder:
-        shutil.rmtree(target)
+def _fetch_absent(digests: List[str], *, cache: Cache, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
+    """Whoever has the lock fetches for all; what came before a break is kept."""
+    if not cache.absent(digests):
+        return
+    with cache.lock(is_cancelled=is_cancelled) as is_held:
+        if not is_held:
+            raise Cancelled()
+        absent = cache.absent(digests)
+        if absent:
+            _fetch_into(cache, absent, control=control, is_cancelled=is_cancelled)
+            cache.trim()
 
 
-def _write(tar: tarfile.TarFile, entry: tarfile.TarInfo, *, target: str) -> None:
-    source = tar.extractfile(entry)
+def _fetch_into(cache: Cache, digests: List[str], *, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
+    wanted = set(digests)
+    with control.fetch_files(digests) as read:
+        try:
+            for file in pack.files(read):
+                if file.digest not in wanted:
+                    raise pack.Broken("a file came that was not asked for")
+                cache.add(file.digest, file.pieces)
+                if is_cancelled():
+                    raise Cancelled()
+        except pack.Broken as error:
+            raise Unreachable(str(error)) from error
+
+
+def _caches(spec: Spec, listed: Listed, *, private: str) -> Iterator[Cache]:
+    """The one of the team on this machine, then one of our own for this once: the first may be missing, or too small."""
+    shared = _shared(spec, listed)
+    if shared is not None:
+        yield shared
+    shutil.rmtree(private, ignore_errors=True)
+    yield Cache(private, limit_bytes=1 << 62)
+
+
+def _shared(spec: Spec, listed: Listed) -> Optional[Cache]:
+    if not spec.cache or not TEAM.fullmatch(listed.team):
+        return None
+    try:
+        return Cache(os.path.join(spec.cache, listed.team), limit_bytes=spec.cache_bytes)
+    except OSError:
+        return None
+
+
+def _write(entry: Entry, *, cache: Cache, root: str, made: Set[str]) -> bool:
+    target = _place(entry, root=root, made=made)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    with os.fdopen(os.open(target, flags, 0o755 if entry.mode & 0o111 else 0o644), "wb") as file:
-        if source is not None:
-            shutil.copyfileobj(source, file)
-    os.utime(target, (entry.mtime, entry.mtime))
+    try:
+        number = os.open(target, flags, 0o755 if entry.kind == EXECUTABLE else 0o644)
+    except FileExistsError as error:
+        raise Unsafe(f"{entry.path} is there twice") from error
+    with os.fdopen(number, "wb") as file:
+        is_whole = cache.copy(entry.digest, file)
+    if not is_whole:
+        os.unlink(target)
+    return is_whole
+
+
+def _place(entry: Entry, *, root: str, made: Set[str]) -> str:
+    """Where the entry lies; its folders are made one by one, and each must be a real one."""
+    at = root
+    for part in entry.path.split("/")[:-1]:
+        at = os.path.join(at, part)
+        if at not in made:
+            _make(at, entry=entry)
+            made.add(at)
+    return os.path.join(root, entry.path)
+
+
+def _make(folder: str, *, entry: Entry) -> None:
+    try:
+        os.mkdir(folder)
+    except FileExistsError as error:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            raise Unsafe(f"{entry.path} lies below what is no folder") from error

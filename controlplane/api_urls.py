@@ -7,7 +7,6 @@ from rest_framework.routers import SimpleRouter
 from jobs.api.plans import PlanView
 from jobs.api.viewset import JobViewSet
 from jobs.queue_api import QueueViewSet
-from workspaces.api import WorkspaceView
 
 router = SimpleRouter(trailing_slash=False)
 router.register("jobs", JobViewSet, basename="api-job")
@@ -15,7 +14,7 @@ router.register("queues", QueueViewSet, basename="api-queue")
 
 urlpatterns = [
     path("", include("accounts.api_urls")),
-    path("workspaces", WorkspaceView.as_view(), name="api-workspaces"),
+    path("", include("workspaces.urls")),
     path("plans", PlanView.as_view(), name="api-plans"),
     path("schema", SpectacularAPIView.as_view(), name="api-schema"),
     path("", include(router.urls)),

@@ -128,6 +128,7 @@ STORAGES = {
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
 MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
+MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
 
 REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 CELERY_BROKER_URL = REDIS_URL
@@ -145,7 +146,10 @@ CELERY_TASK_PUBLISH_RETRY = False
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat")
-CELERY_BEAT_SCHEDULE = {"tick": {"task": "jobs.tick", "schedule": 5.0, "options": {"expires": 5}}}
+CELERY_BEAT_SCHEDULE = {
+    "tick": {"task": "jobs.tick", "schedule": 5.0, "options": {"expires": 5}},
+    "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
+}
 
 CLUSTERS = json.loads(
     os.environ.get("MUSTER_CLUSTERS", "")

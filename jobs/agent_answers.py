@@ -12,10 +12,14 @@ from controlplane.errors import InvalidInput, NotAllowed
 from . import ingest
 from .agent_tokens import AgentIdentity
 from .batches import parse
+from .log_store import NoRoom
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 2
+NO_ROOM_SECONDS = 10
+WARN_EVERY_SECONDS = 600.0  # the same words, however many agents bring them about
+_warned: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,11 @@ def answer(identity: AgentIdentity, body: bytes) -> Answer:
         return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
     except NotAllowed as error:
         return refused(403, str(error))
+    except NoRoom as error:
+        _warn_once(str(error))
+        return refused(507, str(error), retry_after=NO_ROOM_SECONDS)
     except InvalidInput as error:
+        _warn_once(f"a batch of {identity.run} {identity.role}-{identity.index} is wrong: {error}"[:300])
         return refused(400, str(error), errors=[{"field": one.field, "message": one.message} for one in error.problems])
     except DatabaseError as error:
         log.warning("a batch of %s was not taken: %s", identity.run, error)
@@ -49,3 +57,13 @@ def answer(identity: AgentIdentity, body: bytes) -> Answer:
     finally:
         if not connection.in_atomic_block:
             connection.close()  # back to the pool
+
+
+def _warn_once(text: str) -> None:
+    now = time.monotonic()
+    if now - _warned.get(text, -WARN_EVERY_SECONDS) < WARN_EVERY_SECONDS:
+        return
+    if len(_warned) > 1000:
+        _warned.clear()
+    _warned[text] = now
+    log.warning("%s", text)

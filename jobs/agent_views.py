@@ -1,13 +1,22 @@
 """/agent/v1: where agents fetch code and bring news. Their token is checked before anything else is looked at."""
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.errors import InvalidInput
+from controlplane.streaming import gathered, streamed
+from workspaces import reading
+from workspaces.models import Workspace
 
 from .agent_answers import Answer, answer, refused
 from .agent_tokens import AgentIdentity, bearer
 from .batches import MAX_BATCH_BYTES
 from .models import Job
+
+DIGEST_BYTES = 32
+MAX_DIGESTS_BYTES = 100_000 * DIGEST_BYTES
 
 
 def _identity(request: HttpRequest) -> AgentIdentity | None:
@@ -22,8 +31,10 @@ def _refused(status: int, title: str) -> HttpResponse:
     return _response(refused(status, title))
 
 
-@require_GET
-def workspace(request: HttpRequest) -> HttpResponse:
+@csrf_exempt  # a bearer token, no cookie: nothing a browser could be tricked into sending
+@require_http_methods(["GET", "POST"])
+def workspace(request: HttpRequest) -> HttpResponseBase:
+    """GET: the list of the job's files. POST: those of them whose digests are in the body, as a pack."""
     identity = _identity(request)
     if identity is None:
         return _refused(401, "this is not an agent's token")
@@ -32,9 +43,29 @@ def workspace(request: HttpRequest) -> HttpResponse:
         return _refused(403, "this job is over")
     if job.workspace is None:
         return HttpResponse(status=204)
-    # Whole, not streamed: the limit of a workspace bounds it, and a file's iterator would be gathered here anyway.
-    with job.workspace.file.open("rb") as file:
-        return HttpResponse(file.read(), content_type="application/gzip")
+    try:
+        return _files(request, job.workspace) if request.method == "POST" else _manifest(job.workspace)
+    except (reading.Lost, InvalidInput) as error:
+        return _refused(410, f"the job's code can not be read: {error}; upload it again and resubmit")
+
+
+def _manifest(code: Workspace) -> HttpResponse:
+    if not code.manifest:
+        raise reading.Lost("it was stored by an older release")
+    answer = HttpResponse(reading.manifest_text(code), content_type="application/x-muster-manifest")
+    answer["X-Muster-Digest"], answer["X-Muster-Team"] = code.digest, str(code.team_id)
+    return answer
+
+
+def _files(request: HttpRequest, code: Workspace) -> HttpResponseBase:
+    """Nothing is given by its digest alone: it must be a file of this job's code."""
+    if int(request.headers.get("Content-Length") or 0) > MAX_DIGESTS_BYTES:
+        return _refused(413, f"at most {MAX_DIGESTS_BYTES} bytes of digests can be asked for at once")
+    body = request.body
+    asked = [body[at : at + DIGEST_BYTES].hex() for at in range(0, len(body), DIGEST_BYTES)]
+    if len(body) % DIGEST_BYTES or not {entry.digest for entry in reading.entries(code)}.issuperset(asked):
+        return _refused(404, "these are not digests of files of this job's code")
+    return streamed(request, gathered(reading.pack(code, asked)), "application/x-muster-pack")
 
 
 @csrf_exempt  # a bearer token, no cookie: nothing a browser could be tricked into sending

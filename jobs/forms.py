@@ -29,6 +29,8 @@ _AT = {
     "workspace": "workspace",
     "files": "upload",
     "body": "upload",
+    "set": "upload",
+    "size_bytes": "upload",
     "gpus": "nproc_per_node",
 }
 
@@ -79,7 +81,9 @@ class SubmitForm(forms.Form):
     def __init__(self, *args: Any, user: User, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.queues = submittable_queues(user)
-        self.workspaces = Workspace.objects.filter(team__in=self.queues.values("team")).order_by("-id")
+        self.workspaces = (
+            Workspace.objects.filter(team__in=self.queues.values("team")).exclude(manifest="").order_by("-id")
+        )
         self.fields["queue"].queryset = self.queues  # type: ignore[attr-defined]
         self.fields["workspace"].queryset = self.workspaces  # type: ignore[attr-defined]
         for field in self.fields.values():

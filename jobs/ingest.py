@@ -4,20 +4,18 @@ A batch is applied once: it is read against the rows as they are, its text is st
 the replica's number is still the one before. The bytes of log segments are stored before the rows that name them.
 """
 
-import zlib
 from typing import Any
 
-from django.core.files.base import ContentFile
-from django.core.files.storage import storages
 from django.utils import timezone
 
 from controlplane import doorbell
 from controlplane.errors import NotAllowed
 
-from . import news, replica_rows
+from . import log_store, news, replica_rows
 from .agent_tokens import AgentIdentity
 from .batches import Batch
 from .models import Job
+from .notes import note_once
 from .replica_rows import ReplicaRow
 from .series import known_names, note_names
 
@@ -25,16 +23,17 @@ from .series import known_names, note_names
 def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str, Any]]]:
     """Apply one batch; returns the last number applied and what the agent should do.
 
-    Raises NotAllowed when there is no such replica: its agent must stop. Raises InvalidInput for what no row can hold.
+    Raises NotAllowed when there is no such replica: its agent must stop. Raises InvalidInput for what no row can hold, and
+    NoRoom while the store of logs may still come back: the agent keeps the batch and comes again.
     """
     row = _find(identity)
     if batch.seq == row.batch_seq + 1:
         said = news.read(batch, known=row.known(known_names(row.job)), now=timezone.now().timestamp())
-        path = _store(identity, batch)
+        path = _store(identity, batch, said)
         if not replica_rows.write(row, seq=batch.seq, news=said, path=path):
             row = _find(identity)  # the same batch came twice at once; the other one is as good
             return row.batch_seq, _commands(row)
-        _tell(row, said)
+        _tell(row, said, attempt=identity.attempt)
         return batch.seq, _commands(row)
     return row.batch_seq, _commands(row)
 
@@ -46,25 +45,28 @@ def _find(identity: AgentIdentity) -> ReplicaRow:
     return row
 
 
-def _store(identity: AgentIdentity, batch: Batch) -> str:
-    """All segments of a batch as one stored file. Written first: a row must never name bytes that are not there.
-
-    The name holds a sum of the content: what is sent again under the same number never overwrites what a row names.
-    """
-    data = b"".join(item.blob for item in batch.items)
-    if not data:
+def _store(identity: AgentIdentity, batch: Batch, said: news.News) -> str:
+    """The name of the stored text. Stored first: a row must never name bytes that are not there."""
+    try:
+        return log_store.save(identity, seq=batch.seq, data=b"".join(item.blob for item in batch.items))
+    except log_store.NoRoom as error:
+        if error.is_patient:
+            raise
+        said.lose_text(str(error))
         return ""
-    folder = f"logs/{identity.run}/{identity.attempt}"
-    path = f"{folder}/{identity.role}-{identity.index}-{batch.seq}-{zlib.crc32(data):08x}.z"
-    return storages["logs"].save(path, ContentFile(data))
 
 
-def _tell(row: ReplicaRow, said: news.News) -> None:
+def _tell(row: ReplicaRow, said: news.News, *, attempt: int) -> None:
     for what in sorted(said.what):
         doorbell.hint(job=row.job, team=row.team, what=what)
     note_names(row.job, names=said.names)
     if said.has_replica_state:
         _wake(row.job)
+    if said.lost:
+        note_once(job=row.job, attempt=attempt, about="Log lines are missing: ", message=said.lost)
+    if said.left_out:
+        words = f"this job has {news.MAX_NAMES}; {min(said.left_out)} and further ones are left out"
+        note_once(job=row.job, attempt=attempt, about="Too many series: ", message=words)
 
 
 def _wake(job: int) -> None:

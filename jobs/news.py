@@ -58,6 +58,13 @@ class News:
     names: set[str] = field(default_factory=set)  # new series
     left_out: set[str] = field(default_factory=set)  # series beyond what a job may have
     has_replica_state: bool = False
+    lost: str = ""  # why its text is not kept
+
+    def lose_text(self, why: str) -> None:
+        """What a store did not take becomes gaps; everything else stays."""
+        self.lost = why
+        for segment in self.segments:
+            segment.update(is_text=False, offset=0, size_bytes=0)
 
 
 def read(batch: Batch, *, known: Known, now: float) -> News:

@@ -37,6 +37,7 @@ RANKS = {
     "succeeded": Look("Done", "ok", "check"),
     "failed": Look("Failed", "bad", "cross"),
     "stopped": Look("Stopped", "idle", "square"),  # its launcher ended it; it is not the cause
+    "unseen": Look("Not seen", "idle", "ring"),  # its replica is over, and nobody announced this rank
     "behind": Look("Behind", "warn", "triangle"),
 }
 

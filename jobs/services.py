@@ -18,6 +18,7 @@ from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
+from workspaces.services import hold
 
 from . import clusters, frameworks, vault
 from .clusters.processes import volume_variable
@@ -127,6 +128,8 @@ def _insert(
     user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None, sealed_secrets: str
 ) -> Job:
     with transaction.atomic():
+        if workspace is not None:
+            hold(workspace)
         job = Job.objects.create(
             team=queue.team,
             queue=queue,

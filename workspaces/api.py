@@ -1,67 +1,206 @@
-"""/api/v1/workspaces: send a packed folder, get its number."""
+"""/api/v1/workspaces: send code file by file, read it again, compare. Parse, call one service or reader, render."""
 
 import io
+from collections.abc import Mapping
 from typing import IO, Any, cast
+from urllib.parse import quote
 
-from django.conf import settings
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import serializers
-from rest_framework.parsers import BaseParser
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
 from accounts.models import Team, User
 from accounts.permissions import Act, may
+from controlplane.api import Paging
 from controlplane.errors import InvalidInput, NotAllowed, Problem
 
+from . import difference, reading, sent, services
+from .manifest import Entry
 from .models import Workspace
-from .services import store
+from .parsers import GzippedJsonParser, PackParser
+from .serializers import (
+    DifferenceSerializer,
+    DigestsSerializer,
+    EntrySerializer,
+    ManifestSerializer,
+    MissingSerializer,
+    ReceivedSerializer,
+    WorkspaceSerializer,
+)
+
+PAGE_FILES, MOST_FILES = 1000, 10_000
 
 
-class GzipParser(BaseParser):
-    """The body as it comes; `store` bounds what is read of it."""
-
-    media_type = "application/gzip"
-
-    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
-        most = settings.MUSTER_MAX_WORKSPACE_BYTES
-        return io.BytesIO(stream.read(most + 1))
+def _query(name: str, kind: type, description: str) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description)
 
 
-class WorkspaceSerializer(serializers.ModelSerializer[Workspace]):
-    team = serializers.CharField(source="team.name")
+class WorkspacesView(generics.ListAPIView[Workspace]):
+    """Those that you sent, newest first; with ?team= those of a team that you may read."""
 
-    class Meta:
-        model = Workspace
-        fields = ("id", "digest", "size_bytes", "team", "created_at")
-        read_only_fields = fields
+    queryset = Workspace.objects.none()
+    serializer_class = WorkspaceSerializer
+    pagination_class = Paging
+    parser_classes = [GzippedJsonParser]
 
+    def get_queryset(self) -> QuerySet[Workspace]:
+        found = reading.readable_by(_user(self.request)).select_related("team", "created_by").exclude(manifest="")
+        team = self.request.query_params.get("team")
+        return found.filter(team__name=team) if team else found.filter(created_by=_user(self.request))
 
-class WorkspaceView(APIView):
-    parser_classes = [GzipParser]
+    @extend_schema(operation_id="workspaces_list", parameters=[_query("team", str, "all of this team")])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="workspaces_create",
-        request={"application/gzip": OpenApiTypes.BINARY},
-        responses={201: WorkspaceSerializer, 200: WorkspaceSerializer},
+        request=ManifestSerializer,
+        responses={201: WorkspaceSerializer, 200: WorkspaceSerializer, 409: MissingSerializer},
+    )
+    def post(self, request: Request) -> Response:
+        body = sent.only(request.data, "team", "queue", "base", "set", "remove")
+        team = _team(_user(request), body)
+        put, remove = sent.entries(body.get("set")), sent.paths(body.get("remove") or [])
+        try:
+            found, is_new = services.create(
+                team=team, by=_user(request), put=put, base=sent.whole(body, "base"), remove=remove
+            )
+        except services.Missing as error:
+            return _missing(error)
+        return Response(WorkspaceSerializer(found).data, status=201 if is_new else 200)
+
+
+class MissingView(APIView):
+    parser_classes = [GzippedJsonParser]
+
+    @extend_schema(operation_id="workspaces_missing", request=DigestsSerializer, responses=MissingSerializer)
+    def post(self, request: Request) -> Response:
+        """Which of these files your team does not have yet."""
+        body = sent.only(request.data, "team", "queue", "digests", "size_bytes")
+        team, digests = _team(_user(request), body), sent.digests(body.get("digests"))
+        size = sent.whole(body, "size_bytes") or 0
+        found = services.missing(team=team, by=_user(request), digests=digests, size_bytes=size)
+        return Response({"missing": found})
+
+
+class ReceiveView(APIView):
+    parser_classes = [PackParser]
+
+    @extend_schema(
+        operation_id="workspaces_files_send",
+        request={PackParser.media_type: OpenApiTypes.BINARY},
+        responses={201: ReceivedSerializer},
         parameters=[
-            OpenApiParameter("X-Muster-Digest", str, OpenApiParameter.HEADER, description="sha256 of the body, hex"),
-            OpenApiParameter("team", str, OpenApiParameter.QUERY, description="needed by members of several teams"),
-            OpenApiParameter("queue", str, OpenApiParameter.QUERY, description="or the queue the job will go to"),
+            _query("team", str, "needed by members of several teams"),
+            _query("queue", str, "or the queue the job will go to"),
         ],
     )
     def post(self, request: Request) -> Response:
-        assert isinstance(request.user, User)
-        team = _team(request.user, request.query_params.get("team", ""), request.query_params.get("queue", ""))
-        digest = request.headers.get("X-Muster-Digest", "")
-        workspace, is_new = store(team=team, by=request.user, stream=cast(IO[bytes], request.data), digest=digest)
-        return Response(WorkspaceSerializer(workspace).data, status=201 if is_new else 200)
+        """Files in a pack (docs/wire.md, section 4)."""
+        team = _team(_user(request), request.query_params)
+        stream = cast(IO[bytes], request.data) if hasattr(request.data, "read") else io.BytesIO()  # no body at all
+        count = services.receive(team=team, by=_user(request), stream=stream)
+        return Response({"files": count}, status=201)
 
 
-def _team(user: User, name: str, queue: str) -> Team:
+class WorkspaceView(APIView):
+    @extend_schema(operation_id="workspaces_get", responses=WorkspaceSerializer)
+    def get(self, request: Request, pk: int) -> Response:
+        return Response(WorkspaceSerializer(_readable(request, pk)).data)
+
+
+class FilesView(APIView):
+    @extend_schema(
+        operation_id="workspaces_files",
+        responses=EntrySerializer(many=True),
+        parameters=[
+            _query("after", str, "a path; from an earlier answer's `next`"),
+            _query("limit", int, f"up to {MOST_FILES}"),
+        ],
+    )
+    def get(self, request: Request, pk: int) -> Response:
+        """Every file and link, sorted by path."""
+        after, limit = request.query_params.get("after", ""), _limit(request)
+        found = [entry for entry in reading.entries(_readable(request, pk)) if entry.path > after]
+        page, more = found[:limit], len(found) > limit
+        following = replace_query_param(request.build_absolute_uri(), "after", page[-1].path) if more else None
+        return Response({"results": EntrySerializer(page, many=True).data, "next": following})
+
+
+class FileView(APIView):
+    @extend_schema(operation_id="workspaces_file", responses={(200, "text/plain"): OpenApiTypes.BINARY})
+    def get(self, request: Request, pk: int, path: str) -> HttpResponse:
+        """A file's content, always as an attachment: code is shown to people, never run in their browser."""
+        workspace = _readable(request, pk)
+        entry = found_entry(workspace, path)
+        return attachment(reading.content(workspace, entry), path=path)
+
+
+class DiffView(APIView):
+    @extend_schema(operation_id="workspaces_diff", responses=OpenApiResponse(DifferenceSerializer))
+    def get(self, request: Request, pk: int, other: int) -> Response:
+        """What changed from the first to the other."""
+        found = compare(_readable(request, pk), _readable(request, other))
+        return Response(DifferenceSerializer(found).data)
+
+
+def compare(before: Workspace, after: Workspace) -> difference.Difference:
+    sides = {"before": before, "after": after}
+    return difference.difference(
+        reading.entries(before), reading.entries(after), read=lambda side, entry: reading.content(sides[side], entry)
+    )
+
+
+def found_entry(workspace: Workspace, path: str) -> Entry:
+    """The file of this path. Raises Http404, and InvalidInput for a link: it has no content of its own."""
+    entry = next((one for one in reading.entries(workspace) if one.path == path), None)
+    if entry is None:
+        raise Http404(f"workspace {workspace.pk} holds no {path}")
+    if not entry.is_file:
+        raise InvalidInput(Problem("path", path, f"is a link to {entry.target}; ask for that"))
+    return entry
+
+
+def attachment(content: bytes, *, path: str) -> HttpResponse:
+    answer = HttpResponse(content, content_type="text/plain; charset=utf-8")
+    answer["X-Content-Type-Options"] = "nosniff"
+    answer["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}"
+    return answer
+
+
+def _missing(error: services.Missing) -> Response:
+    body = {"type": "about:blank", "title": "Files are missing", "status": 409, "detail": str(error)}
+    return Response({**body, "missing": error.digests}, status=409, content_type="application/problem+json")
+
+
+def _readable(request: Request, pk: int) -> Workspace:
+    found = reading.readable_by(_user(request)).select_related("team", "created_by").filter(pk=pk).first()
+    if found is None:
+        raise Http404("there is no such workspace that you may see")
+    return found
+
+
+def _limit(request: Request) -> int:
+    text = request.query_params.get("limit") or str(PAGE_FILES)
+    if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+        raise InvalidInput(Problem("limit", text, f"must be a whole number from 1 to {MOST_FILES}"))
+    return min(int(text), MOST_FILES)
+
+
+def _user(request: Request) -> User:
+    assert isinstance(request.user, User)
+    return request.user
+
+
+def _team(user: User, asked: Mapping[str, Any]) -> Team:
     """The team that shall own the code: as named, or the only one in which the user may submit."""
+    name, queue = (_name(asked, field) for field in ("team", "queue"))
     teams = [team for team in Team.objects.order_by("name") if may(user, Act.SUBMIT, team)]
     if queue:
         teams = [team for team in teams if team.queues.filter(name=queue).exists()]
@@ -74,4 +213,11 @@ def _team(user: User, name: str, queue: str) -> Team:
         raise InvalidInput(Problem(field, value, f"{value!r} is not one that you may submit to"))
     if not teams:
         raise NotAllowed(f"{user.get_username()} may not submit in any team; ask an administrator to be made a member")
-    raise InvalidInput(Problem("team", name, f"name one with ?team=: {', '.join(team.name for team in teams)}"))
+    raise InvalidInput(Problem("team", name, f"name the team, one of {', '.join(team.name for team in teams)}"))
+
+
+def _name(asked: Mapping[str, Any], field: str) -> str:
+    value = asked.get(field) or ""
+    if not isinstance(value, str) or "\0" in value:
+        raise InvalidInput(Problem(field, str(value)[:80], "must be a name"))
+    return value

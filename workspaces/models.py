@@ -1,18 +1,75 @@
-"""The code a job runs: one packed folder, named by the digest of its bytes, kept once per team."""
+"""The code a job runs: a manifest of files, kept once per team and content; the files' bytes lie in packs.
 
+A file is named by its sha256 within its team, never across teams. Stored files come before the rows that name them, so no
+row names bytes that are not there; a stored file that no row names is rubbish and is collected (`garbage.py`).
+"""
+
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
 from accounts.models import Team, User
 
+from .frames import Frame
+
+
+class TeamStore(models.Model):
+    """A team's limits (null: the installation's), and the row whose lock puts changes of its store in a line."""
+
+    team = models.OneToOneField(Team, models.CASCADE, primary_key=True, related_name="store")
+    workspace_limit_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    store_limit_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+
+    @property
+    def workspace_limit(self) -> int:
+        """Bytes of one workspace, unpacked."""
+        own = self.workspace_limit_bytes
+        return settings.MUSTER_MAX_WORKSPACE_BYTES if own is None else own
+
+    @property
+    def store_limit(self) -> int:
+        """Bytes of all the team's packs."""
+        return settings.MUSTER_MAX_STORE_BYTES if self.store_limit_bytes is None else self.store_limit_bytes
+
+
+class Pack(models.Model):
+    """One stored file with many files in frames."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    name = models.CharField(max_length=120, unique=True, help_text="of the stored file")
+    size_bytes = models.PositiveBigIntegerField()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+
+class Blob(models.Model):
+    """A file's content, and where it lies."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="+")
+    digest = models.BinaryField(max_length=32, help_text="sha256 of the plain bytes")
+    size_bytes = models.PositiveBigIntegerField()
+    pack = models.ForeignKey(Pack, models.CASCADE, related_name="blobs")
+    offset = models.PositiveBigIntegerField()
+    packed_bytes = models.PositiveBigIntegerField()
+    is_deflated = models.BooleanField()
+    used_at = models.DateTimeField(default=timezone.now, help_text="when it was last sent")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["team", "digest"], name="blob_once_per_team")]
+
+    @property
+    def frame(self) -> Frame:
+        return Frame(bytes(self.digest), self.size_bytes, self.packed_bytes, self.is_deflated, self.offset)
+
 
 class Workspace(models.Model):
     team = models.ForeignKey(Team, models.CASCADE, related_name="workspaces")
     created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
-    digest = models.CharField(max_length=64, help_text="sha256 of the packed folder, in hex")
-    size_bytes = models.PositiveBigIntegerField()
-    file = models.FileField(upload_to="workspaces/")
+    digest = models.CharField(max_length=64, help_text="sha256 of the manifest, in hex")
+    size_bytes = models.PositiveBigIntegerField(help_text="of all files, unpacked")
+    files = models.PositiveIntegerField(default=0, help_text="files and links")
+    manifest = models.CharField(max_length=120, blank=True, help_text="the stored file; empty: of an older release")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    used_at = models.DateTimeField(default=timezone.now, help_text="when it was last asked for by a submission")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["team", "digest"], name="workspace_once_per_team")]

@@ -1,44 +1,65 @@
-"""Packing what a browser uploads into the same tar.gz that the command line sends."""
+"""Files that a browser uploads become a workspace, by the same way as those of the command line."""
 
-import gzip
-import io
-import tarfile
+import hashlib
+import tempfile
+import zlib
+from collections import Counter
 from collections.abc import Iterable
-from pathlib import PurePosixPath
-from typing import IO
+from typing import IO, NamedTuple
 
 from django.core.files.uploadedfile import UploadedFile
 
+from accounts.models import Team, User
+from accounts.permissions import Act, require
 from controlplane.errors import InvalidInput, Problem
 
-MAX_PATH = 255
+from . import frames, services
+from .manifest import EXECUTABLE, FILE, Entry, entry_problems
+from .models import Workspace
 
 
-def pack_files(files: "Iterable[tuple[str, UploadedFile[bytes]]]") -> IO[bytes]:
-    """A tar.gz of uploaded files under their paths; the same files give the same bytes.
+class Packed(NamedTuple):
+    entry: Entry
+    frame: frames.Frame
+
+
+def store_files(*, team: Team, by: User, files: "Iterable[tuple[str, UploadedFile[bytes]]]") -> Workspace:
+    """The uploaded files under their paths. Raises InvalidInput naming a path that could leave the folder.
 
     A browser can not say whether a file is executable: scripts that begin with #! are made so.
     """
-    packed = io.BytesIO()
-    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as tar:
-        for path, file in sorted(((check_path(path), file) for path, file in files), key=lambda pair: pair[0]):
-            data = file.read()
-            entry = tarfile.TarInfo(path)
-            entry.size, entry.mode = len(data), 0o755 if data[:2] == b"#!" else 0o644
-            tar.addfile(entry, io.BytesIO(data))
-    packed.seek(0)
-    return packed
+    require(by, Act.SUBMIT, team)
+    with tempfile.TemporaryFile() as pack:
+        pack.write(frames.MAGIC)
+        packed = [_packed(path, file, into=pack) for path, file in files]
+        pack.write(frames.end(len(packed)))
+        _check([one.entry for one in packed])
+        services.keep(team, [one.frame for one in packed], pack)
+    return services.create(team=team, by=by, put=[one.entry for one in packed])[0]
 
 
-def check_path(path: str) -> str:
-    """The path as it will lie in the workspace; raises InvalidInput for one that could leave it."""
-    parts = PurePosixPath(path.replace("\\", "/")).parts
-    if not parts or parts[0] == "/" or ".." in parts or "\0" in path or len(path.encode()) > MAX_PATH:
-        raise InvalidInput(
-            Problem(
-                "files",
-                path[:80],
-                f"must be a relative path without .. and of at most {MAX_PATH} bytes; rename the file",
-            )
-        )
-    return str(PurePosixPath(*parts))
+def _packed(path: str, file: "UploadedFile[bytes]", *, into: IO[bytes]) -> Packed:
+    digest, deflater = hashlib.sha256(), zlib.compressobj(6)
+    begin, head, size = into.tell(), b"", 0
+    into.seek(frames.HEAD.size, 1)
+    for piece in file.chunks():
+        digest.update(piece)
+        into.write(deflater.compress(piece))
+        head, size = head or piece[:2], size + len(piece)
+    into.write(deflater.flush())
+    end = into.tell()
+    offset = begin + frames.HEAD.size
+    frame = frames.Frame(digest.digest(), size, end - offset, True, offset)
+    into.seek(begin)
+    into.write(frame.head())
+    into.seek(end)
+    return Packed(Entry(path, EXECUTABLE if head == b"#!" else FILE, size, digest.hexdigest()), frame)
+
+
+def _check(entries: list[Entry]) -> None:
+    wrong = [(entry.path[:80], problem) for entry in entries for problem in entry_problems(entry, at="files")]
+    problems = [Problem("files", path, f"{path} {problem.message}") for path, problem in wrong]
+    twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
+    problems += [Problem("files", path, f"{path[:80]} is there twice; choose it once") for path in twice]
+    if problems:
+        raise InvalidInput(*problems[:5])

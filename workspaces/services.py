@@ -1,57 +1,216 @@
-"""Storing a packed folder: once per team and content. The server never unpacks it."""
+"""Sending code: which files are missing, a pack of them, a manifest that names them. The only writers of a team's store.
 
-import hashlib
-from typing import IO
+Every change of a team's store takes the lock of its row for the moment of the change, never while bytes travel. So what a
+manifest names is there when its row appears, and the collector takes nothing away from under it.
+"""
 
-from django.conf import settings
-from django.core.files import File
-from django.core.files.base import ContentFile
-from django.db import IntegrityError, transaction
+import tempfile
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from itertools import islice
+from typing import IO, TypeVar
+
+from django.db import transaction
+from django.db.models import Sum
+from django.utils import timezone
 
 from accounts.models import Team, User
 from accounts.permissions import Act, require
-from controlplane.errors import InvalidInput, Problem
+from controlplane.errors import InvalidInput, MusterError, Problem
 
-from .models import Workspace
+from . import files, frames, manifest
+from .manifest import Entry
+from .models import Blob, Pack, TeamStore, Workspace
 
-GZIP_MAGIC = b"\x1f\x8b"
+QUERY_DIGESTS = 5000  # named in one query
+IN_MEMORY_BYTES = 1 << 20  # of a pack that is being received; the rest goes to a temporary file
+TOUCH_AFTER = timedelta(hours=1)
+
+T = TypeVar("T")
 
 
-def store(*, team: Team, by: User, stream: IO[bytes], digest: str = "") -> tuple[Workspace, bool]:
-    """Keep the packed folder in `stream`; returns the row, and False when the team had it already.
+class Missing(MusterError):
+    """A manifest names files that the team's store does not have; `digests` in hex."""
 
-    Raises InvalidInput when it is too large, no gzip, or not what `digest` (sha256, hex) says.
-    """
+    def __init__(self, digests: list[str]):
+        self.digests = digests
+        super().__init__(f"{len(digests)} files are missing; send them to /workspaces/files, then send this again")
+
+
+def missing(*, team: Team, by: User, digests: Iterable[str], size_bytes: int = 0) -> list[str]:
+    """Which of these files the team does not have. `size_bytes` of the whole is refused before anybody reads it all."""
     require(by, Act.SUBMIT, team)
-    data = _read(stream)
-    found = hashlib.sha256(data).hexdigest()
-    if digest and digest.lower() != found:
-        raise InvalidInput(Problem("X-Muster-Digest", digest, "does not match the bytes received; send them again"))
-    earlier = Workspace.objects.filter(team=team, digest=found).first()
-    if earlier is not None:
-        return earlier, False
+    store = _store(team)
+    if size_bytes > store.workspace_limit:
+        raise InvalidInput(manifest.too_large(size_bytes, limit_bytes=store.workspace_limit))
+    asked = list(dict.fromkeys(digests))
+    known = {blob.digest.hex() for blob in _known(team, asked)}
+    return [digest for digest in asked if digest not in known]
+
+
+def receive(*, team: Team, by: User, stream: IO[bytes]) -> int:
+    """Keep the files of a pack; returns how many there were. Nothing is kept of a pack with a fault."""
+    require(by, Act.SUBMIT, team)
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as copy:
+        try:
+            found = frames.receive(stream, into=copy, limit_bytes=_store(team).workspace_limit + frames.PIECE_BYTES)
+        except frames.BadPack as error:
+            raise InvalidInput(Problem("body", None, str(error))) from error
+        if found:
+            keep(team, found, copy)
+    return len(found)
+
+
+def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
+    """Store a pack that was checked. Files that the team has already are not taken twice."""
+    size = content.seek(0, 2)
+    _check_room(team, _store(team), size)
+    name = files.save(team.pk, "pack", content)
     try:
         with transaction.atomic():
-            return _insert(team, by, data, found), True
-    except IntegrityError:  # somebody sent the same a moment earlier
-        return Workspace.objects.get(team=team, digest=found), False
+            is_needed = _register(team, found, name=name, size=size)
+    except BaseException:
+        files.delete(name)
+        raise
+    if not is_needed:
+        files.delete(name)
 
 
-def _read(stream: IO[bytes]) -> bytes:
-    most = settings.MUSTER_MAX_WORKSPACE_BYTES
-    data = stream.read(most + 1)
-    if len(data) > most:
-        raise InvalidInput(
-            Problem("body", len(data), f"a workspace has at most {most} bytes; list large files in .musterignore")
-        )
-    if data[:2] != GZIP_MAGIC:
-        raise InvalidInput(Problem("body", data[:8].hex(), "is not gzip; pack the folder as tar.gz"))
-    return data
+def create(
+    *, team: Team, by: User, put: list[Entry], base: int | None = None, remove: Iterable[str] = ()
+) -> tuple[Workspace, bool]:
+    """The workspace of these entries, laid over those of `base`; False when the team had it already.
+
+    Raises Missing when files have to be sent first, InvalidInput for what can not be a workspace.
+    """
+    require(by, Act.SUBMIT, team)
+    store, origin = _store(team), _base(team, base)
+    entries = manifest.changed(_entries(origin), put=put, remove=remove)
+    manifest.check(entries, limit_bytes=store.workspace_limit)
+    text = manifest.text_of(entries)
+    digest = manifest.digest_of(text)
+    if earlier := _earlier(team, digest):
+        return earlier, False
+    _check_present(team, put)
+    name = files.save_text(team.pk, text)
+    try:
+        with transaction.atomic():
+            _lock(team)
+            _check_still_there(team, origin, put)
+            row, is_new = Workspace.objects.get_or_create(
+                team=team,
+                digest=digest,
+                defaults={
+                    "created_by": by, "size_bytes": manifest.size_of(entries), "files": len(entries), "manifest": name,
+                },
+            )  # fmt: skip
+            if not is_new:
+                hold(row)
+    except BaseException:
+        files.delete(name)
+        raise
+    if not is_new:
+        files.delete(name)
+    return row, is_new
 
 
-def _insert(team: Team, by: User, data: bytes, digest: str) -> Workspace:
-    row = Workspace(team=team, created_by=by, digest=digest, size_bytes=len(data))
-    content: File[bytes] = ContentFile(data)
-    row.file.save(f"{team.pk}-{digest}.tar.gz", content, save=False)
-    row.save()
-    return row
+def hold(workspace: Workspace) -> None:
+    """Called in the transaction that begins to use a workspace: the collector passes over what was used lately."""
+    if not Workspace.objects.filter(pk=workspace.pk).update(used_at=timezone.now()):
+        raise InvalidInput(Problem("workspace", workspace.pk, "was unused for long and is gone; upload the code again"))
+
+
+def _store(team: Team) -> TeamStore:
+    return TeamStore.objects.filter(team=team).first() or TeamStore(team=team)
+
+
+def _lock(team: Team) -> TeamStore:
+    TeamStore.objects.get_or_create(team=team)
+    return TeamStore.objects.select_for_update(no_key=True).get(team=team)
+
+
+def _check_room(team: Team, store: TeamStore, size: int) -> None:
+    used = Pack.objects.filter(team=team).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+    if used + size > store.store_limit:
+        said = f"the code of team {team.name} takes {used:,} of {store.store_limit:,} bytes, and this adds {size:,}"
+        raise InvalidInput(Problem("body", size, f"{said}; finish or remove old jobs, or ask for a larger limit"))
+
+
+def _register(team: Team, found: list[frames.Frame], *, name: str, size: int) -> bool:
+    """Rows for what is new; False when nothing was. Files sent again count as used now."""
+    store, now = _lock(team), timezone.now()
+    known = {blob.digest for blob in _known(team, [frame.digest.hex() for frame in found])}
+    for some in _batches(known):
+        Blob.objects.filter(team=team, digest__in=some).update(used_at=now)
+    fresh = {frame.digest: frame for frame in found if frame.digest not in known}
+    if not fresh:
+        return False
+    _check_room(team, store, size)
+    pack = Pack.objects.create(team=team, name=name, size_bytes=size)
+    Blob.objects.bulk_create([_row(team, pack, frame) for frame in fresh.values()], batch_size=1000)
+    return True
+
+
+def _row(team: Team, pack: Pack, frame: frames.Frame) -> Blob:
+    return Blob(
+        team=team,
+        digest=frame.digest,
+        size_bytes=frame.size,
+        pack=pack,
+        offset=frame.offset,
+        packed_bytes=frame.packed,
+        is_deflated=frame.is_deflated,
+    )
+
+
+def _known(team: Team, digests: Iterable[str]) -> Iterator[Blob]:
+    for some in _batches(digests):
+        wanted = [bytes.fromhex(digest) for digest in some]
+        yield from Blob.objects.filter(team=team, digest__in=wanted).only("digest", "size_bytes")
+
+
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(items)
+    while some := list(islice(left, QUERY_DIGESTS)):
+        yield some
+
+
+def _base(team: Team, base: int | None) -> Workspace | None:
+    if base is None:
+        return None
+    found = Workspace.objects.filter(pk=base, team=team).exclude(manifest="").first()
+    if found is None:
+        said = f"is not a workspace of team {team.name}, or is there no more; send the whole list without a base"
+        raise InvalidInput(Problem("base", base, said))
+    return found
+
+
+def _entries(workspace: Workspace | None) -> list[Entry]:
+    return [] if workspace is None else list(manifest.read(files.text(workspace.manifest)))
+
+
+def _earlier(team: Team, digest: str) -> Workspace | None:
+    """The same tree, sent before. An older release's row has no files any more."""
+    found = Workspace.objects.filter(team=team, digest=digest).exclude(manifest="").first()
+    if found is not None and timezone.now() - found.used_at > TOUCH_AFTER:
+        hold(found)
+    return found
+
+
+def _check_present(team: Team, put: list[Entry]) -> None:
+    """Raises Missing; InvalidInput where an entry's size is not that of the file with its digest."""
+    sizes = {entry.digest: entry.size for entry in put if entry.is_file}
+    known = {blob.digest.hex(): blob.size_bytes for blob in _known(team, sizes)}
+    if absent := [digest for digest in sizes if digest not in known]:
+        raise Missing(absent)
+    wrong = [entry for entry in put if entry.is_file and entry.size != known[entry.digest]]
+    if wrong:
+        said = f"the file {wrong[0].digest} has {known[wrong[0].digest]} bytes; scan the folder again"
+        raise InvalidInput(Problem("set", wrong[0].size, f"{wrong[0].path}: {said}"))
+
+
+def _check_still_there(team: Team, origin: Workspace | None, put: list[Entry]) -> None:
+    """Under the lock: what a base names is kept while the base is there, everything else is looked up once more."""
+    if origin is not None:
+        _base(team, origin.pk)
+    _check_present(team, put)

@@ -1,16 +1,18 @@
-"""/teams/NAME/audit: what was changed in a team, by whom and from where."""
+"""/teams/NAME/audit and /audit: what was changed, by whom and from where."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounts import members
-from accounts.audit import WORDS
-from accounts.models import AuditEntry
-from accounts.permissions import Act, require
+from accounts.audit import WORDS, Deed
+from accounts.models import AuditEntry, Team
+from accounts.permissions import Act, require, require_platform_admin
 from controlplane.errors import NotAllowed
 
 from .parts import Request, answer
@@ -36,6 +38,11 @@ class Row:
         return WORDS.get(self.entry.act, self.entry.act)
 
     @property
+    def nobody(self) -> str:
+        """Who it was where no user is known."""
+        return "somebody" if self.entry.act == Deed.LOGIN_FAILED else "the command line"
+
+    @property
     def changes(self) -> list[Change]:
         before, after = self.entry.before, self.entry.after
         return [Change(name.replace("_", " "), said(before, name), said(after, name)) for name in {**before, **after}]
@@ -51,21 +58,37 @@ def said(values: dict[str, object], name: str) -> str:
 
 @login_required
 @require_safe
-def page(request: Request, team: str) -> HttpResponse:
+def of_team(request: Request, team: str) -> HttpResponse:
     found = members.readable_team(request.user, team)
+    _allowed(lambda: require(request.user, Act.MANAGE, found))
+    return _page(request, AuditEntry.objects.filter(team=found), found)
+
+
+@login_required
+@require_safe
+def of_all(request: Request) -> HttpResponse:
+    """Also what belongs to no team: who signed in, and who failed to."""
+    _allowed(lambda: require_platform_admin(request.user, "read the audit of every team"))
+    return _page(request, AuditEntry.objects.all(), None)
+
+
+def _allowed(ask: Callable[[], None]) -> None:
     try:
-        require(request.user, Act.MANAGE, found)
+        ask()
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
+
+
+def _page(request: Request, entries: QuerySet[AuditEntry], team: Team | None) -> HttpResponse:
     actor, act = (request.GET.get(name, "").replace("\0", "").strip()[:150] for name in ("actor", "act"))
     asked = {"actor_name": actor, "act": act}
-    entries = AuditEntry.objects.filter(team=found, **{name: value for name, value in asked.items() if value})
+    entries = entries.filter(**{name: value for name, value in asked.items() if value})
     before = request.GET.get("before", "")
     if before.isascii() and before.isdigit() and len(before) < 18:
         entries = entries.filter(pk__lt=int(before))
     rows = [Row(entry) for entry in entries.order_by("-id")[: PAGE + 1]]
     context = {
-        "team": found,
+        "team": team,
         "rows": rows[:PAGE],
         "older": rows[PAGE - 1].entry.pk if len(rows) > PAGE else None,
         "is_first": not before,

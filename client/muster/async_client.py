@@ -6,21 +6,20 @@ waiting differs.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from muster import calls
+from muster import calls, sending
 from muster.async_logs import AsyncLogs
 from muster.call import whole
 from muster.calls import JobRef
 from muster.follow import too_late, wait_pause
 from muster.models import Job, Login, Me, Queue, Workspace
 from muster.operations import Operations
-from muster.workspace import pack
+from muster.sending import Progress
 
 T = TypeVar("T")
 
@@ -49,10 +48,12 @@ class AsyncClient(Operations, AsyncLogs):
         priority: int | None = None,
         deadline_seconds: int | None = None,
         idempotency_key: str | None = None,
+        progress: Progress | None = None,
     ) -> Job:
-        """Pack and upload the folder, then submit.
+        """Send what is new in the folder, then submit.
 
-        `directory=None` sends no code, `workspace` names one uploaded before. What is not given is the server's to
+        `directory=None` sends no code, `workspace` names one uploaded before; `progress` is told how many bytes of how
+        many are sent. What is not given is the server's to
         decide. The same `idempotency_key` never makes a second job.
         """
         spec = calls.job_spec(
@@ -73,11 +74,15 @@ class AsyncClient(Operations, AsyncLogs):
             priority=priority,
             deadline_seconds=deadline_seconds,
         )
-        packed = None if directory is None or workspace is not None else await asyncio.to_thread(pack, directory)
-        return await self._run(calls.submit(spec, pack=packed, key=idempotency_key or str(uuid.uuid4())))
+        has_code = directory is not None and workspace is None
+        code = sending.upload(directory or "", url=self.url, queue=queue, progress=progress) if has_code else None
+        return await self._run(calls.submit(spec, code=code, key=idempotency_key or str(uuid.uuid4())))
 
-    async def upload(self, directory: str | os.PathLike[str], *, queue: str | None = None) -> Workspace:
-        return await self._send(calls.upload(await asyncio.to_thread(pack, directory), queue=queue))
+    async def upload(
+        self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
+    ) -> Workspace:
+        """Send a folder for later jobs; name the queue they will go to when you belong to several teams."""
+        return await self._run(sending.upload(directory, url=self.url, queue=queue, progress=progress))
 
     async def job(self, job: JobRef) -> Job:
         return await self._run(calls.find_job(job))

@@ -15,7 +15,6 @@ from muster.call import page as _page
 from muster.errors import NotFound
 from muster.model import Json
 from muster.models import Job, Login, LogPage, Me, Queue, Series, Workspace
-from muster.workspace import Pack
 
 T = TypeVar("T")
 JobRef = Union[Job, int, str]
@@ -91,14 +90,6 @@ def patient(call: Call[T]) -> Call[T]:
     return replace(call, patience_seconds=PATIENCE_SECONDS)
 
 
-def upload(pack: Pack, *, queue: str | None) -> Call[Workspace]:
-    """The queue tells whose code it is, for people who belong to several teams."""
-    headers = {"Content-Type": "application/gzip", "X-Muster-Digest": pack.digest}
-    # Content-addressed: the server answers a second upload of the same bytes with the first one.
-    call = Call("POST", "/workspaces", Workspace.parse, _given(queue=queue), headers=headers, is_repeatable=True)
-    return replace(call, content=pack.content)
-
-
 def create_job(spec: Mapping[str, Any], *, key: str) -> Call[Job]:
     return Call("POST", "/jobs", Job.parse, json=spec, headers={"Idempotency-Key": key}, is_repeatable=True)
 
@@ -136,9 +127,10 @@ def of_job(ref: JobRef, *, call: Callable[[int], Call[T]]) -> Flow[T]:
     return (yield from ask(call((yield from find_id(ref)))))
 
 
-def submit(spec: Mapping[str, Any], *, pack: Pack | None, key: str) -> Flow[Job]:
-    if pack is not None:
-        spec = {**spec, "workspace": (yield from ask(upload(pack, queue=spec["queue"]))).id}
+def submit(spec: Mapping[str, Any], *, code: Flow[Workspace] | None, key: str) -> Flow[Job]:
+    """`code` are the steps that bring the workspace."""
+    if code is not None:
+        spec = {**spec, "workspace": (yield from code).id}
     return (yield from ask(create_job(spec, key=key)))
 
 

@@ -89,7 +89,8 @@ for command in (
     login.login, login.logout, servers.servers, about.me,
     submit.submit, submit.plan, jobs.jobs, status.status, logs.logs, waiting.wait,
     control.cancel, control.suspend, control.resume, control.resubmit,
-    parts.attempts, parts.ranks, parts.replicas, parts.events, metrics.metrics, code.diff, code.files, code.cat,
+    parts.attempts, parts.ranks, parts.replicas, parts.events, metrics.metrics,
+    code.workspaces, code.diff, code.files, code.cat,
     queues.queues, teams.teams, tokens.tokens, audit.audit,
     about.open_page, about.schema, about.version, completion.completion,
 ):  # fmt: skip

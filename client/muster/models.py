@@ -151,6 +151,11 @@ class Workspace(Model):
     id: int
     digest: str = ""
     size_bytes: int = 0
+    files: int = 0
+    team: str = ""
+    user: str | None = None
+    created_at: datetime | None = moment()
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar, overload
 
-from muster import calls, calls_jobs, calls_teams
+from muster import calls, calls_jobs, calls_teams, reading
 from muster.call import Call, Flow, Page, page_size
 
 if TYPE_CHECKING:
@@ -89,6 +89,12 @@ class Operations:
     act_on_many = Operation(calls_jobs.act_on_many)
     resubmit = Operation(calls_jobs.resubmit)
     schema = Operation(calls_jobs.schema)
+
+    workspaces = Listing(reading.workspaces)
+    workspace = Operation(reading.workspace)
+    files = Operation(reading.files)
+    file = Operation(reading.file)
+    workspace_diff = Operation(reading.diff)
 
     queue = Operation(calls_teams.queue)
     create_queue = Operation(calls_teams.create_queue)

@@ -58,7 +58,8 @@ class LocalCluster:
                     told = describe(
                         plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json")
                     )
-                    self._spawn(place, {**told, "shared": str(shared)}, plan.secrets.get(place.name, ""))
+                    here = {"shared": str(shared), "cache": str(self.root / "cache")}
+                    self._spawn(place, {**told, **here}, plan.secrets.get(place.name, ""))
         self._active(plan.run, plan.attempt).touch()
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:

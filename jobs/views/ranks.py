@@ -7,6 +7,7 @@ from statistics import median_low
 
 from jobs import present
 from jobs.models import Job, Rank, Replica
+from jobs.verdict import ENDED
 
 ROOMY = 16  # up to here a cell has room for meters
 COMPACT = 64  # beyond it a cell is a square with a number
@@ -65,9 +66,11 @@ def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
 
 def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime) -> Matrix:
     late = present.lagging(ranks, now)
+    over = {replica.pk for replica in replicas if replica.state in ENDED}
     by_replica: dict[int, list[Cell]] = {}
     for rank in ranks:
-        by_replica.setdefault(rank.replica_id, []).append(_cell(rank, late.get(rank.rank, 0)))
+        is_over = rank.replica_id in over
+        by_replica.setdefault(rank.replica_id, []).append(_cell(rank, late.get(rank.rank, 0), is_over))
     rows = [(replica, by_replica.get(replica.pk, [])) for replica in replicas]
     steps = [rank.step for rank in ranks if rank.step is not None]
     return Matrix(
@@ -80,7 +83,8 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
     )
 
 
-def _cell(rank: Rank, behind: int) -> Cell:
+def _cell(rank: Rank, behind: int, is_over: bool) -> Cell:
     state = "stopped" if rank.is_stopped and rank.state == "failed" else rank.state
+    state = "unseen" if is_over and state == "waiting" else state
     ended = present.exit_words(rank.exit_code, rank.signal) if rank.ended_at else ""
     return Cell(rank, present.RANKS["behind" if behind else state], behind, ended)

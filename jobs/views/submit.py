@@ -15,7 +15,6 @@ from jobs.forms import RECENT, SubmitForm, from_job, submittable_queues
 from jobs.models import Job
 from queues.models import Queue
 from workspaces import packing
-from workspaces import services as workspaces
 from workspaces.models import Workspace
 
 from .parts import Context, Request, answer, readable_job, whole
@@ -76,8 +75,7 @@ def _code(request: Request, form: SubmitForm) -> Workspace | None:
 
 
 def _stored(request: Request, form: SubmitForm) -> Workspace:
-    packed = packing.pack_files(form.uploads())
-    stored, _ = workspaces.store(team=form.cleaned_data["queue"].team, by=request.user, stream=packed)
+    stored = packing.store_files(team=form.cleaned_data["queue"].team, by=request.user, files=form.uploads())
     form.keep(stored)
     return stored
 

@@ -193,6 +193,18 @@ def test_the_audit_page_has_pages(as_, team, boss, django_assert_max_num_queries
     assert seen == [str(number) for number in reversed(range(120))]
 
 
+def test_a_platform_administrator_sees_also_what_belongs_to_no_team(as_, people):
+    Client().post("/login", {"username": "owner", "password": "wrong"})
+    Client().post("/login", {"username": "hunter2", "password": "wrong"})
+    page = as_("root").get("/audit").text
+    assert "<b>somebody</b> failed to sign in as <b>owner</b>" in page
+    assert "<b>somebody</b> failed to sign in as <b>nobody known</b>" in page and "hunter2" not in page
+    for name in ("boss", "owner"):
+        assert as_(name).get("/audit").status_code == 403
+        assert 'href="/audit"' not in as_(name).get("/account").text
+    assert Client().get("/audit").url.startswith("/login?next=")
+
+
 def test_every_deed_has_its_words():
     assert set(WORDS) == set(Deed)
 

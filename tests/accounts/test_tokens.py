@@ -52,6 +52,8 @@ def test_a_platform_administrators_token_is_bound_by_its_scope_and_team(unchecke
             covered = act in SCOPES.get(scope, ())
             assert may(user, act, team) == covered
             assert may(user, act, other) == (covered and only is None)
+            everywhere = None if only is None else [team.pk]
+            assert teams_where(user, act) == (everywhere if covered else [])
         assert is_platform_admin(user) == (scope == "manage" and only is None)
     user.grant = SESSION
     assert is_platform_admin(user)

@@ -1,13 +1,11 @@
 """Real agents on a real state folder, against the control plane of plane.py."""
 
-import io
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import time
 import uuid
 from collections.abc import Callable
@@ -121,15 +119,3 @@ def torch_env(index: int, *, nodes: int = 2, per_node: int = 2, port: int) -> di
         "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(port), "PET_MAX_RESTARTS": "0",
         "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
-
-
-def tarball(files: dict[str, str], *, extra: list[tarfile.TarInfo] | None = None) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(text.encode()), 0o755 if name.endswith(".sh") else 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
-        for entry in extra or []:
-            tar.addfile(entry)
-    return buffer.getvalue()

@@ -1,6 +1,7 @@
 """A control plane in a few lines: section 2 of docs/wire.md over real HTTP, independent of the agent's own code."""
 
 import contextlib
+import hashlib
 import http.server
 import json
 import socket
@@ -8,8 +9,11 @@ import struct
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests import packs
 
 
 @dataclass
@@ -32,13 +36,22 @@ class Received:
 
 
 class Plane:
-    """`workspace` is what GET answers (None: 204); `commands` go into every reply; `refuse` answers that status."""
+    """`code` is the job's tree (None: 204); `commands` go into every reply; `refuse` answers that status."""
 
     def __init__(self) -> None:
         self.replicas: dict[str, Received] = {}
-        self.workspace: bytes | None = None
+        self.code: dict[str, bytes | str] | None = (
+            None  # path to content, or to where a link points; *.sh are executable
+        )
+        self.lists = ""  # in place of the code's own list
+        self.given: list[str] = []  # digests that were asked for, in order
+        self.spoil: Callable[[bytes], bytes] = lambda pack: pack  # what becomes of a pack on its way
+        self.slowness = 0.0  # seconds before a pack is answered
         self.commands: list[dict[str, Any]] = []
         self.refuse = 0
+        self.headers: dict[str, str] = {}  # of what is refused
+        self.refusals = 0
+        self.wrong = ""  # batches with items of this kind are answered 400, naming it
         self.losses = 0  # so many answers are lost after the batch was applied
         self.lock = threading.Lock()
         self._server: http.server.ThreadingHTTPServer | None = None
@@ -99,6 +112,15 @@ def _read(received: Received, header: dict[str, Any], blobs: bytes) -> None:
     assert blobs == b"" or not any(item["kind"] == "log" for item in header["items"])
 
 
+def listed(code: dict[str, bytes | str]) -> str:
+    return packs.manifest(
+        *(
+            packs.link(path, one) if isinstance(one, str) else packs.file(path, one, executable=path.endswith(".sh"))
+            for path, one in code.items()
+        )
+    )
+
+
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
@@ -117,11 +139,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     plane: Plane
 
     def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/agent/v1/workspace":
+            return self._give(body)
         assert self.path == "/agent/v1/batches"
         assert self.headers["Content-Type"] == "application/x-muster-batch"
-        body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.plane.refuse:
-            return self._answer(self.plane.refuse, b"{}")
+            self.plane.refusals += 1
+            return self._answer(self.plane.refuse, b"{}", headers=self.plane.headers)
+        if self.plane.wrong and self.plane.wrong in [item["kind"] for item in _parted(body)[0]["items"]]:
+            errors = [{"field": f"{self.plane.wrong}.nonsense", "message": "is wrong"}]
+            return self._answer(400, json.dumps({"errors": errors}).encode())
         reply = self.plane.apply(self._token(), body)
         if self.plane.losses > 0:
             self.plane.losses -= 1
@@ -133,16 +161,31 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert self.path == "/agent/v1/workspace"
         if self.plane.refuse:
-            return self._answer(self.plane.refuse, b"{}")
-        found = self.plane.workspace
-        return self._answer(204, b"") if found is None else self._answer(200, found, kind="application/gzip")
+            return self._answer(self.plane.refuse, b'{"title": "so it was told to"}')
+        if self.plane.code is None and not self.plane.lists:
+            return self._answer(204, b"")
+        text = (self.plane.lists or listed(self.plane.code or {})).encode()
+        headers = {"X-Muster-Digest": hashlib.sha256(text).hexdigest(), "X-Muster-Team": "7"}
+        return self._answer(200, zlib.compress(text), kind="application/x-muster-manifest", headers=headers)
+
+    def _give(self, body: bytes) -> None:
+        asked = [body[at : at + 32].hex() for at in range(0, len(body), 32)]
+        self.plane.given += asked
+        time.sleep(self.plane.slowness)
+        contents = {packs.sha(one): one for one in (self.plane.code or {}).values() if isinstance(one, bytes)}
+        self._answer(
+            200, self.plane.spoil(packs.pack(*(contents[one] for one in asked))), kind="application/x-muster-pack"
+        )
 
     def _token(self) -> str:
         return self.headers["Authorization"].removeprefix("Bearer ")
 
-    def _answer(self, status: int, content: bytes, kind: str = "application/json") -> None:
+    def _answer(
+        self, status: int, content: bytes, kind: str = "application/json", headers: dict[str, str] | None = None
+    ) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
+        for name, value in {"Content-Type": kind, **(headers or {})}.items():
+            self.send_header(name, value)
         if status != 204:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()

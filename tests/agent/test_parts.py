@@ -1,25 +1,27 @@
 """The agent's parts by themselves: lines, batches, hostile archives, a GPU that is none, the built file."""
 
 import ast
-import io
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
-from agent import batch, launch, lines, nvml, workspace
+from agent import batch, launch, lines, nvml
+from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
 from agent.build import build
 from agent.spool import Spool
-
-from .bench import tarball
+from agent.tail import Tail
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = lines.LINE_LIMIT_BYTES
 
 # -- lines
+
+
+def text(*found: bytes) -> bytes:
+    return b"".join(line + b"\n" for line in found)
 
 
 @pytest.mark.parametrize(
@@ -36,18 +38,18 @@ LIMIT = lines.LINE_LIMIT_BYTES
 )
 def test_pieces_become_lines(pieces: list[bytes], expected: list[bytes]) -> None:
     splitter = lines.Splitter()
-    assert [line for piece in pieces for line in splitter.feed(piece, now=0.0)] == expected
+    assert b"".join(splitter.feed(piece, now=0.0) for piece in pieces) == text(*expected)
 
 
 def test_a_progress_bar_is_shown_once_a_second_and_never_twice() -> None:
     splitter = lines.Splitter()
-    assert splitter.feed(b"\r 5%", now=0.1) == [] and splitter.due() == 1.1
-    assert splitter.feed(b"\r 6%", now=0.5) == [] and splitter.due() == 1.1
-    assert splitter.tick(now=1.0) == [] and splitter.tick(now=1.1) == [b" 6%"]
+    assert splitter.feed(b"\r 5%", now=0.1) == b"" and splitter.due() == 1.1
+    assert splitter.feed(b"\r 6%", now=0.5) == b"" and splitter.due() == 1.1
+    assert splitter.tick(now=1.0) == b"" and splitter.tick(now=1.1) == text(b" 6%")
     assert splitter.due() is None
-    assert splitter.feed(b"\r100%", now=1.2) == []
-    assert splitter.tick(now=2.3) == [b"100%"]
-    assert splitter.feed(b"\nnext\n", now=2.4) == [b"next"] and splitter.end() == []
+    assert splitter.feed(b"\r100%", now=1.2) == b""
+    assert splitter.tick(now=2.3) == text(b"100%")
+    assert splitter.feed(b"\nnext\n", now=2.4) == text(b"next") and splitter.end() == b""
 
 
 def test_a_progress_bar_that_never_ends_takes_no_room() -> None:
@@ -55,16 +57,35 @@ def test_a_progress_bar_that_never_ends_takes_no_room() -> None:
     for number in range(100_000):
         splitter.feed(b"\r%d%%" % number, now=0.0)
     assert len(splitter._rest) < 100
-    assert splitter.end() == [b"99999%"]
+    assert splitter.end() == text(b"99999%")
 
 
 def test_long_lines_are_cut_between_characters() -> None:
     splitter = lines.Splitter()
     text = ("ä" * (LIMIT + 1) + "x").encode()
-    found = [part for at in range(0, len(text), 65536) for part in splitter.feed(text[at : at + 65536], now=0.0)]
-    found += splitter.feed(b"\n", now=0.0)
+    pieces = [*(text[at : at + 65536] for at in range(0, len(text), 65536)), b"\n"]
+    found = b"".join(splitter.feed(piece, now=0.0) for piece in pieces).splitlines()
     assert len(found) == 3 and all(part.endswith("…".encode()) for part in found[:-1])
     assert b"".join(part.decode().rstrip("…").encode() for part in found) == text
+
+
+def test_a_tail_is_the_last_lines_however_they_came() -> None:
+    tail, whole = Tail(), []
+    for number in range(300):
+        some = [b"%d.%d" % (number, n) for n in range(number % 7)]
+        whole += [(float(number), line) for line in some]
+        if some:
+            tail.add(text(*some), count=len(some), at=float(number))
+    assert tail.lines() == whole[-TAIL_LINES:]
+
+
+def test_a_tail_of_long_lines_takes_little_room() -> None:
+    tail = Tail()
+    for number in range(500):
+        tail.add(text(b"%d" % number + b"x" * 300_000), count=1, at=0.0)
+    found = tail.lines()
+    assert len(found) == TAIL_LINES and found[-1][1].startswith(b"499x")
+    assert sum(len(piece) for _, piece, _ in tail._pieces) <= (TAIL_LINE_BYTES + 1) * TAIL_LINES
 
 
 # -- batches and the spool
@@ -109,48 +130,6 @@ def test_a_disk_that_takes_nothing_loses_text_but_no_state(tmp_path: Path) -> No
     spool.put([{"kind": "replica", "state": "failed"}, log(0, first_line=0, blob=b"abc")], blobs=[b"abc"])
     _, body = spool.get()  # type: ignore[misc]
     assert [one["kind"] for one in batch.decode(body).items] == ["replica", "gap"]
-
-
-# -- workspaces
-
-
-def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    one = tarfile.TarInfo(name)
-    one.type, one.linkname = kind, link
-    return one
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        [entry("/etc/evil")],
-        [entry("../evil")],
-        [entry("a/../../evil")],
-        [entry("out", tarfile.SYMTYPE, "/etc")],
-        [entry("out", tarfile.SYMTYPE, "../..")],
-        [entry("a/out", tarfile.SYMTYPE, "../../b")],
-        [entry("hard", tarfile.LNKTYPE, "../../etc/passwd")],
-        [entry("hard", tarfile.LNKTYPE, "/etc/passwd")],
-        [entry("pipe", tarfile.FIFOTYPE)],
-        [entry("disk", tarfile.BLKTYPE)],
-        [entry("tty", tarfile.CHRTYPE)],
-        # Harmless one by one: `b` is `a/..` = the folder itself, through a link it is the folder above.
-        [entry("d/e", tarfile.DIRTYPE), entry("a", tarfile.SYMTYPE, "d/e"), entry("b", tarfile.SYMTYPE, "a/../.."), entry("b/evil")],
-    ],
-)  # fmt: skip
-def test_an_archive_that_reaches_outside_is_refused(tmp_path: Path, extra: list[tarfile.TarInfo]) -> None:
-    (tmp_path / "box" / "code").mkdir(parents=True)
-    with pytest.raises(workspace.Unsafe):
-        workspace.unpack(io.BytesIO(tarball({"fine.py": ""}, extra=extra)), str(tmp_path / "box" / "code"))
-    assert [path.name for path in tmp_path.rglob("*") if "evil" in path.name] == []
-
-
-def test_links_inside_and_execute_bits_are_kept(tmp_path: Path) -> None:
-    extra = [entry("lib/link", tarfile.SYMTYPE, "../run.sh"), entry("hard.sh", tarfile.LNKTYPE, "run.sh")]
-    workspace.unpack(io.BytesIO(tarball({"run.sh": "echo", "lib/a.py": "1"}, extra=extra)), str(tmp_path))
-    assert (tmp_path / "lib" / "link").read_text() == (tmp_path / "hard.sh").read_text() == "echo"
-    assert (tmp_path / "run.sh").stat().st_mode & 0o777 == 0o755
-    assert (tmp_path / "lib" / "a.py").stat().st_mode & 0o777 == 0o644
 
 
 # -- GPUs

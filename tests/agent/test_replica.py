@@ -11,7 +11,7 @@ import pytest
 
 from agent.linux import is_alive
 
-from .bench import ENDED, Bench, free_port, tarball
+from .bench import ENDED, Bench, free_port
 from .plane import Plane
 
 
@@ -206,13 +206,6 @@ def test_the_agent_says_whom_to_signal(bench: Bench) -> None:
     stat = Path(f"/proc/{agent.pid}/stat").read_text().rpartition(")")[2].split()
     assert (told["pid"], told["started"]) == (agent.pid, int(stat[19]))
     assert told["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def test_the_workspace_is_unpacked_and_is_the_working_directory(bench: Bench, plane: Plane) -> None:
-    plane.workspace = tarball({"run.sh": "#!/bin/sh\ncat lib/words.txt\n", "lib/words.txt": "hello\n"})
-    folder = bench.replica(["./run.sh"], wants_workspace=True)
-    bench.start(folder).wait(20)
-    assert plane.of().texts() == ["hello"] and bench.status()["state"] == "succeeded"
 
 
 def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, plane: Plane) -> None:

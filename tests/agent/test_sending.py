@@ -1,9 +1,13 @@
 """What happens to lines when the control plane is slow, away, forgetful or angry."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.machine import need
 
 from .bench import Bench
 from .plane import Plane
@@ -85,6 +89,39 @@ def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, plane: 
     assert received.texts()[-1].strip() != ""
 
 
+@pytest.mark.parametrize("kind", ["log", "replica", "gap"])
+def test_what_will_never_be_taken_becomes_a_gap_and_the_rest_arrives(bench: Bench, plane: Plane, kind: str) -> None:
+    plane.wrong = kind
+    agent = bench.start(bench.replica(["bash", "-c", "echo one; sleep 0.5; echo two; exit 3"]))
+    agent.wait(30)
+    received = plane.of()
+    assert bench.status()["is_drained"]
+    states = [one["state"] for one in received.kind("replica")]
+    assert states == ([] if kind == "replica" else ["running", "failed"])
+    assert sum(one["lines"] for one in received.kind("gap")) == (2 if kind == "log" else 0)
+    assert received.texts() == ([] if kind == "log" else ["one", "two"])
+
+
+def test_a_refused_batch_is_told_of_once(bench: Bench, plane: Plane) -> None:
+    plane.wrong = "log"
+    folder = bench.replica(["echo", "one"])
+    bench.start(folder).wait(30)
+    assert (folder / "agent.log").read_text().count("was refused") == 1
+
+
+def test_a_control_plane_that_asks_for_time_is_given_it(bench: Bench, plane: Plane) -> None:
+    plane.refuse, plane.headers = 507, {"Retry-After": "30"}
+    agent = bench.start(bench.replica(["sh", "-c", "while :; do echo tick; sleep 0.05; done"]))
+    bench.wait_for(lambda: plane.refusals)
+    first = plane.refusals
+    plane.refuse = 0
+    bench.wait_for(lambda: len(list((bench.attempt / "worker-0" / "spool").glob("*.batch"))) > 3)
+    assert first == 1 and plane.of().ack == 0  # at least 15 s are asked for; it would come back in a quarter otherwise
+    agent.terminate()
+    agent.wait(30)
+    assert plane.of().texts()[0] == "tick" and bench.status()["is_drained"]
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_closed_attempt_ends_the_replica(bench: Bench, plane: Plane, status: int) -> None:
     folder = bench.replica(["sh", "-c", "while :; do echo tick; sleep 0.1; done"])
@@ -141,3 +178,59 @@ def test_a_folder_without_a_spec_is_an_error_and_no_hang(bench: Bench, tmp_path:
     (folder / "replica.json").write_text(json.dumps({"nonsense": 1}))
     assert bench.start(folder).wait(10) != 0
     assert bench.status()["state"] == "failed"
+
+
+def test_a_spool_on_a_full_disk_gives_up_text_and_keeps_states(bench: Bench, plane: Plane) -> None:
+    need(os.geteuid() == 0, "mounting a small file system needs root")
+    folder = bench.replica(
+        ["bash", "-c", "for i in 1 2 3; do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.4; done; exit 5"]
+    )
+    (folder / "spool").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder / "spool"], check=True)
+    try:
+        plane.refuse = 503
+        agent = bench.start(folder, MUSTER_DRAIN_SECONDS="30")
+        bench.wait_for(lambda: bench.status().get("state") == "failed")
+        plane.refuse = 0
+        agent.wait(40)
+    finally:
+        subprocess.run(["umount", "-l", folder / "spool"], check=True)
+    received = plane.of()
+    assert [one["state"] for one in received.kind("replica")] == ["running", "failed"]
+    pieces = sorted((one["first_line"], one["lines"]) for one in received.kind("gap") + received.kind("log"))
+    assert received.kind("gap") and sum(lines for _, lines in pieces) == pieces[-1][0] + pieces[-1][1]
+    assert bench.status()["exit_code"] == 5 and bench.status()["is_drained"]
+
+
+def test_a_line_of_five_megabytes_arrives_in_marked_parts(bench: Bench, plane: Plane) -> None:
+    command = ["bash", "-c", "head -c 5000000 /dev/zero | tr '\\0' x; echo; echo after"]
+    *parts, last = bench.run(command).texts()
+    assert last == "after" and len("".join(parts).replace("…", "")) == 5_000_000
+    assert all(part.endswith("…") for part in parts[:-1]) and max(map(len, parts)) <= 2**20 + 1
+
+
+def test_a_line_without_end_takes_no_memory(bench: Bench, plane: Plane) -> None:
+    folder = bench.replica(["bash", "-c", "head -c 200000000 /dev/zero | tr '\\0' x"])
+    agent = bench.start(folder, MUSTER_DRAIN_SECONDS="60")
+    sizes: list[int] = []
+    bench.wait_for(lambda: sizes.append(_resident_bytes(agent.pid)) or agent.poll() is not None, timeout=120)
+    received = plane.of()
+    told = sum(one["raw_bytes"] for one in received.kind("log") + received.kind("gap"))
+    assert told >= 200_000_000
+    assert max(sizes) < 160 * 2**20
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
+
+
+def test_colours_binary_and_script_arrive_as_they_are(bench: Bench, plane: Plane) -> None:
+    script = r"printf '\033[31mred\033[0m\n<script>alert(1)</script>\n\000\001\377\n'"
+    assert bench.run(["bash", "-c", script]).texts() == [
+        "\033[31mred\033[0m",
+        "<script>alert(1)</script>",
+        "\0\1\ufffd",
+    ]

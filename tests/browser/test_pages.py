@@ -1,7 +1,5 @@
 """What only a browser shows: live updates without reloading, ten tabs at once, keys, folders, hovering."""
 
-import tarfile
-
 import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
@@ -10,6 +8,7 @@ from jobs import ingest
 from jobs.models import Job
 from tests.builders import batch, identity, item, log_item
 from tests.pages import seed
+from workspaces import reading
 
 SOON = 4000  # milliseconds; hints need a fraction of it, polling would need fifteen seconds
 
@@ -32,8 +31,7 @@ def test_submit_a_folder_and_see_its_job(page, tmp_path):
     expect(page.locator("#shape")).to_contain_text("2 × 2 = 4 ranks")
     page.click("button:text-is('Submit')")
     expect(page.locator("h1")).to_contain_text("Queued")
-    with Job.objects.get().workspace.file.open() as packed, tarfile.open(fileobj=packed) as tar:
-        assert tar.getnames() == ["models/net.py", "train.py"]
+    assert [one.path for one in reading.entries(Job.objects.get().workspace)] == ["models/net.py", "train.py"]
 
 
 def test_a_running_job_moves_without_reloading(page, lab):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
+import gzip
 import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tests import packs
 
 from .fake_more import More, attempt, replica
 
@@ -29,7 +31,9 @@ class FakeMuster(More):
         self.jobs: dict[int, dict[str, Any]] = {}
         self.lines: dict[int, list[dict[str, Any]]] = {}
         self.ranks: dict[int, list[dict[str, Any]]] = {}
-        self.workspaces: dict[str, bytes] = {}
+        self.workspaces: dict[str, dict[str, Any]] = {}  # trees by digest: path to entry
+        self.files: dict[str, bytes] = {}
+        self.forgotten: set[int] = set()  # ids of workspaces that were collected
         self.keys: dict[str, int] = {}
         self.queues = [queue("research"), queue("closed", is_open=False)]
         self.requests: list[dict[str, Any]] = []
@@ -73,14 +77,59 @@ class FakeMuster(More):
         teams = [{"name": "vision", "role": "member"}]
         return 200, {"user": USER, "is_admin": False, "teams": teams, "token": token, "version": "0.1.0"}, {}
 
-    def post_workspaces(self, seen: dict[str, Any]) -> Answer:
-        digest = hashlib.sha256(seen["body"]).hexdigest()
-        if digest != seen["headers"].get("X-Muster-Digest"):
-            return problem(400, "Invalid", "the digest does not fit the content")
+    def post_workspaces(self, seen: dict[str, Any], part: str = "") -> Answer:
+        if part == "files":
+            files, _ = packs.unpacked(seen["body"])
+            self.files.update(files)
+            return 201, {"files": len(files)}, {}
+        body = json.loads(gzip.decompress(seen["body"]) if "Content-Encoding" in seen["headers"] else seen["body"])
+        seen["json"] = body
+        if part == "missing":
+            return 200, {"missing": [one for one in body["digests"] if one not in self.files]}, {}
+        return self._tree(body)
+
+    def _tree(self, body: dict[str, Any]) -> Answer:
+        base = body.get("base")
+        if base in self.forgotten:
+            wrong = {"field": "base", "value": base, "message": "is there no more; send the whole list without a base"}
+            return problem(422, "Invalid", "the base is gone", errors=[wrong])
+        tree = dict(list(self.workspaces.values())[base - 5]) if base else {}
+        for path in body["remove"]:
+            del tree[path]
+        tree.update({entry["path"]: entry for entry in body["set"]})
+        missing = sorted({one["digest"] for one in tree.values() if one["kind"] == "file"} - set(self.files))
+        if missing:
+            status, content, headers = problem(409, "Files are missing", "send them first")
+            return status, {**content, "missing": missing}, headers
+        digest = packs.sha(packs.manifest(*tree.values()).encode())
         status = 200 if digest in self.workspaces else 201
-        self.workspaces[digest] = seen["body"]
+        self.workspaces.setdefault(digest, tree)
         number = list(self.workspaces).index(digest) + 5
-        return status, {"id": number, "digest": digest, "size_bytes": len(seen["body"])}, {}
+        return status, {"id": number, "digest": digest, "size_bytes": 0, "team": "vision"}, {}
+
+    def get_workspaces(self, seen: dict[str, Any], number: str = "", part: str = "", *path: str) -> Answer:
+        sent = [{"id": at + 5, "digest": one, "files": 1, "team": "vision"} for at, one in enumerate(self.workspaces)]
+        if not part:
+            return (200, sent[int(number) - 5], {}) if number else (200, {"results": sent, "next": None}, {})
+        tree = list(self.workspaces.values())[int(number) - 5]
+        if part == "diff":
+            other = list(self.workspaces.values())[int(path[0]) - 5]
+            added = [entry for name, entry in other.items() if name not in tree]
+            changed = [
+                {"path": name, "before": tree[name], "after": entry, "lines": "@@", "why": ""}
+                for name, entry in other.items()
+                if tree.get(name, entry) != entry
+            ]
+            return 200, {"added": added, "removed": [], "changed": changed}, {}
+        if path:
+            entry = tree.get(unquote("/".join(path)))
+            return (
+                (200, self.files[entry["digest"]].decode(), {}) if entry else problem(404, "Not found", "no such file")
+            )
+        after = seen["query"].get("after", "")
+        page = [tree[name] for name in sorted(tree) if name > after]
+        following = f"http://elsewhere.invalid/x?after={page[1]['path']}" if len(page) > 2 else None
+        return 200, {"results": page[:2], "next": following}, {}
 
     def post_jobs(self, seen: dict[str, Any], number: str = "", verb: str = "") -> Answer:
         if number == "bulk":

@@ -20,6 +20,8 @@ LISTS: dict[str, tuple[list[str], str, str]] = {
     "replicas 1": (["jobs", "1", "replicas"], "worker-0", "job-1-0"),
     "attempts 1": (["jobs", "1", "attempts"], "rank 3 exited", "1"),
     "events 1": (["jobs", "1", "events"], "submitted", "submitted"),
+    "workspaces": (["workspaces"], "vision", "5"),
+    "files 1": (["workspaces", "5", "files"], "executable", "train.py"),
     "queues": (["queues"], "research", "research"),
     "queues list": (["queues"], "closed", "research"),
     "teams": (["teams"], "vision", "vision"),
@@ -41,7 +43,10 @@ ITEMS: dict[str, tuple[list[str], str, str]] = {
 
 @pytest.fixture
 def server(logged_in: FakeMuster) -> FakeMuster:
-    logged_in.add_job(name="job-1", phase="running")
+    logged_in.add_job(name="job-1", phase="running", workspace=5)
+    entry = {"path": "train.py", "kind": "file", "size": 5, "digest": "aa", "executable": True, "target": ""}
+    logged_in.files["aa"] = b"hello \x1b[2J\n"
+    logged_in.workspaces["bb"] = {"train.py": entry}
     logged_in.ranks[1] = [RANK]
     return logged_in
 
@@ -74,7 +79,7 @@ def test_people_get_a_table_that_fits_and_shells_get_ids(verb: str, run: Run, se
         assert max(len(line) for line in narrow) <= 60
 
 
-@pytest.mark.parametrize("verb", sorted(LISTS))
+@pytest.mark.parametrize("verb", sorted(set(LISTS) - {"files 1"}))
 def test_an_empty_list_is_nothing_but_a_hint_beside_it(verb: str, run: Run, server: FakeMuster) -> None:
     server.answer = lambda seen: (200, {"results": [], "next": None}, {})  # type: ignore[method-assign]
 
@@ -208,3 +213,18 @@ def test_names_of_jobs_are_completed_and_a_server_that_is_away_completes_nothing
 
     assert run(env=asked).stdout == "plain,job-1\n"
     assert run(env={**asked, "MUSTER_URL": "http://127.0.0.1:1", "MUSTER_TOKEN": "t"}).stdout.strip() == ""
+
+
+def test_code_is_compared_and_printed(run: Run, server: FakeMuster) -> None:
+    new = {"path": "new.py", "kind": "file", "size": 5, "digest": "aa", "executable": False, "target": ""}
+    server.workspaces["cc"] = {"new.py": new, "train.py": {**new, "path": "train.py"}}
+    server.add_job(workspace=6)
+
+    same, changed = run("diff", 1, 1), run("diff", "job-1", 2)
+
+    assert (same.exit_code, same.stdout) == (0, "No change\n")
+    assert (changed.exit_code, changed.stdout) == (1, "+ new.py\n--- train.py\n+++ train.py\n@@\n")
+    assert run("diff", 1, 2, "-q").stdout == "new.py\ntrain.py\n"
+    assert json.loads(run("diff", 1, 2, "-o", "json").stdout)["added"] == [new]
+    assert run("cat", 1, "train.py").stdout == "hello \x1b[2J\n"  # into a pipe: the file as it is
+    assert "holds no nothing.py: `muster files` lists" in run("cat", 1, "nothing.py").stderr

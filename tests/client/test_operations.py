@@ -30,6 +30,11 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
     "act_on_many": (("cancel", [1, "job-1"]), {}, lambda found: [one.phase for one in found] == ["stopping"] * 2),
     "resubmit": ((1,), {"idempotency_key": "k"}, lambda found: found.id == 2),
     "schema": ((), {}, lambda found: found["openapi"] == "3.1.0"),
+    "workspaces": ((), {"team": "vision"}, lambda found: [one.digest for one in found] == ["bb"]),
+    "workspace": ((5,), {}, lambda found: found.files == 1),
+    "files": ((1,), {}, lambda found: [(one.path, one.size) for one in found] == [("train.py", 5)]),
+    "file": ((1, "train.py"), {}, lambda found: found == b"hello"),
+    "workspace_diff": ((1, "job-1"), {}, lambda found: found.is_empty),
     "queue": (("research",), {}, lambda found: found.nominal == 4),
     "create_queue": (("new",), {"team": "vision", "nominal": 2}, lambda found: found.team == "vision"),
     "set_queue": (("research",), {"nominal": 9}, lambda found: found.nominal == 9),
@@ -52,7 +57,10 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
 
 
 def with_a_needle(muster: FakeMuster) -> None:
-    number = muster.add_job(phase="running")
+    number = muster.add_job(phase="running", workspace=5)
+    entry = {"path": "train.py", "kind": "file", "size": 5, "digest": "aa", "executable": False, "target": ""}
+    muster.files["aa"] = b"hello"
+    muster.workspaces["bb"] = {"train.py": entry}
     for text in ("hay", "hay", "a needle"):
         muster.say(number, text)
 

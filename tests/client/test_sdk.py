@@ -46,11 +46,12 @@ def test_a_submission_packs_uploads_and_sends_only_what_was_given(
 
 def test_the_queue_tells_whose_code_it_is(client: Client, logged_in: FakeMuster, code: Path) -> None:
     client.submit("true", queue="research", directory=code)
-    client.upload(code, queue="other")
     client.upload(code)
 
-    uploads = [seen["query"] for seen in logged_in.requests if seen["path"] == "/api/v1/workspaces"]
-    assert uploads == [{"queue": "research"}, {"queue": "other"}, {}]
+    lists = [seen for seen in logged_in.requests if seen["path"] == "/api/v1/workspaces"]
+    sent = [seen for seen in logged_in.requests if seen["path"] == "/api/v1/workspaces/files"]
+    assert [seen["json"].get("queue") for seen in lists] == ["research", None]
+    assert [seen["query"] for seen in sent] == [{"queue": "research"}]
 
 
 def test_the_same_folder_is_one_workspace(client: Client, logged_in: FakeMuster, code: Path) -> None:

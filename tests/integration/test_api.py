@@ -1,8 +1,5 @@
 """/api/v1 as scripts use it: real requests through every middleware."""
 
-import gzip
-import io
-import tarfile
 import time
 
 import pytest
@@ -46,15 +43,6 @@ def as_(client, people):
 @pytest.fixture
 def api(as_) -> Api:
     return as_("owner")
-
-
-def packed(name: str = "train.py", text: str = "print(1)") -> bytes:
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w") as tar:
-        entry = tarfile.TarInfo(name)
-        entry.size = len(text)
-        tar.addfile(entry, io.BytesIO(text.encode()))
-    return gzip.compress(raw.getvalue(), mtime=0)
 
 
 SENT = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 2, "nproc_per_node": 2}
@@ -105,31 +93,6 @@ def test_a_body_that_is_no_json_is_a_problem_too(api):
     answer = api.client.post("/api/v1/jobs", "{", content_type="application/json", headers=api.headers)
     assert answer.status_code == 400
     assert answer.json()["status"] == 400
-
-
-def test_code_is_uploaded_once_per_team(api, queue):
-    def send():
-        return api.client.post("/api/v1/workspaces", packed(), content_type="application/gzip", headers=api.headers)
-
-    first, again = send(), send()
-    assert (first.status_code, again.status_code) == (201, 200)
-    assert first.json()["id"] == again.json()["id"]
-    assert api.post("/jobs", {**SENT, "workspace": first.json()["id"]}).status_code == 201
-
-
-def test_an_upload_that_does_not_match_its_digest_is_refused(api, queue):
-    headers = {**api.headers, "X-Muster-Digest": "0" * 64}
-    answer = api.client.post("/api/v1/workspaces", packed(), content_type="application/gzip", headers=headers)
-    assert answer.status_code == 422
-    assert "send them again" in answer.json()["detail"]
-
-
-def test_what_is_no_gzip_or_too_large_is_refused(api, queue, settings):
-    answer = api.client.post("/api/v1/workspaces", b"hello", content_type="application/gzip", headers=api.headers)
-    assert "tar.gz" in answer.json()["detail"]
-    settings.MUSTER_MAX_WORKSPACE_BYTES = 10
-    answer = api.client.post("/api/v1/workspaces", packed(), content_type="application/gzip", headers=api.headers)
-    assert ".musterignore" in answer.json()["detail"]
 
 
 def test_acts_change_intent_and_answer_with_the_job(api, lab):

@@ -61,7 +61,14 @@ CLIENT = {
     "POST /tokens": ("create_token", "tokens create"),
     "DELETE /tokens/{id}": ("revoke_token", "tokens revoke"),
     "GET /audit": ("audit", "audit"),
+    "GET /workspaces": ("workspaces", "workspaces"),
     "POST /workspaces": ("upload", "submit"),
+    "POST /workspaces/missing": ("upload", "submit"),
+    "POST /workspaces/files": ("upload", "submit"),
+    "GET /workspaces/{id}": ("workspace", "workspaces"),
+    "GET /workspaces/{id}/files": ("files", "files"),
+    "GET /workspaces/{id}/files/{path}": ("file", "cat"),
+    "GET /workspaces/{id}/diff/{other}": ("workspace_diff", "diff"),
 }
 # One job of the command line is one act on many; the single acts are for programs.
 ONLY_FOR_PROGRAMS = {"POST /jobs/{id}/cancel", "POST /jobs/{id}/suspend", "POST /jobs/{id}/resume"}
@@ -185,6 +192,12 @@ def acts_on_jobs(script, job, lab, tmp_path):
     plan = script.run("plan --queue default --nodes 1 --nproc 4 torchrun train.py")
     assert plan.splitlines()[0].startswith("1 node x 4 processes, 4 cpu of default")
     assert script.run("submit --dry-run --queue nowhere true", exit_code=1) == ""
+    (tmp_path / "code" / "train.py").write_text("print('hello, world')\n")
+    other = script.run(line.replace("once", "again").replace("--name script", "--name other"), env={"HF": "hush"}).strip()
+    assert script.ids(f"files {number}") == ["train.py"]
+    assert script.run(f"cat {other} train.py") == "print('hello, world')\n"
+    assert "+print('hello, world')" in script.run(f"diff {number} {other}", exit_code=1)
+    assert script.ids(f"workspaces {script.ids('workspaces')[0]}") == script.ids("workspaces -n 1")
     copy = script.run(f"resubmit -q {number}").strip()
     jobs = [Job.objects.get(pk=pk) for pk in (number, copy)]
     assert [one["status"] for one in script.read(f"suspend {number} {copy}")] == [200, 200]

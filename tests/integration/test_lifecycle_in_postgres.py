@@ -111,6 +111,30 @@ def test_the_same_idempotency_key_gives_the_same_job(lab, people, queue):
     assert other.name != first.name
 
 
+@pytest.mark.django_db(transaction=True)
+def test_the_same_key_sent_by_eight_at_once_makes_one_job(lab, people, queue):
+    barrier = threading.Barrier(8)
+    made: list[tuple[int, bool]] = []
+
+    def one() -> None:
+        barrier.wait()
+        job, is_new = services.submit(
+            user=people.owner, queue=queue, sent={"command": "torchrun x.py"}, idempotency_key="same"
+        )
+        made.append((job.pk, is_new))
+        connection.close()
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 8
+    assert len({pk for pk, _ in made}) == 1
+    assert [is_new for _, is_new in made].count(True) == 1
+    assert Job.objects.count() == 1
+
+
 def test_only_a_chosen_name_can_clash(lab):
     lab.submit(name="mine")
     with pytest.raises(Conflict, match="'mine' is taken"):

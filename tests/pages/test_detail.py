@@ -80,6 +80,13 @@ def test_a_late_rank_is_marked_by_shape_and_word(owner, lab):
     assert page.count('class="cell warn"') == 1
 
 
+def test_a_rank_that_nobody_announced_does_not_wait_for_ever(owner, lab):
+    job = lab.finish(lab.running(), 0, 0)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "Not seen" in page or "not seen" in page
+    assert 'class="cell wait"' not in page
+
+
 def test_the_list_view_is_a_table_of_the_same_ranks(owner, job):
     page = owner.get(f"/jobs/{job.pk}?view=list").text
     assert 'class="list ranks"' in page

@@ -1,11 +1,10 @@
 """/jobs/new"""
 
-import tarfile
-
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from jobs.models import Job
+from workspaces import reading
 
 
 @pytest.fixture
@@ -71,19 +70,41 @@ def files(*names: str) -> list[SimpleUploadedFile]:
     return [SimpleUploadedFile(name, f"# {name}".encode()) for name in names]
 
 
+def tree_of(job: Job) -> dict[str, bytes]:
+    return {one.path: reading.content(job.workspace, one) for one in reading.entries(job.workspace)}
+
+
 def test_a_folder_keeps_its_inner_folders(owner, sent):
     owner.post(
         "/jobs/new",
         {**sent, "code": "upload", "upload": files("train.py", "net.py"), "paths": '["train.py", "models/net.py"]'},
     )
-    with Job.objects.get().workspace.file.open() as packed, tarfile.open(fileobj=packed) as tar:
-        assert tar.getnames() == ["models/net.py", "train.py"]
+    assert tree_of(Job.objects.get()) == {"models/net.py": b"# net.py", "train.py": b"# train.py"}
 
 
 def test_files_without_paths_keep_their_names(owner, sent):
     owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("train.py")})
-    with Job.objects.get().workspace.file.open() as packed, tarfile.open(fileobj=packed) as tar:
-        assert tar.getnames() == ["train.py"]
+    assert tree_of(Job.objects.get()) == {"train.py": b"# train.py"}
+
+
+def test_a_script_is_made_executable(owner, sent):
+    scripts = [
+        SimpleUploadedFile("run.sh", b"#!/bin/sh"),
+        SimpleUploadedFile("plain.txt", b"text"),
+        SimpleUploadedFile("empty", b""),
+    ]
+    owner.post("/jobs/new", {**sent, "code": "upload", "upload": scripts})
+    assert {one.path: one.kind for one in reading.entries(Job.objects.get().workspace)} == {
+        "run.sh": "x",
+        "plain.txt": "f",
+        "empty": "f",
+    }
+
+
+def test_the_same_path_twice_is_an_error_of_the_files(owner, sent):
+    answer = owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py", "a.py")})
+    assert 'id="error-upload"' in answer.text
+    assert "A.py is there twice" in answer.text
 
 
 def test_a_path_that_leads_out_is_refused_at_the_files(owner, sent):

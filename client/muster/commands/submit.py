@@ -18,6 +18,7 @@ from muster.commands.secrets import secret_values
 from muster.commands.session import open_client
 from muster.errors import MusterError
 from muster.models import Job
+from muster.progress import Upload
 from muster.render import printable
 
 # Not about what the job is, so not of interest to a plan.
@@ -97,7 +98,9 @@ def _submitted(client: Client, *, fields: dict[str, Any]) -> Job:
     fields = dict(fields)
     key = fields.pop("idempotency_key", None) or str(uuid.uuid4())
     directory = fields.pop("directory", ".")
-    return client.submit(fields.pop("command"), directory=directory, idempotency_key=str(key), **fields)
+    with contextlib.closing(Upload()) as progress:
+        command = fields.pop("command")
+        return client.submit(command, directory=directory, idempotency_key=str(key), progress=progress, **fields)
 
 
 def _announce(job: Job, *, output: Output, is_following: bool) -> None:

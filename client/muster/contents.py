@@ -1,0 +1,95 @@
+"""The content of files: their digests, and packs of them to send (docs/wire.md, section 4)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from muster.errors import WorkspaceError
+from muster.workspace import File, Stat, unreadable
+
+MAGIC = b"MUSTERP1"
+HEAD = struct.Struct(">B32sQQ")  # kind, sha256, plain bytes, bytes that follow
+RAW, DEFLATED, END = 0, 1, 2
+PACK_BYTES = 4 << 20  # plain bytes of one pack; a larger file travels alone
+PIECE_BYTES = 1 << 20
+TRIES = 3
+
+
+class Changed(WorkspaceError):
+    """A file is no longer what it was when the folder was looked at."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        way_out = "stop what writes it, or list it in .musterignore"
+        super().__init__(f"{path} changed each of {TRIES} times that it was read: {way_out}")
+
+
+class Pack(NamedTuple):
+    content: bytes
+    plain_bytes: int
+
+
+def digest(file: File) -> str:
+    """sha256 of a file's content, in hex. Raises Changed when it is not the file that was seen, before or after."""
+    found = hashlib.sha256()
+    for piece in _pieces(file):
+        found.update(piece)
+    return found.hexdigest()
+
+
+def packs(files: Iterable[File], *, digest_of: Callable[[str], str]) -> Iterator[Pack]:
+    """Each content once. Raises Changed when one is not what its digest says any more."""
+    frames: list[bytes] = []
+    size, done = 0, set()
+    for file in files:
+        wanted = digest_of(file.path)
+        if wanted in done:
+            continue
+        done.add(wanted)
+        if frames and size + file.seen.size > PACK_BYTES:
+            yield _pack(frames, size)
+            frames, size = [], 0
+        frames.append(_frame(file, digest=wanted))
+        size += file.seen.size
+    if frames:
+        yield _pack(frames, size)
+
+
+def _pack(frames: list[bytes], size: int) -> Pack:
+    return Pack(b"".join([MAGIC, *frames, HEAD.pack(END, bytes(32), len(frames), 0)]), size)
+
+
+def _frame(file: File, *, digest: str) -> bytes:
+    content = b"".join(_pieces(file))
+    found = hashlib.sha256(content)
+    if found.hexdigest() != digest:
+        raise Changed(file.path)
+    packed = zlib.compress(content, 6)
+    kind, body = (DEFLATED, packed) if len(packed) < len(content) else (RAW, content)
+    return HEAD.pack(kind, found.digest(), len(content), len(body)) + body
+
+
+def _pieces(file: File) -> Iterator[bytes]:
+    """The file from its beginning to the end it had; its stat before and after must be the one that was seen."""
+    try:
+        # A link that took the file's place must not be followed, and a pipe not be waited for.
+        with open(os.open(file.source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as source:
+            _check(source.fileno(), file=file)
+            while piece := source.read(PIECE_BYTES):
+                yield piece
+            _check(source.fileno(), file=file)
+    except FileNotFoundError as error:
+        raise Changed(file.path) from error
+    except OSError as error:
+        error.filename = error.filename or file.source
+        raise unreadable(error) from error
+
+
+def _check(number: int, *, file: File) -> None:
+    if Stat.of(os.fstat(number)) != file.seen:
+        raise Changed(file.path)

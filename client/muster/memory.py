@@ -1,0 +1,115 @@
+"""What is remembered of a folder between two submissions: digests of files that did not change, and what was sent last.
+
+One file per server, queue and folder, in the user's cache. It is a help and never needed: what can not be read or
+written is as if it had never been.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from muster.contents import digest
+from muster.workspace import File, Stat, Tree
+
+VERSION = 1
+# A file written after it was read, within one tick of the file system's clock, looks as if it had not been.
+SETTLED_NS = 2_000_000_000
+KEPT_SECONDS = 90 * 24 * 3600
+
+Entry = Mapping[str, Any]  # as it is sent
+Entries = dict[str, Entry]
+
+
+@dataclass
+class Memory:
+    path: Path
+    workspace: int | None = None
+    sent: Entries = field(default_factory=dict)  # what that workspace holds
+    digests: dict[str, tuple[Stat, str]] = field(default_factory=dict)
+
+    began_ns: int = 0  # when the first file was read
+
+    def entries(self, tree: Tree) -> Entries:
+        """All of the tree as it is sent; reads the files that changed. Raises Changed."""
+        self.began_ns = self.began_ns or time.time_ns()
+        files = {file.path: _file_entry(file, digest=self._digest(file)) for file in tree.files}
+        self.digests = {path: one for path, one in self.digests.items() if path in files}
+        links = {link.path: {"path": link.path, "kind": "link", "target": link.target} for link in tree.links}
+        return {**files, **links}
+
+    def forget(self) -> None:
+        """The server does not know the last workspace any more."""
+        self.workspace, self.sent = None, {}
+
+    def save(self, workspace: int, *, entries: Entries) -> None:
+        self.workspace, self.sent = workspace, entries
+        digests = {
+            path: one for path, one in self.digests.items() if _is_settled(one[0], now=self.began_ns or time.time_ns())
+        }
+        content = {"version": VERSION, "workspace": workspace, "sent": list(entries.values()), "digests": digests}
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _replace(self.path, text=json.dumps(content, separators=(",", ":")))
+            _drop_old(self.path.parent)
+
+    def _digest(self, file: File) -> str:
+        seen, known = self.digests.get(file.path, (None, ""))
+        if seen != file.seen:
+            known = digest(file)
+            self.digests[file.path] = file.seen, known
+        return known
+
+
+def load(url: str, *, queue: str | None, root: str) -> Memory:
+    name = hashlib.sha256(json.dumps([url, queue, root]).encode()).hexdigest()[:32]
+    path = cache_folder() / f"{name}.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["version"] != VERSION:
+            return Memory(path)
+        sent = {entry["path"]: entry for entry in content["sent"]}
+        digests = {name: (Stat(*seen), str(known)) for name, (seen, known) in content["digests"].items()}
+        return Memory(path, int(content["workspace"]), sent, digests)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return Memory(path)
+
+
+def cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(home, "muster", "sent")
+
+
+def _file_entry(file: File, *, digest: str) -> Entry:
+    entry = {"path": file.path, "kind": "file", "size": file.seen.size, "digest": digest}
+    return {**entry, "executable": True} if file.is_executable else entry
+
+
+def _is_settled(seen: Stat, *, now: int) -> bool:
+    return max(seen.mtime_ns, seen.ctime_ns) < now - SETTLED_NS
+
+
+def _replace(path: Path, *, text: str) -> None:
+    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _drop_old(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.stat().st_mtime < time.time() - KEPT_SECONDS:
+            path.unlink()

@@ -1,0 +1,54 @@
+"""Stored files of a team: packs and manifests, through Django's storage API. Names are never used twice."""
+
+import io
+import secrets
+import zlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO, cast
+
+from django.core.files import File
+from django.core.files.storage import default_storage
+
+FOLDER = "workspaces"
+
+
+def save(team: int, kind: str, content: IO[bytes]) -> str:
+    """`kind` is the ending: pack or manifest. Returns the name."""
+    content.seek(0)
+    return default_storage.save(f"{FOLDER}/{team}/{secrets.token_hex(12)}.{kind}", File(content))
+
+
+def open_file(name: str) -> IO[bytes]:
+    return cast(IO[bytes], default_storage.open(name, "rb"))
+
+
+def delete(name: str) -> None:
+    default_storage.delete(name)
+
+
+def save_text(team: int, text: str) -> str:
+    return save(team, "manifest", io.BytesIO(zlib.compress(text.encode(), 6)))
+
+
+def packed_text(name: str) -> bytes:
+    """As it is stored: zlib."""
+    with open_file(name) as file:
+        return file.read()
+
+
+def text(name: str) -> str:
+    return zlib.decompress(packed_text(name)).decode()
+
+
+def listed() -> Iterator[tuple[str, datetime]]:
+    """Every stored file and when it was written. One that goes meanwhile is left out."""
+    if not default_storage.exists(FOLDER):
+        return
+    folders, loose = default_storage.listdir(FOLDER)
+    within = [f"{folder}/{name}" for folder in folders for name in default_storage.listdir(f"{FOLDER}/{folder}")[1]]
+    for name in [*loose, *within]:
+        try:
+            yield f"{FOLDER}/{name}", default_storage.get_modified_time(f"{FOLDER}/{name}")
+        except FileNotFoundError:
+            continue

@@ -1,0 +1,151 @@
+"""Packs: many files in one stream, each in a frame with its digest and sizes (docs/wire.md, section 4).
+
+A frame is checked while it passes, with the memory of one piece; what is larger than it says is stopped there.
+"""
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+MAGIC = b"MUSTERP1"
+HEAD = struct.Struct(">B32sQQ")  # kind, sha256 of the plain bytes, their number, how many bytes follow
+RAW, DEFLATED, END, LOST = range(4)
+PIECE_BYTES = 1 << 18
+MAX_FRAMES = 100_000
+
+
+class BadPack(ValueError):
+    """The stream is no pack, or not what its heads say."""
+
+
+class Frame(NamedTuple):
+    digest: bytes
+    size: int
+    packed: int
+    is_deflated: bool
+    offset: int = 0  # of its bytes, behind the head
+
+    def head(self) -> bytes:
+        return HEAD.pack(DEFLATED if self.is_deflated else RAW, self.digest, self.size, self.packed)
+
+
+def end(count: int) -> bytes:
+    """Without it a stream that was cut between two frames would look whole."""
+    return HEAD.pack(END, bytes(32), count, 0)
+
+
+def lost(digest: bytes, *, why: str) -> bytes:
+    """In place of a file that can not be given: the stream says so instead of breaking off."""
+    text = why.encode()
+    return HEAD.pack(LOST, digest, 0, len(text)) + text
+
+
+def receive(stream: IO[bytes], *, into: IO[bytes], limit_bytes: int) -> list[Frame]:
+    """Copies a pack and checks every byte of it; `limit_bytes` bounds one file, and the pack with its heads.
+
+    Raises BadPack; what was written to `into` is then of no use.
+    """
+    if _exactly(stream, len(MAGIC), "its first bytes") != MAGIC:
+        raise BadPack(f"does not begin with {MAGIC.decode()}: send a pack, as docs/wire.md describes it")
+    into.write(MAGIC)
+    frames: list[Frame] = []
+    at = len(MAGIC)
+    while (frame := _next(stream, count=len(frames), at=at, limit_bytes=limit_bytes)) is not None:
+        into.write(frame.head())
+        _check(_copied(stream, frame=frame, into=into), frame=frame)
+        frames.append(frame)
+        at = frame.offset + frame.packed
+    into.write(end(len(frames)))
+    if stream.read(1):
+        raise BadPack("goes on after its end")
+    return frames
+
+
+def copied(stored: IO[bytes], *, frame: Frame, into: IO[bytes]) -> int:
+    """Appends one frame of a stored pack to another; returns the new place of its bytes. Raises BadPack."""
+    stored.seek(frame.offset)
+    into.write(frame.head())
+    at = into.tell()
+    _check(_copied(stored, frame=frame, into=into), frame=frame)
+    return at
+
+
+def plain(pieces: Iterator[bytes], *, frame: Frame) -> Iterator[bytes]:
+    """The file's own bytes, and never more of them than the frame says. Raises BadPack."""
+    left = frame.size
+    for piece in _inflated(pieces) if frame.is_deflated else pieces:
+        left -= len(piece)
+        if left < 0:
+            raise BadPack(f"file {frame.digest.hex()} unpacks to more than the {frame.size} bytes it declares")
+        yield piece
+    if left:
+        raise BadPack(f"file {frame.digest.hex()} has {frame.size - left} bytes, not {frame.size} as it declares")
+
+
+def pieces_of(stream: IO[bytes], length: int) -> Iterator[bytes]:
+    while length:
+        piece = stream.read(min(PIECE_BYTES, length))
+        if not piece:
+            raise BadPack("ends in the middle of a file; send it again")
+        length -= len(piece)
+        yield piece
+
+
+def _next(stream: IO[bytes], *, count: int, at: int, limit_bytes: int) -> Frame | None:
+    kind, digest, size, packed = HEAD.unpack(_exactly(stream, HEAD.size, f"frame {count + 1}"))
+    if kind == END:
+        if size != count or packed or digest != bytes(32):
+            raise BadPack(f"says at its end that it holds {size} files, but {count} came")
+        return None
+    if kind not in (RAW, DEFLATED):
+        raise BadPack(f"has a frame of the unknown kind {kind}")
+    if count >= MAX_FRAMES or size > limit_bytes or at + HEAD.size + packed > limit_bytes:
+        raise BadPack(f"is larger than {limit_bytes:,} bytes or {MAX_FRAMES:,} files; send several smaller packs")
+    if kind == RAW and packed != size:
+        raise BadPack(f"file {digest.hex()} is raw, so {packed} packed bytes can not be {size} plain ones")
+    return Frame(digest, size, packed, kind == DEFLATED, at + HEAD.size)
+
+
+def _copied(stream: IO[bytes], *, frame: Frame, into: IO[bytes]) -> Iterator[bytes]:
+    for piece in pieces_of(stream, frame.packed):
+        into.write(piece)
+        yield piece
+
+
+def _check(pieces: Iterator[bytes], *, frame: Frame) -> None:
+    found = hashlib.sha256()
+    for piece in plain(pieces, frame=frame):
+        found.update(piece)
+    if found.digest() != frame.digest:
+        raise BadPack(
+            f"file {frame.digest.hex()} has the digest {found.hexdigest()}; it changed on its way, send it again"
+        )
+
+
+def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    inflater = zlib.decompressobj()
+    try:
+        for piece in pieces:
+            if inflater.eof:
+                break
+            while piece:
+                yield inflater.decompress(piece, PIECE_BYTES)
+                piece = inflater.unconsumed_tail
+        while rest := inflater.decompress(inflater.unconsumed_tail, PIECE_BYTES):
+            yield rest
+    except zlib.error as error:
+        raise BadPack(f"holds a file that can not be inflated ({error})") from error
+    if not inflater.eof or inflater.unused_data:
+        raise BadPack("holds a file whose zlib stream ends too early or too late")
+
+
+def _exactly(stream: IO[bytes], length: int, what: str) -> bytes:
+    data = b""
+    while len(data) < length:
+        piece = stream.read(length - len(data))
+        if not piece:
+            raise BadPack(f"ends within {what}; send it again")
+        data += piece
+    return data

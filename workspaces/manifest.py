@@ -1,0 +1,120 @@
+"""What a workspace holds, as one canonical text: its sha256 names the workspace. Pure.
+
+One line per entry, sorted by path; no path or target holds a tab or a line end, so the lines need no quoting:
+
+    muster workspace 1
+    f <TAB> size <TAB> sha256 <TAB> path      a file (x: an executable one)
+    l <TAB> target <TAB> path                 a symbolic link
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from controlplane.errors import InvalidInput, Problem
+
+from .paths import parents, path_problem, target_problem
+
+HEADER = "muster workspace 1"
+MAX_ENTRIES = 100_000
+MOST_PROBLEMS = 20  # told at once
+FILE, EXECUTABLE, LINK = "f", "x", "l"
+
+
+class Entry(NamedTuple):
+    path: str
+    kind: str  # one of the three letters
+    size: int = 0
+    digest: str = ""  # sha256 of the content, in hex
+    target: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind != LINK
+
+    def line(self) -> str:
+        head = f"{LINK}\t{self.target}" if self.kind == LINK else f"{self.kind}\t{self.size}\t{self.digest}"
+        return f"{head}\t{self.path}\n"
+
+
+def text_of(entries: Iterable[Entry]) -> str:
+    """`entries` come sorted by path."""
+    return f"{HEADER}\n" + "".join(entry.line() for entry in entries)
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(text: str) -> Iterator[Entry]:
+    """The entries of a text made by `text_of`. Raises ValueError for any other."""
+    header, _, rest = text.partition("\n")
+    if header != HEADER or (rest and not rest.endswith("\n")):
+        raise ValueError("is not a manifest that this release can read")
+    for line in rest.split("\n")[:-1]:
+        fields = line.split("\t")
+        if fields[0] == LINK:
+            _, target, path = fields
+            yield Entry(path, LINK, target=target)
+        else:
+            kind, size, digest, path = fields
+            yield Entry(path, kind, int(size), digest)
+
+
+def changed(base: Iterable[Entry], *, put: Iterable[Entry], remove: Iterable[str]) -> list[Entry]:
+    """The base with entries put into it (over what had their path) and paths removed; sorted."""
+    tree = {entry.path: entry for entry in base}
+    unknown = [path for path in remove if tree.pop(path, None) is None]
+    if unknown:
+        raise InvalidInput(Problem("remove", unknown[0], "is not in the base workspace; send the whole list instead"))
+    tree.update((entry.path, entry) for entry in put)
+    return [tree[path] for path in sorted(tree)]
+
+
+def check(entries: list[Entry], *, limit_bytes: int) -> None:
+    """What no single entry shows: how many there are, how large together, and what lies below what is no folder."""
+    if len(entries) > MAX_ENTRIES:
+        raise InvalidInput(
+            Problem("set", len(entries), f"is more than the {MAX_ENTRIES:,} files that a workspace holds; {IGNORE}")
+        )
+    total = size_of(entries)
+    if total > limit_bytes:
+        raise InvalidInput(too_large(total, limit_bytes=limit_bytes))
+    problems = [*_below_no_folder(entries)]
+    if problems:
+        raise InvalidInput(*problems[:MOST_PROBLEMS])
+
+
+def size_of(entries: Iterable[Entry]) -> int:
+    return sum(entry.size for entry in entries)
+
+
+def too_large(total: int, *, limit_bytes: int) -> Problem:
+    return Problem(
+        "size_bytes", total, f"the workspace has {total:,} bytes, of {limit_bytes:,} that your team may send; {IGNORE}"
+    )
+
+
+IGNORE = "list what the job does not need in .musterignore"
+
+
+def entry_problems(entry: Entry, *, at: str) -> Iterator[Problem]:
+    """What is wrong with one entry, whoever sent it."""
+    if said := path_problem(entry.path):
+        yield Problem(f"{at}.path", entry.path, said)
+    elif entry.kind == LINK and (said := target_problem(entry.target, depth=entry.path.count("/"))):
+        yield Problem(f"{at}.target", entry.target, f"{said} (the link is {entry.path})")
+
+
+def _below_no_folder(entries: list[Entry]) -> Iterator[Problem]:
+    kinds = {entry.path: entry.kind for entry in entries}
+    fine: set[str] = set()
+    for entry in entries:
+        for folder in parents(entry.path):
+            if folder in fine:
+                break
+            if folder in kinds:
+                what = "link" if kinds[folder] == LINK else "file"
+                yield Problem("set", entry.path, f"lies below {folder}, which is a {what}; remove one of the two")
+                break
+            fine.add(folder)

@@ -1,0 +1,60 @@
+"""Which paths and links a workspace may hold. Pure; the agent checks the same once more before it writes.
+
+A target's `..` may only stand at its beginning: the folders above a link are real ones (nothing lies below a link), so
+the way up is exact, and every link on the way down leads inside by the same rule. So no chain of links leads out.
+"""
+
+import re
+from collections.abc import Iterator
+
+MAX_PATH_BYTES = 1024
+MAX_PART_BYTES = 255  # of a name in every common file system
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # the last: halves of characters, which no UTF-8 text has
+
+
+def path_problem(path: str) -> str:
+    """What is wrong with a path, with the way out; empty when nothing is."""
+    if said := _text_problem(path):
+        return said
+    if path.startswith("/"):
+        return "must be relative to the folder; leave out the leading slash"
+    for part in path.split("/"):
+        if part in ("", ".", ".."):
+            return f"must not hold {part!r} as a part; give the plain way from the folder"
+        if len(part.encode()) > MAX_PART_BYTES:
+            return f"has a part of {len(part.encode())} bytes, a name has at most {MAX_PART_BYTES}; rename it"
+    return ""
+
+
+def target_problem(target: str, *, depth: int) -> str:
+    """What is wrong with where a link points, `depth` folders below the top."""
+    if said := _text_problem(target):
+        return said
+    if target.startswith("/"):
+        return "must not be absolute; make the link relative (ln -sr)"
+    is_down = False
+    for step in target.split("/"):
+        if step == ".." and is_down:
+            return "must not go down and up again; write the straight way"
+        depth -= step == ".."
+        is_down = is_down or step not in ("", ".", "..")
+        if depth < 0:
+            return "leaves the workspace; copy what it points to, or list the link in .musterignore"
+    return ""
+
+
+def parents(path: str) -> Iterator[str]:
+    """The folders that a path lies in, the nearest first."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _text_problem(text: str) -> str:
+    if not text:
+        return "is empty; name a file below the folder"
+    if found := _CONTROL.search(text):
+        return f"holds the character U+{ord(found[0]):04X}, which no name may; rename it"
+    length = len(text.encode())
+    return f"has {length} bytes, at most {MAX_PATH_BYTES} are kept; shorten it" if length > MAX_PATH_BYTES else ""

@@ -1,0 +1,122 @@
+"""Reading code again: what a workspace holds, one file of it, many as a pack. Whoever calls has checked who asks.
+
+There is no way in by a digest alone: everything begins with a workspace, and only what its manifest names is given.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from django.db.models import QuerySet
+
+from accounts.models import User
+from accounts.permissions import readable_teams
+from controlplane.errors import InvalidInput, Problem
+
+from . import files, frames, manifest
+from .manifest import Entry
+from .models import Blob, Workspace
+
+log = logging.getLogger(__name__)
+
+MAX_SHOWN_BYTES = 8 << 20  # of one file, held in memory
+
+
+class Lost(Exception):
+    """A stored file is not there or not what it was."""
+
+
+class Place(NamedTuple):
+    name: str
+    frame: frames.Frame
+
+
+def readable_by(user: User) -> QuerySet[Workspace]:
+    teams = readable_teams(user)
+    return Workspace.objects.all() if teams is None else Workspace.objects.filter(team__in=teams)
+
+
+def entries(workspace: Workspace) -> list[Entry]:
+    """Sorted by path. Raises InvalidInput for a workspace of an older release."""
+    if not workspace.manifest:
+        said = "was stored by an older release, which kept it in another form; upload the code again"
+        raise InvalidInput(Problem("workspace", workspace.pk, said))
+    return list(manifest.read(files.text(workspace.manifest)))
+
+
+def content(workspace: Workspace, entry: Entry) -> bytes:
+    """A whole file. Raises InvalidInput for one too large to show, Lost when the store is damaged."""
+    if entry.size > MAX_SHOWN_BYTES:
+        said = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} are shown; run a job that reads it"
+        raise InvalidInput(Problem("path", entry.path, said))
+    places = _places(workspace, [entry.digest])
+    if not places:
+        raise Lost(f"{entry.path} is not in the store any more")
+    return _plain(places[0])
+
+
+def manifest_text(workspace: Workspace) -> bytes:
+    """As it is stored: zlib. Raises Lost."""
+    try:
+        return files.packed_text(workspace.manifest)
+    except OSError as error:
+        raise Lost("the list of its files can not be read") from error
+
+
+def pack(workspace: Workspace, digests: Iterable[str]) -> Iterator[bytes]:
+    """These files as a pack, in the order in which they lie; one that can not be given is told within.
+
+    All questions to the database are asked at once, so that the pieces can be taken without a connection.
+    """
+    asked = list(dict.fromkeys(digests))
+    return _packed(_places(workspace, asked), asked)
+
+
+def _places(workspace: Workspace, digests: list[str]) -> list[Place]:
+    wanted = [bytes.fromhex(digest) for digest in digests]
+    found: list[Place] = []
+    for begin in range(0, len(wanted), 5000):
+        rows = Blob.objects.filter(team=workspace.team_id, digest__in=wanted[begin : begin + 5000])
+        found += [Place(row.pack.name, row.frame) for row in rows.select_related("pack")]
+    return sorted(found, key=lambda place: (place.name, place.frame.offset))
+
+
+def _packed(places: list[Place], asked: list[str]) -> Iterator[bytes]:
+    yield frames.MAGIC
+    absent = {bytes.fromhex(digest) for digest in asked} - {place.frame.digest for place in places}
+    for digest in sorted(absent):
+        yield frames.lost(digest, why="is not in the store any more")
+    for name, some in groupby(places, key=lambda place: place.name):
+        yield from _from_one(name, [place.frame for place in some])
+    yield frames.end(len(asked))
+
+
+def _from_one(name: str, some: list[frames.Frame]) -> Iterator[bytes]:
+    """Frames of one stored file. What is not all there is said before its frame begins: within, the stream can only break."""
+    try:
+        stored = files.open_file(name)
+    except OSError:
+        log.exception("the stored file %s can not be read", name)
+        yield from (frames.lost(frame.digest, why="can not be read in the store") for frame in some)
+        return
+    with stored:
+        size = stored.seek(0, 2)
+        for frame in some:
+            if frame.offset + frame.packed > size:
+                yield frames.lost(frame.digest, why="is cut short in the store")
+                continue
+            stored.seek(frame.offset)
+            yield frame.head()
+            yield from frames.pieces_of(stored, frame.packed)
+
+
+def _plain(place: Place) -> bytes:
+    try:
+        with files.open_file(place.name) as stored:
+            stored.seek(place.frame.offset)
+            pieces = frames.pieces_of(stored, place.frame.packed)
+            return b"".join(frames.plain(pieces, frame=place.frame))
+    except (OSError, frames.BadPack) as error:
+        log.exception("a file in %s can not be read", place.name)
+        raise Lost("a file can not be read in the store; tell the administrator") from error
