@@ -152,4 +152,5 @@ class AuditEntry(models.Model):
         indexes = [
             models.Index(fields=["team", "-id"], name="audit_by_team"),
             models.Index(fields=["actor_name", "-id"], name="audit_by_actor"),
+            models.Index(fields=["act", "-id"], name="audit_by_act"),
         ]

@@ -129,6 +129,8 @@ STORAGES = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
 MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
 MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
+MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
+MUSTER_JOB_DAYS = float(os.environ.get("MUSTER_JOB_DAYS", "30"))
 
 REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 CELERY_BROKER_URL = REDIS_URL
@@ -149,6 +151,8 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat")
 CELERY_BEAT_SCHEDULE = {
     "tick": {"task": "jobs.tick", "schedule": 5.0, "options": {"expires": 5}},
     "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
+    "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
+    "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},
 }
 
 CLUSTERS = json.loads(

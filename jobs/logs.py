@@ -1,10 +1,13 @@
 """Reading logs: rank r after cursor c, or all ranks merged by time. Lines come from segments that ingest stored."""
 
+import heapq
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from django.conf import settings
 from django.db.models import Max
 from django.utils import timezone
 
@@ -74,6 +77,8 @@ def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple
 
 def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None) -> LogPage:
     found = segments.unread(job=job, rank=rank, place=place, limit=MAX_SEGMENTS + 1)
+    if found.collected_at is not None:
+        return _collected(place, found.collected_at)
     taken = _fitting(found.segments, place, limit)
     lines, following = _merged(taken, place, limit)
     is_end = len(taken) == len(found.segments) and all(following[one.stream] >= one.end for one in taken)
@@ -81,6 +86,14 @@ def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only:
     if is_end and place.attempt < found.attempt and only is None:
         place, is_end = Cursor(place.attempt + 1), False
     return LogPage(lines, place.encode(), found.is_finished and is_end)
+
+
+def _collected(place: Cursor, at: datetime) -> LogPage:
+    """Said once, in place of the lines."""
+    done = replace(place, floor=2**62)
+    words = f"[this log was deleted on {at:%Y-%m-%d}: logs are kept for {settings.MUSTER_LOG_DAYS:g} days after a job's end]"
+    lines = [LogLine(LAUNCHER, place.attempt, at, words, is_gap=True)] if place.floor != done.floor else []
+    return LogPage(lines, done.encode(), True)
 
 
 def _fitting(unread: list[Segment], place: Cursor, limit: int | None) -> list[Segment]:
@@ -106,16 +119,22 @@ def _left(segment: Segment, place: Cursor) -> int:
 
 
 def _merged(taken: list[Segment], place: Cursor, limit: int | None) -> tuple[list[LogLine], dict[Stream, int]]:
-    """Up to `limit` lines in order of time, and where each stream goes on after them."""
-    found = [one for segment in sorted(taken, key=_order) for one in _numbered(segment, place)]
-    found.sort(key=lambda one: one[2].at)  # stable, and time never runs backwards within a stream: its order is kept
-    following = {one.stream: place.next.get(one.stream, 0) for one in taken}
-    following.update((stream, end) for stream, end, _ in found[:limit])
-    return [line for *_, line in found[:limit]], following
+    """Up to `limit` lines in order of time, and where each stream goes on after them. Reads no line that is not asked for."""
+    streams: dict[Stream, list[Segment]] = {}
+    for segment in sorted(taken, key=lambda one: one.first_line):
+        streams.setdefault(segment.stream, []).append(segment)
+    # Time never runs backwards within a stream, so the order of its lines is kept.
+    merged = heapq.merge(*(_stream(some, place) for some in streams.values()), key=lambda one: one[2].at)
+    after = {stream: place.next.get(stream, 0) for stream in streams}
+    lines: list[LogLine] = []
+    for stream, end, line in itertools.islice(merged, limit):
+        lines.append(line)
+        after[stream] = end
+    return lines, after
 
 
-def _order(segment: Segment) -> tuple[Stream, int]:
-    return segment.stream, segment.first_line
+def _stream(some: list[Segment], place: Cursor) -> Iterator[tuple[Stream, int, LogLine]]:
+    return (one for segment in some for one in _numbered(segment, place))
 
 
 def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, LogLine]]:

@@ -64,6 +64,7 @@ class Job(models.Model):
     applied_at = models.DateTimeField(null=True, help_text="when the cluster had confirmed its creation")
     running_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    logs_collected_at = models.DateTimeField(null=True, help_text="when its log was deleted for its age")
     # the visit
     lease_token = models.BigIntegerField(default=0)
     lease_owner = models.CharField(max_length=80, blank=True)
@@ -252,13 +253,18 @@ class LogSegment(models.Model):
     path = models.CharField(max_length=120, blank=True)
     offset = models.IntegerField(default=0)
     size_bytes = models.IntegerField(default=0)
+    is_packed = models.BooleanField(default=False, db_default=False, help_text="lies in a large file with others")
 
     class Meta:
         ordering = ["id"]
         constraints = [
             models.UniqueConstraint(fields=["replica", "rank", "first_line"], name="segment_lines_once"),
         ]
-        indexes = [models.Index("job", "attempt", "rank", "id", name="segment_by_rank")]
+        indexes = [
+            models.Index("job", "attempt", "rank", "id", name="segment_by_rank"),
+            models.Index("job", "id", name="segment_by_job"),
+            models.Index("replica", "id", condition=Q(is_packed=False) & ~Q(path=""), name="segment_to_pack"),
+        ]
 
 
 class MetricChunk(models.Model):

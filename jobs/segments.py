@@ -17,7 +17,7 @@ _COLUMNS = 's.id, s.replica_id, s.rank, s.first_line, s.lines, s.first_at, s.las
 
 # One statement sees one moment: of a job that it finds finished, it finds every line that came before the end.
 _UNREAD = f"""
-    SELECT j.attempt, j.finished_at IS NOT NULL, {_COLUMNS}
+    SELECT j.attempt, j.finished_at IS NOT NULL, j.logs_collected_at, {_COLUMNS}
     FROM jobs_job j LEFT JOIN LATERAL (
         SELECT s.* FROM jobs_logsegment s
         LEFT JOIN unnest(%(replicas)s::bigint[], %(ranks)s::int[], %(lines)s::bigint[]) AS seen(replica_id, rank, line)
@@ -93,6 +93,7 @@ class Unread(NamedTuple):
 
     attempt: int
     is_finished: bool
+    collected_at: datetime | None  # when the log was deleted for its age
     segments: list[Segment]
 
 
@@ -108,8 +109,10 @@ def unread(*, job: int, rank: int | None, place: Cursor, limit: int) -> Unread:
         cursor.execute(_UNREAD, given)
         rows = cursor.fetchall()
     if not rows:  # the job itself is gone
-        return Unread(place.attempt, True, [])
-    return Unread(rows[0][0], rows[0][1], [Segment(*row[2:]) for row in rows if row[2] is not None])
+        return Unread(place.attempt, True, None, [])
+    attempt, is_finished, collected_at = rows[0][:3]
+    found = [Segment(*row[3:]) for row in rows if row[3] is not None]
+    return Unread(attempt, is_finished, collected_at, found)
 
 
 def newest(*, job: int, rank: int | None, attempt: int, limit: int) -> list[Segment]:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane import doorbell
 
-from . import clusters, scheduler
+from . import clusters, collecting, packing, scheduler
 from .models import Job
 from .reconciler import visit
 from .store import DjangoStore
@@ -36,6 +36,16 @@ def tick() -> None:
     scheduler.schedule()
     for job in Job.objects.due(timezone.now()).order_by("next_reconcile_at").values_list("pk", flat=True)[:SWEEP]:
         doorbell.poke("jobs.reconcile", job)
+
+
+@shared_task(name="jobs.pack_logs")
+def pack_logs() -> None:
+    packing.pack_all()
+
+
+@shared_task(name="jobs.collect")
+def collect() -> None:
+    collecting.collect(now=timezone.now())
 
 
 def _owner() -> str:

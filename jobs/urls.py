@@ -17,5 +17,6 @@ urlpatterns = [
     path("jobs/<int:pk>/resume", acts.act, {"verb": "resume"}, name="job-resume"),
     path("jobs/<int:pk>/resubmit", acts.resubmit, name="job-resubmit"),
     path("queues", queue_page.queues, name="queues"),
+    path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
 ]

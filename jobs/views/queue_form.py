@@ -1,8 +1,9 @@
-"""/queues/NAME: change a queue's quota; for administrators of its team."""
+"""/queues/NAME: change a queue's quota, for administrators of its team; /make-queue: a new one, for those of the platform."""
 
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
@@ -10,10 +11,12 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_http_methods
 
-from accounts.permissions import Act, require
-from controlplane.errors import InvalidInput, NotAllowed
+from accounts.models import Team
+from accounts.permissions import Act, is_platform_admin, require
+from controlplane.errors import Conflict, InvalidInput, NotAllowed
 from jobs.quota import notice, with_use
 from queues import services
+from queues.models import Resource
 from queues.readable import readable_queues
 
 from .parts import Request, answer
@@ -30,6 +33,35 @@ class QueueForm(forms.Form):
     def take(self, error: InvalidInput) -> None:
         for problem in error.problems:
             self.add_error(problem.field if problem.field in self.fields else None, problem.message)
+
+
+class NewQueueForm(QueueForm):
+    """The same for `services.make`."""
+
+    name = forms.CharField(max_length=40)
+    team = forms.ChoiceField()
+    cluster = forms.ChoiceField()
+    resource = forms.ChoiceField(choices=Resource.choices)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        teams = Team.objects.order_by("name").values_list("name", flat=True)
+        for field, values in (("team", teams), ("cluster", settings.CLUSTERS)):
+            self.fields[field].choices = [(value, value) for value in values]  # type: ignore[attr-defined]
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def make(request: Request) -> HttpResponse:
+    if not is_platform_admin(request.user):
+        raise PermissionDenied("Queues are made by platform administrators; ask one.")
+    if request.method != "POST":
+        asked = {"slots": 8, "gpus_per_node": 0, "is_open": True, "team": request.GET.get("team", "")}
+        return _new_page(request, NewQueueForm(initial=asked))
+    form = NewQueueForm(request.POST)
+    if not form.is_valid() or not _made(request, form):
+        return _new_page(request, form, status=422)
+    return redirect("queues")
 
 
 @login_required
@@ -59,6 +91,23 @@ def _change(request: Request, queue: Any, form: QueueForm) -> bool:
     else:
         messages.success(request, f"Queue {row.name} is changed.")
     return True
+
+
+def _made(request: Request, form: NewQueueForm) -> bool:
+    try:
+        row = services.make(by=request.user, **form.cleaned_data)
+    except InvalidInput as error:
+        form.take(error)
+    except Conflict as error:
+        form.add_error("name", str(error))
+    else:
+        messages.success(request, f"Queue {row.name} is made.")
+        return True
+    return False
+
+
+def _new_page(request: Request, form: NewQueueForm, status: int = 200) -> HttpResponse:
+    return answer(request, template="queues/new.html", context={"form": form}, status=status)
 
 
 def _page(request: Request, queue: Any, form: QueueForm, status: int = 200) -> HttpResponse:

@@ -10,7 +10,7 @@ from django.db.models import Count, Q, Sum
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
-from accounts.permissions import Act, teams_where
+from accounts.permissions import Act, is_platform_admin, teams_where
 from jobs import lifecycle
 from jobs.models import Job
 from queues.models import Queue
@@ -64,7 +64,7 @@ def _context(request: Request) -> Context:
     found = list(readable_queues(request.user).order_by("team__name", "name"))
     managed = teams_where(request.user, Act.MANAGE)
     editable = {queue.pk for queue in found if managed is None or queue.team_id in managed}
-    return {"usages": usages(found), "editable": editable}
+    return {"usages": usages(found), "editable": editable, "may_make": is_platform_admin(request.user)}
 
 
 PARTS = {"queues": Part("queues/_list.html", _context)}

@@ -264,3 +264,36 @@ def test_who_may_change_a_queue(as_, queue):
     assert Client().post("/queues/default", body).url.startswith("/login?next=")
     assert Queue.objects.get().nominal == 8
     assert as_("root").post("/queues/default", body).status_code == 302
+
+
+NEW = {
+    "name": "big",
+    "team": "nlp",
+    "cluster": "local",
+    "resource": "gpu",
+    "slots": "16",
+    "gpus_per_node": "8",
+    "is_open": "on",
+}
+
+
+def test_a_platform_administrator_makes_a_queue(as_):
+    root = as_("root")
+    assert "Make a queue" in root.get("/queues").text and "Make a queue" not in as_("boss").get("/queues").text
+    assert '<option value="nlp" selected>' in root.get("/make-queue?team=nlp").text
+    assert "Queue big is made." in root.post("/make-queue", NEW, follow=True).text
+    assert (Queue.objects.get().nominal, Queue.objects.get().gpus_per_node) == (16, 8)
+    assert "there already" in root.post("/make-queue", NEW).text
+    assert as_("boss").post("/make-queue", {**NEW, "name": "other"}).status_code == 403
+    assert Client().post("/make-queue", NEW).url.startswith("/login?next=")
+    assert Queue.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": "a b"}, {"team": "nowhere"}, {"cluster": "moon"}, {"slots": "0"}, {"name": "a\0"}]
+)
+def test_a_wrong_new_queue_is_named_and_not_made(as_, change):
+    answer = as_("root").post("/make-queue", {**NEW, **change})
+    assert answer.status_code == 422
+    assert 'class="error"' in answer.text
+    assert Queue.objects.count() == 0

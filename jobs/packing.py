@@ -1,0 +1,159 @@
+"""Many small files of a log become few large ones, without anybody who reads it noticing.
+
+Agents send a batch every few seconds, and each is a file. When an attempt is over, and every so many batches before, the
+segments of a replica are written anew: neighbours of one rank become one, and all lie in large files. The new file is
+stored first, its rows change in one transaction, and the old files stay for a while: whoever read the rows before may still
+open them. A crash at any point leaves every line where a row says it is, and at worst a file that no row names.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+from django.db import connection, transaction
+from django.utils import timezone
+
+from . import log_store
+from .lifecycle import HOLDS_QUOTA
+from .models import LogSegment, Replica
+
+FILE_BYTES = 8 * 2**20  # of text in one packed file
+SEGMENT_BYTES = 2**19  # of text in one row: what a reader unpacks for a few lines
+LEVEL = 6  # of zlib: written once and read for months
+EVERY = 200  # segments of a replica that still runs
+MOST_REPLICAS = 50  # in one turn
+UNREAD_FOR = timedelta(minutes=10)  # a file that no row names may be one whose row is on its way, or was just read
+
+
+@dataclass
+class Run:
+    """Segments of one rank that follow each other, and their text."""
+
+    rows: list[LogSegment] = field(default_factory=list)
+    text: bytes = b""
+
+    def takes(self, row: LogSegment, text: bytes) -> bool:
+        if not self.rows:
+            return True
+        last = self.rows[-1]
+        follows = last.rank == row.rank and last.first_line + last.lines == row.first_line
+        return follows and len(self.text) + len(text) <= SEGMENT_BYTES
+
+
+def waiting(*, now: datetime) -> list[int]:
+    """Replicas with segments to pack: those whose attempt is over, and those with very many."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITING, [EVERY, sorted(HOLDS_QUOTA), now - timedelta(minutes=1), MOST_REPLICAS])
+        return [replica for (replica,) in cursor.fetchall()]
+
+
+_WAITING = """
+    SELECT s.replica_id FROM jobs_logsegment s JOIN jobs_job j ON j.id = s.job_id
+    WHERE NOT s.is_packed AND s.path <> ''
+    GROUP BY s.replica_id, s.attempt, j.attempt, j.phase
+    HAVING count(*) >= %s OR ((s.attempt < j.attempt OR NOT j.phase = ANY(%s)) AND max(s.last_at) < %s)
+    ORDER BY s.replica_id LIMIT %s
+"""
+
+
+def pack(replica: int) -> int:
+    """Packs what there is of one replica; how many files became one each. May run twice at once, and be killed anywhere."""
+    row = Replica.objects.select_related("job").get(pk=replica)
+    files = 0
+    for runs in _files(_readable(_unpacked(replica))):
+        if not _replace(row, runs):
+            break
+        files += 1
+    return files
+
+
+def sweep(*, run: str, attempt: int, now: datetime) -> list[str]:
+    """Deletes files of an attempt that no row names and that nobody can still be reading; their names."""
+    where, store = log_store.folder(run, attempt), storages["logs"]
+    try:
+        _, names = store.listdir(where)
+    except FileNotFoundError:
+        return []
+    named = set(LogSegment.objects.filter(path__startswith=f"{where}/").values_list("path", flat=True).distinct())
+    found = [path for path in (f"{where}/{name}" for name in names) if path not in named]
+    old = [path for path in found if store.get_modified_time(path) < now - UNREAD_FOR]
+    for path in old:
+        log_store.discard(path)
+    return old
+
+
+def _unpacked(replica: int) -> Iterable[LogSegment]:
+    found = LogSegment.objects.filter(replica=replica, is_packed=False).exclude(path="")
+    return found.order_by("rank", "first_line").iterator(chunk_size=500)
+
+
+def _readable(rows: Iterable[LogSegment]) -> Iterator[tuple[LogSegment, bytes]]:
+    """Those whose text is what their row says. The others stay as they are, and are shown as what they are."""
+    for row in rows:
+        try:
+            with storages["logs"].open(row.path, "rb") as file:
+                file.seek(row.offset)
+                packed = file.read(row.size_bytes)
+            text = zlib.decompressobj().decompress(packed, row.raw_bytes + 1)
+        except (OSError, zlib.error):
+            continue
+        if len(text) == row.raw_bytes and text.endswith(b"\n") and text.count(b"\n") == row.lines:
+            yield row, text
+
+
+def _files(rows: Iterable[tuple[LogSegment, bytes]]) -> Iterator[list[Run]]:
+    """Runs of segments, as many as fill a file."""
+    runs, size = [Run()], 0
+    for row, text in rows:
+        if size + len(text) > FILE_BYTES and size:
+            yield runs
+            runs, size = [Run()], 0
+        if not runs[-1].takes(row, text):
+            runs.append(Run())
+        runs[-1].rows.append(row)
+        runs[-1].text += text
+        size += len(text)
+    if size:
+        yield runs
+
+
+def _replace(replica: Replica, runs: list[Run]) -> bool:
+    """One new file for these runs. False when somebody else packed them meanwhile."""
+    blobs = [zlib.compress(run.text, LEVEL) for run in runs]
+    first, data = runs[0].rows[0].pk, b"".join(blobs)
+    where = log_store.folder(replica.job.run, replica.attempt)
+    name = f"{where}/{replica.role}-{replica.index}-packed-{first}-{zlib.crc32(data):08x}.z"
+    path = storages["logs"].save(name, ContentFile(data))
+    with transaction.atomic():
+        if not _lock(runs):
+            return False
+        offset = 0
+        for run, blob in zip(runs, blobs, strict=True):
+            _become_one(run, path=path, offset=offset, size=len(blob))
+            offset += len(blob)
+    return True
+
+
+def _lock(runs: list[Run]) -> bool:
+    wanted = {row.pk for run in runs for row in run.rows}
+    rows = LogSegment.objects.select_for_update(no_key=True).filter(pk__in=wanted, is_packed=False).order_by("pk")
+    return set(rows.values_list("pk", flat=True)) == wanted
+
+
+def _become_one(run: Run, *, path: str, offset: int, size: int) -> None:
+    """The newest row stands for all: a reader whose place is between them still finds it, and skips what it read."""
+    first, last = run.rows[0], run.rows[-1]
+    kept = max(row.pk for row in run.rows)
+    LogSegment.objects.filter(pk__in=[row.pk for row in run.rows if row.pk != kept]).delete()
+    LogSegment.objects.filter(pk=kept).update(
+        first_line=first.first_line, lines=sum(row.lines for row in run.rows), first_at=first.first_at,
+        last_at=last.last_at, raw_bytes=len(run.text), path=path, offset=offset, size_bytes=size, is_packed=True,
+    )  # fmt: skip
+
+
+def pack_all() -> int:
+    """One turn of the task: what waits now."""
+    return sum(pack(replica) for replica in waiting(now=timezone.now()))
