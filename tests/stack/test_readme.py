@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.procs import descendants
-
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 300
 
@@ -107,7 +105,7 @@ def test_following_goes_on_over_a_killed_web_process_and_ends_with_the_jobs_own_
     for line in follower.stdout:
         heard.append(line.rstrip("\n"))
         if line in ("[rank 0] line 20\n", "[rank 0] line 90\n"):
-            os.kill(next(one.pid for one in descendants(installation.pid) if "uvicorn" in one.command), signal.SIGKILL)
+            os.kill(installation.installation.pids["web"], signal.SIGKILL)
     _, said = follower.communicate(timeout=PATIENCE_SECONDS)
 
     assert [line for line in heard if "line " in line and "[rank 0]" in line] == [
