@@ -10,12 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import datetime, timezone
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Optional, TypeVar
 
 from muster.errors import UnexpectedAnswer
 
 Json = Mapping[str, Any]
 M = TypeVar("M", bound="Model")
+Readers = tuple[tuple[str, Optional[Callable[[Any], Any]]], ...]
+
+_KNOWN: dict[type, Readers] = {}
 
 
 def as_time(text: str) -> datetime:
@@ -58,11 +61,19 @@ class Model:
 
     @classmethod
     def _fields(cls, answer: Json) -> dict[str, Any]:
-        known: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
-        values = {f.name: _value(f, given=answer[f.name]) for f in known if answer.get(f.name) is not None}
-        return {**values, "raw": answer} if any(f.name == "raw" for f in known) else values
+        values: dict[str, Any] = {}
+        for name, parse in _known(cls):
+            given = answer.get(name)
+            if given is not None:
+                values[name] = parse(given) if parse else given
+        if "raw" in getattr(cls, "__dataclass_fields__", ()):
+            values["raw"] = answer
+        return values
 
 
-def _value(known: dataclasses.Field[Any], *, given: Any) -> Any:
-    parse = known.metadata.get("parse")
-    return parse(given) if parse else given
+def _known(kind: type) -> Readers:
+    """The fields of a model and how each is read. Looked up once: a log has a model for every line."""
+    if kind not in _KNOWN:
+        fields = [known for known in dataclasses.fields(kind) if known.name != "raw"]
+        _KNOWN[kind] = tuple((known.name, known.metadata.get("parse")) for known in fields)
+    return _KNOWN[kind]

@@ -193,7 +193,9 @@ def acts_on_jobs(script, job, lab, tmp_path):
     assert plan.splitlines()[0].startswith("1 node x 4 processes, 4 cpu of default")
     assert script.run("submit --dry-run --queue nowhere true", exit_code=1) == ""
     (tmp_path / "code" / "train.py").write_text("print('hello, world')\n")
-    other = script.run(line.replace("once", "again").replace("--name script", "--name other"), env={"HF": "hush"}).strip()
+    other = script.run(
+        line.replace("once", "again").replace("--name script", "--name other"), env={"HF": "hush"}
+    ).strip()
     assert script.ids(f"files {number}") == ["train.py"]
     assert script.run(f"cat {other} train.py") == "print('hello, world')\n"
     assert "+print('hello, world')" in script.run(f"diff {number} {other}", exit_code=1)
