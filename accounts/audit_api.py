@@ -26,7 +26,7 @@ class AuditView(generics.ListAPIView[AuditEntry]):
         asked = AuditQuery(data=self.request.query_params)
         asked.is_valid(raise_exception=True)
         found = audit.entries(user_of(self.request))
-        return found.filter(**{_COLUMNS[name]: value for name, value in asked.validated_data.items()})
+        return found.filter(**{_COLUMNS[name]: value for name, value in asked.validated_data.items() if value})
 
     @extend_schema(operation_id="audit_list", parameters=[AuditQuery])
     def get(self, request: Request, *args: object, **kwargs: object) -> Response:

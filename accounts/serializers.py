@@ -145,9 +145,11 @@ class MemberSerializer(serializers.ModelSerializer[Membership]):
 
 
 class AuditQuery(serializers.Serializer[Any]):
-    team = serializers.CharField(required=False, max_length=40)
-    actor = serializers.CharField(required=False, max_length=150)
-    act = serializers.CharField(required=False, max_length=40)
+    """An empty one is none: forms send them so."""
+
+    team = serializers.CharField(required=False, allow_blank=True, max_length=40)
+    actor = serializers.CharField(required=False, allow_blank=True, max_length=150)
+    act = serializers.CharField(required=False, allow_blank=True, max_length=40)
 
 
 class AuditSerializer(serializers.ModelSerializer[AuditEntry]):

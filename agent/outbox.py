@@ -21,6 +21,7 @@ STEADY_SECONDS = 2.0
 EAGER_BATCHES = 12
 SILENCE_SECONDS = 5.0  # after so long without news the next is told eagerly again
 HEARTBEAT_SECONDS = 10.0  # an empty batch fetches commands when there is nothing to tell
+SLOW_HOLDS_SECONDS = 30.0
 POINTS_LIMIT = 500  # of one rank in one batch; beyond it every second one is left out
 _BACKLOG = ((200, 5.0), (20, 1.0))  # batches waiting -> seconds between: an outage should not make a million files
 
@@ -61,7 +62,7 @@ class Outbox:
         self._flushed_at = time.monotonic() - EAGER_SECONDS
         self._streak = 0  # batches since the last silence
         self._is_urgent = False
-        self._slow_seconds = 0.0
+        self._slow_seconds = self._slow_until = 0.0
 
     def text(self, rank: int, *, text: bytes, lines: int, at: float) -> None:
         """Whole lines, each with its end. `at`: when they were read, seconds since the epoch."""
@@ -92,15 +93,16 @@ class Outbox:
             self._note_news()
 
     def slow(self, seconds: float) -> None:
-        """Flush no more often than this."""
+        """Flush no more often than this, for a while: a control plane under pressure says it in every answer."""
         self._slow_seconds = min(max(0.0, seconds), HEARTBEAT_SECONDS)
+        self._slow_until = time.monotonic() + SLOW_HOLDS_SECONDS
 
     def due(self) -> float:
         """When `flush` is wanted next, on the monotonic clock."""
-        if self._bytes >= min(FULLEST_BYTES, FULL_BYTES * (1 + len(self._spool))):
+        if self._bytes >= self._full_bytes():
             return 0.0
         if self._news_since is None:
-            return self._flushed_at + max(HEARTBEAT_SECONDS, self._slow_seconds)
+            return self._flushed_at + HEARTBEAT_SECONDS
         return max(self._news_since + GATHER_SECONDS, self._flushed_at + self._between())
 
     def flush(self) -> None:
@@ -124,7 +126,13 @@ class Outbox:
         waiting = len(self._spool)
         pace = EAGER_SECONDS if self._is_urgent or self._streak < EAGER_BATCHES else STEADY_SECONDS
         backlog = next((seconds for batches, seconds in _BACKLOG if waiting > batches), pace)
-        return max(backlog, self._slow_seconds)
+        return max(backlog, self._slowness())
+
+    def _full_bytes(self) -> int:
+        return FULLEST_BYTES if self._slowness() else min(FULLEST_BYTES, FULL_BYTES * (1 + len(self._spool)))
+
+    def _slowness(self) -> float:
+        return self._slow_seconds if time.monotonic() < self._slow_until else 0.0
 
     def _note_news(self) -> None:
         if self._news_since is None:

@@ -15,7 +15,7 @@ from .manifest import EXECUTABLE, LINK, Entry, Unsafe
 from .pack import Lost
 from .state import Spec, StateFolder
 
-ROUNDS = 3
+ROUNDS = 3  # of fetching what was not there after all
 TEAM = re.compile("[0-9A-Za-z-]{1,40}")
 
 __all__ = ["Cancelled", "Lost", "Unsafe", "fetch", "unpack"]
@@ -38,6 +38,8 @@ def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelle
     try:
         for cache in _caches(spec, listed, private=private):
             left = _bring(left, cache=cache, into=folder.code, control=control, is_cancelled=is_cancelled)
+            if not left:
+                break
     finally:
         shutil.rmtree(private, ignore_errors=True)
     if left:

@@ -5,7 +5,7 @@ import sys
 
 from .figures import Result
 
-NAMES = ("overhead", "idle", "list", "submit", "ingest")
+NAMES = ("overhead", "idle", "list", "submit", "ingest", "sync")
 
 
 def main(names: list[str]) -> int:

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.http import ConditionalGetMiddleware
 from rest_framework import exceptions
 from rest_framework.pagination import CursorPagination
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from .errors import Conflict, InvalidInput, MusterError, NotAllowed, Problem
@@ -35,6 +36,15 @@ class Paging(CursorPagination):
     max_page_size = 200
     page_size_query_param = "limit"
     cursor_query_param = "after"
+
+    def get_page_size(self, request: Request) -> int:
+        """A limit that is none is refused, since a script that means 100 should not go on with 50."""
+        text = request.query_params.get(self.page_size_query_param)
+        if text is None:
+            return self.page_size
+        if not (text.isascii() and text.isdecimal()) or not text.strip("0"):
+            raise InvalidInput(Problem("limit", text, f"must be a whole number from 1 to {self.max_page_size}"))
+        return min(int(text[:9]), self.max_page_size)
 
     def get_paginated_response(self, data: Any) -> Response:
         return Response({"results": data, "next": self.get_next_link()})

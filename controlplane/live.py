@@ -16,6 +16,7 @@ from asgiref.sync import SyncToAsync, sync_to_async
 from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.views.decorators.http import require_safe
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -146,6 +147,7 @@ def _hub() -> Hub:
     return _hubs.setdefault(id(asyncio.get_running_loop()), Hub())
 
 
+@require_safe
 async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     listener = await sync_to_async(_listener)(request)
     if listener is None:

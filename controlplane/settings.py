@@ -5,6 +5,7 @@ CLUSTERS = {alias: {"BACKEND": module.Class, "OPTIONS": {...}}}, in the manner o
 
 import json
 import os
+from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ if not SECRET_KEY:
     raise ImproperlyConfigured("MUSTER_SECRET_KEY is not set; bin/demo makes one, an installation must bring its own")
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
+MUSTER_HTTPS = _flag("MUSTER_HTTPS")
 # Proxies that are believed about whom they speak for; nobody else's X-Forwarded-For is.
 TRUSTED_PROXIES = [
     ip_network(one.strip()) for one in os.environ.get("MUSTER_TRUSTED_PROXIES", "").split(",") if one.strip()
@@ -63,6 +65,8 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "axes",
     "django_htmx",
     "accounts",
     "queues",
@@ -71,16 +75,20 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.security.ContentSecurityPolicy",
+    "controlplane.security.SecurityHeaders",
+    "controlplane.limits.Limits",
     "controlplane.api.ConditionalGet",
     "controlplane.origin.NoteOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.sessions.SessionLifetime",
+    "controlplane.rates.Rates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
     # Innermost, because it is synchronous: so the whole chain runs in one hop to a thread, not in one per middleware.
     "whitenoise.middleware.WhiteNoiseMiddleware",
 ]
@@ -106,9 +114,22 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "accounts.User"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "accounts.passwords.CommonCore"},
 ]
+# The first one refuses who failed too often; the second one looks at the password.
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AXES_FAILURE_LIMIT = int(os.environ.get("MUSTER_LOGIN_FAILURES", "5"))
+AXES_COOLOFF_TIME = timedelta(minutes=int(os.environ.get("MUSTER_LOGIN_PAUSE_MINUTES", "15")))
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # nobody can lock somebody else out from elsewhere
+AXES_LOCKOUT_CALLABLE = "controlplane.lockout.answer"
+AXES_CLIENT_IP_CALLABLE = "controlplane.lockout.client_address"
+AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_DISABLE_ACCESS_LOG = True  # audit entries are ours
+AXES_SENSITIVE_PARAMETERS = ["csrfmiddlewaretoken", "password"]
+AXES_VERBOSE = False
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "jobs"
 LOGOUT_REDIRECT_URL = "login"
@@ -126,7 +147,7 @@ STORAGES = {
     # A batch that is sent again after a crash writes the same bytes under the same name.
     "logs": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"allow_overwrite": True}},
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies, route by route
 MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
 MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
 MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
@@ -162,9 +183,20 @@ CLUSTERS = json.loads(
     )
 )
 
-SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _flag("MUSTER_HTTPS")
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = MUSTER_HTTPS
+if MUSTER_HTTPS:  # browsers take such names only with Secure, for this host and for all of it
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-muster-session", "__Host-muster-csrf"
+MUSTER_SESSION_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_HOURS", "168"))
+MUSTER_SESSION_IDLE_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_IDLE_HOURS", "24"))
+SESSION_COOKIE_AGE = MUSTER_SESSION_SECONDS
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie of its own
+MUSTER_RATE_USER = int(os.environ.get("MUSTER_RATE_USER", "6000"))  # requests a minute; 0 is no limit
+MUSTER_RATE_AGENT = int(os.environ.get("MUSTER_RATE_AGENT", "6000"))
+MUSTER_RATE_LOGIN = int(os.environ.get("MUSTER_RATE_LOGIN", "60"))
+# Our own middleware sends HSTS, also where TLS ends at a proxy; that proxy redirects, since programs must not be.
+SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -180,6 +212,8 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.rates.UserRate"],
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS tells nothing; the schema does
     "EXCEPTION_HANDLER": "controlplane.api.problem",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
@@ -191,12 +225,24 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "controlplane.schema.with_refusals",
+    ],
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},
 }
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "formatters": {
+        "line": {
+            "()": "controlplane.redaction.Redacted",
+            "format": "%(asctime)s %(levelname)s %(name)s %(message)s",
+        }
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("MUSTER_LOG_LEVEL", "INFO")},
 }

@@ -1,15 +1,25 @@
 """Every route. `tests` walk this map: a route without an entry in the access table fails."""
 
+from django.contrib.auth.decorators import login_required
 from django.urls import include, path
 
-from . import health, live
+from . import health, live, refusals
+from .docs_page import ApiDocs
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("live", live.stream, name="live"),
+    path("api/docs", login_required(ApiDocs.as_view()), name="api-docs"),
     path("api/v1/", include("controlplane.api_urls")),
     path("agent/v1/", include("jobs.agent_urls")),
     path("", include("accounts.urls")),
     path("", include("jobs.urls")),
 ]
+
+handler400, handler403, handler404, handler500 = (
+    refusals.bad_request,
+    refusals.forbidden,
+    refusals.not_found,
+    refusals.broken,
+)

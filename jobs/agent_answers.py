@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, DataError, IntegrityError, connection
 
 from controlplane.errors import InvalidInput, NotAllowed
 
@@ -48,6 +48,9 @@ def answer(identity: AgentIdentity, body: bytes) -> Answer:
     except InvalidInput as error:
         _warn_once(f"a batch of {identity.run} {identity.role}-{identity.index} is wrong: {error}"[:300])
         return refused(400, str(error), errors=[{"field": one.field, "message": one.message} for one in error.problems])
+    except (DataError, IntegrityError) as error:  # ours to have seen before; but the batch will never be taken
+        log.error("a batch of %s fits in no row: %s", identity.run, error)
+        return refused(400, "the batch holds what no row can hold")
     except DatabaseError as error:
         log.warning("a batch of %s was not taken: %s", identity.run, error)
         return refused(503, "the database does not answer", retry_after=RETRY_SECONDS)

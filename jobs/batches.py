@@ -4,11 +4,9 @@ See docs/wire.md, section 2. Raises InvalidInput naming the item and field that 
 """
 
 import json
-import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from controlplane.errors import InvalidInput, Problem
@@ -16,6 +14,8 @@ from controlplane.errors import InvalidInput, Problem
 MAX_BATCH_BYTES = 8 * 2**20
 MAX_ITEMS = 10_000
 MAX_SEGMENT_RAW_BYTES = 16 * 2**20
+MOST_REAL = 1e300  # of any number; JSON's have no end, and NaN is not smaller than it
+KINDS = frozenset({"replica", "rank", "log", "gap", "metrics", "sample"})
 LAUNCHER = -1  # the rank number of what the launcher itself printed
 
 
@@ -40,13 +40,9 @@ class Item:
         value = self.fields.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise _wrong(f"{self.kind}.{name}", value, "must be a finite number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_REAL:
+            raise _wrong(f"{self.kind}.{name}", value, "must be a number")
         return float(value)
-
-    def time(self, name: str = "at") -> datetime | None:
-        value = self.real(name)
-        return None if value is None else moment(value)
 
     def text(self, name: str, most: int = 2000) -> str:
         value = self.fields.get(name) or ""
@@ -78,11 +74,6 @@ def parse(body: bytes) -> Batch:
     return Batch(head.number("seq", 1), head.real("sent_at") or 0.0, _items(items, rest))
 
 
-def moment(seconds: float) -> datetime:
-    """A time from a replica's clock. Nonsense becomes the nearest time that a database can hold."""
-    return datetime.fromtimestamp(min(max(seconds, 0.0), 4e9), UTC)
-
-
 def clean(text: str) -> str:
     """Text that Postgres can store: no NUL, no half surrogates."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
@@ -92,6 +83,8 @@ def _split(body: bytes) -> tuple[dict[str, Any], bytes]:
     if len(body) < 4:
         raise _wrong("body", len(body), "is shorter than its own length field")
     (length,) = struct.unpack(">I", body[:4])
+    if length > len(body) - 4:
+        raise _wrong("header", length, "promises more bytes than the batch has")
     try:
         header = json.loads(body[4 : 4 + length])
     except (ValueError, RecursionError) as error:
@@ -114,6 +107,8 @@ def _items(raw: list[Any], rest: bytes) -> tuple[Item, ...]:
             if len(item.blob) != size:
                 raise _wrong("log.bytes", size, "promises more bytes than the batch has")
         items.append(item)
+    if offset != len(rest) and all(item.kind in KINDS for item in items):  # newer kinds may have bytes of their own
+        raise _wrong("body", len(rest), f"has {len(rest) - offset} bytes that belong to no item")
     return tuple(items)
 
 

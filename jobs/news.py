@@ -97,12 +97,12 @@ class _Reading:
         state = item.text("state", 20)
         if state not in STATES:
             raise _wrong("rank.state", state, f"must be one of {', '.join(STATES)}")
-        signal = item.optional("signal", 0, 1000)
-        exit_code = item.optional("exit_code", -MAX_INT, MAX_INT)
+        signal = item.optional("signal", 1, 1000)
+        exit_code = item.optional("exit_code", -MAX_INT, MAX_INT) if signal is None else None
         error_at = item.real("error_at")
         self._change(
             self._own(item), state=state, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
-            exit_code=None if signal else exit_code, error_at=None if error_at is None else self._kept(error_at),
+            exit_code=exit_code, error_at=None if error_at is None else self._kept(error_at),
             is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"),
         )  # fmt: skip
         self.news.what.add("ranks")

@@ -108,12 +108,28 @@ def number(value: float) -> str:
 
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]")  # the last two ranges reorder text
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)  # the last two ranges reorder text
 
 
 def plain(text: str) -> str:
     """A log line without terminal colours and tricks; of a redrawn progress bar its last state."""
     return _CONTROL.sub("", _ANSI.sub("", text).rstrip("\r").rpartition("\r")[2])
+
+
+# The same in UTF-8; a lead byte never occurs inside another character, so bytes may be compared.
+_CONTROL_BYTES = re.compile(
+    rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
+)
+
+
+def inert(page: bytes) -> bytes:
+    """A rendered page without characters that steer a terminal or reorder what is read, wherever they came from.
+
+    Templates escape what HTML would act on. These survive escaping: in a command, a reason, the name of a metric.
+    """
+    return _CONTROL_BYTES.sub(b"", page)
 
 
 _ERROR = re.compile(r"\b(error|exception|traceback|fatal|critical|panic)\b|Error\b", re.IGNORECASE)

@@ -2,13 +2,14 @@
 
 from django.urls import path
 
-from .views import acts, detail, listing, log_pane, queue_form, queue_page, submit
+from .views import acts, code, detail, listing, log_pane, queue_form, queue_page, submit
 
 urlpatterns = [
     path("", listing.home, name="home"),
     path("jobs", listing.jobs, name="jobs"),
     path("jobs/new", submit.new, name="job-new"),
     path("jobs/<int:pk>", detail.detail, name="job"),
+    path("jobs/<int:pk>/code", code.code, name="job-code"),
     path("jobs/<int:pk>/logs", log_pane.log_page, name="job-logs"),
     path("jobs/<int:pk>/logs/find", log_pane.log_find, name="job-logs-find"),
     path("jobs/<int:pk>/logs.txt", log_pane.log_file, name="job-logs-file"),

@@ -20,7 +20,7 @@ from accounts.permissions import Act, may
 from controlplane.api import Paging
 from controlplane.errors import InvalidInput, NotAllowed, Problem
 
-from . import difference, reading, sent, services
+from . import reading, sent, services
 from .manifest import Entry
 from .models import Workspace
 from .parsers import GzippedJsonParser, PackParser
@@ -51,7 +51,7 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
 
     def get_queryset(self) -> QuerySet[Workspace]:
         found = reading.readable_by(_user(self.request)).select_related("team", "created_by").exclude(manifest="")
-        team = self.request.query_params.get("team")
+        team = _name(self.request.query_params, "team")
         return found.filter(team__name=team) if team else found.filter(created_by=_user(self.request))
 
     @extend_schema(operation_id="workspaces_list", parameters=[_query("team", str, "all of this team")])
@@ -64,12 +64,17 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
         responses={201: WorkspaceSerializer, 200: WorkspaceSerializer, 409: MissingSerializer},
     )
     def post(self, request: Request) -> Response:
-        body = sent.only(request.data, "team", "queue", "base", "set", "remove")
+        body = sent.only(request.data, "team", "queue", "base", "set", "remove", "digest")
         team = _team(_user(request), body)
         put, remove = sent.entries(body.get("set")), sent.paths(body.get("remove") or [])
         try:
             found, is_new = services.create(
-                team=team, by=_user(request), put=put, base=sent.whole(body, "base"), remove=remove
+                team=team,
+                by=_user(request),
+                put=put,
+                base=sent.whole(body, "base"),
+                remove=remove,
+                expected=sent.digest(body),
             )
         except services.Missing as error:
             return _missing(error)
@@ -146,15 +151,8 @@ class DiffView(APIView):
     @extend_schema(operation_id="workspaces_diff", responses=OpenApiResponse(DifferenceSerializer))
     def get(self, request: Request, pk: int, other: int) -> Response:
         """What changed from the first to the other."""
-        found = compare(_readable(request, pk), _readable(request, other))
+        found = reading.compare(_readable(request, pk), _readable(request, other))
         return Response(DifferenceSerializer(found).data)
-
-
-def compare(before: Workspace, after: Workspace) -> difference.Difference:
-    sides = {"before": before, "after": after}
-    return difference.difference(
-        reading.entries(before), reading.entries(after), read=lambda side, entry: reading.content(sides[side], entry)
-    )
 
 
 def found_entry(workspace: Workspace, path: str) -> Entry:

@@ -4,19 +4,32 @@ import io
 import secrets
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import IO, cast
 
 from django.core.files import File
 from django.core.files.storage import default_storage
 
+from controlplane.errors import MusterError
+
 FOLDER = "workspaces"
 
 
+class NotStored(MusterError):
+    retry = True
+
+
 def save(team: int, kind: str, content: IO[bytes]) -> str:
-    """`kind` is the ending: pack or manifest. Returns the name."""
+    """`kind` is the ending: pack or manifest. Returns the name. Raises NotStored when the disk takes no more."""
     content.seek(0)
-    return default_storage.save(f"{FOLDER}/{team}/{secrets.token_hex(12)}.{kind}", File(content))
+    name = f"{FOLDER}/{team}/{secrets.token_hex(12)}.{kind}"
+    try:
+        return default_storage.save(name, File(content))
+    except OSError as error:
+        with suppress(OSError):
+            default_storage.delete(name)
+        raise NotStored(f"the server can not store files ({error.strerror}): tell its administrator") from error
 
 
 def open_file(name: str) -> IO[bytes]:

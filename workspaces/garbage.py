@@ -59,6 +59,7 @@ def expire(team: Team, *, before: datetime) -> int:
     for pk in old.values_list("pk", flat=True):
         with transaction.atomic():
             _lock(team)
+            # The full lock, not the lesser one: a job that is being inserted holds the key of the row it names.
             row = Workspace.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=pk, used_at__lt=before)
             if row.first() is not None and not Workspace.objects.filter(pk=pk, jobs__isnull=False).exists():
                 Workspace.objects.filter(pk=pk).delete()

@@ -1,6 +1,7 @@
 """Bodies of the workspace routes: JSON that may come gzipped, and packs, each read within a bound."""
 
 import json
+import math
 import zlib
 from typing import Any
 
@@ -26,7 +27,10 @@ class GzippedJsonParser(BaseParser):
         if len(data) > MAX_JSON_BYTES:
             raise InvalidInput(Problem("body", None, f"is larger than {MAX_JSON_BYTES:,} bytes; send fewer files"))
         try:
-            return json.loads(data)
+            found = json.loads(data, parse_constant=_refused, parse_float=_finite)
+            if b"\\u" in data:
+                json.dumps(found, ensure_ascii=False).encode()  # half a character fails here
+            return found
         except (ValueError, RecursionError) as error:
             raise ParseError(f"the body is no JSON: {error}") from error
 
@@ -38,6 +42,15 @@ class PackParser(BaseParser):
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
         return stream
+
+
+def _refused(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refused(text)
 
 
 def _inflated(stream: Any) -> bytes:

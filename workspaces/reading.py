@@ -4,6 +4,7 @@ There is no way in by a digest alone: everything begins with a workspace, and on
 """
 
 import logging
+import zlib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
@@ -12,9 +13,10 @@ from django.db.models import QuerySet
 
 from accounts.models import User
 from accounts.permissions import readable_teams
-from controlplane.errors import InvalidInput, Problem
+from controlplane.errors import InvalidInput, MusterError, Problem
 
 from . import files, frames, manifest
+from .difference import Difference, difference
 from .manifest import Entry
 from .models import Blob, Workspace
 
@@ -23,7 +25,7 @@ log = logging.getLogger(__name__)
 MAX_SHOWN_BYTES = 8 << 20  # of one file, held in memory
 
 
-class Lost(Exception):
+class Lost(MusterError):
     """A stored file is not there or not what it was."""
 
 
@@ -38,11 +40,15 @@ def readable_by(user: User) -> QuerySet[Workspace]:
 
 
 def entries(workspace: Workspace) -> list[Entry]:
-    """Sorted by path. Raises InvalidInput for a workspace of an older release."""
+    """Sorted by path. Raises InvalidInput for a workspace of an older release, Lost when the store is damaged."""
     if not workspace.manifest:
         said = "was stored by an older release, which kept it in another form; upload the code again"
         raise InvalidInput(Problem("workspace", workspace.pk, said))
-    return list(manifest.read(files.text(workspace.manifest)))
+    try:
+        return list(manifest.read(files.text(workspace.manifest)))
+    except (OSError, ValueError, zlib.error) as error:
+        log.exception("the list of workspace %s can not be read", workspace.pk)
+        raise Lost("the list of its files can not be read in the store; tell the administrator") from error
 
 
 def content(workspace: Workspace, entry: Entry) -> bytes:
@@ -54,6 +60,12 @@ def content(workspace: Workspace, entry: Entry) -> bytes:
     if not places:
         raise Lost(f"{entry.path} is not in the store any more")
     return _plain(places[0])
+
+
+def compare(before: Workspace, after: Workspace) -> Difference:
+    """What changed from the one to the other, with lines where both are text."""
+    sides = {"before": before, "after": after}
+    return difference(entries(before), entries(after), read=lambda side, entry: content(sides[side], entry))
 
 
 def manifest_text(workspace: Workspace) -> bytes:

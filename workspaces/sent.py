@@ -32,6 +32,11 @@ def digests(sent: Any) -> list[str]:
     return [_digest(item, at=f"digests.{index}") for index, item in enumerate(_listed("digests", sent))]
 
 
+def digest(sent: Mapping[str, Any]) -> str:
+    """Of the whole, where it was given."""
+    return "" if sent.get("digest") is None else _digest(sent["digest"], at="")
+
+
 def whole(sent: Mapping[str, Any], name: str, *, at: str = "") -> int | None:
     value = sent.get(name)
     if value is None:
@@ -88,5 +93,7 @@ def _text(item: Any, *, at: str) -> str:
 
 def _digest(item: Any, *, at: str) -> str:
     if not isinstance(item, str) or not _DIGEST.fullmatch(item):
-        raise InvalidInput(Problem(f"{at}.digest", str(item)[:80], "must be a sha256 in 64 lower-case hex digits"))
+        raise InvalidInput(
+            Problem(f"{at}.digest".lstrip("."), str(item)[:80], "must be a sha256 in 64 lower-case hex digits")
+        )
     return item

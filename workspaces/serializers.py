@@ -35,6 +35,7 @@ class ManifestSerializer(serializers.Serializer[Any]):
     base = serializers.IntegerField(required=False, allow_null=True, help_text="a workspace that this one changes")
     set = SentEntry(many=True)
     remove = serializers.ListField(child=serializers.CharField(), required=False)
+    digest = serializers.RegexField("^[0-9a-f]{64}$", required=False, help_text="of the result; another one is refused")
 
 
 class DigestsSerializer(serializers.Serializer[Any]):

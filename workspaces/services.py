@@ -18,7 +18,7 @@ from accounts.models import Team, User
 from accounts.permissions import Act, require
 from controlplane.errors import InvalidInput, MusterError, Problem
 
-from . import files, frames, manifest
+from . import files, frames, manifest, reading
 from .manifest import Entry
 from .models import Blob, Pack, TeamStore, Workspace
 
@@ -77,10 +77,11 @@ def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
 
 
 def create(
-    *, team: Team, by: User, put: list[Entry], base: int | None = None, remove: Iterable[str] = ()
+    *, team: Team, by: User, put: list[Entry], base: int | None = None, remove: Iterable[str] = (), expected: str = ""
 ) -> tuple[Workspace, bool]:
     """The workspace of these entries, laid over those of `base`; False when the team had it already.
 
+    `expected` is the digest of what the sender has in mind: its base may be of another server that had this address.
     Raises Missing when files have to be sent first, InvalidInput for what can not be a workspace.
     """
     require(by, Act.SUBMIT, team)
@@ -89,6 +90,9 @@ def create(
     manifest.check(entries, limit_bytes=store.workspace_limit)
     text = manifest.text_of(entries)
     digest = manifest.digest_of(text)
+    if expected and expected != digest:
+        said = "is not the digest of the result; send the whole list without a base"
+        raise InvalidInput(Problem("digest", expected, said))
     if earlier := _earlier(team, digest):
         return earlier, False
     _check_present(team, put)
@@ -186,7 +190,12 @@ def _base(team: Team, base: int | None) -> Workspace | None:
 
 
 def _entries(workspace: Workspace | None) -> list[Entry]:
-    return [] if workspace is None else list(manifest.read(files.text(workspace.manifest)))
+    if workspace is None:
+        return []
+    try:
+        return reading.entries(workspace)
+    except reading.Lost as error:
+        raise InvalidInput(Problem("base", workspace.pk, "can not be read; send the whole list without a base")) from error
 
 
 def _earlier(team: Team, digest: str) -> Workspace | None:

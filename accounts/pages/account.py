@@ -28,6 +28,7 @@ class ChangePassword(PasswordChangeView):
 
     template_name = "accounts/password.html"
     success_url = reverse_lazy("account")
+    http_method_names = ["get", "head", "post"]
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
         messages.success(self.request, "Your password is changed, and you are signed out everywhere else.")

@@ -18,6 +18,8 @@ RAW, DEFLATED, END = 0, 1, 2
 PACK_BYTES = 4 << 20  # plain bytes of one pack; a larger file travels alone
 PIECE_BYTES = 1 << 20
 TRIES = 3
+# A link that took the file's place must not be followed, and a pipe not be waited for. Not every system has each flag.
+FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
 class Changed(WorkspaceError):
@@ -77,8 +79,7 @@ def _frame(file: File, *, digest: str) -> bytes:
 def _pieces(file: File) -> Iterator[bytes]:
     """The file from its beginning to the end it had; its stat before and after must be the one that was seen."""
     try:
-        # A link that took the file's place must not be followed, and a pipe not be waited for.
-        with open(os.open(file.source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as source:
+        with open(os.open(file.source, FLAGS), "rb") as source:
             _check(source.fileno(), file=file)
             while piece := source.read(PIECE_BYTES):
                 yield piece

@@ -1,6 +1,7 @@
 """What is remembered of a folder between two submissions: digests of files that did not change, and what was sent last.
 
-One file per server, queue and folder, in the user's cache. It is a help and never needed: what can not be read or
+One file per server and folder, in the user's cache. The last workspace may be of another team than the one that is
+sent to now: the server says so, and everything is named anew. It is a help and never needed: what can not be read or
 written is as if it had never been.
 """
 
@@ -69,8 +70,8 @@ class Memory:
         return known
 
 
-def load(url: str, *, queue: str | None, root: str) -> Memory:
-    name = hashlib.sha256(json.dumps([url, queue, root]).encode()).hexdigest()[:32]
+def load(url: str, *, root: str) -> Memory:
+    name = hashlib.sha256(json.dumps([url, root]).encode()).hexdigest()[:32]
     path = cache_folder() / f"{name}.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

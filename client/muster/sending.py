@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -36,13 +37,14 @@ class Offer(NamedTuple):
     base: int | None
     put: list[Entry]
     remove: list[str]
+    digest: str  # of the result: a server that took over this address may have another workspace of the base's number
 
 
 def upload(
     directory: str | os.PathLike[str], *, url: str, queue: str | None, progress: Progress | None = None
 ) -> Flow[Workspace]:
     """A file that changes meanwhile makes the folder be looked at again, three times in all."""
-    memory: Memory = yield Work(lambda: memories.load(url, queue=queue, root=os.path.realpath(directory)))
+    memory: Memory = yield Work(lambda: memories.load(url, root=os.path.realpath(directory)))
     for tried in range(1, TRIES + 1):
         try:
             return (yield from _upload(directory, memory=memory, queue=queue, progress=progress))
@@ -79,15 +81,27 @@ def _offer_changes(
     try:
         return (yield from _offer(sender, _difference(entries, memory=memory, queue=queue), known=memory.sent))
     except Invalid as error:
-        if memory.workspace is None or not {"base", "remove"} & {one.field for one in error.problems}:
+        if memory.workspace is None or not {"base", "remove", "digest"} & {one.field for one in error.problems}:
             raise _with_names(error, tree) from error
     memory.forget()
-    return (yield from _offer(sender, Offer(queue, None, list(entries.values()), []), known={}))
+    return (yield from _offer(sender, Offer(queue, None, list(entries.values()), [], digest_of(entries)), known={}))
 
 
 def _difference(entries: Entries, *, memory: Memory, queue: str | None) -> Offer:
     put = [entry for path, entry in entries.items() if memory.sent.get(path) != entry]
-    return Offer(queue, memory.workspace, put, [path for path in memory.sent if path not in entries])
+    removed = [path for path in memory.sent if path not in entries]
+    return Offer(queue, memory.workspace, put, removed, digest_of(entries))
+
+
+def digest_of(entries: Entries) -> str:
+    """The workspace's digest: that of its canonical list (docs/wire.md, section 4)."""
+    lines = ["muster workspace 1\n"]
+    for path, entry in sorted(entries.items()):
+        if entry["kind"] == "link":
+            lines.append(f"l\t{entry['target']}\t{path}\n")
+        else:
+            lines.append(f"{'x' if entry.get('executable') else 'f'}\t{entry['size']}\t{entry['digest']}\t{path}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _offer(sender: _Sender, offer: Offer, *, known: Entries) -> Flow[Workspace]:
@@ -152,7 +166,7 @@ def create(offer: Offer) -> Call[Workspace | Missing]:
     def parse(answer: Json) -> Workspace | Missing:
         return Missing(tuple(answer["missing"])) if "missing" in answer else Workspace.parse(answer)
 
-    body = {"queue": offer.queue, "base": offer.base, "set": offer.put, "remove": offer.remove}
+    body = {"queue": offer.queue, "base": offer.base, "set": offer.put, "remove": offer.remove, "digest": offer.digest}
     return _post("/workspaces", body, parse=parse, accepted=(409,))
 
 

@@ -59,7 +59,8 @@ def programs(env: Mapping[str, str], *, logs: Path, listener: socket.socket) -> 
 
 _WEB = (
     *("-m", "uvicorn", "controlplane.asgi:application", "--loop", "uvloop", "--http", "httptools"),
-    *("--no-access-log", "--no-proxy-headers", "--timeout-graceful-shutdown", "3", "--lifespan", "off"),
+    *("--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "off"),
+    *("--no-server-header", "--no-proxy-headers"),  # who may speak for others: MUSTER_TRUSTED_PROXIES
 )
 _TASKS = (
     *("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "threads", "--concurrency", "4"),

@@ -4,7 +4,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404
-from drf_spectacular.utils import OpenApiParameter
+from drf_spectacular.utils import OpenApiParameter, inline_serializer
+from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.models import User
@@ -23,6 +24,13 @@ def query(name: str, kind: type, description: str) -> OpenApiParameter:
     return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description)
 
 
+def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializer[Any]:
+    """How a list that has no pages is described: in the frame that every list has."""
+    name = shape.__name__.removesuffix("Serializer")
+    frame = {"results": shape(many=True), "next": serializers.CharField(allow_null=True)}
+    return inline_serializer(f"{name}List", frame)
+
+
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "maxLength": 80},
@@ -39,7 +47,7 @@ def user_of(request: Request) -> User:
 def number(request: Request, name: str, *, least: int = 0) -> int | None:
     """A whole number from the query string, or None when it is not there."""
     text = request.query_params.get(name)
-    if text is None or text == "":
+    if text is None:
         return None
     if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdecimal()) or len(text) > 9:
         raise InvalidInput(Problem(name, text, "must be a whole number"))

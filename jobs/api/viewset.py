@@ -35,7 +35,7 @@ from jobs.serializers import (
 )
 
 from . import bulk
-from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, user_of
+from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, listed, number, query, user_of
 from .following import EventStreamRenderer, TextRenderer, following, found_lines, log_page
 
 MAX_WAIT_SECONDS = 20
@@ -112,25 +112,25 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         asked = body.validated_data
         return Response({"results": bulk.each(asked["act"], asked["ids"], by=user_of(request))})
 
-    @extend_schema(responses=AttemptSerializer(many=True))
+    @extend_schema(responses=listed(AttemptSerializer))
     @action(detail=True, pagination_class=None)
     def attempts(self, request: Request, pk: str) -> Response:
         found = [asdict(one) for one in attempts.attempts(self.get_object())]
         return Response({"results": AttemptSerializer(found, many=True).data, "next": None})
 
-    @extend_schema(responses=RankSerializer(many=True), parameters=[OF_ATTEMPT])
+    @extend_schema(responses=listed(RankSerializer), parameters=[OF_ATTEMPT])
     @action(detail=True, pagination_class=None)
     def ranks(self, request: Request, pk: str) -> Response:
         job = self.get_object()
         return self._list(RankSerializer, job.ranks.filter(attempt=attempt_of(request, job)).select_related("replica"))
 
-    @extend_schema(responses=ReplicaSerializer(many=True), parameters=[OF_ATTEMPT])
+    @extend_schema(responses=listed(ReplicaSerializer), parameters=[OF_ATTEMPT])
     @action(detail=True, pagination_class=None)
     def replicas(self, request: Request, pk: str) -> Response:
         job = self.get_object()
         return self._list(ReplicaSerializer, job.replicas.filter(attempt=attempt_of(request, job)))
 
-    @extend_schema(responses=EventSerializer(many=True))
+    @extend_schema(responses=listed(EventSerializer))
     @action(detail=True, pagination_class=None)
     def events(self, request: Request, pk: str) -> Response:
         return self._list(EventSerializer, self.get_object().events.select_related("user"))

@@ -95,13 +95,16 @@ class FakeMuster(More):
             return problem(422, "Invalid", "the base is gone", errors=[wrong])
         tree = dict(list(self.workspaces.values())[base - 5]) if base else {}
         for path in body["remove"]:
-            del tree[path]
+            tree.pop(path, None)
         tree.update({entry["path"]: entry for entry in body["set"]})
         missing = sorted({one["digest"] for one in tree.values() if one["kind"] == "file"} - set(self.files))
         if missing:
             status, content, headers = problem(409, "Files are missing", "send them first")
             return status, {**content, "missing": missing}, headers
         digest = packs.sha(packs.manifest(*tree.values()).encode())
+        if body["digest"] != digest:
+            wrong = {"field": "digest", "value": body["digest"], "message": "is not the digest of the result"}
+            return problem(422, "Invalid", "another tree", errors=[wrong])
         status = 200 if digest in self.workspaces else 201
         self.workspaces.setdefault(digest, tree)
         number = list(self.workspaces).index(digest) + 5

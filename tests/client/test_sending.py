@@ -109,6 +109,18 @@ def test_a_base_that_the_server_forgot_makes_everything_be_named_again(
     assert logged_in.requests[-1]["json"]["base"] == made.id
 
 
+def test_a_base_of_another_server_at_the_same_address_is_not_built_on(
+    client: Client, logged_in: FakeMuster, code: Path
+) -> None:
+    client.upload(code)
+    logged_in.workspaces.clear()
+    logged_in.workspaces["another"] = {"theirs.py": packs.file("theirs.py", b"theirs")}
+    logged_in.files[packs.sha(b"theirs")] = b"theirs"
+    (code / "new.py").write_text("new")
+    client.upload(code)
+    assert trees(logged_in)[-1] == {"new.py": b"new", "train.py": b"print('hello')\n"}
+
+
 def test_files_that_the_server_collected_are_sent_again(client: Client, logged_in: FakeMuster, code: Path) -> None:
     client.upload(code)
     (code / "train.py").rename(code / "main.py")
@@ -129,13 +141,13 @@ def test_much_that_changed_is_asked_for_first(
     assert steps(logged_in) == [""]
 
 
-def test_each_server_queue_and_folder_has_a_memory_of_its_own(
+def test_a_folder_is_remembered_for_all_queues_and_no_other_folder(
     client: Client, logged_in: FakeMuster, code: Path, tmp_path: Path
 ) -> None:
     client.upload(code)
     steps(logged_in)
     client.upload(code, queue="research")
-    assert steps(logged_in) == ["/missing", ""]
+    assert steps(logged_in) == [""]
     code.rename(tmp_path / "elsewhere")
     client.upload(tmp_path / "elsewhere")
     assert steps(logged_in) == ["/missing", ""]
@@ -165,11 +177,11 @@ def test_a_memory_that_can_not_be_written_hinders_nothing(client: Client, logged
 def test_an_unchanged_file_is_not_read_again(client: Client, code: Path) -> None:
     """Its content is changed behind the memory's back, which a file system never does."""
     client.upload(code)
-    found = memory.load(client.url, queue=None, root=str(code))
+    found = memory.load(client.url, root=str(code))
     seen, _ = found.digests["train.py"]
     found.digests["train.py"] = (seen, "0" * 64)
     found.save(5, entries=found.sent)
-    again = memory.load(client.url, queue=None, root=str(code))
+    again = memory.load(client.url, root=str(code))
     assert again.entries(sending.walk(code))["train.py"]["digest"] == "0" * 64
 
 
@@ -177,7 +189,7 @@ def test_a_file_written_a_moment_ago_is_read_again(client: Client, code: Path, m
     """Within one tick of the clock a second write leaves no trace in the stat."""
     monkeypatch.setattr(memory, "SETTLED_NS", 3_600_000_000_000)
     client.upload(code)
-    assert memory.load(client.url, queue=None, root=str(code)).digests == {}
+    assert memory.load(client.url, root=str(code)).digests == {}
 
 
 def rewriting(monkeypatch: pytest.MonkeyPatch, path: Path, *, times: int) -> None:

@@ -105,6 +105,45 @@ def test_what_can_not_be_held_is_sent_away_to_come_again(job, door):
     assert door.waiting_bytes == 0
 
 
+def test_under_pressure_agents_are_asked_for_fewer_batches(job, door):
+    token = issue(identity(job))
+    door.waiting = agent_door.BUSY
+    assert Call(body(), token=token, length=10).to(door)[1]["commands"] == [
+        {"do": "slow", "seconds": agent_door.SLOW_SECONDS}
+    ]
+    door.waiting = 0
+    assert Call(body(seq=2), token=token, length=10).to(door)[1]["commands"] == []
+
+
+def test_one_replica_can_not_hold_the_door_shut(job, door, monkeypatch):
+    """Drop by drop, or many at once: the others still come in."""
+    monkeypatch.setattr(agent_door, "BODY_SECONDS", 0.2)
+
+    async def scene():
+        slow, again = Call(token=issue(identity(job)), length=MAX_BATCH_BYTES), Call(body(), token=issue(identity(job)))
+        slow.receive = asyncio.Event().wait  # never says anything
+        other = Call(body(), token=issue(identity(job, 1)))
+        held = asyncio.create_task(door(slow.scope, slow.receive, slow.send))
+        await asyncio.sleep(0)
+        for call in (again, other):
+            await door(call.scope, call.receive, call.send)
+        await held
+        return [call.sent[0]["status"] for call in (slow, again, other)]
+
+    assert asyncio.run(scene()) == [408, 503, 200]
+    assert (door.waiting, door.waiting_bytes, door.inside) == (0, 0, set())
+
+
+def test_who_goes_away_in_the_middle_is_forgotten(job, door):
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    call = Call(token=issue(identity(job)), length=100)
+    call.receive = gone
+    asyncio.run(door(call.scope, call.receive, call.send))
+    assert call.sent == [] and door.inside == set() and Replica.objects.get(job=job, index=0).batch_seq == 0
+
+
 def test_a_refusal_names_the_field(job, door):
     wrong = log_item(3, 0, [(1.0, "of the other replica")])
     status, said = Call(body(wrong), token=issue(identity(job))).to(door)

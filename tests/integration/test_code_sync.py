@@ -1,9 +1,12 @@
 """The client against the real web process: what goes over the wire, counted byte by byte on its way."""
 
 import asyncio
+import json
 import os
+import re
 import socket
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,51 +15,20 @@ import pytest
 from muster.client import AsyncClient, Client
 from muster.errors import Invalid, MusterError, NotFound, WorkspaceError
 
-from accounts.models import Token
+from accounts.models import Membership, Role, Team, Token
+from agent.build import build
+from bench.counting import Counter, counting
 from jobs import agent_tokens
-from jobs.models import Job
+from jobs.models import Job, LogSegment
+from queues.models import Queue
 from tests import packs
 from tests.builders import identity
 from tests.pages.site import Site, serve
 from workspaces import reading
-from workspaces.models import Blob, TeamStore, Workspace
+from workspaces.models import Blob, Pack, TeamStore, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FILES = 10_000
-
-
-class Counter:
-    """A proxy that counts what a client sends. It understands nothing."""
-
-    def __init__(self, url: str):
-        self.target = ("127.0.0.1", int(url.rpartition(":")[2]))
-        self.door = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.door.getsockname()[1]}"
-        self.sent = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def since(self) -> int:
-        found, self.sent = self.sent, 0
-        return found
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client = self.door.accept()[0]
-            except OSError:
-                return
-            server = socket.create_connection(self.target)
-            threading.Thread(target=self._pump, args=(client, server, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, False), daemon=True).start()
-
-    def _pump(self, source: socket.socket, to: socket.socket, is_counted: bool) -> None:
-        try:
-            while piece := source.recv(1 << 16):
-                self.sent += len(piece) if is_counted else 0
-                to.sendall(piece)
-            to.shutdown(socket.SHUT_WR)
-        except OSError:
-            source.close()
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +45,8 @@ def own_places(monkeypatch, tmp_path, settings):
 
 @pytest.fixture
 def counter(site) -> Iterator[Counter]:
-    found = Counter(site.url)
-    yield found
-    found.door.close()
+    with counting(site.url) as found:
+        yield found
 
 
 @pytest.fixture
@@ -140,6 +111,16 @@ def test_a_base_that_was_collected_is_made_good(client, code):
     Workspace.objects.filter(pk=client.upload(code).id).delete()
     (code / "new.py").write_text("new")
     assert set(tree_of(client.upload(code).id)) == {"train.py", "run.sh", "lib/größe.py", "link", "new.py"}
+
+
+def test_a_folder_goes_to_two_teams_in_turn(client, code, people, queue):
+    Membership.objects.create(user=people.owner, team=Team.objects.get(name="vision"), role=Role.MEMBER)
+    Queue.objects.create(name="theirs", team=Team.objects.get(name="vision"), cluster="local", nominal=8)
+    for number in range(2):
+        for name in ("default", "theirs"):
+            (code / "train.py").write_text(f"print({number})")
+            assert tree_of(client.upload(code, queue=name).id)["train.py"] == ("f", f"print({number})".encode())
+    assert Workspace.objects.count() == 4
 
 
 def test_files_that_were_collected_are_sent_again(client, code):
@@ -217,3 +198,75 @@ def test_a_pack_is_streamed_to_an_agent_by_the_real_server(client, code, lab, si
         {packs.sha(content): content, packs.sha(b"#!/bin/sh\n"): b"#!/bin/sh\n"},
         {},
     )
+
+
+@pytest.fixture
+def run_replica(lab, site, tmp_path, tmp_path_factory):
+    """A real agent with the code of a workspace; returns its status and its folder."""
+    pyz = build(tmp_path_factory.mktemp("agent") / "agent.pyz")
+
+    def run(job: Job, command: list[str]) -> tuple[dict, Path]:
+        folder = tmp_path / "state" / job.run / "1" / "worker-0"
+        folder.mkdir(parents=True)
+        (tmp_path / "control.json").write_text(json.dumps({"url": site.url}))
+        told = {
+            "run": job.run,
+            "attempt": job.attempt,
+            "role": "worker",
+            "index": 0,
+            "command": command,
+            "mark": job.run,
+        }
+        told |= {"control": {"file": str(tmp_path / "control.json")}, "cache": str(tmp_path / "cache-of-agents")}
+        (folder / "replica.json").write_text(json.dumps({**told, "wants_workspace": True, "grace_seconds": 5}))
+        (folder / "token").write_text(agent_tokens.issue(identity(job)))
+        subprocess.run([sys.executable, str(pyz), "--state", str(folder)], timeout=60, check=False)
+        return json.loads((folder / "status.json").read_text()), folder
+
+    return run
+
+
+def test_what_a_client_sends_is_what_a_replica_runs(client, code, lab, run_replica, tmp_path):
+    (code / "run.sh").write_text("#!/bin/sh\ncat link/words\n")
+    (code / "lib" / "words").write_text("from the client to the replica")
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(workspace=client.upload(code).id)
+    status, folder = run_replica(job, ["./run.sh"])
+    assert (status["state"], status["reason"]) == ("succeeded", "")
+    assert (folder / "code" / "lib" / "größe.py").read_text() == ""
+    assert os.readlink(folder / "code" / "link") == "lib"
+    assert LogSegment.objects.filter(job=job).count() == 1
+    assert (
+        len([path for path in (tmp_path / "cache-of-agents").rglob("*") if path.name != "lock" and path.is_file()]) == 4
+    )
+
+
+def test_a_replica_whose_code_is_lost_fails_in_words(client, code, lab, run_replica):
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(workspace=client.upload(code).id)
+    (Path(os.environ["MUSTER_DATA_DIR"]) / "files" / Pack.objects.get().name).unlink()
+    status, _ = run_replica(job, ["true"])
+    assert status["state"] == "failed"
+    assert re.fullmatch(
+        r"the workspace can not be fetched: the file [0-9a-f]{12} can not be read in the store", status["reason"]
+    )
+
+
+def test_an_upload_that_breaks_in_the_middle_leaves_nothing(people, team, site):
+    token = Token.issue(people.owner, "test")[1]
+    content = packs.pack(os.urandom(2_000_000), kind=packs.RAW)
+    head = (
+        f"POST /api/v1/workspaces/files HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/x-muster-pack\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    before = files_of(team)
+    for share in (0, 1, len(content) // 2, len(content) - 1):
+        with socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2]))) as connection:
+            connection.sendall(head.encode() + content[:share])
+    with Client(site.url, token) as client:  # answered after the others were heard
+        assert client.me().user == "owner"
+    assert (Blob.objects.count(), files_of(team)) == (0, before)
+
+
+def files_of(team) -> list[str]:
+    return sorted(str(path) for path in Path(os.environ["MUSTER_DATA_DIR"]).glob(f"files/workspaces/{team.pk}/*"))

@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
@@ -149,6 +150,15 @@ def test_the_command_says_what_it_did(send, capsys):
     age(8)
     call_command("collect_garbage")
     assert capsys.readouterr().out.startswith("removed 1 workspaces and 1 files of them")
+
+
+def test_beat_collects_once_a_day():
+    from controlplane.celery import app
+
+    app.loader.import_default_modules()
+    (entry,) = [one for one in settings.CELERY_BEAT_SCHEDULE.values() if one["task"] == "workspaces.collect_garbage"]
+    assert entry["schedule"] == 86400.0
+    assert entry["task"] in app.tasks
 
 
 # -- while others send

@@ -7,6 +7,7 @@ import zlib
 from urllib.parse import quote
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -105,6 +106,17 @@ def test_a_change_needs_only_the_change(api):
     assert api.post("", {"base": base["id"], "set": []}).json()["id"] == base["id"]
 
 
+def test_a_result_that_is_not_what_the_sender_had_in_mind_is_refused(api):
+    base = api.make({"theirs.py": b"1"})
+    api.send(packs.pack(b"2"))
+    expected = packs.sha(packs.manifest(packs.file("mine.py", b"1"), packs.file("new.py", b"2")).encode())
+    body = {"base": base["id"], "set": [packs.file("new.py", b"2")], "digest": expected}
+    answer = api.post("", body)
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "digest")
+    assert api.post("", {**body, "digest": "x"}).status_code == 422
+    assert Workspace.objects.count() == 1
+
+
 def test_a_gzipped_list_is_understood(api):
     api.send(packs.pack(*TREE.values()))
     answer = api.post("", gzip.compress(json.dumps({"set": ENTRIES}).encode()), Content_Encoding="gzip")
@@ -134,6 +146,29 @@ def test_a_manifest_that_can_not_be_is_refused_at_its_field(api, body, field):
     assert answer.status_code == 422, answer.json()
     assert field in [one["field"] for one in answer.json()["errors"]]
     assert Workspace.objects.count() == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{", "[" * 100_000, '{"set": [{"path": "\\ud800"}]}', '{"\\udfff": 1}', '{"set": [], "team": "\\ud800"}', '{"set": [], "base": NaN}',
+        '{"set": [], "base": 1e999}', '{"set": [], "base": -Infinity}', '{"set": [], "base": ' + "9" * 5000 + "}", b"\xff\xfe",
+    ],
+)  # fmt: skip
+def test_a_body_that_is_no_clean_json_is_refused(api, body):
+    assert api.post("", body).status_code == 400
+
+
+def test_odd_questions_have_plain_answers(api):
+    made = api.make(TREE)["id"]
+    assert api.get("", team="a\0b").status_code == 422
+    assert api.get("/" + "9" * 40).status_code == 404
+    assert api.get(f"/{made}/diff/{'9' * 40}").status_code == 404
+    assert api.get(f"/{made}/files/%00").status_code == 404
+    assert api.get(f"/{made}/files/%ff").status_code == 404
+    assert api.get(f"/{made}/files/../../{made}").status_code == 404
+    assert api.get(f"/{made}/files", after="\0").status_code == 200
+    assert api.send(packs.pack(b"a"), "?team=a%00b").status_code == 422
 
 
 def test_a_size_that_is_not_the_files_own_is_refused(api):
@@ -174,6 +209,26 @@ def test_a_failure_between_the_file_and_its_row_leaves_no_file(people, team, sto
     assert (Pack.objects.count(), stored()) == (0, [])
 
 
+def test_a_disk_that_takes_nothing_is_told_and_leaves_no_row(api, tmp_path):
+    (tmp_path / "workspaces").write_text("a file where the folder should be")
+    answer = api.send(packs.pack(b"abc"))
+    assert (answer.status_code, "can not store files" in answer.json()["detail"]) == (503, True)
+    assert Pack.objects.count() == Blob.objects.count() == 0
+
+
+def test_a_damaged_store_is_told_in_words(api, tmp_path):
+    made = api.make(TREE)["id"]
+    (tmp_path / Pack.objects.get().name).write_bytes(b"MUSTERP1" + b"\0" * 300)
+    answer = api.get(f"/{made}/files/train.py")
+    assert (answer.status_code, "tell the administrator" in answer.json()["detail"]) == (500, True)
+    listed = tmp_path / Workspace.objects.get().manifest
+    for damage in (b"no zlib", zlib.compress(b"no manifest"), None):
+        listed.write_bytes(damage) if damage else listed.unlink()
+        answer = api.get(f"/{made}/files")
+        assert (answer.status_code, "tell the administrator" in answer.json()["detail"]) == (500, True)
+        assert api.post("", {"base": made, "set": []}).json()["errors"][0]["field"] == "base"
+
+
 # -- limits
 
 
@@ -200,6 +255,20 @@ def test_a_team_fills_its_store_and_no_more(api, team, stored):
     assert answer.status_code == 422
     assert "of 200 bytes, and this adds 156" in answer.json()["detail"]
     assert stored() == [".pack"]
+
+
+def test_a_teams_limits_are_shown_and_changed_by_a_command(api, team, capsys):
+    api.make(TREE)
+    call_command("team_store", "nlp", "--workspace-bytes", "40", "--store-bytes", "5000")
+    said = capsys.readouterr().out
+    assert "1 workspaces in" in said and "of 5,000 bytes" in said and "at most 40 bytes" in said
+    assert api.post("/missing", {"digests": [], "size_bytes": 41}).status_code == 422
+    call_command("team_store", "nlp", "--workspace-bytes", "default")
+    assert "at most 268,435,456" in capsys.readouterr().out
+    assert TeamStore.objects.get().store_limit_bytes == 5000
+    for wrong in (["nosuch"], ["nlp", "--store-bytes", "many"], ["nlp", "--store-bytes", "-1"]):
+        with pytest.raises(CommandError):
+            call_command("team_store", *wrong)
 
 
 # -- who may

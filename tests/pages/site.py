@@ -38,7 +38,10 @@ def serve() -> Iterator[Site]:
     port = _free_port()
     argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
     environment = {**os.environ, "DATABASE_URL": _test_database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
-    process = subprocess.Popen([*argv, "--timeout-graceful-shutdown", "1", "--log-level", "error"], env=environment)
+    process = subprocess.Popen(
+        [*argv, "--timeout-graceful-shutdown", "1", "--log-level", "error", "--no-server-header", "--no-proxy-headers"],
+        env=environment,
+    )
     try:
         site = Site(f"http://127.0.0.1:{port}", process.pid)
         _wait_until_up(site)

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-JOB_PAGES = ["job", "job-logs", "job-logs-file"]
+JOB_PAGES = ["job", "job-code", "job-logs", "job-logs-file"]
 ACTS = ["job-cancel", "job-suspend", "job-resume", "job-resubmit"]
 OWN_PAGES = ["jobs", "job-new", "queues"]
 

@@ -1,0 +1,46 @@
+"""What somebody is told whose sign-ins failed too often. django-axes counts, per user name and address together."""
+
+import math
+
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.contrib.auth.forms import AuthenticationForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from .origin import origin_of
+from .refusals import is_program, refusal
+
+
+def client_address(request: HttpRequest) -> str | None:
+    """Of the connection, or what a trusted proxy says (MUSTER_TRUSTED_PROXIES); never what a client claims."""
+    return origin_of(request).ip
+
+
+def answer(
+    request: HttpRequest, response: HttpResponse | None = None, credentials: dict[str, str] | None = None
+) -> HttpResponse:
+    name = str((credentials or {}).get("username") or "")[:150]
+    seconds = _seconds_left(name, client_address(request))
+    detail = (
+        f"{settings.AXES_FAILURE_LIMIT} sign-ins for this name failed from your address. "
+        f"Try again in {math.ceil(seconds / 60)} minutes; who knows the password may sign in from elsewhere meanwhile."
+    )
+    if is_program(request):
+        return refusal(request, status=429, detail=detail, retry_after=seconds)
+    context = {"form": AuthenticationForm(request, initial={"username": name}), "notice": detail}
+    page = render(request, "accounts/login.html", context, status=429)
+    page["Retry-After"] = str(seconds)
+    return page
+
+
+def _seconds_left(name: str, address: str | None) -> int:
+    last = (
+        AccessAttempt.objects.filter(username=name, ip_address=address)
+        .order_by("-attempt_time")
+        .values_list("attempt_time", flat=True)
+        .first()
+    )
+    until = (last or timezone.now()) + settings.AXES_COOLOFF_TIME
+    return max(1, math.ceil((until - timezone.now()).total_seconds()))

@@ -1,0 +1,105 @@
+"""How often somebody may ask. Counted in this process's memory: a Redis that hangs can not hold a request up.
+
+A bucket holds a minute's worth of requests and fills again steadily, so that a burst passes and a flood does not. Limits
+are generous: they stop a script that runs wild and a guesser at the door, not people, agents or a busy script.
+"""
+
+import hashlib
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+from .origin import origin_of
+from .refusals import refusal
+
+MOST_BUCKETS = 20_000  # beyond it full ones are forgotten: they say nothing
+
+
+@dataclass
+class Bucket:
+    left: float
+    at: float
+
+
+class Buckets:
+    """`take` one request from who's bucket; 0, or the seconds after which there is one again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.known: dict[str, Bucket] = {}
+
+    def take(self, who: str, *, per_minute: int) -> int:
+        if per_minute <= 0:
+            return 0
+        with self.lock:
+            now = self.clock()
+            if len(self.known) > MOST_BUCKETS:
+                self._forget(now)
+            bucket = self.known.setdefault(who, Bucket(per_minute, now))
+            bucket.left = min(per_minute, bucket.left + (now - bucket.at) * per_minute / 60)
+            bucket.at = now
+            if bucket.left < 1:
+                return math.ceil((1 - bucket.left) * 60 / per_minute)
+            bucket.left -= 1
+            return 0
+
+    def _forget(self, now: float) -> None:
+        """A bucket that nobody touched for a minute is full again."""
+        self.known = {who: one for who, one in self.known.items() if now - one.at < 60}
+
+
+buckets = Buckets()
+
+
+class UserRate(BaseThrottle):
+    """Of the REST API: by user, whatever token or session they use."""
+
+    seconds = 0
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        if request.user.is_authenticated:
+            self.seconds = buckets.take(f"user:{request.user.pk}", per_minute=settings.MUSTER_RATE_USER)
+        return not self.seconds
+
+    def wait(self) -> float | None:
+        return self.seconds or None
+
+
+class Rates:
+    """Of everything that is not the REST API: sign-in by address, agents by token, pages by user."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
+        """Here and not in __call__: static files are answered before a view is looked for, and are not counted."""
+        who, per_minute = _counted(request)
+        seconds = buckets.take(who, per_minute=per_minute) if who else 0
+        if not seconds:
+            return None
+        detail = f"more than {per_minute} requests a minute; try again in {seconds} s"
+        return refusal(request, status=429, detail=detail, retry_after=seconds)
+
+
+def _counted(request: HttpRequest) -> tuple[str, int]:
+    path = request.path_info
+    if path in ("/login", "/api/v1/login") and request.method == "POST":
+        return f"login:{origin_of(request).ip}", settings.MUSTER_RATE_LOGIN
+    if path.startswith("/agent/"):
+        token = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
+        return f"agent:{token}", settings.MUSTER_RATE_AGENT
+    if not path.startswith("/api/v1/") and request.user.is_authenticated:
+        return f"user:{request.user.pk}", settings.MUSTER_RATE_USER
+    return "", 0

@@ -1,0 +1,42 @@
+"""How long a sign-in holds: not past its age, and not past a time of silence. See docs/security.md."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import AnonymousUser
+from django.contrib.auth.signals import user_logged_in
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse
+
+SINCE, SEEN = "signed_in_at", "seen_at"
+NOTED_EVERY_SECONDS = 300  # one write in five minutes, not one per request
+
+
+@receiver(user_logged_in, dispatch_uid="muster-session-begins")
+def begin(sender: object, request: HttpRequest | None, **_: Any) -> None:
+    session = getattr(request, "session", None)
+    if session is not None:
+        session[SINCE] = session[SEEN] = int(time.time())
+
+
+class SessionLifetime:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> None:
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES or SESSION_KEY not in request.session:
+            return
+        now = int(time.time())
+        # One that does not say when it began begins now: it is from before this was noted.
+        since, seen = request.session.get(SINCE, now), request.session.get(SEEN, 0 if SINCE in request.session else now)
+        if now - since > settings.MUSTER_SESSION_SECONDS or now - seen > settings.MUSTER_SESSION_IDLE_SECONDS:
+            request.session.flush()
+            request.user = AnonymousUser()
+        elif now - seen > NOTED_EVERY_SECONDS or SINCE not in request.session:
+            request.session[SINCE], request.session[SEEN] = since, now

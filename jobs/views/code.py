@@ -1,0 +1,130 @@
+"""/jobs/<id>/code: what the job ran, one file of it, and what changed since the job before it or any other."""
+
+import re
+from dataclasses import dataclass
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse
+from django.views.decorators.http import require_safe
+
+from controlplane.errors import InvalidInput
+from jobs.models import Job
+from workspaces import reading
+from workspaces.difference import Change, Difference
+from workspaces.manifest import Entry
+
+from .parts import Context, Request, answer, readable_job, whole
+
+SHOWN_FILES = 2000
+SHOWN_LINES = 10_000
+OFFERED_JOBS = 20
+LOOKED_BACK = 50  # jobs among which the one before is looked for
+_SUFFIX = re.compile("-[0-9a-f]{6}$")  # of a name that Muster chose (services.default_name)
+# Characters that a terminal or a browser obeys are shown as signs: code must look like what it is.
+_SIGNS = {
+    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"},
+    0x7F: "\u2421",
+    **{
+        code: f"[U+{code:04X}]"
+        for code in (*range(0x80, 0xA0), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    },
+}
+_TONES = {"+": "add", "-": "del", "@": "at"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One file of the page: its lines, or why there are none."""
+
+    path: str
+    size: int
+    lines: list[str]
+    why: str = ""
+
+
+@login_required
+@require_safe
+def code(request: Request, pk: int) -> HttpResponse:
+    job = readable_job(request, pk=pk)
+    context: Context = {"job": job, "others": _with_code(request, job)[:OFFERED_JOBS]}
+    if job.workspace is not None:
+        try:
+            context |= _code_context(request, job=job)
+        except (InvalidInput, reading.Lost) as error:
+            context["notice"] = str(error)
+    return answer(request, template="jobs/code.html", context=context)
+
+
+def _code_context(request: Request, *, job: Job) -> Context:
+    assert job.workspace is not None
+    entries = reading.entries(job.workspace)
+    if path := request.GET.get("file"):
+        return {"shown": _shown(job, entries, path=path)}
+    other = _other(request, job=job)
+    return {
+        "entries": entries[:SHOWN_FILES],
+        "hidden": max(0, len(entries) - SHOWN_FILES),
+        "other": other,
+        "difference": _difference(job, other) if other else None,
+    }
+
+
+def _shown(job: Job, entries: list[Entry], *, path: str) -> Shown:
+    assert job.workspace is not None
+    entry = next((one for one in entries if one.path == path), None)
+    if entry is None:
+        raise Http404(f"the code of job {job.name} holds no {path}")
+    if not entry.is_file:
+        return Shown(path, 0, [], f"This is a link to {entry.target}.")
+    if not entry.size:
+        return Shown(path, 0, [])
+    data = reading.content(job.workspace, entry)
+    try:
+        lines = _visible(data.decode()).split("\n") if b"\0" not in data else []
+    except UnicodeDecodeError:
+        lines = []
+    if not lines:
+        return Shown(path, entry.size, [], "This file is not text.")
+    cut = f"Only the first {SHOWN_LINES} lines are shown." if len(lines) > SHOWN_LINES else ""
+    return Shown(path, entry.size, lines[:SHOWN_LINES], cut)
+
+
+def _other(request: Request, *, job: Job) -> Job | None:
+    """The job to compare with: as the URL says, else the one before of the same name."""
+    asked = request.GET.get("with")
+    if asked is None:
+        stem = _SUFFIX.sub("", job.name)
+        before = _with_code(request, job).filter(pk__lt=job.pk, name__startswith=stem)[:LOOKED_BACK]
+        return next((one for one in before if _SUFFIX.sub("", one.name) == stem), None)
+    number = whole(asked)
+    if number is None:
+        return None
+    other = readable_job(request, pk=number)
+    return other if other.workspace_id else None
+
+
+def _with_code(request: Request, job: Job) -> QuerySet[Job]:
+    """Other jobs of the team whose code can be read, newest first."""
+    jobs = Job.objects.readable_by(request.user).filter(team=job.team).exclude(pk=job.pk)
+    return jobs.exclude(workspace=None).exclude(workspace__manifest="").select_related("workspace").order_by("-pk")
+
+
+def _difference(job: Job, other: Job) -> Context:
+    assert job.workspace is not None and other.workspace is not None
+    found: Difference = reading.compare(other.workspace, job.workspace)
+    return {
+        "added": found.added,
+        "removed": found.removed,
+        "changed": [(change.path, change.why, _toned(change)) for change in found.changed],
+        "is_empty": not found,
+    }
+
+
+def _toned(change: Change) -> list[tuple[str, str]]:
+    lines = _visible(change.lines).split("\n") if change.lines else []
+    return [(_TONES.get(line[:1], ""), line) for line in lines]
+
+
+def _visible(text: str) -> str:
+    return text.replace("\r\n", "\n").translate(_SIGNS)

@@ -1,0 +1,192 @@
+"""The API does what its own description says: every operation, with data that fits it and data that does not.
+
+Schemathesis makes the requests from the description and compares each answer with it: no server error, no status that is
+not described, the described kind of content in the described shape, bad data refused, good data taken.
+"""
+
+import gzip
+
+import pytest
+import schemathesis
+from django.core.management import call_command
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from accounts import members
+from accounts.models import Membership, Role, Team, Token
+from jobs import ingest
+from queues.models import Queue
+from tests.builders import Lab, batch, identity, item, log_item
+from tests.conftest import make_user
+from tests.pages.site import serve
+
+DESCRIPTION = SchemaGenerator().get_schema(request=None, public=True)
+SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
+OPERATIONS = {f"{one.method.upper()} {one.path}": one for one in (found.ok() for found in SCHEMA.get_all_operations())}
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+pytestmark = pytest.mark.django_db  # or pytest-django would make no database
+EXAMPLES = 15
+
+
+@schemathesis.serializer("application/gzip")
+def packed(ctx, value):
+    """Half of what is sent is packed, and half is not gzip at all."""
+    data = value if isinstance(value, bytes) else str(value).encode(errors="replace")
+    return gzip.compress(data, mtime=0) if len(data) % 2 else data
+
+
+PATIENCE_SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup, django_db_blocker):
+    """A real web process on the test database, with something to be found by every operation."""
+    with django_db_blocker.unblock():
+        try:
+            with serve() as site:
+                yield {"base_url": site.url, **_filled()}
+        finally:
+            call_command("flush", verbosity=0, interactive=False)
+
+
+def _filled() -> dict:
+    team = Team.objects.create(name="nlp")
+    root = make_user("root", is_superuser=True)
+    for name in ("ada", "bob"):
+        Membership.objects.create(user=make_user(name), team=team, role=Role.MEMBER)
+    bot = members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=root).user
+    queue = Queue.objects.create(name="default", team=team, cluster="local", nominal=8)
+    job = Lab(queue, root).running(name="seen")
+    line = log_item(0, 0, [(1_763_700_000.0, "a line")])
+    points = item("metrics", rank=0, points=[[1_763_700_000.0, 1, {"loss": 0.5}]])
+    running = item("rank", rank=0, local_rank=0, pid=1, state="running", at=1_763_700_000.0)
+    ingest.apply(identity=identity(job), batch=batch(1, running, line, points))
+    own, text = Token.issue(root, "contract", scope="manage")
+    other = Token.issue(bot, "other")[0]
+    real = {"id": job.pk, "team": "nlp", "username": "ada", "queue": "default", "cluster": "local", "ids": [job.pk]}
+    real |= {"token": other.pk, "bot": bot.username}
+    return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
+
+
+def limited(test):
+    return settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )(test)
+
+
+def ask(case, world, checks) -> int:
+    """One request and its verdict; its status. A long wait for news is no part of it."""
+    if isinstance(case.query, dict):
+        case.query.pop("wait", None)
+    if "/tokens/" in case.path and case.path_parameters.get("id") == world["own"]:
+        case.path_parameters["id"] = world["token"]  # or all that follows would be nobody's
+    response = case.call(base_url=world["base_url"], headers=world["headers"], timeout=PATIENCE_SECONDS)
+    case.validate_response(response, checks=checks)
+    return response.status_code
+
+
+STREAMS = {name for name in OPERATIONS if name.endswith("/logs/stream")}  # endless on purpose; see tests of its own
+NAMES = sorted(set(OPERATIONS) - STREAMS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_fits_the_description_is_answered_as_described(world, name):
+    operation = OPERATIONS[name]
+
+    @limited
+    @given(
+        case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        how=st.sampled_from(("as made", "there", "plain")),
+    )
+    def requests(case, how):
+        if how != "as made":
+            make_real(case, world["real"], name=name)
+        if how == "plain":
+            make_plain(case, name=name)
+        seen.append(ask(case, world, CHECKS))
+
+    seen: list[int] = []
+    requests()
+    assert name in NEVER_TAKEN or any(status < 300 for status in seen), (name, sorted(set(seen)))
+
+
+# A random name and password are nobody's.
+NEVER_TAKEN = {"POST /api/v1/login"}
+# What must be there, or fit together, for an operation to be carried out.
+AT = {
+    "/tokens/{id}": {"id": "token"},
+    "/queues/{name}": {"name": "queue"},
+    "/service-accounts/{username}": {"username": "bot"},
+}
+SUBMITTED = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 1}
+PLAIN_BODIES = {
+    "POST /api/v1/jobs": SUBMITTED,
+    "POST /api/v1/plans": SUBMITTED,
+    "POST /api/v1/queues": {"name": "more", "team": "nlp", "cluster": "local", "slots": 2},
+    "POST /api/v1/tokens": {"name": "more"},
+    "POST /api/v1/workspaces": b"odd",
+}
+PLAIN_QUERIES = {"POST /api/v1/workspaces": {"team": "nlp"}, "GET /api/v1/jobs/{id}/logs/search": {"text": "line"}}
+
+
+def make_plain(case, *, name) -> None:
+    """Nothing that need not be said."""
+    case.query = dict(PLAIN_QUERIES.get(name, {}))
+    if name in PLAIN_BODIES:
+        case.body = PLAIN_BODIES[name]
+
+
+def make_real(case, real, *, name) -> None:
+    """Things that are there, in the place of those that nobody ever made."""
+    for sent in (case.path_parameters, case.body):
+        if isinstance(sent, dict):
+            sent.update({key: value for key, value in real.items() if key in sent and sent[key] is not None})
+    for ending, keys in AT.items():
+        if name.endswith(ending):
+            case.path_parameters.update({key: real[value] for key, value in keys.items()})
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if OPERATIONS[one].body or OPERATIONS[one].query])
+def test_what_does_not_fit_is_refused_as_described(world, name):
+    operation = OPERATIONS[name]
+
+    @limited
+    @given(case=operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
+    def requests(case):
+        ask(case, world, [*CHECKS, negative_data_rejection])
+
+    requests()
+
+
+def test_every_operation_is_asked():
+    described = sum(len(one) for one in DESCRIPTION["paths"].values())
+    assert len(OPERATIONS) == described >= 35
+    assert DESCRIPTION["openapi"].startswith("3.1")
+    assert {"GET /api/v1/jobs/{id}/logs/stream"} == STREAMS
+
+
+def test_every_operation_says_how_it_refuses():
+    for path, operations in DESCRIPTION["paths"].items():
+        for method, one in operations.items():
+            assert {"400", "401", "429"} <= set(one["responses"]), (method, path)

@@ -1,0 +1,132 @@
+"""The server's own log holds no secret and no forged line."""
+
+import io
+import logging
+import os
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from accounts.models import Token
+from controlplane.redaction import Redacted
+from jobs import agent_tokens
+from jobs.agent_tokens import AgentIdentity
+from tests.pages import site as pages_site
+
+SECRETS = [
+    "mst_Zk3v9tq0aBcDeFgHiJkLmNoPqRsTuVwXyZ012345678",
+    "Bearer abcdefghijklmnop",
+    "password=hunter2hunter2",
+    "'password': 'hunter2hunter2'",
+    "csrfmiddlewaretoken=hunter2hunter2&x=1",
+    "Cookie: sessionid=hunter2hunter2",
+    "postgres://muster:hunter2hunter2@db/muster",
+    agent_tokens.issue(AgentIdentity(42, "run", 1, "worker", 0)),
+]
+
+
+def logged(*args, **kwargs) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Redacted("%(levelname)s %(message)s"))
+    log = logging.Logger("test")
+    log.addHandler(handler)
+    log.warning(*args, **kwargs)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_is_removed(secret):
+    kept = {"hunter2hunter2", secret.split()[-1], secret}
+    for text in (
+        logged(f"it came with {secret}"),
+        logged("it came with %s", secret),
+        logged("%r", {"headers": secret}),
+    ):
+        assert "[removed]" in text
+        assert not [one for one in kept if one in text], text
+
+
+def test_a_secret_in_a_traceback_is_removed():
+    try:
+        raise ValueError(SECRETS[0])
+    except ValueError:
+        text = logged("failed", exc_info=True)
+    assert "Traceback" in text and SECRETS[0] not in text
+
+
+def test_what_is_no_secret_stays():
+    said = "job 42: 3 of 4 ranks running, digest 0123456789abcdef, /jobs/42/logs?rank=3 took 12 ms"
+    assert said in logged(said)
+
+
+def test_a_request_can_not_forge_a_line():
+    text = logged("sign-in of %s failed", "eve\n2026-01-01 WARNING all is well\x1b[2J\u2028\u202e")
+    assert text.count("\n") == 1
+    assert "\\n2026-01-01" in text and "\x1b" not in text and "\u202e" not in text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_real_server_that_says_all_it_can_says_no_secret(people, tmp_path, monkeypatch):
+    """Sign-ins right and wrong, tokens right and wrong, a broken body; and then its whole standard error is read."""
+    monkeypatch.setenv("MUSTER_LOG_LEVEL", "DEBUG")
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        monkeypatch.setattr(
+            pages_site.subprocess,
+            "Popen",
+            lambda *args, **kwargs: _popen(*args, **{**kwargs, "stderr": file, "stdout": file}),
+        )
+        with pages_site.serve() as site:
+            secrets = visit(site)
+    text = log.read_text(errors="replace")
+    assert len(text) > 500, "nothing was logged, so nothing is shown"
+    assert "AXES" in text and "eve" in text
+    for secret in secrets:
+        assert secret not in text
+
+
+_popen = subprocess.Popen
+
+
+def visit(site) -> list[str]:
+    browser = site.sign_in("owner")
+    token = httpx.post(
+        f"{site.url}/api/v1/login", json={"username": "owner", "password": "owner-has-a-password", "name": "x"}
+    ).json()["token"]
+    forged = "mst_" + "f" * 43
+    for one in (token, forged):
+        httpx.get(f"{site.url}/api/v1/me", headers={"Authorization": f"Bearer {one}"})
+        httpx.get(f"{site.url}/agent/v1/workspace", headers={"Authorization": f"Bearer {one}"})
+    sent = {
+        "username": "eve",
+        "password": "a-wrong-password-of-eve",
+        "csrfmiddlewaretoken": browser.cookies["csrftoken"],
+    }
+    browser.post("/login", data=sent)
+    httpx.post(f"{site.url}/login", data=sent)
+    httpx.post(f"{site.url}/api/v1/login", json={"username": "eve", "password": "a-wrong-password-of-eve"})
+    httpx.post(f"{site.url}/api/v1/jobs", content=b"{", headers={"Authorization": f"Bearer {token}"})
+    assert Token.objects.filter(user__username="owner").exists() and urlsplit(site.url).port
+    cookies = [browser.cookies["sessionid"], browser.cookies["csrftoken"]]
+    return [token, forged, "owner-has-a-password", "a-wrong-password-of-eve", *cookies, os.environ["MUSTER_SECRET_KEY"]]
+
+
+def test_the_server_does_not_name_itself(people, transactional_db):
+    with pages_site.serve() as site:
+        assert "server" not in httpx.get(f"{site.url}/healthz").headers
+
+
+def test_every_way_of_starting_the_web_process_is_quiet_about_itself():
+    from pathlib import Path
+
+    from controlplane.embedded.programs import _WEB
+
+    root = Path(__file__).resolve().parents[2]
+    starts = [" ".join(_WEB), *((root / name).read_text() for name in ("Dockerfile", "docker-compose.yml"))]
+    for start in starts:
+        assert "--no-server-header" in start and "--no-proxy-headers" in start and "--no-access-log" in start
+    assert sys.executable

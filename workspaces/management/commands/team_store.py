@@ -1,0 +1,53 @@
+"""`manage.py team_store TEAM`: what a team's code takes, and the limits that are its own."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models import Sum
+
+from accounts.models import Team
+from workspaces.models import Pack, TeamStore, Workspace
+
+DEFAULT = "default"
+
+
+def limit(text: str) -> int | None:
+    """Bytes, or None for the installation's own limit."""
+    if text == DEFAULT:
+        return None
+    if not text.isdecimal() or int(text) >= 1 << 63:
+        raise CommandError(f"{text} is no number of bytes; give a whole number, or {DEFAULT}")
+    return int(text)
+
+
+class Command(BaseCommand):
+    help = "Show what a team's code takes, and change its limits."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("team")
+        parser.add_argument(
+            "--workspace-bytes", metavar="N", help=f"of one workspace, unpacked; {DEFAULT} to take it back"
+        )
+        parser.add_argument("--store-bytes", metavar="N", help=f"of all packs together; {DEFAULT} to take it back")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        team = Team.objects.filter(name=options["team"]).first()
+        if team is None:
+            known = ", ".join(Team.objects.order_by("name").values_list("name", flat=True)) or "none yet"
+            raise CommandError(f"no team {options['team']}; there are {known}")
+        store, _ = TeamStore.objects.get_or_create(team=team)
+        asked = {"workspace_limit_bytes": options["workspace_bytes"], "store_limit_bytes": options["store_bytes"]}
+        for field, text in asked.items():
+            if text is not None:
+                setattr(store, field, limit(text))
+        store.save()
+        self.stdout.write(_said(team, store))
+
+
+def _said(team: Team, store: TeamStore) -> str:
+    used = Pack.objects.filter(team=team).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+    count = Workspace.objects.filter(team=team).count()
+    return (
+        f"team {team.name}: {count} workspaces in {used:,} of {store.store_limit:,} bytes; "
+        f"one workspace has at most {store.workspace_limit:,} bytes"
+    )
