@@ -14,11 +14,15 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from jobs.batches import MAX_BATCH_BYTES
+from workspaces.parsers import MAX_JSON_BYTES
 
 from .refusals import refusal
 from .security import METHODS
 
 MIB = 2**20
+MAX_DIGESTS_BYTES = (
+    100_000 * 32
+)  # an agent names the files that it lacks: one of a workspace's most files, 32 bytes each
 ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
 SMALL = MIB
@@ -44,7 +48,9 @@ class Larger:
 _FOLDER = lambda: settings.MUSTER_MAX_WORKSPACE_BYTES + 2 * MIB  # noqa: E731 - read late, so that a setting counts
 LARGER = (
     Larger(re.compile(r"/jobs/new$"), _FOLDER),
-    Larger(re.compile(r"/api/v1/workspaces(/|$)"), _FOLDER),
+    Larger(re.compile(r"/api/v1/workspaces(/missing)?$"), lambda: MAX_JSON_BYTES),
+    Larger(re.compile(r"/api/v1/workspaces/files$"), _FOLDER),
+    Larger(re.compile(r"/agent/v1/workspace$"), lambda: MAX_DIGESTS_BYTES),
     Larger(re.compile(r"/agent/v1/batches$"), lambda: MAX_BATCH_BYTES),
     Larger(re.compile(r"/(api/v1/)?login$"), lambda: TINY, needs_identity=False),
 )
