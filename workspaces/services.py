@@ -195,7 +195,9 @@ def _entries(workspace: Workspace | None) -> list[Entry]:
     try:
         return reading.entries(workspace)
     except reading.Lost as error:
-        raise InvalidInput(Problem("base", workspace.pk, "can not be read; send the whole list without a base")) from error
+        raise InvalidInput(
+            Problem("base", workspace.pk, "can not be read; send the whole list without a base")
+        ) from error
 
 
 def _earlier(team: Team, digest: str) -> Workspace | None:
