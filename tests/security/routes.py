@@ -126,6 +126,7 @@ TABLE: dict[str, Route] = {
     "jobs/new": route(PAGE, GET=ANY, POST=let_in("member admin root", viewer=422, stranger=422), kind=FORM,
                       body="queue={queue}&code=none&command=true&nodes=1&nproc_per_node=1&idempotency_key=k"),
     "jobs/{pk}": route(PAGE, GET=READ),
+    "jobs/{pk}/code": route(PAGE, GET=READ),
     "jobs/{pk}/logs": route(PAGE, GET=READ),
     "jobs/{pk}/logs/find": route(PAGE, GET=READ, at="jobs/{pk}/logs/find?text=z"),
     "jobs/{pk}/logs.txt": route(PAGE, GET=READ),
