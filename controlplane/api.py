@@ -8,7 +8,8 @@ from django.db import DatabaseError
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.http import ConditionalGetMiddleware
-from rest_framework import exceptions
+from drf_spectacular.utils import inline_serializer
+from rest_framework import exceptions, serializers
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -55,6 +56,13 @@ class Paging(CursorPagination):
             "required": ["results", "next"],
             "properties": {"results": schema, "next": {"type": ["string", "null"], "format": "uri"}},
         }
+
+
+def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializer[Any]:
+    """How a list that has no pages is described: in the frame that every list has."""
+    name = shape.__name__.removesuffix("Serializer")
+    frame = {"results": shape(many=True), "next": serializers.CharField(allow_null=True)}
+    return inline_serializer(f"{name}List", frame)
 
 
 def problem(error: Exception, context: dict[str, Any]) -> Response | None:

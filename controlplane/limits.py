@@ -14,11 +14,15 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from jobs.batches import MAX_BATCH_BYTES
+from workspaces.parsers import MAX_JSON_BYTES
 
 from .refusals import refusal
 from .security import METHODS
 
 MIB = 2**20
+MAX_DIGESTS_BYTES = (
+    100_000 * 32
+)  # an agent names the files that it lacks: one of a workspace's most files, 32 bytes each
 ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
 SMALL = MIB
@@ -27,7 +31,6 @@ MARK = "muster.too_large"
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 
 
@@ -44,7 +47,9 @@ class Larger:
 _FOLDER = lambda: settings.MUSTER_MAX_WORKSPACE_BYTES + 2 * MIB  # noqa: E731 - read late, so that a setting counts
 LARGER = (
     Larger(re.compile(r"/jobs/new$"), _FOLDER),
-    Larger(re.compile(r"/api/v1/workspaces(/|$)"), _FOLDER),
+    Larger(re.compile(r"/api/v1/workspaces(/missing)?$"), lambda: MAX_JSON_BYTES),
+    Larger(re.compile(r"/api/v1/workspaces/files$"), _FOLDER),
+    Larger(re.compile(r"/agent/v1/workspace$"), lambda: MAX_DIGESTS_BYTES),
     Larger(re.compile(r"/agent/v1/batches$"), lambda: MAX_BATCH_BYTES),
     Larger(re.compile(r"/(api/v1/)?login$"), lambda: TINY, needs_identity=False),
 )
@@ -64,7 +69,7 @@ class Bounded:
     def __init__(self, app: App):
         self.app = app
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         headers = dict(scope["headers"])

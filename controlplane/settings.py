@@ -125,7 +125,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "accounts.passwords.CommonCore"},
 ]
 # The first one refuses who failed too often; the second one looks at the password.
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = ["controlplane.pausing.Pausing", "django.contrib.auth.backends.ModelBackend"]
 AXES_FAILURE_LIMIT = int(os.environ.get("MUSTER_LOGIN_FAILURES", "5"))
 AXES_COOLOFF_TIME = timedelta(minutes=int(os.environ.get("MUSTER_LOGIN_PAUSE_MINUTES", "15")))
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # nobody can lock somebody else out from elsewhere

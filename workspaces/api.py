@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from accounts.models import Team, User
 from accounts.permissions import Act, may
-from controlplane.api import Paging
+from controlplane.api import Paging, listed
 from controlplane.errors import InvalidInput, NotAllowed, Problem
 
 from . import reading, sent, services
@@ -123,7 +123,7 @@ class WorkspaceView(APIView):
 class FilesView(APIView):
     @extend_schema(
         operation_id="workspaces_files",
-        responses=EntrySerializer(many=True),
+        responses=listed(EntrySerializer),
         parameters=[
             _query("after", str, "a path; from an earlier answer's `next`"),
             _query("limit", int, f"up to {MOST_FILES}"),

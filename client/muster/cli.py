@@ -3,32 +3,66 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from muster.commands import about, control, jobs, login, logs, status, submit
-from muster.errors import MusterError
+from muster.commands import (
+    about,
+    audit,
+    code,
+    completion,
+    control,
+    jobs,
+    login,
+    logs,
+    metrics,
+    parts,
+    queues,
+    servers,
+    status,
+    submit,
+    teams,
+    tokens,
+    waiting,
+)  # fmt: skip
+from muster.errors import Forbidden, MusterError, NotLoggedIn, ServerError, TooManyRequests, Unauthorized, Unreachable
+from muster.render import printable
 from muster.version import VERSION
+
+# What scripts may tell apart; docs/cli.md lists them. The numbers are those of sysexits.h.
+NO_CONTACT = 75
+NOT_ALLOWED = 77
+WRONG_USAGE = 2
+INTERRUPTED = 130
+
+CODES: tuple[tuple[type[MusterError], int], ...] = (
+    (Unreachable, NO_CONTACT),
+    (TooManyRequests, NO_CONTACT),
+    (ServerError, NO_CONTACT),
+    (NotLoggedIn, NOT_ALLOWED),
+    (Unauthorized, NOT_ALLOWED),
+    (Forbidden, NOT_ALLOWED),
+)
 
 
 class Problem(click.ClickException):
     """One line on stderr: what is wrong and the way out."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+    def __init__(self, message: str, *, exit_code: int = 1) -> None:
+        super().__init__(printable(" ".join(message.split())))
+        self.exit_code = exit_code  # type: ignore[misc]  # click declares it of the class, and reads it of the error
 
     def show(self, file: Any = None) -> None:
         click.echo(f"muster: {self.message}", err=file is None, file=file)
 
 
-class WrongUsage(Problem):
-    exit_code = 2
-
-
 class OneLineErrors(click.Group):
-    """Turns every error that a person can do something about into one line."""
+    """Turns every error into one line that says what to do; MUSTER_DEBUG=1 shows where it comes from."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _problems():
@@ -52,22 +86,23 @@ def cli(ctx: click.Context, *, server: str | None) -> None:
 
 
 for command in (
-    login.login,
-    submit.submit,
-    jobs.jobs,
-    status.status,
-    logs.logs,
-    control.cancel,
-    control.suspend,
-    control.resume,
-    control.resubmit,
-    about.queues,
-    about.whoami,
-):
+    login.login, login.logout, servers.servers, about.me,
+    submit.submit, submit.plan, jobs.jobs, status.status, logs.logs, waiting.wait,
+    control.cancel, control.suspend, control.resume, control.resubmit,
+    parts.attempts, parts.ranks, parts.replicas, parts.events, metrics.metrics,
+    code.workspaces, code.diff, code.files, code.cat,
+    queues.queues, teams.teams, tokens.tokens, audit.audit,
+    about.open_page, about.schema, about.version, completion.completion,
+):  # fmt: skip
     cli.add_command(command)
+cli.add_command(about.me, "whoami")
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that can not show a character must not end the command that prints it.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     cli(prog_name="muster")
 
 
@@ -75,15 +110,32 @@ def main() -> None:
 def _problems() -> Iterator[None]:
     try:
         yield
+    except (click.exceptions.Exit, click.Abort, Problem):
+        raise
     except MusterError as error:
-        raise Problem(str(error)) from error
+        code = next((code for kind, code in CODES if isinstance(error, kind)), 1)
+        raise _told(str(error), exit_code=code) from error
     except click.UsageError as error:
         # Without any argument click shows the whole help, which is the better answer.
         if type(error).__name__ == "NoArgsIsHelpError":
             raise
         path = error.ctx.command_path if error.ctx else "muster"
         message = error.format_message().rstrip(".")
-        raise WrongUsage(f"{message}: `{path} --help` shows how") from error
+        raise Problem(f"{message}: `{path} --help` shows how", exit_code=WRONG_USAGE) from error
+    except KeyboardInterrupt as error:
+        raise click.exceptions.Exit(INTERRUPTED) from error
+    except (BrokenPipeError, click.ClickException):
+        raise  # click ends quietly when the reader of a pipe has gone
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        message = f"this should not have happened ({said}): MUSTER_DEBUG=1 shows where; please report it"
+        raise _told(message, exit_code=1) from error
+
+
+def _told(message: str, *, exit_code: int) -> Problem:
+    if os.environ.get("MUSTER_DEBUG"):
+        traceback.print_exc()
+    return Problem(message, exit_code=exit_code)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -39,6 +40,11 @@ class Config:
     def with_server(self, name: str, *, server: Server) -> Config:
         return replace(self, current=name, servers={**self.servers, name: server})
 
+    def without(self, name: str) -> Config:
+        """Where the current one goes, none takes its place: the next command should not reach another by surprise."""
+        left = {known: server for known, server in self.servers.items() if known != name}
+        return replace(self, current="" if self.current == name else self.current, servers=left)
+
 
 def config_path(environ: Environ = os.environ) -> Path:
     if environ.get("MUSTER_CONFIG"):
@@ -48,9 +54,11 @@ def config_path(environ: Environ = os.environ) -> Path:
 
 
 def load(path: Path) -> Config:
-    """An absent file is an empty configuration. Raises ConfigError when the file can not be understood."""
+    """An absent file is an empty configuration. Raises ConfigError when it is not one, or others can read it."""
     try:
-        return _config(json.loads(path.read_text(encoding="utf-8")))
+        config = _config(json.loads(path.read_text(encoding="utf-8")))
+        _check_mode(path, config=config)
+        return config
     except FileNotFoundError:
         return Config()
     except OSError as error:
@@ -78,13 +86,17 @@ def find_server(
 
     A token from the file goes only to the server it was saved for: MUSTER_URL alone never sends it elsewhere.
     """
+    if url is None and name is None and environ.get("MUSTER_URL") and (token or environ.get("MUSTER_TOKEN")):
+        # Complete without the file: whatever is wrong with it is of no matter here.
+        return Server(clean_url(environ["MUSTER_URL"]), _checked_token((token or environ["MUSTER_TOKEN"]).strip()))
     config = load(config_path(environ))
     if url is None and name is not None:
         return _named(config, name=name)
     url = url or environ.get("MUSTER_URL") or _current(config).url
     url = clean_url(url)
     saved = _saved(config, url=url)
-    return Server(url, token if token is not None else environ.get("MUSTER_TOKEN") or saved.token, saved.user)
+    token = token if token is not None else environ.get("MUSTER_TOKEN") or saved.token
+    return Server(url, _checked_token(token.strip()), saved.user)
 
 
 def clean_url(url: str) -> str:
@@ -94,6 +106,13 @@ def clean_url(url: str) -> str:
     if not _is_address(url):
         raise ConfigError(f"{url!r} is not a server address: give it as https://host or http://host:port")
     return url
+
+
+def _checked_token(token: str) -> str:
+    """Only what can stand in a header: a whole file pasted into MUSTER_TOKEN is no token."""
+    if token.isascii() and token.isprintable() and " " not in token:
+        return token
+    raise ConfigError("MUSTER_TOKEN holds what no token has (spaces, line ends or other scripts): paste it again")
 
 
 def _is_address(url: str) -> bool:
@@ -111,6 +130,14 @@ def _config(content: Any) -> Config:
         for name, item in content.get("servers", {}).items()
     }
     return Config(str(content.get("current", "")), servers)
+
+
+def _check_mode(path: Path, *, config: Config) -> None:
+    """A token that others can read is theirs too; whoever made it readable should hear of it."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077 and any(server.token for server in config.servers.values()):
+        fix = f"`chmod 600 {path}`, and if others use this machine revoke the token (`muster tokens`)"
+        raise ConfigError(f"{path} holds a token and others may read it (mode {mode:o}): {fix}")
 
 
 def _replace(path: Path, *, text: str) -> None:
@@ -136,6 +163,9 @@ def _named(config: Config, *, name: str) -> Server:
 def _current(config: Config) -> Server:
     if config.current in config.servers:
         return config.servers[config.current]
+    if config.servers:
+        names = ", ".join(sorted(config.servers))
+        raise NotLoggedIn(f"no server is chosen (known: {names}): run `muster servers use NAME`, or give --server NAME")
     raise NotLoggedIn("no server yet: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN")
 
 

@@ -4,11 +4,13 @@ MusterError
 |- ConfigError             the configuration file cannot be used
 |  `- NotLoggedIn          no server, or no token for it
 |- WorkspaceError          the folder cannot be packed
+|- JobFileError            a job file or an environment file says what can not be
 |- WaitTimeout             the job did not finish in time
 |- Unreachable             no connection to the server
-|  `- TimedOut             connected, but no answer in time
+|  |- TimedOut             connected, but no answer in time
+|  `- CutOff               an answer that broke off in the middle
 |- UnexpectedAnswer        something answered, but it does not speak Muster's API
-`- ApiError                the server said no (status, title, detail, errors)
+`- ApiError                the server said no (status, title, detail, problems)
    |- Invalid              400, 422
    |- Unauthorized         401
    |- Forbidden            403
@@ -41,6 +43,10 @@ class WorkspaceError(MusterError):
     pass
 
 
+class JobFileError(MusterError):
+    pass
+
+
 class WaitTimeout(MusterError, TimeoutError):
     pass
 
@@ -53,12 +59,16 @@ class TimedOut(Unreachable):
     pass
 
 
+class CutOff(Unreachable):
+    pass
+
+
 class UnexpectedAnswer(MusterError):
     pass
 
 
 @dataclass(frozen=True)
-class FieldError:
+class Problem:
     field: str
     message: str
     value: Any = None
@@ -77,29 +87,29 @@ class ApiError(MusterError):
         *,
         title: str = "",
         detail: str = "",
-        errors: Sequence[FieldError] = (),
+        problems: Sequence[Problem] = (),
         type: str = "about:blank",
         hint: str = "",
     ) -> None:
         self.status = status
         self.title = title
         self.detail = detail
-        self.errors = tuple(errors)
+        self.problems = tuple(problems)
         self.type = type
         self.hint = hint
         super().__init__(self._sentence())
 
     def _sentence(self) -> str:
         said = self.detail or self.title or f"the server answered {self.status}"
-        if self.errors:
-            fields = "; ".join(str(error) for error in self.errors)
+        if self.problems:
+            fields = "; ".join(str(problem) for problem in self.problems)
             said = fields if self._is_repeating(fields) else f"{self.detail.rstrip('.:')}: {fields}"
         said = " ".join(said.split())
         return f"{said.rstrip('.')}: {self.hint}" if self.hint else said
 
     def _is_repeating(self, fields: str) -> bool:
         """A detail beside field errors mostly says the same; the fields say where to change something."""
-        plain = "; ".join(f"{error.field}: {error.message}" for error in self.errors)
+        plain = "; ".join(f"{problem.field}: {problem.message}" for problem in self.problems)
         return not self.detail or self.detail in fields or self.detail == plain
 
 
@@ -145,19 +155,19 @@ CLASS_OF_STATUS: Mapping[int, type[ApiError]] = {
 def from_problem(status: int, *, problem: Mapping[str, Any], hint: str = "") -> ApiError:
     """The error for a problem-details object; members that are missing or of another shape are left out."""
     kind = CLASS_OF_STATUS.get(status, ServerError if status >= 500 else ApiError)
-    listed = problem.get("errors")
+    listed = problem.get("problems") or problem.get("errors")
     return kind(
         status,
         title=str(problem.get("title") or ""),
         detail=str(problem.get("detail") or ""),
-        errors=[_field_error(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else [],
+        problems=[_problem(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else [],
         type=str(problem.get("type") or "about:blank"),
         hint=hint,
     )
 
 
-def _field_error(item: Mapping[str, Any]) -> FieldError:
-    return FieldError(str(item.get("field") or ""), str(item.get("message") or "is not valid"), item.get("value"))
+def _problem(item: Mapping[str, Any]) -> Problem:
+    return Problem(str(item.get("field") or ""), str(item.get("message") or "is not valid"), item.get("value"))
 
 
 def _is_told(value: Any, *, message: str) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Union
 
-from muster.calls import LONG_POLL_SECONDS, Call, log_page
+from muster.call import Call
+from muster.calls import LONG_POLL_SECONDS, job, log_page, patient
 from muster.errors import WaitTimeout
-from muster.models import Job, LogPage
+from muster.models import Job, LogLine, LogPage
 
 # The server answers a long poll at the first new line; without a rest, a talkative job would cost a request a line.
 REST_SECONDS = 0.25
@@ -15,6 +17,10 @@ BUSY_PAGE_LINES = 500  # a page this full has more behind it
 MOST_EMPTY_PAGES = 20  # in a row; a bound, should a server's cursor never come to rest
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 2.0
+PAGES_PER_LOOK = 8  # of a job that prints without a pause, its phase is looked at after so many pages
+QUIET_POLL_SECONDS = 2  # before a job runs there is no log, and its phases are what people wait for
+
+Seen = Union[LogPage, Job]
 
 
 @dataclass
@@ -23,6 +29,7 @@ class LogReader:
 
     job_id: int
     rank: int | None = None
+    attempt: int | None = None
     tail: int | None = None
     is_following: bool = False
     cursor: str | None = None
@@ -30,12 +37,11 @@ class LogReader:
     empty_pages: int = 0
 
     def call(self, *, wait_seconds: int = LONG_POLL_SECONDS) -> Call[LogPage]:
-        return log_page(self.job_id, **self.place(wait_seconds=wait_seconds))
-
-    def place(self, *, wait_seconds: int) -> dict[str, Any]:
         # The first page shows at once what there is.
         wait = wait_seconds if self.is_following and self.cursor else 0
-        return {"rank": self.rank, "tail": self.tail, "cursor": self.cursor, "wait_seconds": wait}
+        asked: dict[str, Any] = {"rank": self.rank, "attempt": self.attempt, "tail": self.tail}
+        call = log_page(self.job_id, cursor=self.cursor, wait_seconds=wait, **asked)
+        return patient(call) if self.is_following else call
 
     def take(self, page: LogPage) -> float:
         """Seconds to rest before the next call."""
@@ -49,6 +55,63 @@ class LogReader:
         self.empty_pages = 0 if page.lines else self.empty_pages + 1
         is_stuck = page.cursor in (None, self.cursor)
         return is_stuck or self.empty_pages >= MOST_EMPTY_PAGES
+
+
+@dataclass
+class Follower:
+    """A job's lines and phases as they happen. Ask `call()`, hand the answer to `take()`, rest, until `is_done`.
+
+    It ends when the job has ended and its log is complete, or when the job is suspended: nobody knows for how long.
+    `cursor` says where another follower goes on without a line lost or doubled.
+    """
+
+    reader: LogReader
+    job: Job | None = None
+    rest_seconds: float = 0.0
+    is_done: bool = False
+    pages_since_look: int = field(default=0, repr=False)
+
+    @property
+    def cursor(self) -> str | None:
+        return self.reader.cursor
+
+    def call(self) -> Call[Any]:
+        if self.job is None or self._wants_look():
+            return patient(job(self.reader.job_id))
+        return self.reader.call(wait_seconds=LONG_POLL_SECONDS if self.job.phase == "running" else QUIET_POLL_SECONDS)
+
+    def take(self, seen: Seen) -> Iterator[Seen]:
+        """What is news in the answer."""
+        if isinstance(seen, Job):
+            return self._look(seen)
+        return self._read(seen)
+
+    def _wants_look(self) -> bool:
+        return self.reader.is_done or self.pages_since_look >= PAGES_PER_LOOK
+
+    def _look(self, seen: Job) -> Iterator[Seen]:
+        before, self.job, self.pages_since_look = self.job, seen, 0
+        self.is_done = self.reader.is_done and seen.is_finished
+        self.rest_seconds = REST_SECONDS if self.reader.is_done and not self.is_done else 0.0
+        if before is None or self.is_done or (before.phase, before.message) != (seen.phase, seen.message):
+            yield seen
+
+    def _read(self, page: LogPage) -> Iterator[Seen]:
+        self.rest_seconds = self.reader.take(page)
+        # A page without lines means that time went by, and perhaps the phase with it.
+        self.pages_since_look = self.pages_since_look + 1 if page.lines else PAGES_PER_LOOK
+        if page.lines:
+            yield page
+        elif self.job and self.job.phase == "suspended":
+            self.is_done = True
+            yield self.job
+
+
+def lines_of(seen: Seen) -> Iterator[LogLine | Job]:
+    if isinstance(seen, Job):
+        yield seen
+    else:
+        yield from seen.lines
 
 
 def wait_pause(waited: float, *, timeout: float | None) -> float:

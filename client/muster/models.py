@@ -1,68 +1,14 @@
-"""What the server answers, as frozen values.
-
-Fields that a newer server adds stay readable in `raw` and are otherwise ignored; fields that it leaves out, or answers
-with null, take their default. So an old client reads a new server, and the other way round.
-"""
+"""What the server answers about jobs and queues, as frozen values (`muster.model` says how they are read)."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Callable, TypeVar
 
-from muster.errors import UnexpectedAnswer
-
-Json = Mapping[str, Any]
-M = TypeVar("M", bound="Model")
+from muster.model import Json, Model, as_sent, as_time, each, mapping, moment, read
 
 LAUNCHER = -1  # the "rank" of what the launcher itself printed (docs/wire.md)
-
-
-def as_time(text: str) -> datetime:
-    """An aware datetime from ISO 8601; Python before 3.11 does not read the Z."""
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-
-
-def _read(parse: Callable[[Any], Any], *, default: Any = None) -> Any:
-    return field(default=default, metadata={"parse": parse})
-
-
-def _time() -> Any:
-    return _read(as_time)
-
-
-def _mapping() -> Any:
-    # Out of the hash: a dict has none, and a model should be usable as a key.
-    return field(default_factory=dict, hash=False)
-
-
-def _raw() -> Any:
-    return field(default_factory=dict, repr=False, compare=False)
-
-
-class Model:
-    @classmethod
-    def parse(cls: type[M], answer: Any) -> M:
-        """Raises UnexpectedAnswer when a field that names the thing is missing, or a value can not be read."""
-        try:
-            return cls(**cls._fields(answer))
-        except (TypeError, ValueError, AttributeError) as error:
-            message = f"the server sent a {cls.__name__} this client can not read ({error}): update muster-client"
-            raise UnexpectedAnswer(message) from error
-
-    @classmethod
-    def _fields(cls, answer: Json) -> dict[str, Any]:
-        known: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
-        values = {f.name: _value(f, given=answer[f.name]) for f in known if answer.get(f.name) is not None}
-        return {**values, "raw": answer} if any(f.name == "raw" for f in known) else values
-
-
-def _value(known: dataclasses.Field[Any], *, given: Any) -> Any:
-    parse = known.metadata.get("parse")
-    return parse(given) if parse else given
 
 
 @dataclass(frozen=True)
@@ -80,9 +26,9 @@ class Failure(Model):
     replica: str = ""
     exit_code: int | None = None
     signal: int | None = None
-    at: datetime | None = _time()
+    at: datetime | None = moment()
     explanation: str = ""
-    last_lines: tuple[str, ...] = _read(tuple, default=())
+    last_lines: tuple[str, ...] = read(tuple, default=())
 
 
 @dataclass(frozen=True)
@@ -102,19 +48,23 @@ class Job(Model):
     max_retries: int = 0
     nodes: int = 1
     nproc_per_node: int = 1
-    command: tuple[str, ...] = _read(tuple, default=())
-    env: Mapping[str, str] = _mapping()
+    command: tuple[str, ...] = read(tuple, default=())
+    env: Mapping[str, str] = mapping()
     workspace: int | None = None
-    created_at: datetime | None = _time()
-    admitted_at: datetime | None = _time()
-    running_at: datetime | None = _time()
-    finished_at: datetime | None = _time()
-    phase_since: datetime | None = _time()
+    created_at: datetime | None = moment()
+    admitted_at: datetime | None = moment()
+    running_at: datetime | None = moment()
+    finished_at: datetime | None = moment()
+    phase_since: datetime | None = moment()
     is_finished: bool = False
-    ranks: RankCounts = _read(RankCounts.parse, default=RankCounts())
-    first_failure: Failure | None = _read(Failure.parse)
+    ranks: RankCounts = read(RankCounts.parse, default=RankCounts())
+    first_failure: Failure | None = read(Failure.parse)
     url: str = ""
-    raw: Json = _raw()
+    secrets: tuple[str, ...] = read(tuple, default=())  # their names
+    volumes: tuple[str, ...] = read(tuple, default=())
+    suspended: bool = False
+    cancel_requested_at: datetime | None = moment()
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
@@ -132,10 +82,11 @@ class Rank(Model):
     rss_bytes: int | None = None
     gpu: float | None = None  # 0 to 1
     gpu_mem_bytes: int | None = None
-    last_line_at: datetime | None = _time()
-    started_at: datetime | None = _time()
-    ended_at: datetime | None = _time()
-    raw: Json = _raw()
+    last_line_at: datetime | None = moment()
+    lines: int = 0
+    started_at: datetime | None = moment()
+    ended_at: datetime | None = moment()
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
@@ -145,6 +96,7 @@ class LogLine(Model):
     rank: int = LAUNCHER
     attempt: int = 0
     is_gap: bool = False  # not printed by the job: says how many lines are missing here
+    raw: Json = as_sent()
 
     @property
     def is_launcher(self) -> bool:
@@ -156,10 +108,16 @@ class LogLine(Model):
 
 
 @dataclass(frozen=True)
+class FoundLine(LogLine):
+    number: int = 0  # of its rank, from 0
+
+
+@dataclass(frozen=True)
 class LogPage(Model):
-    lines: tuple[LogLine, ...] = _read(lambda lines: tuple(LogLine.parse(line) for line in lines), default=())
+    lines: tuple[LogLine, ...] = each(LogLine)
     cursor: str | None = None
     is_complete: bool = False
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
@@ -168,8 +126,9 @@ class Event(Model):
     kind: str = ""
     message: str = ""
     phase: str = ""
+    attempt: int = 0
     user: str | None = None
-    raw: Json = _raw()
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
@@ -182,7 +141,9 @@ class Queue(Model):
     used: int = 0
     gpus_per_node: int = 0
     is_open: bool = True
-    raw: Json = _raw()
+    description: str = ""
+    notice: str = ""  # what a person should know about the quota now
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
@@ -190,6 +151,11 @@ class Workspace(Model):
     id: int
     digest: str = ""
     size_bytes: int = 0
+    files: int = 0
+    team: str = ""
+    user: str | None = None
+    created_at: datetime | None = moment()
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
@@ -206,29 +172,35 @@ class Membership(Model):
 
 @dataclass(frozen=True)
 class TokenName(Model):
+    id: int | None = None
     name: str = ""
     prefix: str = ""
+    scope: str = ""
+    team: str | None = None
+    expires_at: datetime | None = moment()
 
 
 @dataclass(frozen=True)
 class Me(Model):
     user: str
     is_admin: bool = False
-    teams: tuple[Membership, ...] = _read(lambda teams: tuple(Membership.parse(team) for team in teams), default=())
-    token: TokenName | None = _read(TokenName.parse)
+    is_service_account: bool = False
+    teams: tuple[Membership, ...] = each(Membership)
+    token: TokenName | None = read(TokenName.parse)
     version: str = ""
-    raw: Json = _raw()
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
 class Point:
     at_ms: int
     step: int | None
-    value: float
+    value: float | None  # None: it was not finite
 
 
 @dataclass(frozen=True)
 class Series(Model):
     name: str
     rank: int | None = None
-    points: tuple[Point, ...] = _read(lambda points: tuple(Point(*point[:3]) for point in points), default=())
+    points: tuple[Point, ...] = read(lambda points: tuple(Point(*point[:3]) for point in points), default=())
+    raw: Json = as_sent()

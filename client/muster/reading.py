@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from muster.calls import Call, Flow, JobRef, _page, ask, find_job, whole
+from muster.call import Call, Flow, Page, ask, get, page, whole
+from muster.calls import JobRef, find_job
 from muster.errors import NotFound
-from muster.models import Model, _read
+from muster.model import Json, Model, as_sent, each, read
+from muster.models import Workspace
 
 FILES_PAGE = 10_000
 
@@ -22,42 +24,58 @@ class CodeFile(Model):
     digest: str = ""
     executable: bool = False
     target: str = ""  # of a link
+    raw: Json = as_sent()
 
 
 @dataclass(frozen=True)
 class CodeChange(Model):
     path: str
-    before: CodeFile = _read(CodeFile.parse, default=CodeFile(""))
-    after: CodeFile = _read(CodeFile.parse, default=CodeFile(""))
+    before: CodeFile = read(CodeFile.parse, default=CodeFile(""))
+    after: CodeFile = read(CodeFile.parse, default=CodeFile(""))
     lines: str | None = None  # the hunks of a unified diff
     why: str = ""  # there are none
 
 
 @dataclass(frozen=True)
 class CodeDiff(Model):
-    added: tuple[CodeFile, ...] = _read(lambda items: tuple(CodeFile.parse(item) for item in items), default=())
-    removed: tuple[CodeFile, ...] = _read(lambda items: tuple(CodeFile.parse(item) for item in items), default=())
-    changed: tuple[CodeChange, ...] = _read(lambda items: tuple(CodeChange.parse(item) for item in items), default=())
+    added: tuple[CodeFile, ...] = each(CodeFile)
+    removed: tuple[CodeFile, ...] = each(CodeFile)
+    changed: tuple[CodeChange, ...] = each(CodeChange)
+    raw: Json = as_sent()
 
     @property
     def is_empty(self) -> bool:
         return not (self.added or self.removed or self.changed)
 
 
+def workspaces(*, team: str | None = None, limit: int | None = None) -> Call[Page[Workspace]]:
+    """The code that you sent, newest first; or all that a team of yours did."""
+    return page("/workspaces", parse=Workspace.parse, team=team, limit=limit)
+
+
+def workspace(workspace_id: int) -> Flow[Workspace]:
+    """Code that was sent: its digest, its size, when and by whom."""
+    missing = f"no workspace {workspace_id} that you may see: `muster workspaces` lists them"
+    return (yield from ask(get(f"/workspaces/{workspace_id}", parse=Workspace.parse, missing=missing)))
+
+
 def files(ref: JobRef) -> Flow[list[CodeFile]]:
+    """What the job's code holds, sorted by path."""
     workspace = yield from workspace_of(ref)
-    first = _page(f"/workspaces/{workspace}/files", parse=CodeFile.parse, limit=FILES_PAGE)
+    first = page(f"/workspaces/{workspace}/files", parse=CodeFile.parse, limit=FILES_PAGE)
     return (yield from whole(first))
 
 
 def file(ref: JobRef, path: str) -> Flow[bytes]:
+    """One file of the job's code."""
     workspace = yield from workspace_of(ref)
     call: Call[bytes] = Call("GET", f"/workspaces/{workspace}/files/{quote(path)}", bytes, is_repeatable=True)
-    missing = f"the code of this job holds no {path}: `muster code` lists what it holds"
+    missing = f"the code of this job holds no {path}: `muster files` lists what it holds"
     return (yield from ask(replace(call, missing=missing, is_raw=True)))
 
 
 def diff(before: JobRef, after: JobRef) -> Flow[CodeDiff]:
+    """What changed in the code from one job to the other."""
     first, second = (yield from workspace_of(before)), (yield from workspace_of(after))
     call: Call[CodeDiff] = Call("GET", f"/workspaces/{first}/diff/{second}", _diff, is_repeatable=True)
     return (yield from ask(call))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -16,6 +17,9 @@ import click
 NARROWEST_COLUMN = 6
 GAP = "  "
 UNLIMITED = 10**6
+
+# Control characters but the tab, marks that reorder text, line ends that are none, halves of a character.
+STEERING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 # phase or rank state: symbol and colour, the same words as on the web pages
 LOOKS: Mapping[str, tuple[str, str]] = {
@@ -42,6 +46,7 @@ class Terminal:
 
     def phase(self, phase: str) -> str:
         symbol, colour = LOOKS.get(phase, ("·", "white"))
+        phase = printable(phase)
         return self.coloured(f"{symbol} {phase}" if self.has_symbols else phase, colour=colour)
 
     def coloured(self, text: str, *, colour: str) -> str:
@@ -115,6 +120,11 @@ def printable(text: str) -> str:
     return "".join(" " if char in "\n\t" else char for char in text if char in "\n\t" or char.isprintable())
 
 
+def inert(text: str) -> str:
+    """A line of a log for a terminal: tabs stay, what could move its cursor or recolour it is shown as an escape."""
+    return STEERING.sub(lambda found: _escape(found[0]), text)
+
+
 def columns(text: str) -> int:
     """Columns on screen: East Asian wide characters take two, combining ones none."""
     return sum(_columns(char) for char in text)
@@ -130,6 +140,10 @@ def shortened(text: str, *, width: int) -> str:
             break
         kept += char
     return kept + "…" if width > 0 else ""
+
+
+def _escape(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
 
 
 def _columns(char: str) -> int:

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import Any, Callable, NamedTuple
 
 from muster import memory as memories
-from muster.calls import Call, Flow, Work, ask
+from muster.call import Call, Flow, Work, ask
 from muster.contents import TRIES, Changed, Pack, packs
 from muster.errors import Invalid, WorkspaceError
 from muster.memory import Entries, Entry, Memory
-from muster.models import Json, Workspace
+from muster.model import Json
+from muster.models import Workspace
 from muster.workspace import File, Tree, walk
 
 Progress = Callable[[int, int], None]  # bytes of files sent, and to be sent
@@ -80,7 +81,7 @@ def _offer_changes(
     try:
         return (yield from _offer(sender, _difference(entries, memory=memory, queue=queue), known=memory.sent))
     except Invalid as error:
-        if memory.workspace is None or not {"base", "remove", "digest"} & {one.field for one in error.errors}:
+        if memory.workspace is None or not {"base", "remove", "digest"} & {one.field for one in error.problems}:
             raise _with_names(error, tree) from error
     memory.forget()
     return (yield from _offer(sender, Offer(queue, None, list(entries.values()), [], digest_of(entries)), known={}))
@@ -150,7 +151,7 @@ def _path(file: File) -> str:
 
 def _with_names(error: Invalid, tree: Tree) -> Exception:
     """A limit is easier to keep when one sees what takes the room."""
-    is_size = any(one.field in ("size_bytes", "body") for one in error.errors)
+    is_size = any(one.field in ("size_bytes", "body") for one in error.problems)
     return WorkspaceError(f"{error}; the largest files are {tree.largest()}") if is_size else error
 
 

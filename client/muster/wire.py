@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from muster.calls import Call
-from muster.errors import MusterError, NotLoggedIn, TimedOut, UnexpectedAnswer, Unreachable, from_problem
+from muster.call import Call
+from muster.errors import CutOff, MusterError, NotLoggedIn, TimedOut, UnexpectedAnswer, Unreachable, from_problem
 from muster.version import VERSION
 
 T = TypeVar("T")
-Reply = Union[httpx.Response, httpx.TransportError]
+Reply = Union[httpx.Response, httpx.RequestError]
 
 API = "/api/v1"
 PIECE_BYTES = 1 << 16
@@ -27,6 +27,17 @@ CONNECT_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 LONGEST_RETRY_AFTER_SECONDS = 60.0  # beyond it, better tell the person than sit silently
+WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Told to a client's `on_retry` before it rests and tries again."""
+
+    reason: str
+    tried: int
+    pause_seconds: float
+    is_patient: bool  # it goes on for minutes, not for seconds
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Wire:
             "params": dict(call.params),
             "headers": {"Accept": "*/*" if call.is_raw else "application/json", **bearer, **length, **call.headers},
             "timeout": httpx.Timeout(self.timeout_seconds + call.wait_seconds, connect=CONNECT_SECONDS),
-            **(body if call.method == "POST" else {}),
+            **(body if call.method in WITH_BODY else {}),
         }
 
     def pieces(self, call: Call[Any]) -> Iterator[bytes]:
@@ -64,32 +75,46 @@ class Wire:
             yield content[at : at + PIECE_BYTES]
             told(min(1.0, (at + PIECE_BYTES) / len(content)))
 
-    def pause(self, call: Call[Any], *, reply: Reply, tried: int) -> float | None:
-        """Seconds until the next try, or None when this reply is the last word."""
-        if not call.is_repeatable or tried >= call.tries:
+    def pause(self, call: Call[Any], *, reply: Reply, tried: int, rested: float = 0.0) -> float | None:
+        """Seconds until the next try, or None when this reply is the last word; `rested` of them were spent so far."""
+        is_patient = rested < call.patience_seconds
+        if not call.is_repeatable or (tried >= call.tries and not is_patient):
             return None
-        if isinstance(reply, httpx.TransportError):
+        if isinstance(reply, httpx.RequestError):
             return self._back_off(tried)
-        if reply.status_code not in PASSING:
+        if reply.status_code not in PASSING and not (is_patient and reply.status_code >= 500):
             return None
         asked = _retry_after(reply.headers)
         if asked is None:
             return self._back_off(tried)
         return asked if asked <= LONGEST_RETRY_AFTER_SECONDS else None
 
-    def read(self, call: Call[T], *, reply: Reply) -> T:
-        if isinstance(reply, httpx.TransportError):
+    def retry(self, call: Call[Any], *, reply: Reply, tried: int, pause_seconds: float) -> Retry:
+        reason = f"no answer from {self.url}"
+        if isinstance(reply, httpx.Response):
+            reason = f"{self.url} answered {reply.status_code}"
+        return Retry(reason, tried, pause_seconds, call.patience_seconds > 0)
+
+    def received(self, reply: Reply) -> httpx.Response:
+        if isinstance(reply, httpx.RequestError):
             raise self._lost(reply) from reply
+        return reply
+
+    def cut_off(self, error: httpx.RequestError) -> CutOff:
+        return CutOff(f"lost the connection to {self.url} in the middle of its answer: try again")
+
+    def read(self, call: Call[T], *, reply: Reply) -> T:
+        reply = self.received(reply)
         if not reply.is_success and reply.status_code not in call.accepted:
             raise self._refused(call, reply=reply)
         try:
-            return call.parse(reply.content if call.is_raw else reply.json())
+            return call.parse(_content(call, reply=reply))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UnexpectedAnswer(self._not_muster(f"a {reply.status_code} that is not Muster's")) from error
 
     def _back_off(self, tried: int) -> float:
         # Half fixed, half by chance: many clients must not come back at the same moment.
-        longest: float = min(FIRST_PAUSE_SECONDS * 2 ** (tried - 1), LONGEST_PAUSE_SECONDS)
+        longest: float = min(FIRST_PAUSE_SECONDS * 2 ** min(tried - 1, 9), LONGEST_PAUSE_SECONDS)
         return longest * (0.5 + 0.5 * self.chance())
 
     def _refused(self, call: Call[Any], *, reply: httpx.Response) -> MusterError:
@@ -114,7 +139,7 @@ class Wire:
     def _not_muster(self, what: str) -> str:
         return f"{self.url} answered {what}: is it a Muster server? `muster login URL` chooses another one"
 
-    def _lost(self, error: httpx.TransportError) -> MusterError:
+    def _lost(self, error: httpx.RequestError) -> MusterError:
         way_out = "check the address and the network, or `muster login URL` for another server"
         if isinstance(error, httpx.ConnectTimeout):
             return TimedOut(f"no connection to {self.url} within {CONNECT_SECONDS:g} s: {way_out}")
@@ -138,8 +163,15 @@ SENTENCES: Mapping[str, str] = {
     "nodename nor servname": "no machine named {host}: {way_out}",
     "getaddrinfo failed": "no machine named {host}: {way_out}",
     "temporary failure in name resolution": "no machine named {host} can be found: {way_out}",
+    "wrong_version_number": "{url} speaks no TLS: try http:// in place of https://, or ask its administrator",
     "certificate": "the certificate of {url} can not be trusted: point SSL_CERT_FILE to your authority's certificate",
 }
+
+
+def _content(call: Call[Any], *, reply: httpx.Response) -> Any:
+    if call.is_raw:
+        return reply.content
+    return reply.json() if reply.content else None
 
 
 def _problem(reply: httpx.Response) -> dict[str, Any] | None:

@@ -4,8 +4,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404
-from drf_spectacular.utils import OpenApiParameter, inline_serializer
-from rest_framework import serializers
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from accounts.models import User
@@ -22,13 +21,6 @@ NUMBER = 10**9
 
 def query(name: str, kind: type, description: str) -> OpenApiParameter:
     return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description)
-
-
-def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializer[Any]:
-    """How a list that has no pages is described: in the frame that every list has."""
-    name = shape.__name__.removesuffix("Serializer")
-    frame = {"results": shape(many=True), "next": serializers.CharField(allow_null=True)}
-    return inline_serializer(f"{name}List", frame)
 
 
 IDEMPOTENCY_KEY = OpenApiParameter(

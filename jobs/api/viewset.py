@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
-from controlplane.api import Paging
+from controlplane.api import Paging, listed
 from controlplane.streaming import text_response
 from jobs import attempts, logs, metrics, services, whole_logs
 from jobs.models import Job
@@ -35,7 +35,7 @@ from jobs.serializers import (
 )
 
 from . import bulk
-from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, listed, number, query, user_of
+from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, user_of
 from .following import EventStreamRenderer, TextRenderer, following, found_lines, log_page
 
 MAX_WAIT_SECONDS = 20

@@ -12,18 +12,22 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests import packs
 
+from .fake_more import More, attempt, replica
+
 TOKEN, USER, PASSWORD = "mst_secret", "ada", "lovelace"
 NOW = "2026-11-21T10:00:00Z"
+SERIES = [{"name": "loss", "rank": 0, "points": [[1763700000123, 1, 0.5]]}]
 FINISHED = ("succeeded", "failed", "cancelled")
 
 Answer = tuple[int, dict[str, Any], dict[str, str]]
 Step = Callable[["FakeMuster", int], None]
 
 
-class FakeMuster:
+class FakeMuster(More):
     """`faults` are given to the next requests instead of an answer; a `script` step runs before each poll of a log."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs: dict[int, dict[str, Any]] = {}
         self.lines: dict[int, list[dict[str, Any]]] = {}
         self.ranks: dict[int, list[dict[str, Any]]] = {}
@@ -69,12 +73,9 @@ class FakeMuster:
         return 201, {"token": TOKEN, "user": USER}, {}
 
     def get_me(self, seen: dict[str, Any]) -> Answer:
-        token = {"name": "laptop", "prefix": "mst_se"}
+        token = {"id": 1, "name": "laptop", "prefix": "mst_se", "scope": "submit", "expires_at": "2099-01-01T00:00:00Z"}
         teams = [{"name": "vision", "role": "member"}]
         return 200, {"user": USER, "is_admin": False, "teams": teams, "token": token, "version": "0.1.0"}, {}
-
-    def get_queues(self, seen: dict[str, Any]) -> Answer:
-        return 200, {"results": self.queues, "next": None}, {}
 
     def post_workspaces(self, seen: dict[str, Any], part: str = "") -> Answer:
         if part == "files":
@@ -109,7 +110,10 @@ class FakeMuster:
         number = list(self.workspaces).index(digest) + 5
         return status, {"id": number, "digest": digest, "size_bytes": 0, "team": "vision"}, {}
 
-    def get_workspaces(self, seen: dict[str, Any], number: str, part: str, *path: str) -> Answer:
+    def get_workspaces(self, seen: dict[str, Any], number: str = "", part: str = "", *path: str) -> Answer:
+        sent = [{"id": at + 5, "digest": one, "files": 1, "team": "vision"} for at, one in enumerate(self.workspaces)]
+        if not part:
+            return (200, sent[int(number) - 5], {}) if number else (200, {"results": sent, "next": None}, {})
         tree = list(self.workspaces.values())[int(number) - 5]
         if part == "diff":
             other = list(self.workspaces.values())[int(path[0]) - 5]
@@ -131,8 +135,10 @@ class FakeMuster:
         return 200, {"results": page[:2], "next": following}, {}
 
     def post_jobs(self, seen: dict[str, Any], number: str = "", verb: str = "") -> Answer:
+        if number == "bulk":
+            return self.act_on_many(json.loads(seen["body"]))
         if number:
-            return self._act(int(number), verb)
+            return self.act(int(number), verb)
         key, spec = seen["headers"]["Idempotency-Key"], json.loads(seen["body"])
         if spec["queue"] not in [queue["name"] for queue in self.queues]:
             wrong = {"field": "queue", "value": spec["queue"], "message": "no such queue"}
@@ -141,18 +147,20 @@ class FakeMuster:
             self.keys[key] = self.add_job(**{"name": f"job-{len(self.jobs) + 1}", **spec, "url": f"{self.url}/jobs/1"})
         return 201, self.jobs[self.keys[key]], {}
 
-    def get_jobs(self, seen: dict[str, Any], number: str = "", part: str = "") -> Answer:
+    def get_jobs(self, seen: dict[str, Any], number: str = "", part: str = "", more: str = "") -> Answer:
         if not number:
             return self._list(seen)
         if int(number) not in self.jobs:
             return problem(404, "Not found", "Not found.")
         if part == "logs":
-            return self._logs(int(number), seen["query"])
+            return self.read_logs(int(number), more, seen["query"])
         parts = {
             "": self.jobs[int(number)],
             "ranks": {"results": self.ranks.get(int(number), [])},
+            "attempts": {"results": [attempt(1), attempt(2, ended_at=None, outcome="", message="")]},
+            "replicas": {"results": [replica(0), replica(1)]},
             "events": {"results": [{"at": NOW, "kind": "submitted", "message": "", "phase": "queued", "user": USER}]},
-            "metrics": {"series": [{"name": "loss", "rank": 0, "points": [[1763700000123, 1, 0.5]]}]},
+            "metrics": {"series": [one for one in SERIES if one["name"] == seen["query"].get("name", one["name"])]},
         }
         return 200, parts[part], {}
 
@@ -166,17 +174,18 @@ class FakeMuster:
         following = f"http://elsewhere.invalid/api/v1/jobs?limit={limit}&offset={begin + limit}" if more else None
         return 200, {"results": found[begin : begin + limit], "next": following}, {}
 
-    def _logs(self, number: int, query: dict[str, str]) -> Answer:
+    def logs(self, number: int, query: dict[str, str]) -> Answer:
         if self.script:
             self.script.pop(0)(self, number)
         lines = [line for line in self.lines[number] if query.get("rank") in (None, str(line["rank"]))]
         tail = query.get("tail")
+        lines = [line for line in lines if query.get("attempt") in (None, str(line["attempt"]))]
         begin = int(query.get("cursor") or (max(0, len(lines) - int(tail)) if tail is not None else 0))
         end = min(begin + self.page_lines, len(lines))
         is_complete = self.jobs[number]["is_finished"] and end == len(lines)
         return 200, {"lines": lines[begin:end], "cursor": str(end), "is_complete": is_complete}, {}
 
-    def _act(self, number: int, verb: str) -> Answer:
+    def act(self, number: int, verb: str) -> Answer:
         if number not in self.jobs:
             return problem(404, "Not found", "Not found.")
         if verb == "resubmit":
@@ -264,6 +273,8 @@ class Handler(BaseHTTPRequestHandler):
         seen["headers"] = {name.title(): value for name, value in seen["headers"].items()}
         self.muster.requests.append(seen)
         fault = self.muster.faults.pop(0) if self.muster.faults else None
+        if fault == "cut":  # the answer ends in the middle of it
+            return self._send(*self.muster.answer(seen), is_cut=True)
         if fault == "drop":
             return self._hang_up()
         if fault == "lose":  # the work is done, the answer is lost
@@ -275,16 +286,18 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.close()
 
-    def _send(self, status: int, body: dict[str, Any] | str, headers: dict[str, str]) -> None:
+    def _send(self, status: int, body: Any, headers: dict[str, str], *, is_cut: bool = False) -> None:
         content = (body if isinstance(body, str) else json.dumps(body)).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **headers}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(content[: len(content) * 2 // 3] if is_cut else content)
+        if is_cut:
+            self._hang_up()
 
-    do_GET = do_POST = _serve  # noqa: N815, the names are http.server's
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815, the names are http.server's
 
     def log_message(self, *args: Any) -> None:
         """Quiet."""

@@ -34,7 +34,7 @@ def test_a_password_is_asked_for_and_not_shown(run: Run, muster: FakeMuster) -> 
 
 def test_a_login_by_token_is_proved_before_it_is_saved(run: Run, muster: FakeMuster, config_file: Path) -> None:
     refused = run("login", muster.url, "--token", "wrong")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 77
     assert "does not accept this token: make a new one" in refused.stderr
     assert not config_file.exists()
 
@@ -45,7 +45,7 @@ def test_a_login_by_token_is_proved_before_it_is_saved(run: Run, muster: FakeMus
 def test_a_wrong_password_is_one_line(run: Run, muster: FakeMuster) -> None:
     result = run("login", muster.url, "--user", "ada", "--password-stdin", input="wrong\n")
 
-    assert (result.exit_code, result.stderr) == (1, "muster: wrong user name or password\n")
+    assert (result.exit_code, result.stderr) == (77, "muster: wrong user name or password\n")
 
 
 def test_a_saved_login_is_used_and_another_can_be_chosen(run: Run, muster: FakeMuster) -> None:
@@ -73,7 +73,10 @@ def test_a_login_that_the_environment_overrides_says_so(run: Run, muster: FakeMu
     ("arguments", "sentence"),
     [
         (["login"], "Missing argument 'URL': `muster login --help` shows how"),
-        (["login", "http://h", "--token", "t", "--user", "u"], "--token needs neither --user nor --password-stdin"),
+        (
+            ["login", "http://h", "--token", "t", "--user", "u"],
+            "--token needs neither --user nor --password-stdin, --scope or --days",
+        ),
         (["jobs", "--phase", "lost"], "'lost' is not one of 'queued'"),
         (["sumbit"], "No such command 'sumbit'"),
         (["logs", "1", "--rank", "all"], "'all' is neither a rank (0, 1, ...) nor `launcher`"),
@@ -89,21 +92,24 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], sentence:
 
 
 @pytest.mark.parametrize(
-    ("environ", "sentence"),
+    ("environ", "exit_code", "sentence"),
     [
-        ({}, "muster: no server yet: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN\n"),
-        ({"MUSTER_URL": "https://lab"}, "muster: no token for https://lab: run `muster login https://lab`"),
-        ({"MUSTER_URL": "lab", "MUSTER_TOKEN": "t"}, "muster: 'lab' is not a server address"),
+        ({}, 77, "muster: no server yet: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN\n"),
+        ({"MUSTER_URL": "https://lab"}, 77, "muster: no token for https://lab: run `muster login https://lab`"),
+        ({"MUSTER_URL": "lab", "MUSTER_TOKEN": "t"}, 1, "muster: 'lab' is not a server address"),
         (
             {"MUSTER_URL": "http://127.0.0.1:1", "MUSTER_TOKEN": "t"},
+            75,
             "muster: nothing answers at http://127.0.0.1:1 (conn",
         ),
     ],
 )
-def test_without_a_server_every_command_says_what_to_do(environ: dict[str, str], sentence: str, run: Run) -> None:
+def test_without_a_server_every_command_says_what_to_do(
+    environ: dict[str, str], exit_code: int, sentence: str, run: Run
+) -> None:
     result = run("jobs", env=environ)
 
-    assert result.exit_code == 1
+    assert result.exit_code == exit_code
     assert result.stderr.startswith(sentence)
     assert result.stderr.count("\n") == 1
 

@@ -141,7 +141,9 @@ def test_following_prints_the_log_and_the_phases_and_exits_as_the_job(run: Run, 
         ({"phase": "failed", "first_failure": failure(exit_code=0)}, 1),  # a failed job never exits well
         ({"phase": "failed", "first_failure": failure(exit_code=256)}, 1),
         ({"phase": "failed"}, 1),
-        ({"phase": "cancelled", "first_failure": failure()}, 1),
+        ({"phase": "cancelled", "first_failure": failure()}, 120),
+        ({"phase": "suspended"}, 121),
+        ({"phase": "from-the-future"}, 1),
     ],
 )
 def test_the_exit_code_is_the_jobs_own(fields: dict[str, Any], expected: int) -> None:
@@ -157,6 +159,35 @@ def test_logs_of_all_ranks_carry_their_rank_and_those_of_one_do_not(run: Run, lo
     assert run("logs", "job-1", "--rank", 3).stdout == "said by 3\n"
     assert run("logs", number, "--rank", "launcher").stdout == "said by -1\n"
     assert run("logs", number, "--tail", 1).stdout == "[rank 3] said by 3\n"
+
+
+def test_logs_can_be_searched_fetched_whole_and_streamed(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="succeeded")
+    for text in ("hay", "a \x1b[31mneedle"):
+        logged_in.say(number, text)
+
+    assert run("logs", number, "--find", "NEEDLE").stdout == "[rank 0] a \\x1b[31mneedle\n"
+    assert run("logs", number, "--find", "pin").exit_code == 1
+    assert run("logs", number, "--text").stdout == "rank 0: hay\nrank 0: a \\x1b[31mneedle\n"
+    assert run("logs", number, "--text", "--raw").stdout == "rank 0: hay\nrank 0: a \x1b[31mneedle\n"
+    assert run("logs", "-f", number, "--stream").stdout == "[rank 0] hay\n[rank 0] a \\x1b[31mneedle\n"
+
+
+def test_a_line_of_a_log_can_not_steer_the_terminal(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="succeeded")
+    logged_in.say(number, "tab\there \x1b[2J\x07\r\x9b\u202e\u2028\ud800")
+
+    assert run("logs", number, "--no-prefix").stdout == "tab\there \\x1b[2J\\x07\\x0d\\x9b\\u202e\\u2028\\ud800\n"
+    assert json.loads(run("logs", number, "-o", "json").stdout)["text"] == logged_in.lines[number][0]["text"]
+
+
+def test_a_script_goes_on_where_it_stopped(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="running")
+    logged_in.say(number, "one")
+    cursor = run("logs", number, "--show-cursor").stderr.strip()
+    logged_in.say(number, "two")
+
+    assert run("logs", number, "--since-cursor", cursor, "--no-prefix").stdout == "two\n"
 
 
 def test_timestamps_are_in_the_readers_time_zone(run: Run, logged_in: FakeMuster) -> None:

@@ -36,8 +36,8 @@ def test_a_detail_that_only_lists_the_fields_is_not_said_twice() -> None:
 
 
 def test_a_value_that_the_message_names_is_not_repeated() -> None:
-    assert str(errors.FieldError("queue", "no queue nlp", "nlp")) == "queue: no queue nlp"
-    assert str(errors.FieldError("", "too much", "x" * 100)) == "too much"
+    assert str(errors.Problem("queue", "no queue nlp", "nlp")) == "queue: no queue nlp"
+    assert str(errors.Problem("", "too much", "x" * 100)) == "too much"
 
 
 def test_a_detail_of_several_lines_becomes_one() -> None:

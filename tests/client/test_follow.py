@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from muster.follow import BUSY_PAGE_LINES, MOST_EMPTY_PAGES, REST_SECONDS, LogReader, wait_pause
-from muster.models import LogLine, LogPage
+from muster.follow import (
+    BUSY_PAGE_LINES,
+    MOST_EMPTY_PAGES,
+    PAGES_PER_LOOK,
+    REST_SECONDS,
+    Follower,
+    LogReader,
+    Seen,
+    wait_pause,
+)  # fmt: skip
+from muster.models import Job, LogLine, LogPage
 
 LINE = LogLine(1, "x")
 
@@ -60,3 +69,64 @@ def test_the_tail_is_asked_for_once_and_waiting_begins_after_the_first_page() ->
 )
 def test_a_wait_grows_patient_but_keeps_its_time(waited: float, timeout: float | None, expected: float) -> None:
     assert wait_pause(waited, timeout=timeout) == expected
+
+
+def job_in(phase: str, **given: object) -> Job:
+    return Job(1, phase, is_finished=phase in ("succeeded", "failed", "cancelled"), **given)  # type: ignore[arg-type]
+
+
+def played(answers: list[Seen]) -> tuple[list[Seen], Follower]:
+    """What a follower tells of these answers, each given to the question it asks."""
+    follower, told = Follower(LogReader(1, is_following=True)), []
+    for answer in answers:
+        assert not follower.is_done
+        wants_job = not follower.call().path.endswith("/logs")
+        assert wants_job == isinstance(answer, Job), f"it asked {follower.call().path}"
+        told += list(follower.take(answer))
+    return told, follower
+
+
+def test_a_follower_tells_phases_and_lines_in_their_order() -> None:
+    page = LogPage((LINE,), cursor="a")
+    queued, running, done = job_in("queued"), job_in("running"), job_in("succeeded")
+
+    told, follower = played(
+        [queued, LogPage(cursor="0"), running, page, LogPage(cursor="a"), running, LogPage(is_complete=True), done]
+    )
+
+    assert told == [queued, running, page, done]
+    assert (follower.is_done, follower.cursor) == (True, "a")
+
+
+def test_the_end_is_told_only_once_the_job_has_ended() -> None:
+    """A log may be complete a moment before the job's last step is written down."""
+    stopping, done = job_in("stopping"), job_in("failed")
+
+    told, follower = played([stopping, LogPage(is_complete=True), stopping, done])
+
+    assert told == [stopping, done]
+    assert follower.is_done
+
+
+def test_a_suspended_job_is_followed_to_its_last_line_only() -> None:
+    page, suspended = LogPage((LINE,), cursor="a"), job_in("suspended")
+
+    told, follower = played([job_in("running"), LogPage(cursor="0"), suspended, page, LogPage(cursor="a")])
+
+    assert told[1:] == [suspended, page, suspended]
+    assert follower.is_done
+
+
+def test_a_job_that_never_pauses_is_looked_at_all_the_same() -> None:
+    page = LogPage((LINE,), cursor="a")
+
+    told, _ = played([job_in("running"), *[page] * PAGES_PER_LOOK, job_in("stopping")])
+
+    assert told[-1] == job_in("stopping")
+
+
+def test_every_question_of_a_follower_waits_out_a_restart() -> None:
+    follower = Follower(LogReader(1, is_following=True))
+    assert follower.call().patience_seconds > 60
+    list(follower.take(job_in("running")))
+    assert follower.call().patience_seconds > 60

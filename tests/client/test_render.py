@@ -7,14 +7,18 @@ import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from muster.commands.session import PHASES
 from muster.render import (
     LOOKS,
+    STEERING,
     UNLIMITED,
     Terminal,
     ago,
     columns,
     duration,
+    inert,
     printable,
     shortened,
     size,
@@ -117,3 +121,23 @@ def test_symbols_and_colours_are_for_terminals_only() -> None:
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_colour_can_be_declined(environ: dict[str, str]) -> None:
     assert terminal_of(FakeTty(), environ=environ).has_colour is False
+
+
+@given(
+    rows=st.lists(st.lists(st.text(max_size=60), min_size=3, max_size=3), min_size=1, max_size=4),
+    width=st.integers(min_value=1, max_value=100),
+)
+def test_no_text_makes_a_table_wider_than_the_terminal_or_steers_it(rows: list[list[str]], width: int) -> None:
+    lines = table(("A", "B", "C"), rows=rows, terminal=Terminal(width))
+
+    assert len(lines) == len(rows) + 1
+    assert max(columns(line) for line in lines) <= width
+    assert not [char for line in lines for char in line if not char.isprintable()]
+
+
+@given(st.text())
+def test_an_inert_line_holds_nothing_that_steers(text: str) -> None:
+    shown = inert(text)
+
+    assert STEERING.search(shown) is None
+    assert inert(shown) == shown

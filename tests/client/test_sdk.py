@@ -201,7 +201,7 @@ def test_what_the_server_refuses_is_an_error_with_its_fields(client: Client) -> 
     with pytest.raises(Invalid) as caught:
         client.submit("true", queue="nowhere", directory=None)
 
-    assert (caught.value.status, caught.value.errors[0].field) == (400, "queue")
+    assert (caught.value.status, caught.value.problems[0].field) == (400, "queue")
 
 
 def test_a_client_can_be_told_everything(muster: FakeMuster) -> None:

@@ -130,7 +130,7 @@ def test_every_wrong_field_is_told_with_what_was_given() -> None:
     with pytest.raises(errors.Invalid) as caught:
         WIRE.read(KEYED, reply=reply(400, json={"detail": "can not be submitted.", "errors": fields}))
     assert str(caught.value).startswith("can not be submitted: nodes: must")
-    assert [(error.field, error.value) for error in caught.value.errors] == [("nodes", 0), ("queue", "nlp")]
+    assert [(error.field, error.value) for error in caught.value.problems] == [("nodes", 0), ("queue", "nlp")]
 
 
 def test_without_a_token_nothing_is_sent() -> None:

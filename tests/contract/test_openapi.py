@@ -4,7 +4,7 @@ Schemathesis makes the requests from the description and compares each answer wi
 not described, the described kind of content in the described shape, bad data refused, good data taken.
 """
 
-import gzip
+import io
 
 import pytest
 import schemathesis
@@ -26,9 +26,11 @@ from accounts import members
 from accounts.models import Membership, Role, Team, Token
 from jobs import ingest
 from queues.models import Queue
+from tests import packs
 from tests.builders import Lab, batch, identity, item, log_item
 from tests.conftest import make_user
 from tests.pages.site import serve
+from workspaces import sent, services
 
 DESCRIPTION = SchemaGenerator().get_schema(request=None, public=True)
 SCHEMA = schemathesis.openapi.from_dict(DESCRIPTION)
@@ -41,14 +43,14 @@ CHECKS = [
     response_schema_conformance,
 ]
 pytestmark = pytest.mark.django_db  # or pytest-django would make no database
-EXAMPLES = 15
+EXAMPLES = 10
 
 
-@schemathesis.serializer("application/gzip")
+@schemathesis.serializer("application/x-muster-pack")
 def packed(ctx, value):
-    """Half of what is sent is packed, and half is not gzip at all."""
+    """Half of what is sent is a pack, and half is none."""
     data = value if isinstance(value, bytes) else str(value).encode(errors="replace")
-    return gzip.compress(data, mtime=0) if len(data) % 2 else data
+    return packs.pack(data) if len(data) % 2 else data
 
 
 PATIENCE_SECONDS = 30
@@ -77,10 +79,12 @@ def _filled() -> dict:
     points = item("metrics", rank=0, points=[[1_763_700_000.0, 1, {"loss": 0.5}]])
     running = item("rank", rank=0, local_rank=0, pid=1, state="running", at=1_763_700_000.0)
     ingest.apply(identity=identity(job), batch=batch(1, running, line, points))
+    services.receive(team=team, by=root, stream=io.BytesIO(packs.pack(b"print(1)")))
+    code, _ = services.create(team=team, by=root, put=sent.entries([packs.file("train.py", b"print(1)")]))
     own, text = Token.issue(root, "contract", scope="manage")
     other = Token.issue(bot, "other")[0]
     real = {"id": job.pk, "team": "nlp", "username": "ada", "queue": "default", "cluster": "local", "ids": [job.pk]}
-    real |= {"token": other.pk, "bot": bot.username}
+    real |= {"token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
 
@@ -135,6 +139,10 @@ def test_what_fits_the_description_is_answered_as_described(world, name):
 NEVER_TAKEN = {"POST /api/v1/login"}
 # What must be there, or fit together, for an operation to be carried out.
 AT = {
+    "/workspaces/{id}": {"id": "code"},
+    "/workspaces/{id}/files": {"id": "code"},
+    "/workspaces/{id}/files/{path}": {"id": "code", "path": "path"},
+    "/workspaces/{id}/diff/{other}": {"id": "code", "other": "code"},
     "/tokens/{id}": {"id": "token"},
     "/queues/{name}": {"name": "queue"},
     "/service-accounts/{username}": {"username": "bot"},
@@ -145,9 +153,14 @@ PLAIN_BODIES = {
     "POST /api/v1/plans": SUBMITTED,
     "POST /api/v1/queues": {"name": "more", "team": "nlp", "cluster": "local", "slots": 2},
     "POST /api/v1/tokens": {"name": "more"},
-    "POST /api/v1/workspaces": b"odd",
+    "POST /api/v1/workspaces": {"team": "nlp", "set": []},
+    "POST /api/v1/workspaces/missing": {"team": "nlp", "digests": []},
+    "POST /api/v1/workspaces/files": b"odd",
 }
-PLAIN_QUERIES = {"POST /api/v1/workspaces": {"team": "nlp"}, "GET /api/v1/jobs/{id}/logs/search": {"text": "line"}}
+PLAIN_QUERIES = {
+    "POST /api/v1/workspaces/files": {"team": "nlp"},
+    "GET /api/v1/jobs/{id}/logs/search": {"text": "line"},
+}
 
 
 def make_plain(case, *, name) -> None:
@@ -159,9 +172,9 @@ def make_plain(case, *, name) -> None:
 
 def make_real(case, real, *, name) -> None:
     """Things that are there, in the place of those that nobody ever made."""
-    for sent in (case.path_parameters, case.body):
-        if isinstance(sent, dict):
-            sent.update({key: value for key, value in real.items() if key in sent and sent[key] is not None})
+    for part in (case.path_parameters, case.body):
+        if isinstance(part, dict):
+            part.update({key: value for key, value in real.items() if key in part and part[key] is not None})
     for ending, keys in AT.items():
         if name.endswith(ending):
             case.path_parameters.update({key: real[value] for key, value in keys.items()})

@@ -5,14 +5,13 @@ rule says what each person gets: the roles that are let in (an answer below 400)
 GET stands for HEAD too, except at the agents' door. Every method that a line does not name answers 405.
 """
 
-import gzip
+import io
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.core.files.base import ContentFile
 from django.urls import get_resolver
 from django.urls.resolvers import URLPattern, URLResolver
 from django.utils import timezone
@@ -22,8 +21,10 @@ from accounts.models import Membership, Role, Team, Token, User
 from jobs import ingest
 from jobs.models import Job
 from queues.models import Queue
+from tests import packs
 from tests.builders import Lab, batch, identity, log_item
 from tests.conftest import People, make_user
+from workspaces import sent, services
 from workspaces.models import Workspace
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -90,7 +91,6 @@ def route(
 
 
 FORM = "application/x-www-form-urlencoded"
-PACKED = gzip.compress(SECRET.encode(), mtime=0)
 SUBMITTED = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 1}
 SIGN_IN = {"username": "owner", "password": "owner-has-a-password"}
 
@@ -109,6 +109,9 @@ TABLE: dict[str, Route] = {
     "account/password": route(PAGE, GET=ANY, POST=ANY, kind=FORM),
     "account/tokens": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="name=x&scope=read&expires_in_days=7"),
     "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
+    "audit": route(PAGE, GET=PLATFORM),
+    "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
+                        body="name=more&team=nlp&cluster=local&resource=cpu&slots=2&gpus_per_node=0&is_open=on"),
     "teams": route(PAGE, GET=ANY, POST=PLATFORM, kind=FORM, body="name=more"),
     "teams/{team}": route(PAGE, GET=READ),
     "teams/{team}/audit": route(PAGE, GET=MANAGE),
@@ -123,6 +126,7 @@ TABLE: dict[str, Route] = {
     "jobs/new": route(PAGE, GET=ANY, POST=let_in("member admin root", viewer=422, stranger=422), kind=FORM,
                       body="queue={queue}&code=none&command=true&nodes=1&nproc_per_node=1&idempotency_key=k"),
     "jobs/{pk}": route(PAGE, GET=READ),
+    "jobs/{pk}/code": route(PAGE, GET=READ),
     "jobs/{pk}/logs": route(PAGE, GET=READ),
     "jobs/{pk}/logs/find": route(PAGE, GET=READ, at="jobs/{pk}/logs/find?text=z"),
     "jobs/{pk}/logs.txt": route(PAGE, GET=READ),
@@ -144,7 +148,13 @@ TABLE: dict[str, Route] = {
     "api/v1/audit": route(API, GET=AUDIT),
     "api/v1/queues": route(API, GET=ANY, POST=PLATFORM, body={"name": "more", "team": "nlp", "cluster": "local", "slots": 2}),
     "api/v1/queues/{name}": route(API, GET=READ, PATCH=MANAGE, body={"slots": 9}),
-    "api/v1/workspaces": route(API, POST=UPLOAD, body=PACKED, kind="application/gzip"),
+    "api/v1/workspaces": route(API, GET=ANY, POST=UPLOAD, body={"set": []}),
+    "api/v1/workspaces/missing": route(API, POST=UPLOAD, body={"digests": []}),
+    "api/v1/workspaces/files": route(API, POST=UPLOAD, body=packs.pack(b"x"), kind="application/x-muster-pack"),
+    "api/v1/workspaces/{pk}": route(API, GET=READ, at="api/v1/workspaces/{code}"),
+    "api/v1/workspaces/{pk}/files": route(API, GET=READ, at="api/v1/workspaces/{code}/files"),
+    "api/v1/workspaces/{pk}/files/{path}": route(API, GET=READ, at="api/v1/workspaces/{code}/files/{path}"),
+    "api/v1/workspaces/{pk}/diff/{other}": route(API, GET=READ, at="api/v1/workspaces/{code}/diff/{code}"),
     "api/v1/plans": route(API, POST=SUBMIT, body=SUBMITTED),
     "api/v1/jobs/bulk": route(API, POST=ANY, body={"act": "cancel", "ids": ["{pk}"]}),  # each id is refused by itself
     "api/v1/jobs": route(API, GET=ANY, POST=SUBMIT, body=SUBMITTED),
@@ -163,7 +173,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resubmit": route(API, POST=CONTROL),
     # agents, by the token of one replica of one attempt
-    "agent/v1/workspace": route(AGENT, GET=ANY),
+    "agent/v1/workspace": route(AGENT, GET=ANY, POST=ANY, body=b"", kind="application/octet-stream"),
     "agent/v1/batches": route(AGENT, POST=ANY, kind="application/x-muster-batch",
                               body=(lambda head: len(head).to_bytes(4, "big") + head)(b'{"version":1,"seq":1,"sent_at":1.0,"items":[]}')),
 }  # fmt: skip
@@ -213,16 +223,17 @@ class World:
         self.kept = Token.issue(self.people.owner, SECRET)[0]
         self.gone = make_user("gone")
         Membership.objects.create(user=self.gone, team=team, role=Role.ADMIN)
-        self.job = self.with_code(self.lab.running(name=SECRET), b"ours " + SECRET.encode())
+        self.job = self.with_code(self.lab.running(name=SECRET), b"ours " + SECRET.encode(), self.people.owner)
         line = log_item(2, 0, [(timezone.now().timestamp(), SECRET)])
         ingest.apply(identity=identity(self.job, 1), batch=batch(1, line))
         other = Queue.objects.create(name="theirs", team=Team.objects.get(name="vision"), cluster="local", nominal=8)
         lab = Lab(other, self.people.stranger)
-        self.theirs = self.with_code(lab.running(name="theirs"), b"theirs")
+        self.theirs = self.with_code(lab.running(name="theirs"), b"theirs", self.people.stranger)
 
-    def with_code(self, job: Job, content: bytes) -> Job:
-        code = Workspace(team=job.team, digest=f"{job.pk:064d}", size_bytes=len(content))
-        code.file.save(f"{job.pk}.tar.gz", ContentFile(content), save=True)
+    def with_code(self, job: Job, content: bytes, by: User) -> Job:
+        services.receive(team=job.team, by=by, stream=io.BytesIO(packs.pack(content)))
+        entries = sent.entries([packs.file(f"{content.decode().split()[-1]}.py", content)])
+        code, _ = services.create(team=job.team, by=by, put=entries)
         Job.objects.filter(pk=job.pk).update(workspace=code)
         job.refresh_from_db()
         return job
@@ -244,7 +255,15 @@ class World:
 
 def address(pattern: str, world: World) -> str:
     text = TABLE[pattern].at or pattern
-    return "/" + text.format(pk=world.job.pk, token=world.kept.pk, team="nlp", name="default", username="teammate")
+    return "/" + text.format(
+        pk=world.job.pk,
+        token=world.kept.pk,
+        team="nlp",
+        name="default",
+        username="teammate",
+        code=world.job.workspace_id,
+        path=f"{SECRET}.py",
+    )
 
 
 def body(pattern: str, world: World) -> bytes:

@@ -1,5 +1,6 @@
 """Every route of the URL map, with every method, by everybody. The table is in routes.py."""
 
+import zlib
 from contextlib import contextmanager
 
 import pytest
@@ -10,6 +11,7 @@ from django.utils import timezone
 
 from accounts.models import Team, User
 from jobs import agent_tokens
+from tests import packs
 from tests.builders import identity
 from tests.security.routes import (
     AGENT,
@@ -203,9 +205,13 @@ def test_many_jobs_at_once_are_refused_one_by_one(world):
 
 
 def test_an_agent_gets_the_code_of_its_own_job_and_no_other(world):
-    ours, theirs = (client.get("/agent/v1/workspace").content for client in agents(world).values())
-    assert ours == b"ours " + SECRET.encode()
-    assert theirs == b"theirs"
+    ours, theirs = (zlib.decompress(client.get("/agent/v1/workspace").content) for client in agents(world).values())
+    assert SECRET in ours.decode() and SECRET not in theirs.decode()
+    assert "theirs.py" in theirs.decode()
+    named = bytes.fromhex(packs.sha(b"ours " + SECRET.encode()))
+    mine, other = agents(world).values()
+    assert mine.post("/agent/v1/workspace", named, content_type="application/octet-stream").status_code == 200
+    assert other.post("/agent/v1/workspace", named, content_type="application/octet-stream").status_code == 404
 
 
 def test_an_agent_of_another_job_changes_nothing_of_ours(world):

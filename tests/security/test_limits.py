@@ -28,7 +28,7 @@ async def pieces(count: int, size: int = 64 * 1024):
         yield b"x" * size
 
 
-@pytest.mark.parametrize("path", ["/api/v1/jobs", "/jobs/1/cancel", "/agent/v1/workspace", "/healthz", "/nowhere"])
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/jobs/1/cancel", "/agent/v1/nothing", "/healthz", "/nowhere"])
 def test_a_body_that_is_announced_too_large_is_turned_away(path):
     answer = over_asgi("POST", path, content=BIG)
     assert answer.status_code == 413
@@ -96,7 +96,11 @@ def test_a_body_within_the_limit_arrives_whole():
         ("/api/v1/jobs", True, limits.SMALL),
         ("/jobs/new", True, 258 * limits.MIB),
         ("/jobs/new", False, limits.SMALL),  # who is nobody fills no disk
-        ("/api/v1/workspaces", True, 258 * limits.MIB),
+        ("/api/v1/workspaces", True, 48 * limits.MIB),
+        ("/api/v1/workspaces/missing", True, 48 * limits.MIB),
+        ("/api/v1/workspaces/7/files/x.py", True, limits.SMALL),
+        ("/agent/v1/workspace", True, 3_200_000),
+        ("/agent/v1/workspace", False, limits.SMALL),
         ("/api/v1/workspaces/files", True, 258 * limits.MIB),
         ("/api/v1/workspacesx", True, limits.SMALL),
         ("/agent/v1/batches", True, limits.MAX_BATCH_BYTES),

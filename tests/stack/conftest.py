@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory):
-    with rig(tmp_path_factory.mktemp("installation"), "--temporary", "--port", "0") as found:
+    with rig(tmp_path_factory.mktemp("installation")) as found:
         yield found
 
 
@@ -55,7 +55,7 @@ class Muster:
 
     def processes(self, job) -> list[int]:
         """Whatever still carries this job's mark."""
-        (place,) = (self.rig.folder / "local/jobs").glob(f"{job.id}-*")
+        (place,) = (self.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
         host = Host(ROOT / "agent/agent.pyz")
         replicas = [(path.parent.name, path.name) for path in place.glob("*/worker-*")]
         return [pid for attempt, name in replicas for pid in host.carriers(f"{place.name}-{attempt}", name)]

@@ -66,7 +66,7 @@ def test_suspend_frees_everything_and_resume_goes_on_from_the_checkpoint(muster)
     muster.client.suspend(job.id)
     muster.until_phase(job, "suspended")
     assert muster.processes(job) == []
-    (place,) = (muster.rig.folder / "local/jobs").glob(f"{job.id}-*")
+    (place,) = (muster.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
     assert list((place / "shared/checkpoints").iterdir())
     muster.client.resume(job.id)
     muster.until(job, lambda now: any("going on from" in line for line in muster.text(job)))
@@ -184,7 +184,7 @@ def test_two_hundred_open_streams_hold_no_database_connection(muster):
     cookie = muster.rig.sign_in()
 
     def connections() -> int:
-        with psycopg.connect(muster.rig.setting("DATABASE_URL")) as connection:
+        with psycopg.connect(muster.rig.env["DATABASE_URL"]) as connection:
             rows = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
             return rows.fetchone()[0]
 

@@ -1,44 +1,66 @@
-"""muster queues, muster whoami: what there is to use, and as whom."""
+"""muster me, version, schema, open: as whom, against what."""
 
 from __future__ import annotations
 
+import webbrowser
+
 import click
 
-from muster.commands.session import echo_json, echo_lines, open_client, output_option
-from muster.models import Me, Queue
-from muster.render import table, terminal_of
+from muster.client import Client
+from muster.commands.output import Output, as_json, as_yaml, reading, say
+from muster.commands.session import job_names, open_client
+from muster.errors import MusterError
+from muster.models import Me
+from muster.render import clock, printable
+from muster.version import VERSION
 
 
 @click.command()
-@output_option
-def queues(*, output: str) -> None:
-    """List the queues you may submit to, and how full they are."""
+@reading
+def me(*, output: Output) -> None:
+    """Show the server, the user, the teams and the token in use."""
     with open_client() as client:
-        found = client.queues()
-    if output == "json":
-        return echo_json([queue.raw for queue in found])
-    if not found:
-        return click.echo("No queue is open to you: ask an administrator to add you to a team that has one.")
-    headers = ("QUEUE", "TEAM", "CLUSTER", "RESOURCE", "USED", "FREE", "GPUS/NODE", "STATE")
-    echo_lines(table(headers, rows=[_row(queue) for queue in found], terminal=terminal_of()))
+        found = client.me()
+        output.item(found, ident=found.user, lines=lambda: _about(found, url=client.url))
 
 
 @click.command()
-@output_option
-def whoami(*, output: str) -> None:
-    """Show the server, the user and the token in use."""
+def version() -> None:
+    """Show this program's version, and the server's where one can be asked."""
+    say(f"muster {VERSION}")
+    try:
+        with open_client() as client:
+            say(f"server {client.me().version} at {client.url}")
+    except MusterError:
+        pass
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default="json", help="In which form.")
+def schema(*, output: str) -> None:
+    """Print the API's own description (OpenAPI)."""
     with open_client() as client:
-        me = client.me()
-        if output == "json":
-            return echo_json(me.raw)
-        echo_lines(_about(me, url=client.url))
+        found = client.schema()
+    click.echo(as_yaml(found) if output == "yaml" else as_json(found))
 
 
-def _row(queue: Queue) -> tuple[object, ...]:
-    used = f"{queue.used} of {queue.nominal}"
-    free = max(0, queue.nominal - queue.used)
-    state = "open" if queue.is_open else "closed"
-    return (queue.name, queue.team, queue.cluster, queue.resource, used, free, queue.gpus_per_node or "", state)
+@click.command("open")
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=job_names)
+@click.option("--print", "is_printing", is_flag=True, help="Print the address only.")
+def open_page(*, job: str | None, is_printing: bool) -> None:
+    """Open a job's page in the browser, or the list of jobs."""
+    with open_client() as client:
+        address = _address(client, job=job)
+    if is_printing or not webbrowser.open(address):
+        say(address)
+
+
+def _address(client: Client, *, job: str | None) -> str:
+    """A job's own address is where the server believes to be; anything but a web address is not for a browser."""
+    if job is None:
+        return f"{client.url}/jobs"
+    url = client.job(job).url
+    return url if url.startswith(("http://", "https://")) else f"{client.url}/jobs"
 
 
 def _about(me: Me, *, url: str) -> list[str]:
@@ -47,5 +69,7 @@ def _about(me: Me, *, url: str) -> list[str]:
     if me.version:
         lines.append(f"version  {me.version}")
     if me.token:
-        lines.append(f"token    {me.token.name} ({me.token.prefix}...)")
-    return lines
+        may = f", may {me.token.scope}" if me.token.scope else ""
+        until = f", until {clock(me.token.expires_at)}" if me.token.expires_at else ""
+        lines.append(f"token    {me.token.name} ({me.token.prefix}...){may}{until}")
+    return [printable(line) for line in lines]

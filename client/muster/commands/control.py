@@ -2,65 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Callable
-
 import click
 
 from muster.client import Client
-from muster.commands.session import echo_json, open_client, output_option
-from muster.errors import ApiError
-from muster.models import Job
-from muster.render import terminal_of
-
-Act = Callable[[Client, str], Job]
+from muster.commands.output import Output, echo_lines, note, reading
+from muster.commands.session import job_argument, jobs_argument, open_client
+from muster.errors import NotFound
+from muster.models_jobs import Acted
+from muster.render import printable, terminal_of
 
 
 @click.command()
-@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
-def cancel(*, jobs: tuple[str, ...]) -> None:
+@jobs_argument
+@reading
+def cancel(*, jobs: tuple[str, ...], output: Output) -> None:
     """Stop jobs for good."""
-    _act_on(jobs, verb="cancel", act=Client.cancel)
+    _act_on(jobs, verb="cancel", output=output)
 
 
 @click.command()
-@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
-def suspend(*, jobs: tuple[str, ...]) -> None:
+@jobs_argument
+@reading
+def suspend(*, jobs: tuple[str, ...], output: Output) -> None:
     """Stop jobs and free their place; `muster resume` brings them back."""
-    _act_on(jobs, verb="suspend", act=Client.suspend)
+    _act_on(jobs, verb="suspend", output=output)
 
 
 @click.command()
-@click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
-def resume(*, jobs: tuple[str, ...]) -> None:
+@jobs_argument
+@reading
+def resume(*, jobs: tuple[str, ...], output: Output) -> None:
     """Put suspended jobs back into their queue."""
-    _act_on(jobs, verb="resume", act=Client.resume)
+    _act_on(jobs, verb="resume", output=output)
 
 
 @click.command()
-@click.argument("job", metavar="JOB")
-@output_option
-def resubmit(*, job: str, output: str) -> None:
+@job_argument
+@click.option("--idempotency-key", metavar="KEY", help="The same key never makes a second job.")
+@reading
+def resubmit(*, job: str, idempotency_key: str | None, output: Output) -> None:
     """Submit a new job like JOB, with the same code."""
     with open_client() as client:
-        made = client.resubmit(job)
-    if output == "json":
-        return echo_json(made.raw)
-    click.echo(f"Submitted job {made.id} ({made.name}), a copy of {job}; `muster logs -f {made.id}` follows it")
+        made = client.resubmit(job, idempotency_key=idempotency_key)
+    said = f"Submitted job {made.id} ({made.name}), a copy of {job}; `muster logs -f {made.id}` follows it"
+    output.item(made, ident=made.id, lines=lambda: [printable(said)])
 
 
-def _act_on(jobs: tuple[str, ...], *, verb: str, act: Act) -> None:
+def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output) -> None:
     """Each job on its own: one that the server refuses does not keep the others from being acted on."""
-    refused = 0
     with open_client() as client:
-        for job in jobs:
-            try:
-                seen = act(client, job)
-            except ApiError as error:
-                click.echo(f"muster: {job}: {error}", err=True)
-                refused += 1
-            else:
-                phase = terminal_of().phase(seen.phase)
-                # The server has noted the wish; the phase follows within moments, and may still be the old one.
-                click.echo(f"job {seen.id} ({seen.name}): {verb} requested, now {phase}", color=True)
-    if refused:
+        found, refused = _found(client, jobs)
+        done = client.act_on_many(verb, found) if found else []
+    accepted = [one for one in done if not one.is_refused]
+    for one in done:
+        if one.is_refused:
+            note(f"muster: {_refusal(one)}")
+    if output == Output():
+        echo_lines([_said(one, verb=verb) for one in accepted])
+    else:
+        shown = accepted if output.is_quiet else done
+        output.items(shown, ident=lambda one: one.id, headers=(), row=lambda one: (), empty="")
+    if refused or len(accepted) < len(done):
         click.get_current_context().exit(1)
+
+
+def _refusal(one: Acted) -> str:
+    said = printable(one.problem) or f"refused ({one.status})"
+    return said if said.startswith(f"job {one.id} ") else f"job {one.id}: {said}"
+
+
+def _found(client: Client, jobs: tuple[str, ...]) -> tuple[list[int], int]:
+    """The ids, and how many names nobody has."""
+    found, missing = [], 0
+    for ref in jobs:
+        try:
+            found.append(int(ref) if ref.isdigit() else client.job(ref).id)
+        except NotFound as error:
+            note(f"muster: {printable(str(error))}")
+            missing += 1
+    return found, missing
+
+
+def _said(one: Acted, *, verb: str) -> str:
+    # The server has noted the wish; the phase follows within moments, and may still be the old one.
+    return f"job {one.id}: {verb} requested, now {terminal_of().phase(one.phase)}"

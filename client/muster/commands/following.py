@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import click
 
-from muster.calls import LONG_POLL_SECONDS
 from muster.client import Client
-from muster.commands.session import note
-from muster.follow import LogReader
+from muster.commands.output import as_json, note
 from muster.models import Job, LogLine
-from muster.render import Terminal, printable, terminal_of
+from muster.render import Terminal, inert, printable, terminal_of
 
-LOOK_SECONDS = 2.0  # how often the phase is looked at between lines
-QUIET_POLL_SECONDS = 2  # before a job runs there is no log, and its phases are what people wait for
-INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+INTERRUPTED = 130  # 128 + SIGINT, as shells count it: the reader left, the job goes on
+CANCELLED = 120
+SUSPENDED = 121
+ENDED_BADLY = 1  # failed, without a rank whose exit code could be told
 
 
 @dataclass(frozen=True)
 class LineWriter:
     has_rank: bool = True
     has_time: bool = False
+    is_raw: bool = False
+    is_json: bool = False
     terminal: Terminal = field(default_factory=terminal_of)
 
     def write(self, lines: Iterable[LogLine]) -> None:
         """Straight to the stream, flushed once: `click.echo` flushes every line, too slow for a long log."""
         for line in lines:
-            prefix = self._time(line) + self._rank(line)
-            sys.stdout.write((self.terminal.dim(prefix) if prefix else "") + line.text + "\n")
+            sys.stdout.write(self._json(line) if self.is_json else self._plain(line))
         sys.stdout.flush()
+
+    def _plain(self, line: LogLine) -> str:
+        prefix = self._time(line) + self._rank(line)
+        text = line.text if self.is_raw else inert(line.text)
+        return (self.terminal.dim(prefix) if prefix else "") + text + "\n"
+
+    def _json(self, line: LogLine) -> str:
+        return as_json(line.raw, indent=None) + "\n"
 
     def _rank(self, line: LogLine) -> str:
         if not self.has_rank:
@@ -43,32 +50,40 @@ class LineWriter:
         return line.at.astimezone().isoformat(timespec="milliseconds") + " " if self.has_time else ""
 
 
-def follow(client: Client, *, job: Job, writer: LineWriter, rank: int | None = None, tail: int | None = None) -> Job:
-    """Print until the job has ended and its log is complete; the finished job."""
-    reader = LogReader(job.id, rank=rank, tail=tail, is_following=True)
-    looked_at = time.monotonic()
-    _say(job)
-    while not reader.is_done:
-        wait = LONG_POLL_SECONDS if job.phase == "running" else QUIET_POLL_SECONDS
-        page = client.log_page(job, **reader.place(wait_seconds=wait))
-        writer.write(page.lines)
-        time.sleep(reader.take(page))
-        if not page.lines or time.monotonic() - looked_at > LOOK_SECONDS:
-            job, looked_at = _look(client, job=job), time.monotonic()
-    return _look(client, job=client.wait(job))
+def follow(
+    client: Client,
+    *,
+    job: Job,
+    writer: LineWriter,
+    rank: int | None = None,
+    tail: int | None = None,
+    cursor: str | None = None,
+) -> Job:
+    """Print until the job has ended (or is suspended) and its log is complete; the job as it was last seen."""
+    told: tuple[str, str] | None = None
+    for seen in client.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
+        if not isinstance(seen, Job):
+            writer.write(seen.lines)
+            continue
+        job = seen
+        if told != (told := (seen.phase, seen.message or seen.reason)):
+            _say(seen)
+    return job
 
 
 def exit_code_of(job: Job) -> int:
-    """The job's own: 0, or of the first rank that failed its exit code or 128 + signal, or 1."""
+    """The job's own: 0, or of the first rank that failed its exit code or 128 + signal, or 1; see docs/cli.md."""
     if job.phase == "succeeded":
         return 0
+    if job.phase != "failed":
+        return {"cancelled": CANCELLED, "suspended": SUSPENDED}.get(job.phase, ENDED_BADLY)
     failure = job.first_failure
-    if job.phase != "failed" or failure is None:
-        return 1
+    if failure is None:
+        return ENDED_BADLY
     if failure.signal:
         return 128 + failure.signal
-    code = failure.exit_code or 1
-    return code if 0 < code < 256 else 1
+    code = failure.exit_code or ENDED_BADLY
+    return code if 0 < code < 256 else ENDED_BADLY
 
 
 def detached(job: Job) -> None:
@@ -78,11 +93,11 @@ def detached(job: Job) -> None:
     click.get_current_context().exit(INTERRUPTED)
 
 
-def _look(client: Client, *, job: Job) -> Job:
-    seen = client.job(job)
-    if (seen.phase, seen.message) != (job.phase, job.message):
-        _say(seen)
-    return seen
+def leave(job: Job) -> None:
+    """End this command as the job did."""
+    if job.phase == "suspended":
+        note(f"muster: job {job.id} is suspended: `muster resume {job.id}`, then `muster logs -f {job.id}`")
+    click.get_current_context().exit(exit_code_of(job))
 
 
 def _say(job: Job) -> None:

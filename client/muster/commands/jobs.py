@@ -1,39 +1,80 @@
-"""muster jobs: the list."""
+"""muster jobs: the list, once or again and again."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 import click
 
-from muster.commands.session import PHASES, echo_json, echo_lines, open_client, output_option
+from muster.commands.output import Output, reading
+from muster.commands.session import PHASES, open_client, queue_names
 from muster.models import Job
-from muster.render import ago, duration, table, terminal_of
+from muster.render import ago, duration
 
 GROUPS = ("active", "finished")  # what the server takes in place of a phase
 HEADERS = ("ID", "NAME", "PHASE", "QUEUE", "USER", "SIZE", "RANKS", "RAN", "CREATED", "WHY")
 
 
+def _phases(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """One, or several with commas."""
+    for phase in (value or "").split(",") if value else ():
+        if phase not in PHASES + GROUPS:
+            known = ", ".join(repr(name) for name in PHASES + GROUPS)
+            raise click.BadParameter(f"{phase!r} is not one of {known}", ctx, param)
+    return value
+
+
 @click.command()
-@click.option("--phase", type=click.Choice([*PHASES, *GROUPS]), help="Only jobs in this phase.")
-@click.option("--queue", metavar="QUEUE", help="Only jobs of this queue.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most this many.")
-@output_option
-def jobs(*, phase: str | None, queue: str | None, limit: int, output: str) -> None:
+@click.option("--phase", metavar="PHASE", callback=_phases, help="A phase, several with commas, active, or finished.")
+@click.option("--queue", metavar="QUEUE", help="Only jobs of this queue.", shell_complete=queue_names)
+@click.option("--name", metavar="NAME", help="Only jobs of this name.")
+@click.option("--team", metavar="TEAM", help="Only jobs of this team.")
+@click.option("--user", metavar="USER", help="Only jobs that this user submitted.")
+@click.option("--active", "is_active", is_flag=True, help="Only jobs that have not ended; short for --phase active.")
+@click.option(
+    "-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
+)
+@click.option("--all", "is_all", is_flag=True, help="All of them, however many.")
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option(
+    "--every", "seconds", metavar="S", type=click.FloatRange(min=0.5), default=2, show_default=True,
+    help="With --watch: seconds between two looks.",
+)  # fmt: skip
+@reading
+def jobs(
+    *, is_active: bool, is_all: bool, limit: int, is_watching: bool, seconds: float, output: Output, **filters: Any
+) -> None:
     """List jobs, newest first."""
+    if is_active:
+        filters["phase"] = filters["phase"] or "active"
     with open_client() as client:
-        found = list(client.jobs(phase=phase, queue=queue, limit=limit))
-    if output == "json":
-        return echo_json([job.raw for job in found])
-    if not found:
-        return click.echo(_nothing(is_filtered=bool(phase or queue)))
+        while True:
+            found = list(client.jobs(limit=None if is_all else limit, **filters))
+            if is_watching:
+                click.clear()
+            _show(found, output=output, is_filtered=any(filters.values()))
+            if not is_watching:
+                return
+            time.sleep(seconds)
+
+
+def _show(found: Sequence[Job], *, output: Output, is_filtered: bool) -> None:
     now = datetime.now(timezone.utc)
-    echo_lines(table(HEADERS, rows=[_row(job, now=now) for job in found], terminal=terminal_of()))
+    output.items(
+        found,
+        ident=lambda job: job.id,
+        headers=HEADERS,
+        row=lambda job: _row(job, now=now),
+        empty=_nothing(is_filtered=is_filtered),
+    )
 
 
 def _nothing(*, is_filtered: bool) -> str:
     if is_filtered:
-        return "No such jobs: leave out --phase or --queue to see all."
+        return "No such jobs: leave out filters to see all."
     return "No jobs yet: `muster submit --queue QUEUE -- COMMAND` makes one, `muster queues` lists the queues."
 
 

@@ -1,4 +1,4 @@
-"""muster login: keep a token for a server."""
+"""muster login, muster logout: keep a token for a server, and give it back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import getpass
 import os
 import platform
 import sys
-from urllib.parse import urlsplit
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from muster.client import Client
+from muster.commands.output import note
+from muster.commands.servers import default_name, known
 from muster.config import Server, clean_url, config_path, load, save
-from muster.errors import Unauthorized
+from muster.errors import MusterError, NotLoggedIn, Unauthorized
 
 
 @click.command()
@@ -20,26 +23,66 @@ from muster.errors import Unauthorized
 @click.option("--user", metavar="NAME", help="Your user name; asked for when not given.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from the first line of the standard input.")
 @click.option("--token", help="Use this token instead of a password.")
+@click.option("--scope", type=click.Choice(["read", "submit", "manage"]), help="What the token may do; else submit.")
+@click.option("--days", metavar="N", type=click.IntRange(1, 365), help="How long it is valid; 90 when not given.")
 @click.option("--name", metavar="SERVER", help="What to call this login; the host's name when not given.")
-def login(*, url: str, user: str | None, password_stdin: bool, token: str | None, name: str | None) -> None:
+def login(
+    *,
+    url: str,
+    user: str | None,
+    password_stdin: bool,
+    token: str | None,
+    scope: str | None,
+    days: int | None,
+    name: str | None,
+) -> None:
     """Log in to the server at URL, and make it the current one."""
-    if token and (user or password_stdin):
-        raise click.UsageError("--token needs neither --user nor --password-stdin")
+    if token and (user or password_stdin or scope or days):
+        raise click.UsageError("--token needs neither --user nor --password-stdin, --scope or --days")
     url = clean_url(url)
-    token = token or _token_by_password(url, user=user, is_piped=password_stdin)
+    token = token or _token_by_password(url, user=user, is_piped=password_stdin, scope=scope, expires_in_days=days)
     who = _owner(url, token=token)
     path = config_path()
-    name = name or urlsplit(url).netloc.rpartition("@")[2]
+    name = name or default_name(url)
     save(load(path).with_server(name, server=Server(url, token, who)), path=path)
     click.echo(f"Logged in to {url} as {who}; saved as {name} in {path}")
     _warn_of_environment(url)
 
 
-def _token_by_password(url: str, *, user: str | None, is_piped: bool) -> str:
+@click.command()
+@click.argument("name", metavar="[SERVER]", required=False)
+@click.option("--keep-token", is_flag=True, help="Forget the token here, but do not revoke it at the server.")
+def logout(*, name: str | None, keep_token: bool) -> None:
+    """Revoke the saved token at its server, and forget it here."""
+    path = config_path()
+    config = load(path)
+    name = name or click.get_current_context().find_root().obj or config.current
+    if not name:
+        raise NotLoggedIn("no server is chosen: `muster servers` lists them, `muster logout NAME` leaves one")
+    server = known(config, name=name)
+    if server.token and not keep_token:
+        _revoke(server, name=name)
+    save(replace(config, servers={**config.servers, name: replace(server, token="", user="")}), path=path)
+    click.echo(f"Logged out of {name} ({server.url})")
+
+
+def _revoke(server: Server, *, name: str) -> None:
+    """A token that the server does not know any more is as good as revoked."""
+    with Client(server.url, token=server.token) as client:
+        try:
+            client.revoke_own_token()
+        except Unauthorized:
+            return
+        except MusterError:
+            note(f"muster: the token could not be revoked: `muster logout {name} --keep-token` forgets it here only")
+            raise
+
+
+def _token_by_password(url: str, *, user: str | None, is_piped: bool, **asked: Any) -> str:
     user = user or (getpass.getuser() if is_piped else click.prompt("User", default=getpass.getuser(), err=True))
     password = sys.stdin.readline().rstrip("\r\n") if is_piped else click.prompt("Password", hide_input=True, err=True)
     with Client(url, token="") as client:
-        return client.login(user, password=password, name=f"muster on {platform.node() or 'a computer'}").token
+        return client.login(user, password=password, name=f"muster on {platform.node() or 'a computer'}", **asked).token
 
 
 def _owner(url: str, *, token: str) -> str:
@@ -59,6 +102,6 @@ def _warn_of_environment(url: str) -> None:
     """A login that the environment overrides would seem not to work."""
     other = os.environ.get("MUSTER_URL")
     if other and clean_url(other) != url:
-        click.echo(f"muster: MUSTER_URL={other} is set and wins over this login: unset it", err=True)
+        note(f"muster: MUSTER_URL={other} is set and wins over this login: unset it")
     elif os.environ.get("MUSTER_TOKEN"):
-        click.echo("muster: MUSTER_TOKEN is set and wins over this login: unset it", err=True)
+        note("muster: MUSTER_TOKEN is set and wins over this login: unset it")

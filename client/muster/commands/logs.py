@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
+from muster.client import Client
 from muster.commands.following import LineWriter, detached, follow
-from muster.commands.session import open_client
+from muster.commands.output import note
+from muster.commands.session import job_argument, open_client
 from muster.models import LAUNCHER
+from muster.render import inert
 
 
 def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -18,19 +24,85 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 
 @click.command()
-@click.argument("job", metavar="JOB")
+@job_argument
 @click.option("-f", "--follow", "is_following", is_flag=True, help="Keep printing until the job has ended.")
 @click.option("--rank", metavar="R", callback=_rank, help="Only this rank, or `launcher`.")
+@click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt.")
 @click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Begin with the last N lines.")
+@click.option("--since-cursor", "cursor", metavar="CURSOR", help="Only what came after; see --show-cursor.")
+@click.option("--show-cursor", is_flag=True, help="At the end, print the cursor to the standard error.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-def logs(*, job: str, is_following: bool, rank: int | None, tail: int | None, timestamps: bool) -> None:
+@click.option("--no-prefix", is_flag=True, help="Leave out which rank a line is from.")
+@click.option("--raw", "is_raw", is_flag=True, help="As printed, colours and control characters included.")
+@click.option("--find", "words", metavar="WORDS", help="Only lines that hold these words.")
+@click.option("--text", "is_whole", is_flag=True, help="The whole log of an attempt as the server's text file has it.")
+@click.option(
+    "--stream",
+    "is_streaming",
+    is_flag=True,
+    help="With --follow: one open connection; sooner, where no proxy holds it back.",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: an object a line.")
+def logs(
+    *,
+    job: str,
+    is_following: bool,
+    timestamps: bool,
+    no_prefix: bool,
+    is_raw: bool,
+    output: str,
+    show_cursor: bool,
+    words: str | None,
+    is_whole: bool,
+    is_streaming: bool,
+    **asked: Any,
+) -> None:
     """Print the output of a job: all ranks merged, or one of them."""
-    writer = LineWriter(has_rank=rank is None, has_time=timestamps)
+    has_rank = asked["rank"] is None and not no_prefix
+    writer = LineWriter(has_rank=has_rank, has_time=timestamps, is_raw=is_raw, is_json=output == "json")
+    if is_following and (asked["attempt"] is not None or show_cursor):
+        raise click.UsageError("--follow shows the attempts as they come: leave out --attempt and --show-cursor")
     with open_client() as client:
-        if not is_following:
-            return writer.write(client.logs(job, rank=rank, tail=tail))
-        seen = client.job(job)
-        try:
-            follow(client, job=seen, writer=writer, rank=rank, tail=tail)
-        except KeyboardInterrupt:
-            detached(seen)
+        if words is not None:
+            return _find(client, job=job, words=words, writer=writer, asked=asked)
+        if is_whole:
+            return _text(client, job=job, asked=asked, is_raw=is_raw)
+        if is_following:
+            return _follow(client, job=job, writer=writer, asked=asked, is_streaming=is_streaming)
+        cursor = asked["cursor"]
+        for page in client.log_pages(job, **asked):
+            writer.write(page.lines)
+            cursor = page.cursor or cursor
+    if show_cursor:
+        note(cursor or "")
+
+
+def _find(client: Client, *, job: str, words: str, writer: LineWriter, asked: dict[str, Any]) -> None:
+    """Exits as grep does: 1 where nothing was found."""
+    found = client.search_logs(job, words, rank=asked["rank"], attempt=asked["attempt"])
+    writer.write(found)
+    if not found:
+        click.get_current_context().exit(1)
+
+
+def _text(client: Client, *, job: str, asked: dict[str, Any], is_raw: bool) -> None:
+    """Line by line, so that a log of any length needs little memory here."""
+    left = ""
+    for piece in client.log_text(job, rank=asked["rank"], attempt=asked["attempt"]):
+        *lines, left = (left + piece).split("\n")
+        sys.stdout.writelines(f"{line if is_raw else inert(line)}\n" for line in lines)
+    sys.stdout.write(left if is_raw else inert(left))
+    sys.stdout.flush()
+
+
+def _follow(client: Client, *, job: str, writer: LineWriter, asked: dict[str, Any], is_streaming: bool) -> None:
+    seen = client.job(job)
+    place = {name: asked[name] for name in ("rank", "tail", "cursor")}
+    try:
+        if is_streaming:
+            for page in client.log_stream(seen, **place):
+                writer.write(page.lines)
+            return
+        follow(client, job=seen, writer=writer, **place)
+    except KeyboardInterrupt:
+        detached(seen)

@@ -1,14 +1,16 @@
-"""What the commands share: a client for the chosen server, and the ways to print an answer."""
+"""What the commands share: a client for the chosen server, and how a job is named."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import time
 from typing import Any, Callable, TypeVar
 
 import click
 
 from muster.client import Client
+from muster.commands.output import note
+from muster.errors import MusterError
+from muster.wire import Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,28 +25,48 @@ PHASES = (
     "failed",
     "cancelled",
 )
+COMPLETION_SECONDS = 2.0  # whoever pressed Tab waits for it
+LONG_PAUSE_SECONDS = 3.0
 
 
-def open_client() -> Client:
+def open_client(**options: Any) -> Client:
     """A client for the server that `--server`, the environment or the saved login chooses."""
-    return Client(server=click.get_current_context().find_root().obj)
+    return Client(server=click.get_current_context().find_root().obj, on_retry=_tell, sleep=time.sleep, **options)
 
 
-def output_option(command: F) -> F:
-    option: Callable[[F], F] = click.option(
-        "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="For people, or for programs."
+def job_argument(command: F) -> F:
+    argument: Callable[[F], F] = click.argument("job", metavar="JOB", shell_complete=job_names)
+    return argument(command)
+
+
+def jobs_argument(command: F) -> F:
+    argument: Callable[[F], F] = click.argument(
+        "jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=job_names
     )
-    return option(command)
+    return argument(command)
 
 
-def echo_json(answer: Any) -> None:
-    click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+def job_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _offered(ctx, lambda client: [job.name for job in client.jobs(limit=100)], begin=incomplete)
 
 
-def echo_lines(lines: Sequence[str]) -> None:
-    click.echo("\n".join(lines), color=True)
+def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return _offered(ctx, lambda client: [queue.name for queue in client.queues()], begin=incomplete)
 
 
-def note(text: str) -> None:
-    """Something for the person, not for the pipe."""
-    click.echo(text, err=True, color=True)
+def _offered(ctx: click.Context, names: Callable[[Client], list[str]], *, begin: str) -> list[str]:
+    """For a shell's completion, where an error has nowhere to be shown."""
+    server = ctx.find_root().params.get("server")
+    try:
+        with Client(server=server, timeout_seconds=COMPLETION_SECONDS, sleep=lambda seconds: None) as client:
+            return sorted({name for name in names(client) if name.startswith(begin)})
+    except MusterError:
+        return []
+
+
+def _tell(retry: Retry) -> None:
+    """Once for each outage, and only where silence would be taken for a hang."""
+    if retry.pause_seconds >= LONG_PAUSE_SECONDS and not retry.is_patient:
+        note(f"muster: {retry.reason}: trying again in {retry.pause_seconds:.0f} s")
+    elif retry.is_patient and retry.tried == 2:
+        note(f"muster: {retry.reason}: trying again for some minutes; jobs go on meanwhile")

@@ -7,32 +7,32 @@ from datetime import datetime, timezone
 
 import click
 
-from muster.commands.session import echo_json, echo_lines, open_client, output_option
+from muster.commands.output import Output, reading, without_empty_columns
+from muster.commands.parts import RANK_HEADERS, ending, rank_row
+from muster.commands.session import job_argument, open_client
 from muster.models import Failure, Job, Rank
-from muster.render import Terminal, ago, clock, duration, printable, size, table, terminal_of
-
-HEADERS = ("RANK", "NODE", "REPLICA", "STATE", "STEP", "CPU", "RSS", "GPU", "GPU MEMORY", "LAST LINE", "EXIT")
+from muster.render import Terminal, ago, clock, duration, printable, table, terminal_of
 
 
 @click.command()
-@click.argument("job", metavar="JOB")
-@output_option
-def status(*, job: str, output: str) -> None:
+@job_argument
+@reading
+def status(*, job: str, output: Output) -> None:
     """Show one job: phase, times, ranks, and the first failure."""
     with open_client() as client:
         seen = client.job(job)
-        ranks = client.ranks(seen)
-    if output == "json":
-        return echo_json({**seen.raw, "rank_list": [rank.raw for rank in ranks]})
+        ranks = client.ranks(seen) if output == Output() else []
+    output.item(seen, ident=seen.id, lines=lambda: _lines(seen, ranks=ranks))
+
+
+def _lines(seen: Job, *, ranks: list[Rank]) -> list[str]:
     now, terminal = datetime.now(timezone.utc), terminal_of()
-    echo_lines(
-        [
-            f"{terminal.phase(seen.phase)}  {terminal.bold(printable(seen.name))} (job {seen.id})",
-            *_facts(seen, now=now),
-            *_rank_table(ranks, now=now, terminal=terminal),
-            *_failure(seen.first_failure, job=seen, terminal=terminal),
-        ]
-    )
+    return [
+        f"{terminal.phase(seen.phase)}  {terminal.bold(printable(seen.name))} (job {seen.id})",
+        *_facts(seen, now=now),
+        *_rank_table(ranks, now=now, terminal=terminal),
+        *_failure(seen.first_failure, job=seen, terminal=terminal),
+    ]
 
 
 def _facts(job: Job, *, now: datetime) -> list[str]:
@@ -63,42 +63,14 @@ def _rank_table(ranks: list[Rank], *, now: datetime, terminal: Terminal) -> list
         return []
     last = max(rank.attempt for rank in ranks)
     shown = sorted((rank for rank in ranks if rank.attempt == last), key=lambda rank: rank.rank)
-    headers, rows = _without_empty_columns([_rank_row(rank, now=now) for rank in shown])
+    headers, rows = without_empty_columns(RANK_HEADERS, rows=[rank_row(rank, now=now) for rank in shown])
     return ["", *table(headers, rows=rows, terminal=terminal)]
-
-
-def _rank_row(rank: Rank, *, now: datetime) -> tuple[str, ...]:
-    return (
-        str(rank.rank),
-        rank.node,
-        rank.replica,
-        rank.state,
-        "" if rank.step is None else str(rank.step),
-        "" if rank.cpu is None else f"{rank.cpu:.1f}",
-        size(rank.rss_bytes),
-        "" if rank.gpu is None else f"{rank.gpu:.0%}",
-        size(rank.gpu_mem_bytes),
-        ago(rank.last_line_at, now=now),
-        _ending(exit_code=rank.exit_code, signal=rank.signal),
-    )
-
-
-def _without_empty_columns(rows: list[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
-    """A CPU job has no GPU figures, a young one no steps: columns without any value only take room."""
-    kept = [at for at in range(len(HEADERS)) if any(row[at] for row in rows)]
-    return [HEADERS[at] for at in kept], [[row[at] for at in kept] for row in rows]
-
-
-def _ending(*, exit_code: int | None, signal: int | None) -> str:
-    if signal is not None:
-        return f"signal {signal}"
-    return "" if exit_code is None else f"code {exit_code}"
 
 
 def _failure(failure: Failure | None, *, job: Job, terminal: Terminal) -> list[str]:
     if failure is None:
         return []
-    said = failure.explanation or f"rank {failure.rank}: {_ending(exit_code=failure.exit_code, signal=failure.signal)}"
+    said = failure.explanation or f"rank {failure.rank}: {ending(exit_code=failure.exit_code, signal=failure.signal)}"
     head = terminal.coloured(f"first failure: {printable(said)}", colour="red")
     place = ", ".join(filter(None, [failure.replica, clock(failure.at)]))
     lines = [f"  | {printable(line)}" for line in failure.last_lines]

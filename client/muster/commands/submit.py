@@ -1,4 +1,4 @@
-"""muster submit: a folder and a command become a job."""
+"""muster submit and muster plan: a folder and a command become a job, or are only looked at."""
 
 from __future__ import annotations
 
@@ -8,78 +8,105 @@ from typing import Any
 
 import click
 
-from muster.commands.following import LineWriter, detached, exit_code_of, follow
-from muster.commands.session import echo_json, note, open_client, output_option
+from muster.calls import job_spec
+from muster.client import Client
+from muster.commands.following import LineWriter, detached, follow, leave
+from muster.commands.job_options import job_fields, job_options
+from muster.commands.output import Output, note, reading
+from muster.commands.planning import plan_lines, summary
+from muster.commands.secrets import secret_values
+from muster.commands.session import open_client
+from muster.errors import MusterError
 from muster.models import Job
 from muster.progress import Upload
+from muster.render import printable
 
-
-def _env(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    pairs = [value.partition("=") for value in values]
-    for name, equals, _ in pairs:
-        if not name or not equals:
-            raise click.BadParameter(f"{name!r} is not KEY=VALUE", ctx, param)
-    return {name: value for name, _, value in pairs} or None
-
-
-COUNT = click.IntRange(min=1)
-COUNT_OR_NONE = click.IntRange(min=0)
+# Not about what the job is, so not of interest to a plan.
+SENDING = ("directory", "workspace", "idempotency_key", "secrets")
 
 
 # The first word that is no option begins the command, so a forgotten `--` does no harm.
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--queue", required=True, metavar="Q", envvar="MUSTER_QUEUE", help="`muster queues` lists them.")
-@click.option(
-    "--nodes", metavar="N", type=COUNT, help="Replicas, each on a machine of its own where the queue has several."
-)
-@click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes in each of them.")
-@click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs in total, split evenly over the nodes.")
-@click.option("--name", metavar="NAME", help="What to call the job.")
-@click.option("--env", metavar="K=V", multiple=True, callback=_env, help="An environment variable; may be repeated.")
-@click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE, help="Start again after a failure.")
-@click.option("--priority", metavar="N", type=int, help="Higher goes first within the queue.")
-@click.option("--deadline", "deadline_seconds", metavar="S", type=COUNT, help="Stop the job after S seconds.")
-@click.option("--dir", "directory", metavar="FOLDER", default=".", show_default=True, help="The code to send.")
+@job_options
+@click.option("--dir", "directory", metavar="FOLDER", help="The code to send; the current folder when not given.")
 @click.option("--no-workspace", is_flag=True, help="Send no code.")
+@click.option("--workspace", metavar="ID", type=int, help="Code that was sent before.")
+@click.option("--secrets-stdin", is_flag=True, help="Read secrets from the standard input, KEY=VALUE lines.")
+@click.option("--idempotency-key", metavar="KEY", help="The same key never makes a second job.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be submitted, as `muster plan` does.")
 @click.option("--follow", "is_following", is_flag=True, help="Print the log, and exit as the job does.")
-@output_option
-@click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@reading
+@click.argument("command", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def submit(
     *,
-    command: tuple[str, ...],
-    directory: str,
+    file: str | None,
     no_workspace: bool,
+    secrets_stdin: bool,
+    is_dry: bool,
     is_following: bool,
-    output: str,
-    **options: Any,
+    output: Output,
+    **flags: Any,
 ) -> None:
     """Submit COMMAND as a job, together with the code in a folder."""
+    fields = job_fields(file, flags=flags)
     with open_client() as client:
-        with contextlib.closing(Upload()) as progress:
-            job = client.submit(
-                command,
-                directory=None if no_workspace else directory,
-                idempotency_key=str(uuid.uuid4()),
-                progress=progress,
-                **options,
-            )
+        if is_dry:
+            return _show_plan(client, fields=fields, output=output)
+        fields["secrets"] = secret_values(fields.get("secrets", ()), is_piped=secrets_stdin) or None
+        if no_workspace or "workspace" in fields:
+            fields["directory"] = None
+        if "gpus" in fields and output == Output():
+            _tell_distribution(client, fields=fields)
+        job = _submitted(client, fields=fields)
         _announce(job, output=output, is_following=is_following)
         if not is_following:
             return
         try:
-            job = follow(client, job=job, writer=LineWriter())
+            job = follow(client, job=job, writer=LineWriter(is_json=output.form == "json"))
         except KeyboardInterrupt:
             detached(job)
-    click.get_current_context().exit(exit_code_of(job))
+    leave(job)
 
 
-def _announce(job: Job, *, output: str, is_following: bool) -> None:
-    if output == "json":
-        return echo_json(job.raw)
+@click.command(context_settings={"allow_interspersed_args": False})
+@job_options
+@reading
+@click.argument("command", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def plan(*, file: str | None, output: Output, **flags: Any) -> None:
+    """Show what COMMAND would become, and what is wrong with it, without submitting."""
+    with open_client() as client:
+        _show_plan(client, fields=job_fields(file, flags=flags), output=output)
+
+
+def _show_plan(client: Client, *, fields: dict[str, Any], output: Output) -> None:
+    found = client.plan(_spec(fields))
+    output.item(found, ident=found.queue, lines=lambda: plan_lines(found))
+
+
+def _tell_distribution(client: Client, *, fields: dict[str, Any]) -> None:
+    """Before the submission, since 8 GPUs may lie on one machine or on eight. What is wrong, the submission says."""
+    with contextlib.suppress(MusterError):
+        note(summary(client.plan(_spec(fields))))
+
+
+def _spec(fields: dict[str, Any]) -> dict[str, Any]:
+    about = {name: value for name, value in fields.items() if name not in SENDING}
+    return job_spec(about.pop("command"), **about)
+
+
+def _submitted(client: Client, *, fields: dict[str, Any]) -> Job:
+    fields = dict(fields)
+    key = fields.pop("idempotency_key", None) or str(uuid.uuid4())
+    directory = fields.pop("directory", ".")
+    with contextlib.closing(Upload()) as progress:
+        command = fields.pop("command")
+        return client.submit(command, directory=directory, idempotency_key=str(key), progress=progress, **fields)
+
+
+def _announce(job: Job, *, output: Output, is_following: bool) -> None:
     said = f"Submitted job {job.id} ({job.name}) to {job.queue}"
-    if is_following:
-        return note(f"{said}  {job.url}".rstrip())
-    click.echo(said)
-    click.echo(f"  follow   muster logs -f {job.id}\n  look     muster status {job.id}")
-    if job.url:
-        click.echo(f"  page     {job.url}")
+    if is_following and output == Output():
+        return note(printable(f"{said}  {job.url}".rstrip()))
+    ways = [said, f"  follow   muster logs -f {job.id}", f"  look     muster status {job.id}"]
+    ways += [f"  page     {job.url}"] if job.url else []
+    output.item(job, ident=job.id, lines=lambda: [printable(line) for line in ways])

@@ -1,0 +1,117 @@
+"""Reading and following logs, for asyncio."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from muster import calls
+from muster.async_transport import AsyncTransport
+from muster.calls import JobRef
+from muster.errors import CutOff
+from muster.follow import REST_SECONDS, Follower, LogReader, lines_of
+from muster.models import Job, LogLine, LogPage
+from muster.streams import EventReader, log_text
+
+
+class AsyncLogs(AsyncTransport):
+    async def logs(
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+    ) -> AsyncIterator[LogLine]:
+        """Lines of all ranks, or of one, as far as there are any; with `follow` until the job has ended."""
+        async for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
+            for line in page.lines:
+                yield line
+
+    async def log_pages(
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+    ) -> AsyncIterator[LogPage]:
+        """As `logs`, a page at a time: each carries the cursor at which another reader goes on."""
+        job_id = await self._run(calls.find_id(job))
+        reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
+        while not reader.is_done:
+            page = await self._send(reader.call())
+            yield page
+            await self._sleep(reader.take(page))
+
+    async def log_page(
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+        wait_seconds: int = 0,
+    ) -> LogPage:
+        """One answer of the log endpoint, for callers that keep the cursor themselves."""
+        job_id = await self._run(calls.find_id(job))
+        asked: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail, "cursor": cursor}
+        return await self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
+
+    async def follow(
+        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+    ) -> AsyncIterator[LogLine | Job]:
+        """Each line as it comes and, whenever its phase changes, the job; the last item is the job that has ended.
+
+        A restart of the server in between is waited out, for up to five minutes; no line is lost or comes twice. Ends
+        with a suspended job too.
+        """
+        async for seen in self.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
+            for item in lines_of(seen):
+                yield item
+
+    async def follow_pages(
+        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+    ) -> AsyncIterator[LogPage | Job]:
+        """As `follow`, a page of lines at a time."""
+        job_id = await self._run(calls.find_id(job))
+        follower = Follower(LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True))
+        while not follower.is_done:
+            seen = await self._send(follower.call())
+            for news in follower.take(seen):
+                yield news
+            await self._sleep(follower.rest_seconds)
+
+    async def log_text(self, job: JobRef, *, rank: int | None = None, attempt: int | None = None) -> AsyncIterator[str]:
+        """The whole log of one attempt as text, piece by piece, however long: time, who printed it, the line."""
+        call = log_text(await self._run(calls.find_id(job)), rank=rank, attempt=attempt)
+        async with self._open(call) as reply:
+            async for piece in reply.aiter_text():
+                yield piece
+
+    async def log_stream(
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+    ) -> AsyncIterator[LogPage]:
+        """Pages of lines as they come, over one open connection that is opened again whenever it breaks off."""
+        job_id = await self._run(calls.find_id(job))
+        reader = EventReader(job_id, rank=rank, attempt=attempt, tail=tail, cursor=cursor)
+        while not reader.is_done:
+            with contextlib.suppress(CutOff):
+                async with self._open(reader.call()) as reply:
+                    async for line in reply.aiter_lines():
+                        for page in reader.take(line):
+                            yield page
+            if not reader.is_done:
+                await self._sleep(REST_SECONDS)

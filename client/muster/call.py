@@ -1,0 +1,100 @@
+"""One request of the REST API (/api/v1) and how its answer is read, without any I/O.
+
+A `Call` is one request. A *flow* is a generator that yields calls, is sent their answers (or thrown what went wrong),
+and returns a result: so the steps of `submit`, for example, are written once for the sync and the async client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Callable, Generic, TypeVar, Union
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from muster.model import Json
+
+T = TypeVar("T")
+Flow = Generator[Union["Call[Any]", "Work[Any]"], Any, T]
+
+PAGE_SIZE = 100
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    method: str
+    path: str
+    parse: Callable[[Any], T]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    json: Any = None
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_public: bool = False  # sent without a token
+    is_repeatable: bool = False  # doing it twice is doing it once, so it may be tried again
+    wait_seconds: float = 0  # how long the server may hold the answer back, on top of the usual time limit
+    tries: int = 5
+    patience_seconds: float = 0  # go on trying, beyond `tries`, until so long has been spent in pauses
+    missing: str = ""  # what a 404 means here, with the way out
+    accepted: tuple[int, ...] = ()  # statuses that are an answer too, and no error
+    is_raw: bool = False  # the answer is given to `parse` as bytes
+    on_sent: Callable[[float], None] | None = None  # told which share of the content is on its way
+
+
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """A step that reads this machine's disk: done at once, or in a thread where others must not wait for it."""
+
+    run: Callable[[], T]
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    items: tuple[T, ...]
+    next: Call[Page[T]] | None
+
+
+def get(path: str, *, parse: Callable[[Any], T], params: Mapping[str, Any] | None = None, missing: str = "") -> Call[T]:
+    return Call("GET", path, parse, params or {}, is_repeatable=True, missing=missing)
+
+
+def page(path: str, *, parse: Callable[[Any], T], missing: str = "", **params: Any) -> Call[Page[T]]:
+    def read(answer: Json) -> Page[T]:
+        following = answer.get("next")
+        # Only the query of `next` is used: a server behind a proxy may not know its own address, and the token
+        # must never go to another one.
+        query = dict(parse_qsl(urlsplit(following).query)) if following else {}
+        items = tuple(parse(item) for item in answer["results"])
+        return Page(items, page(path, parse=parse, missing=missing, **query) if following else None)
+
+    return Call("GET", path, read, given(**params), is_repeatable=True, missing=missing)
+
+
+def whole(first: Call[Page[T]]) -> Flow[list[T]]:
+    """The items of all pages."""
+    page = yield from ask(first)
+    items = list(page.items)
+    while page.next:
+        page = yield from ask(page.next)
+        items.extend(page.items)
+    return items
+
+
+def ask(call: Call[T]) -> Flow[T]:
+    answer: T = yield call
+    return answer
+
+
+def page_size(limit: int | None) -> int:
+    return PAGE_SIZE if limit is None else max(1, min(limit, PAGE_SIZE))
+
+
+def given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def place(*parts: object) -> str:
+    """A path of these parts; none of them can reach another one, whatever people type."""
+    return "".join(f"/{quote(str(part), safe='')}" for part in parts)
+
+
+def nothing(answer: Any) -> None:
+    """What there is to read in an answer without content."""

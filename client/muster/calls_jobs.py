@@ -1,0 +1,101 @@
+"""Requests about jobs beyond `muster.calls`: attempts, replicas, plans, acts on many jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from muster.call import Call, Flow, Page, ask, get, given, page
+from muster.calls import JobRef, every, find_id, no_job, of_job
+from muster.calls import metrics as series
+from muster.models import Event, FoundLine, Job, Rank, Series
+from muster.models_jobs import Acted, Attempt, Plan, Replica
+
+MOST_FOUND = 1000  # lines in one answer of a search
+MOST_AT_ONCE = 100  # jobs in one bulk call; more go in several
+
+
+def attempts(ref: JobRef) -> Flow[list[Attempt]]:
+    """Each launch of the job: when it ran, how it ended, which rank failed first."""
+    return (yield from every(lambda job_id: _part(job_id, "attempts", parse=Attempt.parse), ref=ref))
+
+
+def replicas(ref: JobRef, *, attempt: int | None = None) -> Flow[list[Replica]]:
+    """The replicas of the newest attempt, or of a given one."""
+    return (yield from every(lambda job_id: _part(job_id, "replicas", parse=Replica.parse, attempt=attempt), ref=ref))
+
+
+def ranks(ref: JobRef, *, attempt: int | None = None) -> Flow[list[Rank]]:
+    """The ranks of the newest attempt, or of a given one."""
+    return (yield from every(lambda job_id: _part(job_id, "ranks", parse=Rank.parse, attempt=attempt), ref=ref))
+
+
+def events(ref: JobRef) -> Flow[list[Event]]:
+    """What happened to the job, oldest first."""
+    return (yield from every(lambda job_id: _part(job_id, "events", parse=Event.parse), ref=ref))
+
+
+def metrics(ref: JobRef, *, names: Sequence[str] = (), attempt: int | None = None) -> Flow[list[Series]]:
+    """What the ranks reported, thinned; of the newest attempt or a given one."""
+    return (yield from of_job(ref, call=lambda job_id: series(job_id, names=names, attempt=attempt)))
+
+
+def search_logs(
+    ref: JobRef, text: str, *, rank: int | None = None, attempt: int | None = None, limit: int = 1000
+) -> Flow[list[FoundLine]]:
+    """Lines that hold these words, whatever the case of their letters; at most `limit`, oldest first."""
+    job_id = yield from find_id(ref)
+    asked, start = given(text=text, rank=rank, attempt=attempt), ""
+    found: list[FoundLine] = []
+    while len(found) < limit:
+        params = {**asked, "limit": min(limit - len(found), MOST_FOUND), **({"start": start} if start else {})}
+        part = yield from ask(get(f"/jobs/{job_id}/logs/search", parse=dict, params=params, missing=no_job(job_id)))
+        found += [FoundLine.parse(line) for line in part["lines"]]
+        start = part.get("next") or ""
+        if not start:
+            break
+    return found
+
+
+def plan(spec: Mapping[str, Any]) -> Flow[Plan]:
+    """What a submission (see `muster.job_spec`) would become, without submitting it. Raises Invalid as submit would."""
+    return (yield from ask(Call("POST", "/plans", Plan.parse, json=dict(spec), is_repeatable=True)))
+
+
+def act_on_many(verb: str, jobs: Sequence[JobRef]) -> Flow[list[Acted]]:
+    """`verb` is cancel, suspend or resume. A job that is refused keeps none of the others from it."""
+    done: list[Acted] = []
+    ids = yield from _ids(jobs)
+    for begin in range(0, len(ids), MOST_AT_ONCE):
+        body = {"act": verb, "ids": ids[begin : begin + MOST_AT_ONCE]}
+        done += yield from ask(Call("POST", "/jobs/bulk", _acted, json=body))
+    return done
+
+
+def resubmit(ref: JobRef, *, idempotency_key: str | None = None) -> Flow[Job]:
+    """A new job like this one; with a key, at most one however often it is asked for."""
+    job_id = yield from find_id(ref)
+    headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+    call = Call("POST", f"/jobs/{job_id}/resubmit", Job.parse, json={}, headers=headers, missing=no_job(job_id))
+    return (yield from ask(replace(call, is_repeatable=bool(idempotency_key))))
+
+
+def schema() -> Flow[dict[str, Any]]:
+    """The API's own description (OpenAPI)."""
+    return (yield from ask(get("/schema", parse=dict, params={"format": "json"})))
+
+
+def _ids(jobs: Sequence[JobRef]) -> Flow[list[int]]:
+    found: list[int] = []
+    for ref in jobs:
+        found.append((yield from find_id(ref)))
+    return found
+
+
+def _acted(answer: Mapping[str, Any]) -> list[Acted]:
+    return [Acted.parse(item) for item in answer["results"]]
+
+
+def _part(job_id: int, name: str, *, parse: Any, **params: Any) -> Call[Page[Any]]:
+    return page(f"/jobs/{job_id}/{name}", parse=parse, missing=no_job(job_id), **given(**params))

@@ -1,0 +1,133 @@
+"""Requests about tokens, teams, their members and service accounts, queues' quotas, and the audit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from muster.call import Call, Flow, Page, ask, get, given, nothing, page, place, whole
+from muster.calls import me
+from muster.errors import NotFound
+from muster.models import Queue
+from muster.models_teams import AuditEntry, Member, Team, Token
+
+
+def tokens() -> Flow[list[Token]]:
+    """Your tokens, and of service accounts that you administer; never their text."""
+    return (yield from whole(page("/tokens", parse=Token.parse)))
+
+
+def create_token(
+    name: str,
+    *,
+    scope: str | None = None,
+    team: str | None = None,
+    expires_in_days: int | None = None,
+    service_account: str | None = None,
+) -> Flow[Token]:
+    """A new token; its `text` is told this once. `scope` is read, submit or manage."""
+    body = given(name=name, scope=scope, team=team, expires_in_days=expires_in_days, service_account=service_account)
+    return (yield from ask(Call("POST", "/tokens", Token.parse, json=body)))
+
+
+def revoke_token(token_id: int) -> Flow[None]:
+    """The token opens nothing from now on."""
+    missing = f"no token {token_id} that you may revoke: `muster tokens` lists them"
+    return (yield from ask(_delete(place("tokens", token_id), missing=missing)))
+
+
+def revoke_own_token() -> Flow[None]:
+    """The token this client speaks with. Raises NotFound where the server does not list it."""
+    used = (yield from ask(me())).token
+    if used and used.id is not None:
+        return (yield from revoke_token(used.id))
+    for one in (yield from tokens()):
+        if used and one.prefix == used.prefix and one.revoked_at is None:
+            return (yield from revoke_token(one.id))
+    raise NotFound(404, detail="the server does not list the token in use", hint="revoke it on its web page")
+
+
+def teams() -> Flow[list[Team]]:
+    """Those you may see, with your own role in each."""
+    return (yield from whole(page("/teams", parse=Team.parse)))
+
+
+def team(name: str) -> Flow[Team]:
+    """One team. Raises NotFound."""
+    return (yield from ask(get(place("teams", name), parse=Team.parse, missing=_no_team(name))))
+
+
+def create_team(name: str) -> Flow[Team]:
+    """Of platform administrators."""
+    return (yield from ask(Call("POST", "/teams", Team.parse, json={"name": name})))
+
+
+def members(team: str) -> Flow[list[Member]]:
+    """Who is in a team, and as what; service accounts too."""
+    return (yield from whole(page(place("teams", team, "members"), parse=Member.parse, missing=_no_team(team))))
+
+
+def set_member(team: str, username: str, *, role: str) -> Flow[Member]:
+    """Add somebody, or change the role (viewer, member, admin) of a member."""
+    path = place("teams", team, "members", username)
+    return (yield from ask(Call("PUT", path, Member.parse, json={"role": role}, is_repeatable=True)))
+
+
+def remove_member(team: str, username: str) -> Flow[None]:
+    """They keep their account and their jobs, and see the team no more."""
+    missing = f"{username} is no member of {team}: `muster teams members list {team}` shows who is"
+    return (yield from ask(_delete(place("teams", team, "members", username), missing=missing)))
+
+
+def service_accounts(team: str) -> Flow[list[Member]]:
+    """The accounts of a team that are for programs."""
+    path = place("teams", team, "service-accounts")
+    return (yield from whole(page(path, parse=Member.parse, missing=_no_team(team))))
+
+
+def create_service_account(team: str, name: str, *, role: str) -> Flow[Member]:
+    """An account for programs, which can not log in; `create_token(..., service_account=name)` opens it."""
+    body = {"name": name, "role": role}
+    return (yield from ask(Call("POST", place("teams", team, "service-accounts"), Member.parse, json=body)))
+
+
+def remove_service_account(team: str, username: str) -> Flow[None]:
+    """Its tokens open nothing from then on."""
+    missing = f"{team} has no service account {username}: `muster teams accounts list {team}` shows them"
+    return (yield from ask(_delete(place("teams", team, "service-accounts", username), missing=missing)))
+
+
+def queue(name: str) -> Flow[Queue]:
+    """One queue, its quota and what is used of it. Raises NotFound."""
+    return (yield from ask(get(place("queues", name), parse=Queue.parse, missing=_no_queue(name))))
+
+
+def create_queue(name: str, **fields: Any) -> Flow[Queue]:
+    """Of platform administrators; `fields` as the API names them (team, cluster, slots, resource, ...)."""
+    return (yield from ask(Call("POST", "/queues", Queue.parse, json={"name": name, **given(**fields)})))
+
+
+def set_queue(name: str, **fields: Any) -> Flow[Queue]:
+    """Change a quota or whether the queue is open, as an administrator of its team."""
+    path = place("queues", name)
+    call = Call("PATCH", path, Queue.parse, json=given(**fields), is_repeatable=True, missing=_no_queue(name))
+    return (yield from ask(call))
+
+
+def audit(
+    *, team: str | None = None, actor: str | None = None, act: str | None = None, limit: int | None = None
+) -> Call[Page[AuditEntry]]:
+    """Who changed what, newest first."""
+    return page("/audit", parse=AuditEntry.parse, team=team, actor=actor, act=act, limit=limit)
+
+
+def _delete(path: str, *, missing: str) -> Call[None]:
+    # Not repeatable: a second try would be told that there is nothing to delete, and look like a failure.
+    return Call("DELETE", path, nothing, missing=missing)
+
+
+def _no_team(name: str) -> str:
+    return f"no team {name} that you may see: `muster teams` lists them"
+
+
+def _no_queue(name: str) -> str:
+    return f"no queue {name} that you may see: `muster queues` lists them"

@@ -1,0 +1,52 @@
+"""muster audit: who changed what."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from muster.commands.output import Output, reading
+from muster.commands.session import open_client
+from muster.models_teams import AuditEntry
+from muster.render import clock
+
+
+@click.command()
+@click.option("--team", metavar="TEAM", help="Only changes within this team.")
+@click.option("--actor", metavar="USER", help="Only changes by this user.")
+@click.option("--act", metavar="ACT", help="Only changes of this kind, for example token.made.")
+@click.option(
+    "-n", "--limit", metavar="N", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many."
+)
+@click.option("--all", "is_all", is_flag=True, help="All of them, however many.")
+@reading
+def audit(*, limit: int, is_all: bool, output: Output, **filters: Any) -> None:
+    """List who changed what, newest first; for administrators."""
+    with open_client() as client:
+        found = list(client.audit(limit=None if is_all else limit, **filters))
+    output.items(
+        found,
+        ident=lambda entry: entry.id,
+        headers=("AT", "WHO", "DID", "TO", "TEAM", "FROM", "CHANGE"),
+        row=_row,
+        empty="No entries: leave out filters to see more.",
+    )
+
+
+def _row(entry: AuditEntry) -> tuple[object, ...]:
+    to = " ".join(filter(None, [entry.target_kind, entry.target_name or entry.target_id]))
+    return (clock(entry.at), entry.actor, entry.act, to, entry.team, entry.ip, _change(entry))
+
+
+def _change(entry: AuditEntry) -> str:
+    """What is different, field by field; of something made or removed, all of it."""
+    before = entry.before if isinstance(entry.before, dict) else {}
+    after = entry.after if isinstance(entry.after, dict) else {}
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(f"{name}: {_text(before.get(name))} > {_text(after.get(name))}" for name in names)
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,102 @@
+"""A job written down: `--from-file job.yaml`, and environments in files. Pure: text in, values out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from muster.errors import JobFileError
+
+# As in the API, and what is about sending rather than about the job.
+FIELDS = (
+    "queue", "command", "name", "framework", "nodes", "nproc_per_node", "gpus", "env", "env_file", "secrets", "volumes",
+    "max_retries", "priority", "deadline_seconds", "grace_seconds", "start_timeout_seconds", "workspace", "directory",
+    "idempotency_key",
+)  # fmt: skip
+# The flags' words are as good as the API's.
+ALIASES = {"nproc": "nproc_per_node", "retries": "max_retries", "deadline": "deadline_seconds", "dir": "directory"}
+
+
+def read_job(text: str, *, source: str) -> dict[str, Any]:
+    """The fields of a job file. Raises JobFileError for what is no mapping, or has a field that no job has."""
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        place = f" in line {where.line + 1}" if where else ""
+        raise JobFileError(f"{source} is not YAML{place}: {getattr(error, 'problem', error)}") from error
+    if not isinstance(content, dict):
+        raise JobFileError(f"{source} must hold fields such as `queue: research`, one a line")
+    fields = {ALIASES.get(str(name), str(name)): value for name, value in content.items()}
+    unknown = sorted(set(fields) - set(FIELDS))
+    if unknown:
+        raise JobFileError(f"{source}: {unknown[0]} is not a field of a job; known are {', '.join(sorted(FIELDS))}")
+    return {name: _checked(name, value, source=source) for name, value in fields.items() if value is not None}
+
+
+def merged(file: Mapping[str, Any], *, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags win; of environments, variable by variable."""
+    given = {name: value for name, value in flags.items() if value not in (None, (), {}, [])}
+    both = {**file, **given}
+    env = {**file.get("env", {}), **given.get("env", {})}
+    return {**both, "env": env} if env else both
+
+
+def read_env(text: str, *, source: str) -> dict[str, str]:
+    """`KEY=VALUE` lines as in a `.env` file: comments, `export`, and quotes are understood; nothing is expanded."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        name, equals, value = line[7:].lstrip().partition("=") if line.startswith("export ") else line.partition("=")
+        name = name.strip()
+        if not equals or not name or any(char.isspace() for char in name):
+            raise JobFileError(f"{source}, line {number}: {line[:40]!r} is not KEY=VALUE")
+        found[name] = _unquoted(value.strip(), source=source, number=number)
+    return found
+
+
+def _unquoted(value: str, *, source: str, number: int) -> str:
+    if value[:1] not in ("'", '"'):
+        return value.split(" #", 1)[0].rstrip()
+    try:
+        words = shlex.split(value, comments=True)
+    except ValueError as error:
+        raise JobFileError(f"{source}, line {number}: the quotation is not closed") from error
+    return "".join(words)
+
+
+def _checked(name: str, value: Any, *, source: str) -> Any:
+    """Shapes that the command line itself relies on; whether a value makes sense is the server's to say."""
+    if name == "command":
+        return _command(value, source=source)
+    if name == "env":
+        return _env(value, source=source)
+    if name in ("secrets", "volumes", "env_file"):
+        return tuple(str(item) for item in (value if isinstance(value, list) else [value]))
+    return value
+
+
+def _command(value: Any, *, source: str) -> list[str]:
+    if isinstance(value, str):
+        return shlex.split(value)
+    if not isinstance(value, list):
+        raise JobFileError(f"{source}: command must be a line or a list of words")
+    return [str(word) for word in value]
+
+
+def _env(value: Any, *, source: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise JobFileError(f"{source}: env must hold `KEY: value` lines")
+    # YAML reads `on` and `1e3` as values of its own; quoting them is up to the author, but a flag is text either way.
+    return {str(key): _plain(item) for key, item in value.items()}
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

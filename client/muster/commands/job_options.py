@@ -1,0 +1,83 @@
+"""The options that say what a job is, shared by `muster submit` and `muster plan`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+import click
+
+from muster.commands.job_file import merged, read_env, read_job
+from muster.commands.secrets import names_only
+from muster.commands.session import queue_names
+from muster.errors import JobFileError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COUNT = click.IntRange(min=1)
+COUNT_OR_NONE = click.IntRange(min=0)
+
+
+def _env(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise click.BadParameter(f"{name!r} is not KEY=VALUE", ctx, param)
+    return {name: value for name, _, value in pairs}
+
+
+OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--from-file", "file", metavar="JOB.YAML", help="Fields of the job in a file; options win over it."),
+    click.option("--queue", metavar="Q", envvar="MUSTER_QUEUE", shell_complete=queue_names,
+                 help="`muster queues` lists them."),
+    click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs in total, split evenly over the nodes."),
+    click.option("--nodes", metavar="N", type=COUNT,
+                 help="Replicas, each on a machine of its own where the queue has several."),
+    click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes in each of them."),
+    click.option("--name", metavar="NAME", help="What to call the job."),
+    click.option("--framework", metavar="NAME", help="How its processes find each other; torchrun when not given."),
+    click.option("--env", metavar="K=V", multiple=True, callback=_env,
+                 help="An environment variable; may be repeated."),
+    click.option("--env-file", metavar="FILE", multiple=True, help="Environment variables, KEY=VALUE lines."),
+    click.option("--secret", "secrets", metavar="K", multiple=True, callback=names_only,
+                 help="A variable that nobody can read back; its value is taken from $K, or asked for."),
+    click.option("--volume", "volumes", metavar="NAME:/PATH", multiple=True, help="Storage to mount; may be repeated."),
+    click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE, help="Start again after a failure."),
+    click.option("--priority", metavar="N", type=int, help="Higher goes first within the queue."),
+    click.option("--deadline", "deadline_seconds", metavar="S", type=COUNT, help="Stop the job after S seconds."),
+    click.option("--grace", "grace_seconds", metavar="S", type=COUNT_OR_NONE,
+                 help="Between asking its processes to end and ending them."),
+    click.option("--start-timeout", "start_timeout_seconds", metavar="S", type=COUNT,
+                 help="Queue again when it has not started after S seconds."),
+)  # fmt: skip
+
+
+def job_options(command: F) -> F:
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a job from its file and the options. Raises UsageError where one is missing that must be there."""
+    fields = merged(read_job(_content(file), source=file) if file else {}, flags=flags)
+    env: dict[str, str] = {}
+    for source in fields.pop("env_file", ()):
+        env.update(read_env(_content(source), source=source))
+    env.update(fields.get("env", {}))
+    fields = {**fields, "env": env} if env else fields
+    if not fields.get("queue"):
+        raise click.UsageError("Missing option '--queue'")
+    if not fields.get("command"):
+        raise click.UsageError("Missing argument '-- COMMAND...'")
+    return fields
+
+
+def _content(path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise JobFileError(f"can not read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise JobFileError(f"{path} is not text in UTF-8") from error

@@ -1,0 +1,126 @@
+"""muster attempts, ranks, replicas, events: what a job is made of and what happened to it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import click
+
+from muster.commands.output import Output, reading
+from muster.commands.session import job_argument, open_client
+from muster.models import Event, Rank
+from muster.models_jobs import Attempt, Replica
+from muster.render import ago, clock, duration, size
+
+ATTEMPT = click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Of this attempt; else the newest.")
+RANK_HEADERS = ("RANK", "NODE", "REPLICA", "STATE", "STEP", "CPU", "RSS", "GPU", "GPU MEMORY", "LAST LINE", "EXIT")
+
+
+@click.command()
+@job_argument
+@reading
+def attempts(*, job: str, output: Output) -> None:
+    """List a job's launches: when each ran, and how it ended."""
+    with open_client() as client:
+        found = client.attempts(job)
+    output.items(
+        found,
+        ident=lambda one: one.attempt,
+        headers=("ATTEMPT", "STARTED", "STARTING", "RAN", "OUTCOME", "FIRST RANK", "MESSAGE"),
+        row=_attempt_row,
+        empty="No attempt yet: the job waits, `muster status JOB` says for what.",
+    )
+
+
+@click.command()
+@job_argument
+@ATTEMPT
+@reading
+def ranks(*, job: str, attempt: int | None, output: Output) -> None:
+    """List a job's ranks: state, step, resources, exit code."""
+    with open_client() as client:
+        found = sorted(client.ranks(job, attempt=attempt), key=lambda rank: rank.rank)
+    now = datetime.now(timezone.utc)
+    output.items(
+        found,
+        ident=lambda one: one.rank,
+        headers=RANK_HEADERS,
+        row=lambda rank: rank_row(rank, now=now),
+        empty="No ranks yet: they appear as the job starts.",
+        is_sparse=True,
+    )
+
+
+@click.command()
+@job_argument
+@ATTEMPT
+@reading
+def replicas(*, job: str, attempt: int | None, output: Output) -> None:
+    """List a job's replicas: pods of a cluster, or processes of this machine."""
+    with open_client() as client:
+        found = client.replicas(job, attempt=attempt)
+    output.items(
+        found,
+        ident=lambda one: one.name or f"{one.role}-{one.index}",
+        headers=("REPLICA", "NODE", "STATE", "STARTED", "RAN", "EXIT", "REASON"),
+        row=_replica_row,
+        empty="No replicas yet: they appear as the job starts.",
+    )
+
+
+@click.command()
+@job_argument
+@reading
+def events(*, job: str, output: Output) -> None:
+    """List what happened to a job, oldest first."""
+    with open_client() as client:
+        found = client.events(job)
+    output.items(
+        found,
+        ident=lambda one: one.kind,
+        headers=("AT", "EVENT", "PHASE", "ATTEMPT", "BY", "MESSAGE"),
+        row=_event_row,
+        empty="No events: none were kept of this job.",
+    )
+
+
+def rank_row(rank: Rank, *, now: datetime) -> tuple[object, ...]:
+    return (
+        rank.rank,
+        rank.node,
+        rank.replica,
+        rank.state,
+        rank.step,
+        "" if rank.cpu is None else f"{rank.cpu:.1f}",
+        size(rank.rss_bytes),
+        "" if rank.gpu is None else f"{rank.gpu:.0%}",
+        size(rank.gpu_mem_bytes),
+        ago(rank.last_line_at, now=now),
+        ending(exit_code=rank.exit_code, signal=rank.signal),
+    )
+
+
+def ending(*, exit_code: int | None, signal: int | None) -> str:
+    if signal is not None:
+        return f"signal {signal}"
+    return "" if exit_code is None else f"code {exit_code}"
+
+
+def _attempt_row(one: Attempt) -> tuple[object, ...]:
+    began = between(one.started_at, one.running_at)
+    ran = between(one.running_at, one.ended_at)
+    return (one.attempt, clock(one.started_at), began, ran, one.outcome, one.first_failing_rank, one.message)
+
+
+def _replica_row(one: Replica) -> tuple[object, ...]:
+    name, ran = f"{one.role}-{one.index}", between(one.started_at, one.ended_at)
+    code = ending(exit_code=one.exit_code, signal=one.signal)
+    return (name, one.node, one.state, clock(one.started_at), ran, code, one.reason)
+
+
+def _event_row(one: Event) -> tuple[object, ...]:
+    return (clock(one.at), one.kind, one.phase, one.attempt or "", one.user, one.message)
+
+
+def between(begin: datetime | None, end: datetime | None) -> str:
+    return duration((end - begin).total_seconds()) if begin and end else ""

@@ -1,0 +1,25 @@
+"""How a plan reads: one sentence before a submission, or the whole of it."""
+
+from __future__ import annotations
+
+import shlex
+
+from muster.models_jobs import Plan
+from muster.render import printable, table, terminal_of
+
+
+def summary(plan: Plan) -> str:
+    """2 nodes x 4 processes, 8 gpu of research; room for it now."""
+    where = plan.distribution
+    nodes = f"{where.nodes} node{'s' if where.nodes != 1 else ''}"
+    processes = f"{where.nproc_per_node} process{'es' if where.nproc_per_node != 1 else ''}"
+    takes = "".join(f", {count} {resource}" for resource, count in plan.asked.items())
+    room = "room for it now" if plan.fits_now else f"waits: {plan.wait_reason or 'no room now'}"
+    return printable(f"{nodes} x {processes}{takes} of {plan.queue}; {room}")
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    headers = ("ROLE", "REPLICAS", "PROCESSES", "COMMAND")
+    rows = [(role.name, role.replicas, role.processes, shlex.join(role.command)) for role in plan.roles]
+    facts = [summary(plan), f"  framework  {printable(plan.framework)}"]
+    return [*facts, "", *table(headers, rows=rows, terminal=terminal_of())] if rows else facts

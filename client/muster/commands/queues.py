@@ -1,0 +1,106 @@
+"""muster queues: what there is to use, how full it is, and its quota."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from muster.commands.output import Output, reading
+from muster.commands.session import open_client, queue_names
+from muster.models import Queue
+from muster.render import printable
+
+HEADERS = ("QUEUE", "TEAM", "CLUSTER", "RESOURCE", "USED", "FREE", "GPUS/NODE", "STATE")
+
+
+@click.group(invoke_without_command=True)
+@reading
+@click.pass_context
+def queues(ctx: click.Context, *, output: Output) -> None:
+    """List the queues you may submit to, and how full they are."""
+    if ctx.invoked_subcommand is None:
+        _list(output)
+
+
+@queues.command("list")
+@reading
+def list_queues(*, output: Output) -> None:
+    """List the queues you may submit to, and how full they are."""
+    _list(output)
+
+
+@queues.command()
+@click.argument("queue", shell_complete=queue_names)
+@reading
+def show(*, queue: str, output: Output) -> None:
+    """Show one queue."""
+    with open_client() as client:
+        found = client.queue(queue)
+    output.item(found, ident=found.name, lines=lambda: _about(found))
+
+
+@queues.command("set")
+@click.argument("queue", shell_complete=queue_names)
+@click.option("--slots", metavar="N", type=click.IntRange(min=1), help="Its quota.")
+@click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs in each machine of it.")
+@click.option("--open/--close", "is_open", default=None, help="Whether it takes jobs.")
+@click.option("--description", metavar="TEXT", help="What it is for.")
+@reading
+def set_queue(*, queue: str, output: Output, **fields: Any) -> None:
+    """Change a queue, as an administrator of its team."""
+    if all(value is None for value in fields.values()):
+        raise click.UsageError("nothing to change: give --slots, --gpus-per-node, --open, --close or --description")
+    with open_client() as client:
+        found = client.set_queue(queue, **fields)
+    output.item(found, ident=found.name, lines=lambda: _about(found))
+
+
+@queues.command()
+@click.argument("queue")
+@click.option("--team", metavar="TEAM", required=True, help="Whose queue it is.")
+@click.option("--slots", metavar="N", type=click.IntRange(min=1), required=True, help="Its quota.")
+@click.option("--cluster", metavar="NAME", required=True, help="Where its jobs run.")
+@click.option("--resource", metavar="NAME", help="What a slot is: gpu or cpu.")
+@click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs in each machine of it.")
+@click.option("--description", metavar="TEXT", help="What it is for.")
+@reading
+def create(*, queue: str, output: Output, **fields: Any) -> None:
+    """Make a queue, as a platform administrator."""
+    with open_client() as client:
+        found = client.create_queue(queue, **fields)
+    output.item(found, ident=found.name, lines=lambda: [printable(f"Made queue {found.name} of team {found.team}")])
+
+
+def _list(output: Output) -> None:
+    with open_client() as client:
+        found = client.queues()
+    output.items(
+        found,
+        ident=lambda queue: queue.name,
+        headers=HEADERS,
+        row=_row,
+        empty="No queue is open to you: ask an administrator to add you to a team that has one.",
+    )
+
+
+def _row(queue: Queue) -> tuple[object, ...]:
+    used = f"{queue.used} of {queue.nominal}"
+    free = max(0, queue.nominal - queue.used)
+    state = "open" if queue.is_open else "closed"
+    return (queue.name, queue.team, queue.cluster, queue.resource, used, free, queue.gpus_per_node or "", state)
+
+
+def _about(queue: Queue) -> list[str]:
+    facts = {
+        "queue": queue.name,
+        "about": queue.description,
+        "team": queue.team,
+        "cluster": queue.cluster,
+        "resource": queue.resource,
+        "used": f"{queue.used} of {queue.nominal}",
+        "per node": f"{queue.gpus_per_node} GPUs" if queue.gpus_per_node else "",
+        "state": "open" if queue.is_open else "closed",
+        "notice": queue.notice,
+    }
+    return [f"{name:<9} {printable(text)}" for name, text in facts.items() if text]

@@ -1,0 +1,37 @@
+"""Where the values of `--secret NAME` come from: never the command line, which others on the machine can see."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from muster.commands.job_file import read_env
+
+
+def names_only(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if "=" in value:
+            name = value.partition("=")[0]
+            hint = "its value would be seen by everybody on this machine; give the name only"
+            raise click.BadParameter(f"{name}=... : {hint}, the value is asked for or taken from ${name}", ctx, param)
+    return values
+
+
+def secret_values(names: Sequence[str], *, is_piped: bool) -> dict[str, str]:
+    """Of each name, its value: of the standard input (KEY=VALUE lines), else of the environment, else asked for."""
+    piped = read_env(sys.stdin.read(), source="standard input") if is_piped else {}
+    found = {**piped, **{name: _value(name) for name in names if name not in piped}}
+    return found
+
+
+def _value(name: str) -> str:
+    if name in os.environ:
+        return os.environ[name]
+    if not sys.stdin.isatty():
+        ways = f"set the variable {name}, or give `{name}=VALUE` lines to --secrets-stdin"
+        raise click.UsageError(f"no value for the secret {name}, and nobody to ask: {ways}")
+    value: str = click.prompt(f"Secret {name}", hide_input=True, err=True)
+    return value

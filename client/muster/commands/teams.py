@@ -1,0 +1,169 @@
+"""muster teams: teams, their members and their service accounts."""
+
+from __future__ import annotations
+
+import click
+
+from muster.commands.output import Output, reading, say
+from muster.commands.session import open_client
+from muster.models_teams import Member, Team
+from muster.render import printable
+
+# What a role may do is the server's to know; an unknown one is refused there.
+ROLE = click.option("--role", metavar="ROLE", required=True, help="viewer, member or admin.")
+
+
+@click.group(invoke_without_command=True)
+@reading
+@click.pass_context
+def teams(ctx: click.Context, *, output: Output) -> None:
+    """List your teams; see the commands below for members and service accounts."""
+    if ctx.invoked_subcommand is None:
+        _list(output)
+
+
+@teams.command("list")
+@reading
+def list_teams(*, output: Output) -> None:
+    """List your teams."""
+    _list(output)
+
+
+@teams.command()
+@click.argument("team")
+@reading
+def show(*, team: str, output: Output) -> None:
+    """Show one team and who is in it."""
+    with open_client() as client:
+        found = client.team(team)
+        people = client.members(team) if output == Output() else []
+    head = f"team {found.name}" + (f", you are {found.role}" if found.role else "")
+    output.item(found, ident=found.name, lines=lambda: [printable(head)])
+    if output == Output():
+        _show_members(people, output=output, team=team)
+
+
+@teams.command()
+@click.argument("team")
+@reading
+def create(*, team: str, output: Output) -> None:
+    """Make a team, as a platform administrator."""
+    with open_client() as client:
+        found = client.create_team(team)
+    output.item(found, ident=found.name, lines=lambda: [printable(f"Made team {found.name}")])
+
+
+@teams.group()
+def members() -> None:
+    """List, add, change and remove members."""
+
+
+@members.command("list")
+@click.argument("team")
+@reading
+def list_members(*, team: str, output: Output) -> None:
+    """List who is in a team, and as what."""
+    with open_client() as client:
+        _show_members(client.members(team), output=output, team=team)
+
+
+@members.command()
+@click.argument("team")
+@click.argument("user")
+@ROLE
+@reading
+def add(*, team: str, user: str, role: str, output: Output) -> None:
+    """Add a user to a team."""
+    _set(team, user=user, role=role, output=output)
+
+
+@members.command("set")
+@click.argument("team")
+@click.argument("user")
+@ROLE
+@reading
+def set_role(*, team: str, user: str, role: str, output: Output) -> None:
+    """Change a member's role."""
+    _set(team, user=user, role=role, output=output)
+
+
+@members.command()
+@click.argument("team")
+@click.argument("user")
+def remove(*, team: str, user: str) -> None:
+    """Remove a member; their jobs stay."""
+    with open_client() as client:
+        client.remove_member(team, user)
+    say(f"{user} is no longer in {team}")
+
+
+@teams.group()
+def accounts() -> None:
+    """List, add and remove service accounts, which are for programs."""
+
+
+@accounts.command("list")
+@click.argument("team")
+@reading
+def list_accounts(*, team: str, output: Output) -> None:
+    """List a team's service accounts."""
+    with open_client() as client:
+        found = client.service_accounts(team)
+    empty = f"No service account: `muster teams accounts add {team} NAME --role member` makes one."
+    output.items(found, ident=lambda one: one.username, headers=("ACCOUNT", "ROLE", "STATE"), row=_row, empty=empty)
+
+
+@accounts.command("add")
+@click.argument("team")
+@click.argument("name")
+@ROLE
+@reading
+def add_account(*, team: str, name: str, role: str, output: Output) -> None:
+    """Make a service account."""
+    with open_client() as client:
+        found = client.create_service_account(team, name, role=role)
+    token = f"muster tokens create NAME --service-account {found.username}"
+    lines = [f"Made service account {found.username} ({found.role}) of {team}; `{token}` opens it"]
+    output.item(found, ident=found.username, lines=lambda: [printable(line) for line in lines])
+
+
+@accounts.command("remove")
+@click.argument("team")
+@click.argument("name")
+def remove_account(*, team: str, name: str) -> None:
+    """Remove a service account; its tokens open nothing from then on."""
+    with open_client() as client:
+        client.remove_service_account(team, name)
+    say(f"{name} is no longer a service account of {team}")
+
+
+def _list(output: Output) -> None:
+    with open_client() as client:
+        found = client.teams()
+    output.items(
+        found,
+        ident=lambda team: team.name,
+        headers=("TEAM", "YOUR ROLE"),
+        row=_team_row,
+        empty="You are in no team: ask an administrator to add you to one.",
+    )
+
+
+def _set(team: str, *, user: str, role: str, output: Output) -> None:
+    with open_client() as client:
+        found = client.set_member(team, user, role=role)
+    output.item(found, ident=found.username, lines=lambda: [printable(f"{found.username} is {found.role} of {team}")])
+
+
+def _show_members(people: list[Member], *, output: Output, team: str) -> None:
+    empty = f"Nobody is in {team}: `muster teams members add {team} USER --role member` adds somebody."
+    output.items(people, ident=lambda one: one.username, headers=("USER", "ROLE", "STATE"), row=_row, empty=empty)
+
+
+def _team_row(team: Team) -> tuple[object, ...]:
+    return (team.name, team.role)
+
+
+def _row(member: Member) -> tuple[object, ...]:
+    state = "" if member.is_active else "inactive"
+    return (member.username, member.role, "service account" if member.is_service_account else state)

@@ -1,0 +1,28 @@
+"""muster wait: until a job has ended, for scripts."""
+
+from __future__ import annotations
+
+import click
+
+from muster.commands.following import detached, leave
+from muster.commands.output import Output, reading
+from muster.commands.session import job_argument, open_client
+from muster.render import printable, terminal_of
+
+
+@click.command()
+@job_argument
+@click.option("--timeout", metavar="S", type=click.FloatRange(min=0), help="Give up after S seconds; the job goes on.")
+@reading
+def wait(*, job: str, timeout: float | None, output: Output) -> None:
+    """Wait until a job has ended, and exit as it did."""
+    with open_client() as client:
+        seen = client.job(job)
+        try:
+            seen = client.wait(seen, timeout=timeout)
+        except KeyboardInterrupt:
+            detached(seen)
+    said = printable(seen.message or seen.reason)
+    line = f"job {seen.id} ({printable(seen.name)}): {terminal_of().phase(seen.phase)}{f': {said}' if said else ''}"
+    output.item(seen, ident=seen.id, lines=lambda: [line])
+    leave(seen)

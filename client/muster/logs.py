@@ -1,0 +1,111 @@
+"""Reading and following logs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from muster import calls
+from muster.calls import JobRef
+from muster.errors import CutOff
+from muster.follow import REST_SECONDS, Follower, LogReader, lines_of
+from muster.models import Job, LogLine, LogPage
+from muster.streams import EventReader, log_text
+from muster.transport import Transport
+
+
+class Logs(Transport):
+    def logs(
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+    ) -> Iterator[LogLine]:
+        """Lines of all ranks, or of one, as far as there are any; with `follow` until the job has ended."""
+        for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
+            yield from page.lines
+
+    def log_pages(
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+    ) -> Iterator[LogPage]:
+        """As `logs`, a page at a time: each carries the cursor at which another reader goes on."""
+        job_id = self._run(calls.find_id(job))
+        reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
+        while not reader.is_done:
+            page = self._send(reader.call())
+            yield page
+            self._sleep(reader.take(page))
+
+    def log_page(
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+        wait_seconds: int = 0,
+    ) -> LogPage:
+        """One answer of the log endpoint, for callers that keep the cursor themselves."""
+        job_id = self._run(calls.find_id(job))
+        asked: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail, "cursor": cursor}
+        return self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
+
+    def follow(
+        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+    ) -> Iterator[LogLine | Job]:
+        """Each line as it comes and, whenever its phase changes, the job; the last item is the job that has ended.
+
+        A restart of the server in between is waited out, for up to five minutes; no line is lost or comes twice. Ends
+        with a suspended job too.
+        """
+        for seen in self.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
+            yield from lines_of(seen)
+
+    def follow_pages(
+        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+    ) -> Iterator[LogPage | Job]:
+        """As `follow`, a page of lines at a time."""
+        job_id = self._run(calls.find_id(job))
+        follower = Follower(LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True))
+        while not follower.is_done:
+            seen = self._send(follower.call())
+            yield from follower.take(seen)
+            self._sleep(follower.rest_seconds)
+
+    def log_text(self, job: JobRef, *, rank: int | None = None, attempt: int | None = None) -> Iterator[str]:
+        """The whole log of one attempt as text, piece by piece, however long: time, who printed it, the line."""
+        call = log_text(self._run(calls.find_id(job)), rank=rank, attempt=attempt)
+        with self._open(call) as reply:
+            yield from reply.iter_text()
+
+    def log_stream(
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        attempt: int | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
+    ) -> Iterator[LogPage]:
+        """Pages of lines as they come, over one open connection that is opened again whenever it breaks off."""
+        job_id = self._run(calls.find_id(job))
+        reader = EventReader(job_id, rank=rank, attempt=attempt, tail=tail, cursor=cursor)
+        while not reader.is_done:
+            with contextlib.suppress(CutOff), self._open(reader.call()) as reply:
+                for line in reply.iter_lines():
+                    yield from reader.take(line)
+            if not reader.is_done:
+                self._sleep(REST_SECONDS)

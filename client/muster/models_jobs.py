@@ -1,0 +1,90 @@
+"""What the server answers about a job's attempts and replicas, plans, and acts on many jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from muster.model import Json, Model, as_sent, each, mapping, moment, read
+
+
+@dataclass(frozen=True)
+class Attempt(Model):
+    attempt: int
+    started_at: datetime | None = moment()
+    running_at: datetime | None = moment()
+    ended_at: datetime | None = moment()
+    outcome: str = ""
+    message: str = ""
+    first_failing_rank: int | None = None
+    raw: Json = as_sent()
+
+
+@dataclass(frozen=True)
+class Replica(Model):
+    index: int
+    role: str = ""
+    attempt: int = 0
+    name: str = ""
+    node: str = ""
+    state: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    started_at: datetime | None = moment()
+    ended_at: datetime | None = moment()
+    raw: Json = as_sent()
+
+
+@dataclass(frozen=True)
+class PlanRole(Model):
+    name: str
+    replicas: int = 1
+    processes: int = 1  # in each replica
+    command: tuple[str, ...] = read(tuple, default=())
+
+
+@dataclass(frozen=True)
+class Distribution(Model):
+    nodes: int = 1
+    nproc_per_node: int = 1
+    world_size: int = 1
+
+
+@dataclass(frozen=True)
+class Plan(Model):
+    """What a submission would become. `asked` is a count of each resource, `spec` the job with everything filled in."""
+
+    queue: str
+    framework: str = ""
+    roles: tuple[PlanRole, ...] = each(PlanRole)
+    distribution: Distribution = read(Distribution.parse, default=Distribution())
+    asked: Mapping[str, int] = mapping()
+    spec: Mapping[str, Any] = mapping()
+    fits_now: bool = False
+    wait_reason: str = ""
+    raw: Json = as_sent()
+
+
+@dataclass(frozen=True)
+class Acted(Model):
+    """What became of one job in an act on many: `problem` says why it was refused, in words."""
+
+    id: int
+    status: int = 200
+    phase: str = ""
+    problem: str = read(lambda given: problem_text(given), default="")
+    raw: Json = as_sent()
+
+    @property
+    def is_refused(self) -> bool:
+        return self.status >= 400
+
+
+def problem_text(given: Any) -> str:
+    """Of a sentence or of problem details alike."""
+    if isinstance(given, Mapping):
+        return str(given.get("detail") or given.get("message") or given.get("title") or "refused")
+    return str(given)

@@ -1,0 +1,174 @@
+"""The rest of the small Muster in `fake`: tokens, teams, queues' quotas, audit, plans, acts on many."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Answer = tuple[int, Any, dict[str, str]]
+NOW = "2026-11-21T10:00:00Z"
+NOTHING: Answer = (204, "", {})
+
+
+class More:
+    """Mixed into FakeMuster, which gives it `jobs`, `queues` and `act`."""
+
+    jobs: dict[int, dict[str, Any]]
+    queues: list[dict[str, Any]]
+    lines: dict[int, list[dict[str, Any]]]
+
+    def __init__(self) -> None:
+        self.tokens = [token(1, "laptop", prefix="mst_se"), token(2, "ci", scope="read", team="vision")]
+        self.teams = {"vision": {"ada": "admin", "bob": "viewer"}, "nlp": {"ada": "member"}}
+        self.accounts = {"vision": {"vision-bot": "member"}}
+        self.audit = [audit_entry(number) for number in (3, 2, 1)]
+
+    def read_logs(self, number: int, part: str, query: dict[str, str]) -> Answer:
+        if not part:
+            return self.logs(number, query)
+        lines = self.lines[number]
+        if part == "search":
+            begin = int(query.get("start", 0))
+            found = [{**line, "number": at} for at, line in enumerate(lines) if query["text"].lower() in line["text"]]
+            part_of = [line for line in found if line["number"] >= begin][: min(5, int(query["limit"]))]
+            more = part_of and part_of[-1]["number"] < found[-1]["number"]
+            return 200, {"lines": part_of, "next": str(part_of[-1]["number"] + 1) if more else ""}, {}
+        if part == "text":
+            text = "".join(f"rank {line['rank']}: {line['text']}\n" for line in lines)
+            return 200, text, {"Content-Type": "text/plain; charset=utf-8"}
+        return 200, self._events(number, query), {"Content-Type": "text/event-stream"}
+
+    def _events(self, number: int, query: dict[str, str]) -> str:
+        """Every page there is; then `end`, or, of a job that goes on, the end of the connection's life."""
+        events, query = ["retry: 2000\n\n", ": still here\n\n"], dict(query)
+        while True:
+            page = self.logs(number, query)[1]
+            query["cursor"] = page["cursor"]
+            kinds = ["lines"] * bool(page["lines"]) + ["end"] * page["is_complete"]
+            events += [f"event: {kind}\nid: {page['cursor']}\ndata: {json.dumps(page)}\n\n" for kind in kinds]
+            if page["is_complete"] or not page["lines"]:
+                return "".join(events)
+
+    def logs(self, number: int, query: dict[str, str]) -> Answer:
+        raise NotImplementedError
+
+    def get_tokens(self, seen: dict[str, Any]) -> Answer:
+        return _results(self.tokens)
+
+    def post_tokens(self, seen: dict[str, Any]) -> Answer:
+        body = json.loads(seen["body"])
+        owner = body.pop("service_account", None) or "ada"
+        made = token(len(self.tokens) + 1, body.pop("name"), user=owner, **body)
+        self.tokens.append(made)
+        return 201, {**made, "text": "mst_new_and_secret"}, {}
+
+    def delete_tokens(self, seen: dict[str, Any], number: str) -> Answer:
+        found = [one for one in self.tokens if one["id"] == int(number)]
+        for one in found:
+            one["revoked_at"] = NOW
+        return NOTHING if found else missing()
+
+    def get_teams(self, seen: dict[str, Any], name: str = "", part: str = "") -> Answer:
+        if not name:
+            return _results([self._team(one) for one in self.teams])
+        if name not in self.teams:
+            return missing()
+        people = self.teams[name] if part == "members" else self.accounts.get(name, {})
+        return _results([member(*one) for one in people.items()]) if part else (200, self._team(name), {})
+
+    def post_teams(self, seen: dict[str, Any], name: str = "", part: str = "") -> Answer:
+        body = json.loads(seen["body"])
+        if not name:
+            self.teams[body["name"]] = {}
+            return 201, self._team(body["name"]), {}
+        self.accounts.setdefault(name, {})[body["name"]] = body["role"]
+        return 201, member(body["name"], body["role"]), {}
+
+    def put_teams(self, seen: dict[str, Any], name: str, part: str, user: str) -> Answer:
+        self.teams[name][user] = json.loads(seen["body"])["role"]
+        return 200, member(user, self.teams[name][user]), {}
+
+    def delete_teams(self, seen: dict[str, Any], name: str, part: str, user: str) -> Answer:
+        people = self.teams[name] if part == "members" else self.accounts[name]
+        return NOTHING if people.pop(user, None) else missing()
+
+    def get_queues(self, seen: dict[str, Any], name: str = "") -> Answer:
+        found = [one for one in self.queues if name in ("", one["name"])]
+        return (200, found[0], {}) if name and found else missing() if name else _results(found)
+
+    def patch_queues(self, seen: dict[str, Any], name: str) -> Answer:
+        found = next(one for one in self.queues if one["name"] == name)
+        found.update(json.loads(seen["body"]))
+        return 200, found, {}
+
+    def post_queues(self, seen: dict[str, Any]) -> Answer:
+        self.queues.append({"used": 0, "is_open": True, **json.loads(seen["body"])})
+        return 201, self.queues[-1], {}
+
+    def get_audit(self, seen: dict[str, Any]) -> Answer:
+        query = seen["query"]
+        names = [name for name in ("team", "actor", "act") if name in query]
+        return _results([one for one in self.audit if all(one[name] == query[name] for name in names)])
+
+    def get_schema(self, seen: dict[str, Any]) -> Answer:
+        return 200, {"openapi": "3.1.0", "paths": {}}, {}
+
+    def post_plans(self, seen: dict[str, Any]) -> Answer:
+        body = json.loads(seen["body"])
+        if body["queue"] not in [queue["name"] for queue in self.queues]:
+            wrong = {"field": "queue", "value": body["queue"], "message": "no such queue"}
+            return 400, {"status": 400, "detail": "this is no job", "problems": [wrong]}, {}
+        gpus, nodes = body.get("gpus", 0), body.get("nodes", 2)
+        role = {"name": "worker", "replicas": nodes, "processes": 4, "command": body["command"]}
+        where = {"nodes": nodes, "nproc_per_node": 4, "world_size": nodes * 4}
+        return 200, {"queue": body["queue"], "framework": "torchrun", "roles": [role], "distribution": where,
+                     "asked": {"gpu": gpus}, "spec": body, "fits_now": True, "wait_reason": ""}, {}  # fmt: skip
+
+    def act_on_many(self, body: dict[str, Any]) -> Answer:
+        results = []
+        for number in body["ids"]:
+            status, answer, _ = self.act(number, body["act"])
+            problem = answer["detail"] if status >= 400 else None
+            results.append({"id": number, "status": status, "phase": answer.get("phase"), "problem": problem})
+        return 200, {"results": results}, {}
+
+    def act(self, number: int, verb: str) -> Answer:
+        raise NotImplementedError
+
+    def _team(self, name: str) -> dict[str, Any]:
+        return {"id": 1, "name": name, "role": self.teams[name].get("ada"), "members": len(self.teams[name])}
+
+
+def token(number: int, name: str, **given: Any) -> dict[str, Any]:
+    about = {"prefix": f"mst_{number}", "scope": "submit", "team": None, "user": "ada", "created_at": NOW}
+    times = {"expires_at": "2099-01-01T00:00:00Z", "last_used_at": None, "revoked_at": None}
+    return {"id": number, "name": name, **about, **times, **given}
+
+
+def member(username: str, role: str) -> dict[str, Any]:
+    return {"username": username, "role": role, "is_active": True, "is_service_account": username.endswith("-bot")}
+
+
+def audit_entry(number: int) -> dict[str, Any]:
+    to = {"target_kind": "queue", "target_id": "1", "target_name": "research", "team": "vision"}
+    changed = {"before": {"nominal": 4, "is_open": True}, "after": {"nominal": 8, "is_open": True}}
+    return {"id": number, "at": NOW, "actor": "ada" if number % 2 else "bob", "act": "queue.changed", **to, **changed,
+            "ip": "10.0.0.1"}  # fmt: skip
+
+
+def attempt(number: int, **given: Any) -> dict[str, Any]:
+    return {"attempt": number, "started_at": NOW, "running_at": "2026-11-21T10:00:04Z", "outcome": "failed",
+            "ended_at": "2026-11-21T10:01:04Z", "message": "rank 3 exited", "first_failing_rank": 3, **given}  # fmt: skip
+
+
+def replica(index: int, **given: Any) -> dict[str, Any]:
+    return {"attempt": 1, "role": "worker", "index": index, "name": f"job-1-{index}", "node": "host-a",
+            "state": "running", "reason": "", "started_at": NOW, **given}  # fmt: skip
+
+
+def missing() -> Answer:
+    return 404, {"type": "about:blank", "title": "Not found", "status": 404, "detail": "Not found."}, {}
+
+
+def _results(found: list[Any]) -> Answer:
+    return 200, {"results": found, "next": None}, {}

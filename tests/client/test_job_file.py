@@ -1,0 +1,95 @@
+"""Job files and environment files: text in, values out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from muster.commands.job_file import FIELDS, merged, read_env, read_job
+from muster.errors import JobFileError
+
+JOB = """
+queue: research
+command: torchrun train.py --name "two words"
+nodes: 2
+nproc: 4
+retries: 1
+env:
+  LR: 0.1
+  DEBUG: true
+  EMPTY:
+volumes: data:/data
+secrets: [HF_TOKEN]
+"""
+
+
+def test_a_job_file_has_the_fields_of_the_api_or_the_words_of_the_flags() -> None:
+    assert read_job(JOB, source="job.yaml") == {
+        "queue": "research",
+        "command": ["torchrun", "train.py", "--name", "two words"],
+        "nodes": 2,
+        "nproc_per_node": 4,
+        "max_retries": 1,
+        "env": {"LR": "0.1", "DEBUG": "true", "EMPTY": ""},
+        "volumes": ("data:/data",),
+        "secrets": ("HF_TOKEN",),
+    }
+
+
+def test_flags_win_and_environments_are_merged_by_variable() -> None:
+    file = {"queue": "a", "nodes": 2, "env": {"A": "1", "B": "2"}}
+
+    found = merged(file, flags={"queue": "b", "nodes": None, "env": {"B": "3"}, "volumes": (), "priority": 0})
+
+    assert found == {"queue": "b", "nodes": 2, "env": {"A": "1", "B": "3"}, "priority": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("queue: [", "job.yaml is not YAML in line 1"),
+        ("- queue", "job.yaml must hold fields such as"),
+        ("", "job.yaml must hold fields such as"),
+        ("quue: x", "quue is not a field of a job; known are command"),
+        ("command: {a: b}", "command must be a line or a list of words"),
+        ("env: [A]", "env must hold `KEY: value` lines"),
+        ("!!python/object/apply:os.system ['true']", "job.yaml is not YAML"),
+    ],
+)
+def test_a_file_that_is_no_job_says_where(text: str, sentence: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        read_job(text, source="job.yaml")
+    assert sentence in str(caught.value)
+
+
+def test_an_environment_file_is_read_as_shells_write_it() -> None:
+    text = "# comment\n\nA=1\nexport B=two words # said\nC='single # quoted'\nD=\"double\"\nE=\nF=a=b\n G = spaced \n"
+
+    assert read_env(text, source=".env") == {
+        "A": "1", "B": "two words", "C": "single # quoted", "D": "double", "E": "", "F": "a=b", "G": "spaced",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("A=1\nnonsense", ".env, line 2: 'nonsense' is not KEY=VALUE"),
+        ("=1", "line 1: '=1' is not KEY=VALUE"),
+        ("A B=1", "is not KEY=VALUE"),
+        ("A='open", "line 1: the quotation is not closed"),
+    ],
+)
+def test_a_line_that_is_no_variable_is_named(text: str, sentence: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        read_env(text, source=".env")
+    assert sentence in str(caught.value)
+
+
+@given(st.text())
+def test_no_text_makes_the_readers_raise_anything_else(text: str) -> None:
+    for reader in (read_job, read_env):
+        try:
+            found = reader(text, source="x")
+        except JobFileError:
+            continue
+        assert reader is read_env or set(found) <= set(FIELDS)
