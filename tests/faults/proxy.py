@@ -2,6 +2,7 @@
 
 `cut(when, of=text)` waits for the next COMMIT of a transaction in which `text` was sent. "before": the COMMIT never arrives, and
 Postgres rolls back. "after": it arrives and is carried out, and its answer is lost, so that nobody but Postgres knows.
+A statement that is its own transaction (`is_alone`) is lost itself, or its answer is.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ KEPT = 1 << 20  # bytes of a transaction that are looked through
 class Cut:
     when: str
     of: bytes
+    is_alone: bool = False
     is_done: bool = False
 
 
@@ -39,8 +41,8 @@ class Proxy:
     def close(self) -> None:
         self._listener.close()
 
-    def cut(self, when: str, *, of: str) -> Cut:
-        self._cut = Cut(when, of.encode())
+    def cut(self, when: str, *, of: str, is_alone: bool = False) -> Cut:
+        self._cut = Cut(when, of.encode(), is_alone)
         return self._cut
 
     def _accept(self) -> None:
@@ -58,25 +60,29 @@ class Proxy:
         with contextlib.suppress(OSError):
             while piece := client.recv(1 << 16):
                 said = (said + piece)[-KEPT:]
-                if COMMIT in piece and (cut := self._take(said)):
+                if cut := self._take(said, piece):
                     if cut.when == "before":
                         break
-                    wants.set()
-                    server.sendall(piece)
-                    return  # the other direction closes both when Postgres has answered
+                    wants.set()  # the other direction closes both when Postgres has answered
                 if COMMIT in piece or BEGIN in piece:
                     said = piece
                 server.sendall(piece)
         _close(client, server)
 
-    def _take(self, said: bytes) -> Cut | None:
-        """The cut that this commit is meant for; nobody gets it twice."""
+    def _take(self, said: bytes, piece: bytes) -> Cut | None:
+        """The cut that what is sent now is meant for; nobody gets it twice."""
         with self._lock:
             cut = self._cut
-            if cut is None or cut.is_done or cut.of not in said[said.rfind(BEGIN) + 1 :]:
+            if cut is None or cut.is_done or not _is_meant(cut, said, piece):
                 return None
             cut.is_done = True
             return cut
+
+
+def _is_meant(cut: Cut, said: bytes, piece: bytes) -> bool:
+    if cut.is_alone:
+        return cut.of in piece
+    return COMMIT in piece and cut.of in said[said.rfind(BEGIN) + 1 :]
 
 
 def _down(client: socket.socket, server: socket.socket, wants: threading.Event) -> None:
