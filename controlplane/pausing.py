@@ -6,7 +6,7 @@ from axes.backends import AxesStandaloneBackend
 from django.http import HttpRequest
 
 
-class Pausing(AxesStandaloneBackend):
+class Pausing(AxesStandaloneBackend):  # type: ignore[misc]  # axes brings no types
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:
         if request is not None:
             super().authenticate(request, **credentials)
