@@ -10,6 +10,8 @@ import os
 import ssl
 import threading
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
@@ -23,6 +25,7 @@ from .kube_options import Access
 
 CALL_SECONDS = 10.0  # shorter than a lease (jobs/lease.py): a call of ours is over before somebody else's begins
 CONNECTIONS = 128
+RETIRED_SECONDS = 60.0  # longer than any call
 TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps it
 T = TypeVar("T")
 
@@ -56,9 +59,17 @@ def run(work: Coroutine[Any, Any, T], seconds: float) -> T:
         raise Unreachable(f"the cluster did not answer within {seconds:.0f} s") from None
 
 
-def start(work: Coroutine[Any, Any, None]) -> None:
-    """Leave it running in the background of this process."""
-    asyncio.run_coroutine_threadsafe(work, _loop.get())
+def start(work: Coroutine[Any, Any, None]) -> Future[None]:
+    """Leave it running in the background of this process; `cancel` ends it."""
+    return asyncio.run_coroutine_threadsafe(work, _loop.get())
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What one call goes out on."""
+
+    session: aiohttp.ClientSession
+    headers: Mapping[str, str]
 
 
 class Api:
@@ -77,24 +88,24 @@ class Api:
         seconds: float = CALL_SECONDS,
     ) -> Answer:  # fmt: skip
         """Raises Unreachable where no answer came; what the answer means is decided by who asked."""
-        answer = await self._call(verb, path, body, params, seconds)
+        used = await self._ready()
+        answer = await self._call(used, verb, path, body, params, seconds)
         if answer.status != 401:
             return answer
-        await self.close()  # read the credentials anew, once
-        return await self._call(verb, path, body, params, seconds)
+        return await self._call(await self._renewed(used.session), verb, path, body, params, seconds)
 
     async def lines(self, path: str, *, params: Mapping[str, str], silence_seconds: float) -> AsyncIterator[bytes]:
         """A watch: each line one event. Raises Unreachable when it breaks or is silent for too long."""
-        session, headers = await self._ready()
+        line = await self._ready()
         self.requests += 1
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=silence_seconds)
         try:
-            async with session.get(path, params=params, headers=headers, timeout=timeout) as response:
+            async with line.session.get(path, params=params, headers=line.headers, timeout=timeout) as response:
                 if response.status != 200:
                     yield json.dumps({"type": "ERROR", "object": await _json(response)}).encode()
                     return
-                async for line in _split(response.content):
-                    yield line
+                async for event in _split(response.content):
+                    yield event
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"the watch of {path} broke: {_words(error)}") from error
 
@@ -103,29 +114,54 @@ class Api:
         if session is not None:
             await session.close()
 
-    async def _call(self, verb: str, path: str, body: Any, params: Mapping[str, str] | None, seconds: float) -> Answer:
-        session, headers = await self._ready()
+    async def _call(
+        self, line: _Line, verb: str, path: str, body: Any, params: Mapping[str, str] | None, seconds: float
+    ) -> Answer:
         self.requests += 1
         content = None if body is None else json.dumps(body).encode()
+        timeout = aiohttp.ClientTimeout(total=seconds)
         try:
-            async with session.request(
-                verb, path, data=content, params=params, headers=headers, timeout=aiohttp.ClientTimeout(total=seconds)
+            async with line.session.request(
+                verb, path, data=content, params=params, headers=line.headers, timeout=timeout
             ) as response:
                 return Answer(response.status, await _json(response), response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"the cluster does not answer: {_words(error)}") from error
 
-    async def _ready(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+    async def _ready(self) -> _Line:
         if self._pid != os.getpid():  # forked: the parent's sockets are not ours
             self._session, self._opening, self._pid = None, asyncio.Lock(), os.getpid()
         assert self._opening is not None
         async with self._opening:
             if self._session is None or self._configuration is None:
-                self._configuration = await _configuration(self._access)
-                self._session = _session(self._configuration)
+                await self._open()
+        assert self._session is not None and self._configuration is not None
         token = await self._configuration.get_api_key_with_prefix(TOKEN)
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        return self._session, {**headers, **({"Authorization": token} if token else {})}
+        return _Line(self._session, {**headers, **({"Authorization": token} if token else {})})
+
+    async def _renewed(self, used: aiohttp.ClientSession) -> _Line:
+        """With credentials read anew, once for all whose calls were refused at the same moment."""
+        assert self._opening is not None
+        async with self._opening:
+            if self._session is used:
+                await self._open()
+                # Others are in the middle of their calls on it.
+                asyncio.get_running_loop().call_later(RETIRED_SECONDS, _close_soon, used)
+        return await self._ready()
+
+    async def _open(self) -> None:
+        self._configuration = await _configuration(self._access)
+        self._session = _session(self._configuration)
+
+
+def _close_soon(session: aiohttp.ClientSession) -> None:
+    task = asyncio.get_running_loop().create_task(session.close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Task[None]] = set()
 
 
 async def _configuration(access: Access) -> Configuration:

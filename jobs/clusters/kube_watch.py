@@ -36,10 +36,11 @@ class Reflector(Generic[F]):
 
     def __init__(
         self, api: Api, path: str, *, selector: str, read: Callable[[Any], F | None], picture: Picture[F],
-        key: Callable[[F], Key], changed: Callable[[Key], None],
+        key: Callable[[F], Key], changed: Callable[[Key], None], clock: Callable[[], float],
     ):  # fmt: skip
         self._api, self._path, self._selector = api, path, selector
         self._read, self._picture, self._key, self._changed = read, picture, key, changed
+        self._clock = clock
         self._version = ""
         self.lists = 0  # for figures and tests
 
@@ -72,7 +73,7 @@ class Reflector(Generic[F]):
             self._take(json.loads(line))
 
     async def _list(self) -> None:
-        at, facts, token = time.time(), [], ""
+        at, facts, token = self._clock(), [], ""
         while True:
             params = {"labelSelector": self._selector, "limit": PAGE, **({"continue": token} if token else {})}
             answer = await self._api.call("GET", self._path, params=params)
@@ -102,4 +103,4 @@ class Reflector(Generic[F]):
             else:
                 self._picture.put(fact)
             self._changed(self._key(fact))
-        self._picture.confirm(time.time())
+        self._picture.confirm(self._clock())

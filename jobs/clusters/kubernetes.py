@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class KubernetesCluster:
         self._has_news = threading.Condition(self._lock)
         self._is_listening = False
         self._watching_pid = 0
+        self._following: list[Future[None]] = []
         self._draw_anew()
 
     # -- the port
@@ -95,17 +97,23 @@ class KubernetesCluster:
             kube_http.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
         return len(old)
 
+    def close(self) -> None:
+        """Stop watching. An adapter of a process that ends needs no closing."""
+        for one in self._following:
+            one.cancel()
+        kube_http.run(self.api.close(), CALL_SECONDS)
+
     # -- looking
 
     def _known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
         """The attempt in the watch's picture and how old that is; None where it is too old to be believed."""
-        ages = (self.pods.as_of, self.owners.as_of)
-        if None in ages or min(age or 0.0 for age in ages) < self._clock() - FRESH_SECONDS:
+        at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0  # before reading: never younger than it
+        if min(at, owners_at) < self._clock() - FRESH_SECONDS:
             return None
-        at = min(age or 0.0 for age in ages)  # before reading: what is read may be newer, never older
         key = (run, attempt)
         owner = next(iter(self.owners.of(key)), None)
-        return Attempt(run, attempt, owner, self.pods.of(key), self.pods.gone(key)), at
+        found = Attempt(run, attempt, owner, self.pods.of(key), self.pods.gone(key))
+        return found, at if found.has_live_owner else min(at, owners_at)
 
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
         """The attempt as the server has it now."""
@@ -157,19 +165,18 @@ class KubernetesCluster:
                 return
             self._watching_pid = os.getpid()
             self._draw_anew()
-        for reflector in (self.pod_watch, self.owner_watch):
-            kube_http.start(reflector.follow())
+        self._following = [kube_http.start(one.follow()) for one in (self.pod_watch, self.owner_watch)]
 
     def _draw_anew(self) -> None:
         self.pods: Picture[Pod] = Picture(_pod_key, clock=self._clock)
         self.owners: Picture[Owner] = Picture(_owner_key, clock=self._clock)
         self.pod_watch = Reflector(
             self.api, f"{self.path}/pods", selector=labels.OURS, read=read_pod, picture=self.pods,
-            key=_pod_key, changed=self._changed,
+            key=_pod_key, changed=self._changed, clock=self._clock,
         )  # fmt: skip
         self.owner_watch = Reflector(
             self.api, f"{self.path}/services", selector=labels.OURS, read=read_owner, picture=self.owners,
-            key=_owner_key, changed=self._changed,
+            key=_owner_key, changed=self._changed, clock=self._clock,
         )  # fmt: skip
 
     def _changed(self, key: Key) -> None:

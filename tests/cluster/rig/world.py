@@ -20,16 +20,21 @@ PLURALS = {"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": 
 
 
 def fill(plane: ControlPlane, *, nodes: int) -> Path:
-    """Nodes, namespace, account. Returns the kubeconfig of the account."""
+    """Nodes, and the namespace of the document. Returns the kubeconfig of its account."""
     with plane.client() as client:
         for number in range(nodes):
             _made(client.post("/api/v1/nodes", json=node(f"fake-{number}")))
-        make_namespace(client, NAMESPACE)
-        for thing in account_objects():
+    return settle(plane, NAMESPACE)
+
+
+def settle(plane: ControlPlane, namespace: str) -> Path:
+    """A namespace and its account. Returns the account's kubeconfig."""
+    with plane.client() as client:
+        make_namespace(client, namespace)
+        for thing in account_objects(namespace):
             kind = thing["kind"]
-            _made(client.post(f"/{PATHS[kind]}/namespaces/{NAMESPACE}/{PLURALS[kind]}", json=thing))
-        token = issue_token(client)
-    return plane.write_kubeconfig("muster", user={"token": token})
+            _made(client.post(f"/{PATHS[kind]}/namespaces/{namespace}/{PLURALS[kind]}", json=thing))
+        return plane.write_kubeconfig(f"muster-{namespace}", user={"token": issue_token(client, namespace)})
 
 
 def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
@@ -57,15 +62,15 @@ def make_namespace(client: httpx.Client, name: str) -> None:
         time.sleep(0.1)
 
 
-def account_objects() -> list[dict[str, Any]]:
+def account_objects(namespace: str) -> list[dict[str, Any]]:
     """As the document tells people to create them, so that the tests prove the document."""
     block = re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.S)
     assert block is not None
-    return list(yaml.safe_load_all(block.group(1)))
+    return list(yaml.safe_load_all(block.group(1).replace(NAMESPACE, namespace)))
 
 
-def issue_token(client: httpx.Client) -> str:
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/muster/token"
+def issue_token(client: httpx.Client, namespace: str) -> str:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/muster/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
     return str(_made(client.post(path, json=body))["status"]["token"])
 
