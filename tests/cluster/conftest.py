@@ -19,6 +19,7 @@ from jobs.verdict import Seen
 from tests.machine import need
 
 from .rig import programs
+from .rig.elsewhere import Elsewhere
 from .rig.gate import Gate
 from .rig.plane import ControlPlane
 from .rig.world import fill, settle
@@ -33,7 +34,7 @@ _numbers = count(1)
 class Place:
     """A namespace of the rig: Muster's adapter in it, and the hands of an administrator."""
 
-    plane: ControlPlane
+    plane: ControlPlane | Elsewhere
     namespace: str
     kubeconfig: Path
     agent: Path
@@ -125,7 +126,10 @@ def pod_name(index: int, attempt: int = 1) -> str:
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane]:
+def plane() -> Iterator[ControlPlane | Elsewhere]:
+    if named := os.environ.get("MUSTER_TEST_KUBECONFIG"):
+        yield Elsewhere(named)
+        return
     need(not programs.why_not(), programs.why_not())
     plane = ControlPlane()
     plane.start()
@@ -142,7 +146,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(plane: ControlPlane, agent: Path) -> Iterator[Place]:
+def place(plane: ControlPlane | Elsewhere, agent: Path) -> Iterator[Place]:
     namespace = f"t{os.getpid()}-{next(_numbers)}"
     kubeconfig = settle(plane, namespace)
     with plane.client() as admin:

@@ -4,7 +4,6 @@ It speaks plain HTTP to Muster and TLS to the server, and hands the caller's own
 """
 
 import asyncio
-import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from .elsewhere import Elsewhere
 from .plane import ControlPlane
 
 PASSED_ON = ("Authorization", "Content-Type", "Accept")
@@ -31,7 +31,7 @@ class Trouble:
 
 @dataclass
 class Gate:
-    plane: ControlPlane
+    plane: ControlPlane | Elsewhere
     troubles: list[Trouble] = field(default_factory=list)
     cut_watches_after: float | None = None
     seen: Counter[str] = field(default_factory=Counter)  # "POST pods" and the like
@@ -64,8 +64,7 @@ class Gate:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _start(self) -> None:
-        context = ssl.create_default_context(cafile=str(self.plane.authority.pair.certificate))
-        connector = aiohttp.TCPConnector(ssl=context, limit=0)
+        connector = aiohttp.TCPConnector(ssl=self.plane.tls(), limit=0)
         self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         app = web.Application(client_max_size=8 << 20)
         app.router.add_route("*", "/{path:.*}", self._pass)

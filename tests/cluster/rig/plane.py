@@ -12,6 +12,7 @@ from controlplane.embedded.ports import free_port
 
 from . import programs
 from .certificates import Authority, Pair
+from .elsewhere import write_kubeconfig
 from .processes import Process
 
 SERVICES = "10.96.0.0/16"
@@ -52,9 +53,12 @@ class ControlPlane:
 
     def client(self) -> httpx.Client:
         """As the administrator. Close it."""
-        context = ssl.create_default_context(cafile=str(self.authority.pair.certificate))
+        context = self.tls()
         context.load_cert_chain(self._admin.certificate, self._admin.key)
         return httpx.Client(base_url=self.url, verify=context, timeout=30)
+
+    def tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.authority.pair.certificate))
 
     def is_ready(self) -> bool:
         try:
@@ -64,22 +68,8 @@ class ControlPlane:
             return False
 
     def write_kubeconfig(self, name: str, *, user: dict[str, str]) -> Path:
-        cluster = {"server": self.url, "certificate-authority": str(self.authority.pair.certificate)}
-        path = self.folder / f"{name}.kubeconfig"
-        path.touch(mode=0o600)
-        path.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "clusters": [{"name": "rig", "cluster": cluster}],
-                    "users": [{"name": name, "user": user}],
-                    "contexts": [{"name": "rig", "context": {"cluster": "rig", "user": name}}],
-                    "current-context": "rig",
-                }
-            )
-        )
-        return path
+        authority = self.authority.pair.certificate
+        return write_kubeconfig(self.folder, name, url=self.url, authority=authority, user=user)
 
     def _describe(self, there: Path) -> None:
         etcd, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))

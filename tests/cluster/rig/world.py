@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import yaml
 
+from .elsewhere import Elsewhere
 from .plane import ControlPlane
 
 NAMESPACE = "muster-jobs"
@@ -27,7 +28,7 @@ def fill(plane: ControlPlane, *, nodes: int) -> Path:
     return settle(plane, NAMESPACE)
 
 
-def settle(plane: ControlPlane, namespace: str) -> Path:
+def settle(plane: ControlPlane | Elsewhere, namespace: str) -> Path:
     """A namespace and its account. Returns the account's kubeconfig."""
     with plane.client() as client:
         make_namespace(client, namespace)
