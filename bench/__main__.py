@@ -5,7 +5,7 @@ import sys
 
 from .figures import Result
 
-NAMES = ("overhead", "idle", "list", "submit")
+NAMES = ("overhead", "idle", "list", "submit", "launch")
 
 
 def main(names: list[str]) -> int:

@@ -12,7 +12,7 @@ from .kube_http import Api
 from .kube_parallel import Limit, each
 from .kube_pods import Attempt, Pod
 
-END_SECONDS = 15.0
+END_SECONDS = 12.0
 
 
 async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> None:

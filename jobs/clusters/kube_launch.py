@@ -18,7 +18,7 @@ from .kube_parallel import Limit, each
 from .kube_pods import owner_uid, read_owner
 from .manifests import Manifest, Site
 
-LAUNCH_SECONDS = 15.0  # with one last call still shorter than a lease; what is left then is the next visit's
+LAUNCH_SECONDS = 10.0  # what is left then is the next visit's
 AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is believed to be there
 
 

@@ -19,7 +19,7 @@ from jobs.verdict import Seen
 
 from . import Expected, kube_http, kube_options, labels, manifests
 from .kube_answers import need
-from .kube_ending import end
+from .kube_ending import END_SECONDS, end
 from .kube_http import CALL_SECONDS, Api
 from .kube_launch import LAUNCH_SECONDS, Launcher
 from .kube_picture import Key, Picture
@@ -28,6 +28,8 @@ from .kube_watch import WATCH_SECONDS, Reflector
 
 AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 START = Path(__file__).resolve().with_name("kube_start.py")
+# A visit looks once and then launches or ends once: together shorter than a lease (jobs/lease.py).
+LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
 FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
 TIDY_SECONDS = 300.0
@@ -57,13 +59,13 @@ class KubernetesCluster:
 
     def apply(self, plan: Plan) -> None:
         self._watch()
-        kube_http.run(self._launching().launch(plan), LAUNCH_SECONDS + CALL_SECONDS)
+        kube_http.run(self._launching().launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         self._watch()
         known = self._known(run, attempt)
         if known is None or not known[0].is_any_alive:
-            known = kube_http.run(self._look(run, attempt), 2 * CALL_SECONDS)
+            known = kube_http.run(self._look(run, attempt), LOOK_SECONDS)
         found, at = known
         return Seen(
             found.replicas(expected), as_of=datetime.fromtimestamp(at, UTC),
@@ -72,7 +74,7 @@ class KubernetesCluster:
 
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         self._watch()
-        kube_http.run(self._end(run, attempt, grace_seconds), 3 * CALL_SECONDS)
+        kube_http.run(self._end(run, attempt, grace_seconds), END_SECONDS + LAST_SECONDS)
 
     def changes(self) -> Iterator[str]:
         self._is_listening = True

@@ -126,9 +126,9 @@ def pod_name(index: int, attempt: int = 1) -> str:
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[ControlPlane | Elsewhere]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane | Elsewhere]:
     if named := os.environ.get("MUSTER_TEST_KUBECONFIG"):
-        yield Elsewhere(named)
+        yield Elsewhere(named, tmp_path_factory.mktemp("elsewhere"))
         return
     need(not programs.why_not(), programs.why_not())
     plane = ControlPlane()

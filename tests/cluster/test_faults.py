@@ -177,6 +177,15 @@ def test_a_version_that_is_no_longer_kept_is_listed_anew(place, cluster):
     assert states(cluster) == ["running", "running"]
 
 
+def test_a_quiet_cluster_confirms_its_picture(place, gate, gated):
+    """Without one event and without one request for this attempt: the server ends each watch with a bookmark."""
+    run_all(gated)
+    until(lambda: gated._known("7-abc", 1))
+    before, asked = time.time(), gate.seen["GET pods"] + gate.seen["GET services"]
+    until(lambda: gated.observe("7-abc", 1, expected()).as_of.timestamp() > before + 1)
+    assert gate.seen["GET pods"] + gate.seen["GET services"] == asked
+
+
 # -- the API server itself
 
 

@@ -3,7 +3,6 @@
 import base64
 import json
 import ssl
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from .processes import Process
 class Elsewhere:
     """What tests need of a control plane, for one that they did not start. None of its processes are ours."""
 
-    def __init__(self, kubeconfig: str):
-        self.folder = Path(tempfile.mkdtemp(prefix="muster-kube-"))
+    def __init__(self, kubeconfig: str, folder: Path):
+        self.folder = folder
         self.kubeconfig = Path(kubeconfig).expanduser()
         said = yaml.safe_load(self.kubeconfig.read_text())
         chosen = _named(said["contexts"], said["current-context"])["context"]

@@ -23,11 +23,15 @@ LIFTED = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
 
 
 class ControlPlane:
-    """`has_lifted_limits`: whether controllers and scheduler may ask as often as they like, or as shipped."""
+    """`has_lifted_limits`: whether controllers and scheduler may ask as often as they like, or as shipped.
 
-    def __init__(self, *, has_lifted_limits: bool = False):
+    `silent_node_seconds`: how long a node may say nothing before it counts as lost; 50 is what Kubernetes ships with. KWOK
+    speaks for all nodes, and on a busy machine it is late for a thousand.
+    """
+
+    def __init__(self, *, has_lifted_limits: bool = False, silent_node_seconds: int = 50):
         self.folder = Path(tempfile.mkdtemp(prefix="muster-kube-"))
-        self.has_lifted_limits = has_lifted_limits
+        self.has_lifted_limits, self.silent_node_seconds = has_lifted_limits, silent_node_seconds
         self.url = f"https://127.0.0.1:{free_port()}"
         self.authority = Authority(self.folder / "pki")
         self._admin = self.authority.client("rig-admin", group="system:masters")
@@ -104,7 +108,8 @@ class ControlPlane:
         return [
             f"--kubeconfig={mine}", f"--authentication-kubeconfig={mine}", f"--authorization-kubeconfig={mine}",
             "--bind-address=127.0.0.1", f"--secure-port={free_port()}", "--leader-elect=false",
-            "--use-service-account-credentials", f"--service-account-private-key-file={accounts}",
+            "--use-service-account-credentials",
+            f"--node-monitor-grace-period={self.silent_node_seconds}s", f"--service-account-private-key-file={accounts}",
             f"--root-ca-file={self.authority.pair.certificate}", *(LIFTED if self.has_lifted_limits else []),
         ]  # fmt: skip
 
