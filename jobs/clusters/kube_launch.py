@@ -13,7 +13,7 @@ from jobs.plan import Plan, Role
 
 from . import labels, manifests
 from .kube_answers import NEVER, Answer, need, need_created
-from .kube_http import Api
+from .kube_http import METADATA, METADATA_LIST, Api
 from .kube_parallel import Limit, each
 from .kube_pods import owner_uid, read_owner
 from .manifests import Manifest, Site
@@ -95,7 +95,8 @@ class Launcher:
     async def _missing(self, plan: Plan, owner: str, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
         wanted = labels.selector({**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner})
-        answer = await self.api.call("GET", self._path("pods"), params={"labelSelector": wanted})
+        params = {"labelSelector": wanted}
+        answer = await self.api.call("GET", self._path("pods"), params=params, accept=METADATA_LIST)
         items = need(answer, "the pods of the attempt").get("items") or []
         there = {str(one["metadata"]["name"]) for one in items}
         return [(role, index) for role, index in places if labels.pod(plan.run, plan.attempt, role, index) not in there]
@@ -115,7 +116,7 @@ class Launcher:
             raise Refused(f"pod {name} is there and is not Muster's; delete it")
 
     async def _create(self, kind: str, body: Manifest) -> Answer:
-        answer = await self.api.call("POST", self._path(kind), body=body)
+        answer = await self.api.call("POST", self._path(kind), body=body, accept=METADATA)
         if answer.status == 409 and not answer.is_there_already:  # of versions, at a quota that many count on at once
             raise Unreachable(answer.words)
         return answer

@@ -12,7 +12,7 @@ from controlplane.errors import Unreachable
 from .kube_answers import Answer
 
 T = TypeVar("T")
-FIRST, MOST = 32, 100
+FIRST, MOST = 64, 128
 
 
 @dataclass

@@ -52,7 +52,7 @@ def test_the_limit_grows_with_good_answers_and_halves_once_per_refusal():
         limit.crowded(now=100, wait=2)
     assert limit.at_once == MOST / 2
     assert not limit.is_open(0, now=101) and limit.is_open(0, now=102.1)
-    assert not limit.is_open(60, now=102.1)
+    assert not limit.is_open(MOST // 2, now=102.1)
 
 
 def test_one_call_is_always_allowed():
