@@ -118,17 +118,38 @@ def test_a_late_launch_makes_nothing_in_a_closed_attempt(place, cluster):
     assert place.pods() == {}
 
 
-def test_a_pod_that_arrives_after_the_end_is_seen_and_collected(place, cluster):
-    """A call that was already on its way when the attempt was closed."""
-    run_all(cluster)
-    late = {name: value for name, value in place.pods()[pod_name(1)].items() if name != "status"}
-    end(cluster)
+def late_pod(place, index: int = 1) -> dict:
+    """The body of a creation that is already on its way."""
+    made = place.pods()[pod_name(index)]
     kept = ("name", "labels", "ownerReferences")
-    late["metadata"] = {name: late["metadata"][name] for name in kept}
+    return {"spec": made["spec"], "metadata": {name: made["metadata"][name] for name in kept}}
+
+
+def test_a_pod_that_arrives_after_the_end_is_seen_and_collected(place, cluster):
+    run_all(cluster)
+    late = late_pod(place)
+    end(cluster)
     place.make("pods", late)
     assert not cluster.observe("7-abc", 1, expected()).is_sealed, "what lives of a closed attempt is not hidden"
     until(lambda: place.pods() == {})
     assert cluster.observe("7-abc", 1, expected()).is_sealed
+
+
+def test_a_watch_that_lags_hides_no_late_pod(place, gate, gated):
+    """Quota hangs on "nothing lives": the server itself is asked, however fresh the picture looks."""
+    run_all(gated)
+    late = late_pod(place)
+    late["metadata"]["annotations"] = {"rig/hang": "true"}
+    end(gated)
+    until(lambda: gated.owners.of(("7-abc", 1))[0].is_sealed and not gated.pods.of(("7-abc", 1)))
+    gate.held.add("pods")
+    place.make("pods", late)
+    seen = gated.observe("7-abc", 1, expected())
+    assert gated.pods.of(("7-abc", 1)) == (), "the picture does not know yet"
+    assert not seen.is_sealed and seen.replicas[1].is_alive
+    gate.held.clear()
+    place.annotate(pod_name(1), hang=None)
+    until(lambda: gated.observe("7-abc", 1, expected()).is_sealed)
 
 
 # -- watches that break

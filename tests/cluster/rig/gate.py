@@ -34,6 +34,7 @@ class Gate:
     plane: ControlPlane | Elsewhere
     troubles: list[Trouble] = field(default_factory=list)
     cut_watches_after: float | None = None
+    held: set[str] = field(default_factory=set)  # kinds whose watches are open and tell nothing
     seen: Counter[str] = field(default_factory=Counter)  # "POST pods" and the like
     is_open: bool = True  # closed: connections are cut without an answer
 
@@ -112,6 +113,8 @@ class Gate:
         try:
             async with asyncio.timeout(self.cut_watches_after if is_watch else None):
                 async for piece in answer.content.iter_any():
+                    while is_watch and _kind(request.path) in self.held:
+                        await asyncio.sleep(0.05)
                     await response.write(piece)
         except TimeoutError:
             raise _cut(request) from None
