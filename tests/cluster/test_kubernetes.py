@@ -194,6 +194,13 @@ def test_an_image_that_is_not_there_is_the_reason_while_it_waits(place):
     assert "the image rig/no-image can not be pulled (ErrImagePull): pull access denied" in reason
 
 
+def test_a_claim_that_is_not_there_is_the_reason_while_it_waits(place):
+    cluster = place.cluster(JOB_CLAIM="scratch")
+    cluster.apply(plan(1))
+    reason = until(lambda: cluster.observe("7-abc", 1, expected(1)).replicas[0].reason)
+    assert 'persistentvolumeclaim "scratch" not found' in reason
+
+
 def test_a_volume_without_a_claim_creates_nothing(place, cluster):
     with pytest.raises(Refused, match="volume data"):
         cluster.apply(plan(volumes={"data": ""}))
