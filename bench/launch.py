@@ -22,6 +22,7 @@ from controlplane.errors import Unreachable
 from jobs.clusters import kube_http, manifests
 from jobs.clusters.kube_http import CONNECTIONS, Api
 from jobs.clusters.kube_options import Access
+from jobs.clusters.kube_site import Site
 from jobs.clusters.kubernetes import KubernetesCluster
 from jobs.plan import Host, Index, Plan, Port, Role
 from tests.cluster.rig.plane import ControlPlane
@@ -111,7 +112,7 @@ class Bench:
     def probe(self, name: str) -> Launch:
         """The same bodies without an owner, so that nothing collects them."""
         plan = _plan("2-probe" + name)
-        site = manifests.Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS))
+        site = Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS))
         bodies = []
         for role, index in plan.replicas():
             body = manifests.pod(plan, role, index, site=site, owner="none", agent="none")
@@ -126,7 +127,7 @@ class Bench:
 
     def indexed_job(self) -> Launch:
         plan = _plan("3-job")
-        site = manifests.Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS))
+        site = Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS))
         pod = manifests.pod(plan, plan.roles[0], 0, site=site, owner="none", agent="none")
         spec = {name: value for name, value in pod["spec"].items() if name not in ("hostname", "subdomain")}
         job = {

@@ -16,15 +16,18 @@ async def main(kubeconfig: str, namespace: str, count: int) -> None:
     api = Api(Access(kubeconfig))
     path = f"api/v1/namespaces/{namespace}/pods"
     listed = await api.call("GET", path)
-    params = {"watch": "1", "resourceVersion": listed.body["metadata"]["resourceVersion"], "timeoutSeconds": "600"}
+    version = listed.body["metadata"]["resourceVersion"]
     print("ready", flush=True)
     running: set[str] = set()
-    async for line in api.lines(path, params=params, silence_seconds=600):
-        pod = json.loads(line)["object"]
-        if pod["status"].get("phase") == "Running":
-            running.add(pod["metadata"]["name"])
-        if len(running) == count:
-            break
+    while len(running) < count:  # the server ends a watch that reads too slowly; the next one begins where it stood
+        params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "600"}
+        async for line in api.lines(path, params=params, silence_seconds=600):
+            pod = json.loads(line)["object"]
+            version = pod["metadata"]["resourceVersion"]
+            if pod["status"].get("phase") == "Running":
+                running.add(pod["metadata"]["name"])
+            if len(running) == count:
+                break
     print(json.dumps({"at": time.time()}), flush=True)
     await api.close()
 

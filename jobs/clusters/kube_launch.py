@@ -16,7 +16,8 @@ from .kube_answers import NEVER, Answer, need, need_created
 from .kube_http import METADATA, METADATA_LIST, Api
 from .kube_parallel import Limit, each
 from .kube_pods import owner_uid, read_owner
-from .manifests import Manifest, Site
+from .kube_site import Site
+from .manifests import Manifest
 
 LAUNCH_SECONDS = 10.0  # what is left then is the next visit's
 AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is believed to be there
@@ -98,8 +99,13 @@ class Launcher:
         params = {"labelSelector": wanted}
         answer = await self.api.call("GET", self._path("pods"), params=params, accept=METADATA_LIST)
         items = need(answer, "the pods of the attempt").get("items") or []
-        there = {str(one["metadata"]["name"]) for one in items}
-        return [(role, index) for role, index in places if labels.pod(plan.run, plan.attempt, role, index) not in there]
+        there = {str(one["metadata"]["name"]): one["metadata"] for one in items}
+
+        def is_there(place: tuple[str, int]) -> bool:
+            meta = there.get(labels.pod(plan.run, plan.attempt, *place))
+            return owner_uid(meta, labels.Place(plan.run, plan.attempt, *place)) == owner
+
+        return [place for place in places if not is_there(place)]
 
     async def _settle(self, plan: Plan, place: tuple[str, int], answer: Answer, *, owner: str) -> None:
         name = labels.pod(plan.run, plan.attempt, *place)

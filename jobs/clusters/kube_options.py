@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.errors import InvalidInput, Problem
 
-from .manifests import Site
+from .kube_site import Site
 
 _NAMESPACE = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
 _ADDRESS = re.compile(r"^https?://[^/\s]+")

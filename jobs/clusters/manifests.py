@@ -6,14 +6,13 @@ Every object is a plain dictionary, as the API takes it. Pods satisfy the Pod Se
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.errors import Refused
 from jobs.plan import Host, Index, Plan, Port, Role, Value
 
 from . import labels
+from .kube_site import Site
 from .processes import mark, volume_variable
 
 Manifest = dict[str, Any]
@@ -23,33 +22,6 @@ DRAIN_SECONDS = 60
 AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"
 PYTHON = "python3"  # what the image must have on its PATH
-
-
-@dataclass(frozen=True)
-class Site:
-    """What is true of a cluster, not of a job: its OPTIONS, read and checked (`kube_options.read`)."""
-
-    namespace: str
-    image: str
-    control_url: str
-    control_ca: str = ""  # PEM
-    job_claim: str = ""  # an existing ReadWriteMany claim; each job has a folder of its own in it
-    job_claim_path: str = "jobs"
-    claims: Mapping[str, str] = field(default_factory=dict)  # "team/name" or "name" to an existing claim
-    devices: Mapping[str, str] = field(
-        default_factory=lambda: {"gpu": "nvidia.com/gpu"}
-    )  # a queue's word to a resource
-    requests: Mapping[str, str] = field(default_factory=dict)  # of each replica: {"cpu": "4", "memory": "16Gi"}
-    limits: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Mapping[str, Any], ...] = ()
-    pull_policy: str = "IfNotPresent"
-    pull_secrets: tuple[str, ...] = ()
-    scheduler: str = ""
-    user: int = 1000
-    state_limit: str = "20Gi"  # code, spool and home
-    tmp_limit: str = "20Gi"
-    memory_limit: str = ""  # of /dev/shm; it counts as the replica's memory
 
 
 def agent_config(pyz: bytes, start: bytes) -> Manifest:

@@ -8,6 +8,7 @@ import pytest
 from controlplane.errors import InvalidInput, Refused, Unreachable
 from jobs.clusters import labels, manifests
 from jobs.clusters.kube_pods import read_pod
+from jobs.clusters.kube_site import Site
 from jobs.verdict import ReplicaState
 
 from .conftest import end, expected, plan, pod_name, run_all, states, until
@@ -88,9 +89,7 @@ def test_what_completed_during_its_grace_completed(place, cluster):
 
 
 def foreign_pod(name: str, said: dict, **meta) -> dict:
-    made = manifests.pod(
-        plan(), plan().roles[0], 0, site=manifests.Site("x", "x:1", "http://x"), owner="nobody", agent="none"
-    )
+    made = manifests.pod(plan(), plan().roles[0], 0, site=Site("x", "x:1", "http://x"), owner="nobody", agent="none")
     made["metadata"] = {"name": name, "labels": said, **meta}
     made["spec"]["tolerations"] = [{"operator": "Exists"}]
     made["spec"]["volumes"] = [
@@ -122,6 +121,15 @@ def test_a_stranger_under_our_name_is_not_adopted(place, cluster):
         cluster.apply(plan())
     until(lambda: states(cluster)[1] == "running")
     assert states(cluster)[0] == "absent"
+
+
+def test_a_stranger_under_our_name_and_label_is_not_taken_for_created(place, cluster):
+    """The launch is taken over, and looks at what the one before it had created."""
+    run_all(cluster, 1)
+    said = labels.of_replica("7-abc", 1, "worker", 1, owner=owner_of(place))
+    place.make("pods", foreign_pod(pod_name(1), said))
+    with pytest.raises(Refused, match=f"pod {pod_name(1)} is there and is not Muster's"):
+        place.cluster().apply(plan())
 
 
 def test_a_strangers_service_under_our_name_is_not_taken(place, cluster):

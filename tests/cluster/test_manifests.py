@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controlplane.errors import Refused
 from jobs.clusters import labels, manifests
-from jobs.clusters.manifests import Site
+from jobs.clusters.kube_site import Site
 from jobs.plan import Host, Index, Plan, Port, Role
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -233,7 +233,7 @@ def test_every_option_is_documented():
     from dataclasses import fields
     from pathlib import Path
 
-    from jobs.clusters.manifests import Site
+    from jobs.clusters.kube_site import Site
 
     text = (Path(__file__).resolve().parents[2] / "docs/kubernetes.md").read_text()
     rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", text, re.M)

@@ -11,8 +11,8 @@ import pytest
 
 from agent.build import build
 from jobs.clusters import kubernetes, manifests
+from jobs.clusters.kube_site import Site
 from jobs.clusters.kube_start import CAN_NOT_START
-from jobs.clusters.manifests import Site
 from jobs.plan import Host, Index, Plan, Port, Role
 from tests.agent.plane import Plane
 
