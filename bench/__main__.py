@@ -5,7 +5,7 @@ import sys
 
 from .figures import Result
 
-NAMES = ("overhead", "idle", "list", "submit", "ingest", "sync")
+NAMES = ("overhead", "idle", "list", "submit", "ingest", "sync", "launch")
 
 
 def main(names: list[str]) -> int:

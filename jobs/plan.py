@@ -60,6 +60,7 @@ class Plan:
     grace_seconds: int = 30
     shared_folder: str = ""  # the job's own folder, kept across attempts
     team: str = ""  # whose volumes these are
+    resource: str = ""  # what each process takes one of, in its queue's word
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for wherever it lies
 
     def replicas(self) -> list[tuple[Role, int]]:

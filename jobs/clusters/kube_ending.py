@@ -1,0 +1,81 @@
+"""Ending an attempt: pods first, because names must resolve while ranks save; then the owner; then its name is closed.
+
+A pod that is created after its owner is gone belongs to nobody and is collected by the cluster itself. A creation that
+begins later finds the tombstone.
+"""
+
+from typing import Any
+
+from . import labels, manifests
+from .kube_answers import Answer, need
+from .kube_http import Api
+from .kube_parallel import Limit, each
+from .kube_pods import Attempt, Pod
+
+END_SECONDS = 12.0
+
+
+async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> None:
+    """The next step of ending what `attempt` shows; an attempt without living pods must come from a direct look.
+
+    `path` is that of the namespace.
+    """
+    leftover = [pod for pod in attempt.ours if not pod.is_ending]
+    if not attempt.has_live_owner:
+        await _delete_each(leftover, api=api, path=path, grace_seconds=grace_seconds)
+        await _close(attempt, api=api, path=path)
+    elif leftover and attempt.foreign:
+        await _delete_each(leftover, api=api, path=path, grace_seconds=grace_seconds)
+    elif leftover:
+        await _delete_all(attempt, api=api, path=path, grace_seconds=grace_seconds)
+    elif not attempt.ours:
+        await _delete_owner(attempt, api=api, path=path)
+        await _close(attempt, api=api, path=path)
+
+
+async def _delete_all(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> None:
+    assert attempt.owner is not None
+    mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
+    params = {"labelSelector": labels.selector(mine)}
+    answer = await api.call(
+        "DELETE", f"{path}/pods", params=params, body=_options(grace_seconds), seconds=END_SECONDS
+    )  # fmt: skip
+    need(answer, "deleting the pods")
+
+
+async def _delete_each(pods: list[Pod], *, api: Api, path: str, grace_seconds: int) -> None:
+    async def delete(pod: Pod) -> Answer:
+        body = _options(grace_seconds, uid=pod.uid)
+        return await api.call("DELETE", f"{path}/pods/{pod.name}", body=body)
+
+    answers = await each(pods, delete, limit=Limit(), seconds=END_SECONDS)
+    for pod, answer in answers:
+        _need_gone(answer, f"deleting pod {pod.name}")
+
+
+async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
+    assert attempt.owner is not None
+    body = {**_options(0, uid=attempt.owner.uid), "propagationPolicy": "Background"}
+    answer = await api.call("DELETE", f"{path}/services/{attempt.owner.name}", body=body)
+    _need_gone(answer, f"deleting Service {attempt.owner.name}")
+
+
+async def _close(attempt: Attempt, *, api: Api, path: str) -> None:
+    """Where the name is taken the attempt is not closed yet; the next look says by whom."""
+    if attempt.is_sealed:
+        return
+    answer = await api.call("POST", f"{path}/services", body=manifests.tombstone(attempt.run, attempt.number))
+    if not answer.is_there_already:
+        need(answer, f"closing attempt {attempt.number}")
+
+
+def _need_gone(answer: Answer, what: str) -> None:
+    """404: gone already. 409: the name is another object's by now, which is none of ours."""
+    if answer.status not in (404, 409):
+        need(answer, what)
+
+
+def _options(grace_seconds: int, *, uid: str = "") -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    options["gracePeriodSeconds"] = grace_seconds + manifests.DRAIN_SECONDS
+    return {**options, **({"preconditions": {"uid": uid}} if uid else {})}

@@ -1,0 +1,237 @@
+"""One event loop per process and one pooled session per cluster; everybody else calls in from their own thread.
+
+The official package reads the kubeconfig and keeps the credentials; the requests themselves are plain JSON over
+aiohttp, which it brings along: its generated client spends several times as long on one pod.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+import threading
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+from kubernetes.aio import config as kubeconfigs
+from kubernetes.aio.client import Configuration
+
+from controlplane.errors import Unreachable
+
+from .kube_answers import Answer
+from .kube_options import Access
+
+CALL_SECONDS = 10.0  # shorter than a lease (jobs/lease.py): a call of ours is over before somebody else's begins
+CONNECTIONS = 128
+RETIRED_SECONDS = 60.0  # longer than any call
+JSON = "application/json"
+# Labels and owners without the rest: a fifth of the bytes, where only "is it there, and whose is it" is asked.
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps it
+T = TypeVar("T")
+
+
+class _Loop:
+    """Started with the first call, and once more in a process that was forked after that."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True).start()
+            return self._loop
+
+
+_loop = _Loop()
+
+
+def run(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """The result of a coroutine, from a thread that may wait."""
+    future = asyncio.run_coroutine_threadsafe(work, _loop.get())
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        future.cancel()
+        raise Unreachable(f"the cluster did not answer within {seconds:.0f} s") from None
+
+
+def start(work: Coroutine[Any, Any, None]) -> Future[None]:
+    """Leave it running in the background of this process; `cancel` ends it."""
+    return asyncio.run_coroutine_threadsafe(work, _loop.get())
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What one call goes out on."""
+
+    session: aiohttp.ClientSession
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Request:
+    verb: str
+    path: str
+    content: bytes | None
+    params: Mapping[str, str] | None
+    accept: str
+    seconds: float
+
+
+class Api:
+    """JSON over HTTP to one API server. Use from coroutines on the loop only."""
+
+    def __init__(self, access: Access):
+        self._access = access
+        self._configuration: Configuration | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._opening: asyncio.Lock | None = None
+        self._pid = 0
+        self.requests = 0  # sent by this process, for figures
+
+    async def call(
+        self, verb: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None,
+        accept: str = JSON, seconds: float = CALL_SECONDS,
+    ) -> Answer:  # fmt: skip
+        """Raises Unreachable where no answer came; what the answer means is decided by who asked."""
+        ask = _Request(verb, path, None if body is None else json.dumps(body).encode(), params, accept, seconds)
+        used = await self._ready()
+        answer = await self._send(ask, used)
+        if answer.status != 401:
+            return answer
+        return await self._send(ask, await self._renewed(used.session))
+
+    async def lines(self, path: str, *, params: Mapping[str, str], silence_seconds: float) -> AsyncIterator[bytes]:
+        """A watch: each line one event. Raises Unreachable when it breaks or is silent for too long."""
+        line = await self._ready()
+        self.requests += 1
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=silence_seconds)
+        try:
+            async with line.session.get(path, params=params, headers=line.headers, timeout=timeout) as response:
+                if response.status != 200:
+                    yield json.dumps({"type": "ERROR", "object": await _json(response)}).encode()
+                    return
+                async for event in _split(response.content):
+                    yield event
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"the watch of {path} broke: {_words(error)}") from error
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _send(self, ask: _Request, line: _Line) -> Answer:
+        self.requests += 1
+        timeout = aiohttp.ClientTimeout(total=ask.seconds)
+        headers = {**line.headers, "Accept": ask.accept}
+        try:
+            async with line.session.request(
+                ask.verb, ask.path, data=ask.content, params=ask.params, headers=headers, timeout=timeout
+            ) as response:
+                return Answer(response.status, await _json(response), response.headers.get("Retry-After", ""))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"the cluster does not answer: {_words(error)}") from error
+
+    async def _ready(self) -> _Line:
+        if self._pid != os.getpid():  # forked: the parent's sockets are not ours
+            self._session, self._opening, self._pid = None, asyncio.Lock(), os.getpid()
+        assert self._opening is not None
+        async with self._opening:
+            if self._session is None or self._configuration is None:
+                await self._open()
+        assert self._session is not None and self._configuration is not None
+        token = await self._configuration.get_api_key_with_prefix(TOKEN)
+        headers = {"Content-Type": JSON, "Accept": JSON}
+        return _Line(self._session, {**headers, **({"Authorization": token} if token else {})})
+
+    async def _renewed(self, used: aiohttp.ClientSession) -> _Line:
+        """With credentials read anew, once for all whose calls were refused at the same moment."""
+        assert self._opening is not None
+        async with self._opening:
+            if self._session is used:
+                await self._open()
+                # Others are in the middle of their calls on it.
+                asyncio.get_running_loop().call_later(RETIRED_SECONDS, _close_soon, used)
+        return await self._ready()
+
+    async def _open(self) -> None:
+        self._configuration = await _configuration(self._access)
+        self._session = _session(self._configuration)
+
+
+def _close_soon(session: aiohttp.ClientSession) -> None:
+    task = asyncio.get_running_loop().create_task(session.close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+async def _configuration(access: Access) -> Configuration:
+    found = Configuration()
+    try:
+        if access.kubeconfig:
+            await kubeconfigs.load_kube_config(  # type: ignore[no-untyped-call]  # the package has no types here
+                config_file=access.kubeconfig, context=access.context or None, client_configuration=found,
+                persist_config=False,
+            )  # fmt: skip
+        else:
+            kubeconfigs.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
+    except Exception as error:  # exec plug-ins and YAML raise whatever they like
+        where = f"kubeconfig {access.kubeconfig}" if access.kubeconfig else "the service account of this pod"
+        raise Unreachable(f"{where} can not be used: {_words(error)}") from error
+    return found
+
+
+def _session(configuration: Configuration) -> aiohttp.ClientSession:
+    try:
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=_tls(configuration), keepalive_timeout=60)
+    except (OSError, ssl.SSLError) as error:
+        raise Unreachable(f"the cluster's certificates can not be used: {_words(error)}") from error
+    base = configuration.host.rstrip("/") + "/"
+    # Bodies are large and mostly sent once: compressing them would cost more than it saves on a cluster's own network.
+    return aiohttp.ClientSession(base, connector=connector, read_bufsize=1 << 20, skip_auto_headers=["Accept-Encoding"])
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext | bool:
+    if configuration.host.startswith("http://"):
+        return False
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def _json(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    """The body as an object; plain text (a proxy's, a timeout's) as its message."""
+    content = await response.read()
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"message": content[:500].decode(errors="replace").strip()}
+
+
+async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: one object may be larger than any buffer."""
+    rest = b""
+    async for piece in content.iter_any():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

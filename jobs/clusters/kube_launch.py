@@ -1,0 +1,131 @@
+"""Creating an attempt: its owner, what its replicas are told, and the pods, directly and in parallel.
+
+May be begun by one process and finished by another: every name is known before anything is created.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.errors import Refused, Sealed, Unreachable
+from jobs.plan import Plan, Role
+
+from . import labels, manifests
+from .kube_answers import NEVER, Answer, need, need_created
+from .kube_http import METADATA, METADATA_LIST, Api
+from .kube_parallel import Limit, each
+from .kube_pods import owner_uid, read_owner
+from .kube_site import Site
+from .manifests import Manifest
+
+LAUNCH_SECONDS = 10.0  # what is left then is the next visit's
+AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is believed to be there
+
+
+@dataclass
+class Launcher:
+    """`created` hears of each pod as the server answered it."""
+
+    api: Api
+    site: Site
+    agent: Manifest
+    created: Callable[[Mapping[str, Any]], object]
+    limit: Limit = field(default_factory=Limit)
+    _agent_seen: float = 0.0
+
+    async def launch(self, plan: Plan) -> None:
+        """Raises Sealed, Refused or Unreachable; what was created meanwhile stays, for the next call or the delete."""
+        for role in plan.roles:  # refuses before anything is made what no pod of the role can have
+            self._pod(plan, role, 0, owner="")
+        places = [(role.name, index) for role, index in plan.replicas()]
+        owner, is_new = await self._owner(plan)
+        await self._need_agent()
+        await self._need_secret(plan, owner)
+        missing = places if is_new else await self._missing(plan, owner, places)
+        by_name = {role.name: role for role in plan.roles}
+
+        async def create(place: tuple[str, int]) -> Answer:
+            body = self._pod(plan, by_name[place[0]], place[1], owner=owner)
+            return await self._create("pods", body)
+
+        answers = await each(missing, create, limit=self.limit, seconds=LAUNCH_SECONDS, stop_at=NEVER)
+        for place, answer in answers:
+            await self._settle(plan, place, answer, owner=owner)
+
+    def _pod(self, plan: Plan, role: Role, index: int, *, owner: str) -> Manifest:
+        return manifests.pod(
+            plan, role, index, site=self.site, owner=owner, agent=self.agent["metadata"]["name"]
+        )  # fmt: skip
+
+    async def _owner(self, plan: Plan) -> tuple[str, bool]:
+        """(UID, whether it was made just now). The name is the lock: it belongs to one owner, or to a tombstone."""
+        answer = await self._create("services", manifests.service(plan))
+        if not answer.is_there_already:
+            body = need_created(answer, f"the Service of attempt {plan.attempt}")
+            return str(body["metadata"]["uid"]), True
+        name = labels.service(plan.run, plan.attempt)
+        body = need(await self.api.call("GET", f"{self._path('services')}/{name}"), f"Service {name}")
+        found = read_owner(body)
+        if found is None:
+            raise Refused(f"Service {name} is there and is not Muster's; delete it, or give Muster its own namespace")
+        if found.is_sealed or found.is_ending:
+            raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
+        return found.uid, False
+
+    async def _need_agent(self) -> None:
+        """One immutable ConfigMap for all jobs. Its content is compared: whoever wrote it would run in every pod."""
+        if time.monotonic() < self._agent_seen + AGENT_SECONDS and self._agent_seen:
+            return
+        name = self.agent["metadata"]["name"]
+        answer = await self._create("configmaps", self.agent)
+        if answer.is_there_already:
+            body = need(await self.api.call("GET", f"{self._path('configmaps')}/{name}"), f"ConfigMap {name}")
+            if body.get("binaryData") != self.agent["binaryData"]:
+                raise Refused(f"ConfigMap {name} is there with another content; delete it")
+        else:
+            need_created(answer, "the agent's ConfigMap")
+        self._agent_seen = time.monotonic()
+
+    async def _need_secret(self, plan: Plan, owner: str) -> None:
+        """Never read back: Muster needs no right to read secrets."""
+        answer = await self._create("secrets", manifests.secret(plan, self.site, owner=owner))
+        if not answer.is_there_already:
+            need_created(answer, "the Secret of the job")
+
+    async def _missing(self, plan: Plan, owner: str, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
+        wanted = labels.selector({**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner})
+        params = {"labelSelector": wanted}
+        answer = await self.api.call("GET", self._path("pods"), params=params, accept=METADATA_LIST)
+        items = need(answer, "the pods of the attempt").get("items") or []
+        there = {str(one["metadata"]["name"]): one["metadata"] for one in items}
+
+        def is_there(place: tuple[str, int]) -> bool:
+            meta = there.get(labels.pod(plan.run, plan.attempt, *place))
+            return owner_uid(meta, labels.Place(plan.run, plan.attempt, *place)) == owner
+
+        return [place for place in places if not is_there(place)]
+
+    async def _settle(self, plan: Plan, place: tuple[str, int], answer: Answer, *, owner: str) -> None:
+        name = labels.pod(plan.run, plan.attempt, *place)
+        if not answer.is_there_already:
+            self.created(need_created(answer, f"pod {name}"))
+            return
+        body = need(await self.api.call("GET", f"{self._path('pods')}/{name}"), f"pod {name}")
+        found = owner_uid(body.get("metadata"), labels.Place(plan.run, plan.attempt, *place))
+        if found == owner:
+            self.created(body)
+        elif found:
+            raise Unreachable(f"pod {name} of a deleted owner is still being removed")
+        else:
+            raise Refused(f"pod {name} is there and is not Muster's; delete it")
+
+    async def _create(self, kind: str, body: Manifest) -> Answer:
+        answer = await self.api.call("POST", self._path(kind), body=body, accept=METADATA)
+        if answer.status == 409 and not answer.is_there_already:  # of versions, at a quota that many count on at once
+            raise Unreachable(answer.words)
+        return answer
+
+    def _path(self, kind: str) -> str:
+        return f"api/v1/namespaces/{self.site.namespace}/{kind}"

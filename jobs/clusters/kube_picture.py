@@ -1,0 +1,106 @@
+"""What a list and its watch have told so far, for any thread to read. Holds facts, not objects.
+
+`as_of` is when the API server last said something on this watch: an event, a bookmark, or the whole list. It is
+never younger than what is known, so a silent watch is an old picture.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+Key = tuple[str, int]  # run and attempt
+REMEMBER_SECONDS = 600.0  # how pods that are gone had ended
+
+
+class Fact(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+
+
+F = TypeVar("F", bound=Fact)
+
+
+class Picture(Generic[F]):
+    """`key` says which attempt a fact belongs to; `clock` gives seconds since the epoch."""
+
+    def __init__(self, key: Callable[[F], Key], *, clock: Callable[[], float]):
+        self._key, self._clock = key, clock
+        self._lock = threading.Lock()
+        self._facts: dict[Key, dict[str, F]] = defaultdict(dict)
+        self._gone: dict[Key, dict[str, tuple[float, F]]] = defaultdict(dict)  # by UID
+        self.as_of: float | None = None
+
+    def of(self, key: Key) -> tuple[F, ...]:
+        with self._lock:
+            return tuple(self._facts.get(key, {}).values())
+
+    def gone(self, key: Key) -> tuple[F, ...]:
+        with self._lock:
+            return tuple(fact for _, fact in self._gone.get(key, {}).values())
+
+    def everything(self) -> list[F]:
+        with self._lock:
+            return [fact for facts in self._facts.values() for fact in facts.values()]
+
+    def confirm(self, at: float) -> None:
+        """The server spoke at this time and had nothing newer for us."""
+        with self._lock:
+            self.as_of = max(self.as_of or 0.0, at)
+
+    def put(self, fact: F) -> bool:
+        """From an event, or from the answer to our own creation; the older of two pictures is left out."""
+        with self._lock:
+            key = self._key(fact)
+            there = self._facts[key].get(fact.name)
+            is_older = there is not None and there.uid == fact.uid and there.version >= fact.version
+            if is_older or fact.uid in self._gone.get(key, {}):
+                return False
+            self._facts[key][fact.name] = fact
+            return True
+
+    def drop(self, fact: F) -> None:
+        """It was deleted. A name may have been taken again since: only this UID goes."""
+        with self._lock:
+            self._drop(fact)
+
+    def replace(self, facts: Iterable[F], *, at: float) -> set[Key]:
+        """A whole new list, even where its versions are smaller: an API server restored from a backup begins anew.
+
+        `at` is when it was asked for. Returns the attempts that look different now.
+        """
+        with self._lock:
+            before = {fact.uid: fact for facts_of in self._facts.values() for fact in facts_of.values()}
+            now = {fact.uid: fact for fact in facts}
+            changed = {self._key(fact) for uid, fact in now.items() if before.get(uid) != fact}
+            for uid, fact in before.items():
+                if uid not in now:
+                    changed.add(self._key(fact))
+                    self._drop(fact)
+            self._facts.clear()
+            for fact in now.values():
+                self._facts[self._key(fact)][fact.name] = fact
+                self._gone.get(self._key(fact), {}).pop(fact.uid, None)
+            self.as_of = at
+            return changed
+
+    def _drop(self, fact: F) -> None:
+        key, now = self._key(fact), self._clock()
+        there = self._facts.get(key, {}).get(fact.name)
+        if there is not None and there.uid == fact.uid:
+            del self._facts[key][fact.name]
+            if not self._facts[key]:
+                del self._facts[key]
+        self._gone[key][fact.uid] = (now, fact)
+        self._forget(now - REMEMBER_SECONDS)
+
+    def _forget(self, limit: float) -> None:
+        """Attempts are remembered in the order in which they first lost something."""
+        for key in list(self._gone):
+            if max(at for at, _ in self._gone[key].values()) > limit:
+                break
+            del self._gone[key]

@@ -1,0 +1,32 @@
+"""A cluster as jobs find it: where it is, what it is given, what it calls things. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is true of a cluster, not of a job: its OPTIONS, read and checked (`kube_options.read`)."""
+
+    namespace: str
+    image: str
+    control_url: str
+    control_ca: str = ""  # PEM
+    job_claim: str = ""  # an existing ReadWriteMany claim; each job has a folder of its own in it
+    job_claim_path: str = "jobs"
+    claims: Mapping[str, str] = field(default_factory=dict)  # "team/name" or "name" to an existing claim
+    devices: Mapping[str, str] = field(
+        default_factory=lambda: {"gpu": "nvidia.com/gpu"}
+    )  # a queue's word to a resource
+    requests: Mapping[str, str] = field(default_factory=dict)  # of each replica: {"cpu": "4", "memory": "16Gi"}
+    limits: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    scheduler: str = ""
+    user: int = 1000
+    state_limit: str = "20Gi"  # code, spool and home
+    tmp_limit: str = "20Gi"
+    memory_limit: str = ""  # of /dev/shm; it counts as the replica's memory

@@ -1,0 +1,88 @@
+"""The first program in a pod: lays out the agent's folder (docs/wire.md, section 1) and becomes the agent.
+
+It travels beside agent.pyz in a ConfigMap and runs in the image's own Python: standard library, Python 3.8 and later.
+What all replicas of a role share is in role.json, what differs is in the environment.
+"""
+
+import json
+import os
+import ssl
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOLD = os.environ.get("MUSTER_TOLD", "/muster/told")  # the Secret
+STATE = os.environ.get("MUSTER_STATE", "/muster/state")  # an empty folder
+MESSAGE = os.environ.get("MUSTER_MESSAGE", "/dev/termination-log")  # the kubelet shows it as the reason
+CAN_NOT_START = 78  # EX_CONFIG of sysexits.h
+
+
+def main() -> int:
+    try:
+        with open(os.path.join(TOLD, "role.json"), encoding="utf-8") as file:
+            told = json.load(file)
+        told["index"] = int(os.environ["MUSTER_INDEX"])
+        check_shared(told.get("shared", ""))
+        folder = lay_out(told)
+        trust(os.path.join(TOLD, "control-ca.pem"), folder)
+    except (OSError, ValueError, KeyError) as error:
+        return complain(f"the replica can not start: {error}")
+    words = [sys.executable, os.path.join(HERE, "agent.pyz"), "--state", folder]
+    os.execv(sys.executable, words)  # noqa: S606 - the agent takes this process over
+    return 0
+
+
+def check_shared(path: str) -> None:
+    """Better now than in an hour, at the first checkpoint."""
+    if not path:
+        return
+    try:
+        os.makedirs(os.path.join(path, "checkpoints"), exist_ok=True)
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise OSError(f"the job folder {path} can not be written by user {os.getuid()}: {error.strerror}") from error
+
+
+def lay_out(told: "dict[str, object]") -> str:
+    folder = os.path.join(STATE, f"{told['role']}-{told['index']}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    os.makedirs(os.environ.get("HOME") or STATE, mode=0o700, exist_ok=True)
+    with open(os.path.join(folder, "replica.json"), "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    with open(os.path.join(TOLD, "token"), encoding="ascii") as secret:
+        token = secret.read()
+    descriptor = os.open(os.path.join(folder, "token"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(token)
+    return folder
+
+
+def trust(authority: str, folder: str) -> None:
+    """The control plane's own authority beside the public ones, so that a job's own downloads still work."""
+    if not os.path.exists(authority):
+        return
+    pieces = [authority]
+    known = ssl.get_default_verify_paths().cafile
+    if known and os.path.exists(known):
+        pieces.insert(0, known)
+    bundle = os.path.join(folder, "authorities.pem")
+    with open(bundle, "w", encoding="utf-8") as file:
+        for piece in pieces:
+            with open(piece, encoding="utf-8") as source:
+                file.write(source.read() + "\n")
+    os.environ["SSL_CERT_FILE"] = bundle
+
+
+def complain(text: str) -> int:
+    print(text, file=sys.stderr)
+    try:
+        with open(MESSAGE, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        pass  # said on stderr already
+    return CAN_NOT_START
+
+
+if __name__ == "__main__":
+    sys.exit(main())

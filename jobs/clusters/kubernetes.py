@@ -1,0 +1,196 @@
+"""Replicas as pods. Postgres decides what should be, the API server says what is; between them only pictures.
+
+Good news is believed from the watch. Bad news (nothing of the attempt lives) is asked for directly, because quota and
+verdicts hang on it, and because it is rare.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from controlplane.errors import Unreachable
+from jobs.plan import Plan
+from jobs.verdict import Seen
+
+from . import Expected, kube_http, kube_options, labels, manifests
+from .kube_answers import need
+from .kube_ending import END_SECONDS, end
+from .kube_http import CALL_SECONDS, Api
+from .kube_launch import LAUNCH_SECONDS, Launcher
+from .kube_picture import Key, Picture
+from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
+from .kube_watch import WATCH_SECONDS, Reflector
+
+AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
+START = Path(__file__).resolve().with_name("kube_start.py")
+# A visit looks once and then launches or ends once: together shorter than a lease (jobs/lease.py).
+LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
+FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
+TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
+TIDY_SECONDS = 300.0
+IDLE_SECONDS = 1.0
+
+
+class KubernetesCluster:
+    """OPTIONS are described in docs/kubernetes.md."""
+
+    MOUNTS = True
+
+    def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
+        access, self.site = kube_options.read(options)
+        self.api = Api(access)
+        self.path = f"api/v1/namespaces/{self.site.namespace}"
+        self._agent_file, self._clock = agent, clock
+        self._launcher: Launcher | None = None
+        self._lock = threading.Lock()
+        self._news: dict[str, None] = {}
+        self._has_news = threading.Condition(self._lock)
+        self._is_listening = False
+        self._watching_pid = 0
+        self._following: list[Future[None]] = []
+        self._draw_anew()
+
+    # -- the port
+
+    def apply(self, plan: Plan) -> None:
+        self._watch()
+        kube_http.run(self._launching().launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
+
+    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+        self._watch()
+        known = self._known(run, attempt)
+        if known is None or not known[0].is_any_alive:
+            known = kube_http.run(self._look(run, attempt), LOOK_SECONDS)
+        found, at = known
+        return Seen(
+            found.replicas(expected), as_of=datetime.fromtimestamp(at, UTC),
+            is_sealed=found.is_sealed and not found.is_any_alive,
+        )  # fmt: skip
+
+    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+        self._watch()
+        kube_http.run(self._end(run, attempt, grace_seconds), END_SECONDS + LAST_SECONDS)
+
+    def changes(self) -> Iterator[str]:
+        self._is_listening = True
+        self._watch()
+        tidied = self._clock()
+        while True:
+            with self._has_news:
+                self._has_news.wait_for(lambda: bool(self._news), IDLE_SECONDS)
+                news, self._news = self._news, {}
+            yield from news
+            yield ""
+            if self._clock() > tidied + TIDY_SECONDS:
+                tidied = self._clock()
+                self.tidy()
+
+    def tidy(self) -> int:
+        """Remove tombstones that have outlived every call they were there for. Returns how many."""
+        limit = (datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=TOMBSTONE_SECONDS)).isoformat()
+        old = [one for one in self.owners.everything() if one.is_sealed and one.created_at[:19] < limit[:19]]
+        for one in old:
+            body = {"preconditions": {"uid": one.uid}}
+            kube_http.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
+        return len(old)
+
+    def close(self) -> None:
+        """Stop watching. An adapter of a process that ends needs no closing."""
+        for one in self._following:
+            one.cancel()
+        kube_http.run(self.api.close(), CALL_SECONDS)
+
+    # -- looking
+
+    def _known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+        """The attempt in the watch's picture and how old that is; None where it is too old to be believed."""
+        at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0  # before reading: never younger than it
+        if min(at, owners_at) < self._clock() - FRESH_SECONDS:
+            return None
+        key = (run, attempt)
+        owner = next(iter(self.owners.of(key)), None)
+        found = Attempt(run, attempt, owner, self.pods.of(key), self.pods.gone(key))
+        return found, at if found.has_live_owner else min(at, owners_at)
+
+    async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
+        """The attempt as the server has it now."""
+        at = self._clock()
+        owner = await self._owner(run, attempt)
+        known = self._known(run, attempt)
+        if owner is None and known is not None:  # never begun: nothing to list
+            return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
+        wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
+        body = need(await self.api.call("GET", f"{self.path}/pods", params=wanted), "the pods of the attempt")
+        pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
+        return Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt))), at
+
+    async def _owner(self, run: str, attempt: int) -> Owner | None:
+        name = labels.service(run, attempt)
+        answer = await self.api.call("GET", f"{self.path}/services/{name}")
+        return None if answer.status == 404 else read_owner(need(answer, f"Service {name}"))
+
+    async def _end(self, run: str, attempt: int, grace_seconds: int) -> None:
+        known = self._known(run, attempt)
+        if known is None or not known[0].is_any_alive or not known[0].has_live_owner:
+            known = await self._look(run, attempt)
+        await end(known[0], api=self.api, path=self.path, grace_seconds=grace_seconds)
+
+    # -- creating
+
+    def _launching(self) -> Launcher:
+        with self._lock:
+            if self._launcher is None:
+                try:
+                    agent = manifests.agent_config(self._agent_file.read_bytes(), START.read_bytes())
+                except OSError as error:
+                    raise Unreachable(f"no agent to send: {error}; build it with python -m agent.build") from error
+                self._launcher = Launcher(self.api, self.site, agent, self._created)
+            return self._launcher
+
+    def _created(self, thing: Mapping[str, Any]) -> None:
+        """Our own creations are seen at once, without waiting for the watch."""
+        pod = read_pod(thing)
+        if pod is not None:
+            self.pods.put(pod)
+
+    # -- watching
+
+    def _watch(self) -> None:
+        """Follow pods and Services in the background of this process, once, and anew after a fork."""
+        with self._lock:
+            if self._watching_pid == os.getpid():
+                return
+            self._watching_pid = os.getpid()
+            self._draw_anew()
+        self._following = [kube_http.start(one.follow()) for one in (self.pod_watch, self.owner_watch)]
+
+    def _draw_anew(self) -> None:
+        self.pods: Picture[Pod] = Picture(_pod_key, clock=self._clock)
+        self.owners: Picture[Owner] = Picture(_owner_key, clock=self._clock)
+        self.pod_watch = Reflector(
+            self.api, f"{self.path}/pods", selector=labels.OURS, read=read_pod, picture=self.pods,
+            key=_pod_key, changed=self._changed, clock=self._clock,
+        )  # fmt: skip
+        self.owner_watch = Reflector(
+            self.api, f"{self.path}/services", selector=labels.OURS, read=read_owner, picture=self.owners,
+            key=_owner_key, changed=self._changed, clock=self._clock,
+        )  # fmt: skip
+
+    def _changed(self, key: Key) -> None:
+        if self._is_listening:
+            with self._has_news:
+                self._news[key[0]] = None
+                self._has_news.notify_all()
+
+
+def _pod_key(pod: Pod) -> Key:
+    return pod.place.run, pod.place.attempt
+
+
+def _owner_key(owner: Owner) -> Key:
+    return owner.run, owner.attempt

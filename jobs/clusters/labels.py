@@ -1,0 +1,88 @@
+"""Names and labels of what Muster makes in a cluster, and how they are read back. The only place that knows them. Pure.
+
+Labels select, they prove nothing: anybody who may create pods may write ours on them. What is ours is decided by
+the UID of the owner (`kube_pods.owner_uid`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX = "muster.dev/"
+RUN, ATTEMPT, ROLE, INDEX = (PREFIX + name for name in ("run", "attempt", "role", "index"))
+OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collection finds exactly one attempt
+SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
+AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
+
+OURS = RUN  # a selector: whatever carries a run
+_RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?$")
+_ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$")
+_COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})$")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which replica of which attempt an object says it is."""
+
+    run: str
+    attempt: int
+    role: str
+    index: int
+
+
+def service(run: str, attempt: int) -> str:
+    """The attempt's owner and subdomain. A Service's name must begin with a letter (RFC 1035), a run does not."""
+    return f"m-{run}-{attempt}"
+
+
+def secret(run: str, attempt: int, *, owner: str) -> str:
+    """With a piece of the owner's UID: one that is already there is then surely ours, and need not be read."""
+    return f"{service(run, attempt)}-{owner[:8]}"
+
+
+def pod(run: str, attempt: int, role: str, index: int) -> str:
+    """Also its host name."""
+    return f"{run}-{attempt}-{role}-{index}"
+
+
+def host(run: str, attempt: int, role: str, index: int, *, namespace: str) -> str:
+    """Under which the other replicas find it; the resolver's search list adds the cluster's own domain."""
+    return f"{pod(run, attempt, role, index)}.{service(run, attempt)}.{namespace}.svc"
+
+
+def of_attempt(run: str, attempt: int) -> dict[str, str]:
+    return {RUN: run, ATTEMPT: str(attempt)}
+
+
+def of_replica(run: str, attempt: int, role: str, index: int, *, owner: str) -> dict[str, str]:
+    return {**of_attempt(run, attempt), ROLE: role, INDEX: str(index), OWNER: owner}
+
+
+def selector(wanted: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
+
+
+def place(labels: Any) -> Place | None:
+    """Read back strictly: None for whatever Muster would not have written, however absurd."""
+    if not isinstance(labels, Mapping):
+        return None
+    run, attempt = attempt_of(labels)
+    role, index = labels.get(ROLE), labels.get(INDEX)
+    if not run or not _is(_ROLE, role) or not _is(_COUNT, index):
+        return None
+    return Place(run, attempt, str(role), int(str(index)))
+
+
+def attempt_of(labels: Any) -> tuple[str, int]:
+    """(run, attempt), or ("", 0) where they are not ours."""
+    if not isinstance(labels, Mapping):
+        return "", 0
+    run, attempt = labels.get(RUN), labels.get(ATTEMPT)
+    if not _is(_RUN, run) or not _is(_COUNT, attempt):
+        return "", 0
+    return str(run), int(str(attempt))
+
+
+def _is(pattern: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and pattern.match(value) is not None

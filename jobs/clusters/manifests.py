@@ -1,0 +1,271 @@
+"""From a plan to Kubernetes objects: one Service that owns the attempt, one Secret, one pod per replica. Pure.
+
+Every object is a plain dictionary, as the API takes it. Pods satisfy the Pod Security level *restricted*.
+"""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+from controlplane.errors import Refused
+from jobs.plan import Host, Index, Plan, Port, Role, Value
+
+from . import labels
+from .kube_site import Site
+from .processes import mark, volume_variable
+
+Manifest = dict[str, Any]
+
+# Ranks of the last second are still sent after the grace; the kubelet must not be quicker (docs/wire.md, section 2).
+DRAIN_SECONDS = 60
+AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
+HOME = f"{STATE}/home"
+PYTHON = "python3"  # what the image must have on its PATH
+
+
+def agent_config(pyz: bytes, start: bytes) -> Manifest:
+    """The agent, immutable and named by its hash: pods of two releases run side by side."""
+    digest = hashlib.sha256(pyz + start).hexdigest()[:16]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"muster-agent-{digest}", "labels": {labels.AGENT: digest}},
+        "immutable": True,
+        "binaryData": {"agent.pyz": _encoded(pyz), "start.py": _encoded(start)},
+    }
+
+
+def service(plan: Plan) -> Manifest:
+    """The owner of everything in the attempt, and what gives its pods names before they are ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": labels.service(plan.run, plan.attempt),
+            "labels": labels.of_attempt(plan.run, plan.attempt),
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels.of_attempt(plan.run, plan.attempt),
+        },
+    }
+
+
+def tombstone(run: str, attempt: int) -> Manifest:
+    """Takes the owner's name once it is gone, so that no late call can begin the attempt again."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": labels.service(run, attempt),
+            "labels": {**labels.of_attempt(run, attempt), labels.SEALED: "true"},
+        },
+        "spec": {"clusterIP": "None"},
+    }
+
+
+def secret(plan: Plan, site: Site, *, owner: str) -> Manifest:
+    """What each replica is told, with the user's variables and one token per agent. Each pod mounts its own part."""
+    content = {f"{role.name}.json": json.dumps(told(plan, role, site)) for role in plan.roles}
+    content |= plan.secrets
+    if site.control_ca:
+        content["control-ca.pem"] = site.control_ca
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            **_metadata(plan, owner=owner),
+            "name": labels.secret(plan.run, plan.attempt, owner=owner),
+            "labels": labels.of_attempt(plan.run, plan.attempt),
+        },
+        "immutable": True,
+        "data": {name: _encoded(text.encode()) for name, text in content.items()},
+    }
+
+
+def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
+    """replica.json without the index (docs/wire.md, section 1); `kube_start.py` adds it.
+
+    No port is held: a pod has an address of its own, on which nobody else can be quicker.
+    """
+    return {
+        "run": plan.run,
+        "attempt": plan.attempt,
+        "role": role.name,
+        "processes": role.processes,
+        "command": list(role.command),
+        "env": dict(plan.env),
+        "hold_port": None,
+        "grace_seconds": plan.grace_seconds,
+        "shared": SHARED if site.job_claim else "",
+        "mark": mark(plan.run, plan.attempt),
+        "control": {"url": site.control_url},
+        "wants_workspace": True,
+        "mirror": True,
+    }
+
+
+def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> Manifest:
+    """One replica. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
+    name = labels.pod(plan.run, plan.attempt, role.name, index)
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "hostname": name,
+        "subdomain": labels.service(plan.run, plan.attempt),
+        "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(site),
+        "containers": [_container(plan, role, index, site=site)],
+        "volumes": _volumes(plan, role, index, site=site, owner=owner, agent=agent),
+    }
+    spec |= _placement(site)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **_metadata(plan, owner=owner),
+            "name": name,
+            "labels": labels.of_replica(plan.run, plan.attempt, role.name, index, owner=owner),
+        },
+        "spec": spec,
+    }
+
+
+def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
+    """What differs per replica, and what a restricted pod lacks. The user's own variables come with the Secret."""
+    env = {name: resolve(value, plan, index=index, namespace=site.namespace) for name, value in role.env.items()}
+    env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
+    return {
+        **env,
+        "MUSTER_INDEX": str(index),
+        "HOME": HOME,
+        "TMPDIR": "/tmp",  # noqa: S108 - a folder of the pod's own
+        "USER": "muster",
+        "LOGNAME": "muster",
+    }
+
+
+def resolve(value: Value, plan: Plan, *, index: int, namespace: str) -> str:
+    match value:
+        case Index():
+            return str(index)
+        case Host(role=role, index=number):
+            return labels.host(plan.run, plan.attempt, role, number, namespace=namespace)
+        case Port(number=number):
+            return str(number)
+        case _:
+            return value
+
+
+def _metadata(plan: Plan, *, owner: str) -> Manifest:
+    name = labels.service(plan.run, plan.attempt)
+    return {"name": name, "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": owner}]}
+
+
+def _container(plan: Plan, role: Role, index: int, *, site: Site) -> Manifest:
+    env = environment(plan, role, index, site)
+    return {
+        "name": "replica",
+        "image": site.image,
+        "imagePullPolicy": site.pull_policy,
+        "command": [PYTHON, f"{AGENT}/start.py"],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "resources": _resources(plan, role, site),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _mounts(plan, site),
+    }
+
+
+def _resources(plan: Plan, role: Role, site: Site) -> Manifest:
+    """Devices are both request and limit: Kubernetes lends them only whole and only so."""
+    devices = {site.devices[plan.resource]: str(role.processes)} if plan.resource in site.devices else {}
+    wanted = {"requests": {**site.requests, **devices}, "limits": {**site.limits, **devices}}
+    return {name: amounts for name, amounts in wanted.items() if amounts}
+
+
+def _pod_security(site: Site) -> Manifest:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": site.user,
+        "runAsGroup": site.user,
+        "fsGroup": site.user,
+        "fsGroupChangePolicy": "OnRootMismatch",  # a team's data is large; nobody waits for every file to be visited
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _mounts(plan: Plan, site: Site) -> list[Manifest]:
+    mounts: list[Manifest] = [
+        {"name": "agent", "mountPath": AGENT, "readOnly": True},
+        {"name": "told", "mountPath": TOLD, "readOnly": True},
+        {"name": "state", "mountPath": STATE},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - DataLoader workers hand over batches here
+    ]
+    if site.job_claim:
+        path = "/".join(part for part in (site.job_claim_path.strip("/"), plan.run) if part)
+        mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
+    for number, (name, path) in enumerate(plan.volumes.items()):
+        mounts.append({"name": f"volume-{number}", "mountPath": path or f"{VOLUMES}/{name}"})
+    return mounts
+
+
+def _volumes(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> list[Manifest]:
+    shm: Manifest = {"medium": "Memory"}
+    if site.memory_limit:
+        shm["sizeLimit"] = site.memory_limit
+    volumes: list[Manifest] = [
+        {"name": "agent", "configMap": {"name": agent, "defaultMode": 0o555}},
+        {"name": "told", "secret": _told_volume(plan, role, index, site=site, owner=owner)},
+        {"name": "state", "emptyDir": {"sizeLimit": site.state_limit}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
+        {"name": "shm", "emptyDir": shm},
+    ]
+    if site.job_claim:
+        volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
+    for number, name in enumerate(plan.volumes):
+        volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": _claim(plan, name, site)}})
+    return volumes
+
+
+def _told_volume(plan: Plan, role: Role, index: int, *, site: Site, owner: str) -> Manifest:
+    """Only this replica's own token: the others' stay out of its sight."""
+    items = [
+        {"key": f"{role.name}.json", "path": "role.json"},
+        {"key": f"{role.name}-{index}", "path": "token"},
+    ]
+    if site.control_ca:
+        items.append({"key": "control-ca.pem", "path": "control-ca.pem"})
+    name = labels.secret(plan.run, plan.attempt, owner=owner)
+    return {"secretName": name, "defaultMode": 0o440, "items": items}
+
+
+def _claim(plan: Plan, name: str, site: Site) -> str:
+    claim = site.claims.get(f"{plan.team}/{name}") or site.claims.get(name)
+    if not claim:
+        theirs = sorted(one for one in site.claims if "/" not in one or one.startswith(f"{plan.team}/"))
+        known = ", ".join(theirs) or "none"
+        raise Refused(f"volume {name}: this cluster has no claim for it (team {plan.team}); its CLAIMS are {known}")
+    return claim
+
+
+def _placement(site: Site) -> Manifest:
+    wanted: Manifest = {
+        "nodeSelector": dict(site.node_selector),
+        "tolerations": [dict(one) for one in site.tolerations],
+        "schedulerName": site.scheduler,
+        "imagePullSecrets": [{"name": name} for name in site.pull_secrets],
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,165 @@
+"""One control plane for the whole run; a namespace with its own account for each test."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.build import build
+from jobs.clusters import labels
+from jobs.clusters.kubernetes import KubernetesCluster
+from jobs.plan import Host, Index, Plan, Port, Role
+from jobs.verdict import Seen
+from tests.machine import need
+
+from .rig import programs
+from .rig.elsewhere import Elsewhere
+from .rig.gate import Gate
+from .rig.plane import ControlPlane
+from .rig.world import fill, settle
+
+TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
+MERGE = {"Content-Type": "application/merge-patch+json"}
+SECONDS = 60.0  # generous: the machine may be building something
+_numbers = count(1)
+
+
+@dataclass
+class Place:
+    """A namespace of the rig: Muster's adapter in it, and the hands of an administrator."""
+
+    plane: ControlPlane | Elsewhere
+    namespace: str
+    kubeconfig: Path
+    agent: Path
+    admin: httpx.Client
+    clusters: list[KubernetesCluster] = field(default_factory=list)
+
+    def cluster(self, kubeconfig: Path | None = None, **options: Any) -> KubernetesCluster:
+        """A fresh adapter, as another process would have it."""
+        said = {
+            "KUBECONFIG": str(kubeconfig or self.kubeconfig), "NAMESPACE": self.namespace, "IMAGE": "x:1",
+            "CONTROL_URL": "http://muster.test", "TOLERATIONS": TOLERATIONS, **options,
+        }  # fmt: skip
+        made = KubernetesCluster(agent=self.agent, **said)
+        self.clusters.append(made)
+        return made
+
+    def path(self, kind: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """By name, as the server has them."""
+        return {one["metadata"]["name"]: one for one in self.admin.get(self.path("pods")).json()["items"]}
+
+    def annotate(self, pod: str, **said: str | None) -> None:
+        """What stages.yaml reads: exit_code="3", hang="true"."""
+        notes = {f"rig/{name.replace('_', '-')}": value for name, value in said.items()}
+        answer = self.admin.patch(self.path("pods", pod), headers=MERGE, json={"metadata": {"annotations": notes}})
+        assert answer.status_code == 200, answer.text
+
+    def make(self, kind: str, thing: dict[str, Any]) -> dict[str, Any]:
+        answer = self.admin.post(self.path(kind), json=thing)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def remove(self, kind: str, name: str) -> None:
+        answer = self.admin.delete(self.path(kind, name))
+        assert answer.status_code in (200, 202), answer.text
+
+    def gate(self) -> Gate:
+        return Gate(self.plane)
+
+
+def until(what: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
+    """The first value that counts. Time passes here; nothing is judged by it."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+    return found
+
+
+def plan(replicas: int = 2, *, attempt: int = 1, processes: int = 1, run: str = "7-abc", **changes: Any) -> Plan:
+    env = {"NUMBER": Index(), "ADDRESS": Host("worker", 0), "PORT": Port("rendezvous", 29500)}
+    role = Role("worker", replicas, processes, ("true",), env)
+    tokens = {f"worker-{index}": f"token {index}" for index in range(replicas)}
+    return Plan(run, attempt, (role,), secrets=tokens, grace_seconds=3, **changes)
+
+
+def expected(replicas: int = 2) -> list[tuple[str, int]]:
+    return [("worker", index) for index in range(replicas)]
+
+
+def states(cluster: KubernetesCluster, replicas: int = 2, *, attempt: int = 1) -> list[str]:
+    return [one.state.value for one in cluster.observe("7-abc", attempt, expected(replicas)).replicas]
+
+
+def run_all(cluster: KubernetesCluster, replicas: int = 2, **changes: Any) -> None:
+    """Launch and wait until all run."""
+    asked = plan(replicas, **changes)
+    cluster.apply(asked)
+    until(lambda: set(states(cluster, replicas, attempt=asked.attempt)) == {"running"})
+
+
+def end(cluster: KubernetesCluster, replicas: int = 2, *, attempt: int = 1, run: str = "7-abc") -> Seen:
+    """Ask until it is gone, as visits do."""
+
+    def gone() -> Seen | None:
+        cluster.delete(run, attempt, 3)
+        seen = cluster.observe(run, attempt, expected(replicas))
+        return seen if seen.is_sealed and not any(one.is_alive for one in seen.replicas) else None
+
+    found = until(gone)
+    assert isinstance(found, Seen)
+    return found
+
+
+def pod_name(index: int, attempt: int = 1) -> str:
+    return labels.pod("7-abc", attempt, "worker", index)
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane | Elsewhere]:
+    if named := os.environ.get("MUSTER_TEST_KUBECONFIG"):
+        yield Elsewhere(named, tmp_path_factory.mktemp("elsewhere"))
+        return
+    # Building takes a quarter of an hour; until the whole of Kubernetes support is there, who wants it asks for it.
+    if not programs.is_built() and os.environ.get("MUSTER_RIG") != "build":
+        pytest.skip("the cluster's programs are not built here; MUSTER_RIG=build bin/test tests/cluster builds them")
+    need(not programs.why_not(), programs.why_not())
+    plane = ControlPlane()
+    plane.start()
+    try:
+        fill(plane, nodes=20)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("agent") / "agent.pyz")
+
+
+@pytest.fixture
+def place(plane: ControlPlane | Elsewhere, agent: Path) -> Iterator[Place]:
+    namespace = f"t{os.getpid()}-{next(_numbers)}"
+    kubeconfig = settle(plane, namespace)
+    with plane.client() as admin:
+        place = Place(plane, namespace, kubeconfig, agent, admin)
+        yield place
+        for one in place.clusters:
+            one.close()
+        admin.delete(f"/api/v1/namespaces/{namespace}")
+
+
+@pytest.fixture
+def cluster(place: Place) -> KubernetesCluster:
+    return place.cluster()

@@ -1,0 +1,141 @@
+"""A whole control plane in one folder: etcd, API server, controllers, scheduler, and KWOK for the nodes."""
+
+import json
+import shutil
+import ssl
+import tempfile
+from pathlib import Path
+
+import httpx
+
+from controlplane.embedded.ports import free_port
+
+from . import programs
+from .certificates import Authority, Pair
+from .elsewhere import write_kubeconfig
+from .processes import Process
+
+SERVICES = "10.96.0.0/16"
+STAGES = Path(__file__).with_name("stages.yaml")
+START_SECONDS = 90  # on a machine that builds and tests at the same time
+# Beyond this nothing but the machine holds a component; what Kubernetes ships with is 20/s and 50/s.
+LIFTED = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
+
+
+class ControlPlane:
+    """`has_lifted_limits`: whether controllers and scheduler may ask as often as they like, or as shipped.
+
+    `silent_node_seconds`: how long a node may say nothing before it counts as lost; 50 is what Kubernetes ships with. KWOK
+    speaks for all nodes, and on a busy machine it is late for a thousand.
+    """
+
+    def __init__(self, *, has_lifted_limits: bool = False, silent_node_seconds: int = 50):
+        self.folder = Path(tempfile.mkdtemp(prefix="muster-kube-"))
+        self.has_lifted_limits, self.silent_node_seconds = has_lifted_limits, silent_node_seconds
+        self.url = f"https://127.0.0.1:{free_port()}"
+        self.authority = Authority(self.folder / "pki")
+        self._admin = self.authority.client("rig-admin", group="system:masters")
+        self.kubeconfig = self.write_kubeconfig("admin", user=_by_certificate(self._admin))
+        self.processes: dict[str, Process] = {}
+
+    def start(self) -> None:
+        try:
+            self._describe(programs.build())
+            for name in ("etcd", "kube-apiserver"):
+                self.processes[name].start()
+            self.processes["kube-apiserver"].until(self.is_ready, seconds=START_SECONDS)
+            for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
+                self.processes[name].start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        for process in reversed(self.processes.values()):
+            process.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def client(self) -> httpx.Client:
+        """As the administrator. Close it."""
+        context = self.tls()
+        context.load_cert_chain(self._admin.certificate, self._admin.key)
+        return httpx.Client(base_url=self.url, verify=context, timeout=30)
+
+    def tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.authority.pair.certificate))
+
+    def is_ready(self) -> bool:
+        try:
+            with self.client() as client:
+                return client.get("/readyz").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    def write_kubeconfig(self, name: str, *, user: dict[str, str]) -> Path:
+        authority = self.authority.pair.certificate
+        return write_kubeconfig(self.folder, name, url=self.url, authority=authority, user=user)
+
+    def _describe(self, there: Path) -> None:
+        etcd, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._add(there, "etcd", _etcd(self.folder / "etcd", client=etcd, peer=peer))
+        self._add(there, "kube-apiserver", self._api_server(etcd))
+        self._add(there, "kube-controller-manager", self._controllers())
+        self._add(there, "kube-scheduler", self._scheduler())
+        nodes = self._component("system:kwok", group="system:masters")
+        self._add(
+            there,
+            "kwok",
+            [f"--kubeconfig={nodes}", f"--config={STAGES}", "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"],
+        )  # fmt: skip
+
+    def _add(self, there: Path, name: str, words: list[str]) -> None:
+        self.processes[name] = Process(name, [str(there / name), *words], log=self.folder / f"{name}.log")
+
+    def _api_server(self, etcd: str) -> list[str]:
+        server, accounts = self.authority.server(), self.authority.service_account_key()
+        return [
+            f"--etcd-servers={etcd}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+            f"--secure-port={self.url.rpartition(':')[2]}", "--authorization-mode=Node,RBAC", "--allow-privileged",
+            f"--client-ca-file={self.authority.pair.certificate}", f"--tls-cert-file={server.certificate}",
+            f"--tls-private-key-file={server.key}", f"--service-cluster-ip-range={SERVICES}",
+            "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={accounts.certificate}",
+            f"--service-account-signing-key-file={accounts.key}", "--endpoint-reconciler-type=none",
+        ]  # fmt: skip
+
+    def _controllers(self) -> list[str]:
+        mine = self._component("system:kube-controller-manager")
+        accounts = self.authority.folder / "accounts.key"
+        return [
+            f"--kubeconfig={mine}", f"--authentication-kubeconfig={mine}", f"--authorization-kubeconfig={mine}",
+            "--bind-address=127.0.0.1", f"--secure-port={free_port()}", "--leader-elect=false",
+            "--use-service-account-credentials",
+            f"--node-monitor-grace-period={self.silent_node_seconds}s", f"--service-account-private-key-file={accounts}",
+            f"--root-ca-file={self.authority.pair.certificate}", *(LIFTED if self.has_lifted_limits else []),
+        ]  # fmt: skip
+
+    def _scheduler(self) -> list[str]:
+        mine = self._component("system:kube-scheduler")
+        config = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"kubeconfig": str(mine), **({"qps": 5000, "burst": 5000} if self.has_lifted_limits else {})},
+        }  # fmt: skip
+        path = self.folder / "scheduler.json"
+        path.write_text(json.dumps(config))
+        return [f"--config={path}", "--bind-address=127.0.0.1", f"--secure-port={free_port()}"]
+
+    def _component(self, user: str, *, group: str = "") -> Path:
+        pair = self.authority.client(user, group=group)
+        return self.write_kubeconfig(user.replace(":", "-"), user=_by_certificate(pair))
+
+
+def _etcd(folder: Path, *, client: str, peer: str) -> list[str]:
+    return [
+        f"--data-dir={folder}", "--unsafe-no-fsync", "--name=rig", "--log-level=warn",
+        f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=rig={peer}",
+    ]  # fmt: skip
+
+
+def _by_certificate(pair: Pair) -> dict[str, str]:
+    return {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}

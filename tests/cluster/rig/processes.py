@@ -1,0 +1,85 @@
+"""The programs as processes of ours: they die with us, and nobody else's are ever touched."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_libc = ctypes.CDLL(None)
+
+
+class DidNotStart(Exception):
+    """With the last lines of its log."""
+
+
+class Process:
+    """One program. `start` may be called again after `kill` or `stop`."""
+
+    def __init__(self, name: str, words: list[str], *, log: Path):
+        self.name, self.words, self.log = name, words, log
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with(os.getpid())
+            )
+
+    def until(self, is_ready: Callable[[], bool], *, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not is_ready():
+            if not self.is_running or time.monotonic() > end:
+                raise DidNotStart(f"{self.name} did not start:\n{self._tail()}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """Without a word, as a crash does it."""
+        self._signal(signal.SIGKILL)
+        if self._child is not None:
+            self._child.wait()
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def stop(self, *, seconds: float = 5) -> None:
+        if not self.is_running or self._child is None:
+            return
+        self._signal(signal.SIGTERM)
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def _signal(self, number: int) -> None:
+        if self._child is not None and self._child.poll() is None:
+            self._child.send_signal(number)
+
+    def _tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """For the child, before it becomes the program. No I/O and no locks there."""
+
+    def prepare() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare

@@ -1,0 +1,137 @@
+"""The programs of a control plane, built from their Go modules and kept in the user's cache folder.
+
+Keyed by versions and flags, so that only the first run pays. Built one package at a time and niced: the machine that
+builds them usually runs other tests too.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+KUBERNETES, ETCD, KWOK = "v1.34.4", "v3.6.5", "v0.7.0"
+# Kubernetes lists its own libraries at v0.0.0 and expects them from its checkout; outside of it they have this version.
+STAGING = "v0.34.4"
+OLDEST_GO = (1, 24)  # what the modules above ask for
+VERSION = "k8s.io/component-base/version"
+LDFLAGS = f"-s -w -X {VERSION}.gitVersion={KUBERNETES} -X {VERSION}.gitMajor=1 -X {VERSION}.gitMinor=34"
+FLAGS = ("-mod=mod", "-buildvcs=false", "-trimpath", f"-ldflags={LDFLAGS}")
+
+
+@dataclass(frozen=True)
+class Source:
+    module: str
+    version: str
+    packages: Mapping[str, str]  # program to package
+
+
+SOURCES = (
+    Source("go.etcd.io/etcd/server/v3", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Source("sigs.k8s.io/kwok", KWOK, {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    Source(
+        "k8s.io/kubernetes",
+        KUBERNETES,
+        {
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        },
+    ),
+)
+PROGRAMS = tuple(name for source in SOURCES for name in source.packages)
+
+
+class CanNotBuild(Exception):
+    """In words for the person who has to install something."""
+
+
+def folder() -> Path:
+    """Where the programs of exactly these versions and flags lie, built or not."""
+    said = [[source.module, source.version, sorted(source.packages.items())] for source in SOURCES]
+    key = hashlib.sha256(json.dumps([said, FLAGS, STAGING]).encode()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "muster" / f"kube-{KUBERNETES}-{key}"
+
+
+def is_built() -> bool:
+    return all((folder() / name).exists() for name in PROGRAMS)
+
+
+def why_not() -> str:
+    """Empty where the programs are there or can be built; else what to install."""
+    return "" if is_built() else _problem_of_go()
+
+
+def build() -> Path:
+    """The folder with every program; builds what is missing. Two that ask at once build once."""
+    there = folder()
+    there.mkdir(parents=True, exist_ok=True)
+    with _alone(there / "lock"):
+        for source in SOURCES:
+            _build(source, there)
+    return there
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(source: Source, into: Path) -> None:
+    missing = [name for name in source.packages if not (into / name).exists()]
+    if not missing:
+        return
+    if problem := _problem_of_go():
+        raise CanNotBuild(problem)
+    work = into / f"src-{source.module.split('/')[1]}"
+    work.mkdir(exist_ok=True)
+    (work / "go.mod").write_text(_go_mod(source, _staging(source, work)))
+    for name in missing:
+        print(f"building {name} {source.version}", flush=True)
+        _go(work, "build", "-p", "1", *FLAGS, "-o", f"{into / name}.new", source.packages[name])
+        (into / f"{name}.new").rename(into / name)
+    shutil.rmtree(work)
+
+
+def _staging(source: Source, work: Path) -> list[str]:
+    """The libraries that this module names without a version of their own."""
+    (work / "go.mod").write_text("module rig\n")
+    found = json.loads(_go(work, "mod", "download", "-json", f"{source.module}@{source.version}"))
+    return re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", Path(found["GoMod"]).read_text(), re.MULTILINE)
+
+
+def _go_mod(source: Source, staging: list[str]) -> str:
+    lines = ["module rig", "go 1.24.0", f"require {source.module} {source.version}"]
+    lines += [f"replace {name} => {name} {STAGING}" for name in staging]
+    return "\n".join(lines) + "\n"
+
+
+def _go(work: Path, *words: str) -> str:
+    """Runs go without its checkouts or tool chains of other versions; niced, and never with cgo."""
+    env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "", "GOMAXPROCS": "2"}
+    done = subprocess.run(["nice", "-n", "19", "go", *words], cwd=work, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise CanNotBuild(f"go {words[0]} failed: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def _problem_of_go() -> str:
+    if not shutil.which("go"):
+        return f"the cluster rig is built with Go, and there is no go here: install Go {_dotted(OLDEST_GO)} or later"
+    said = subprocess.run(["go", "env", "GOVERSION"], capture_output=True, text=True).stdout
+    found = re.match(r"go(\d+)\.(\d+)", said)
+    if not found or (int(found[1]), int(found[2])) < OLDEST_GO:
+        return f"the cluster rig needs Go {_dotted(OLDEST_GO)} or later, here is {said.strip() or 'none that answers'}"
+    return ""
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(str(part) for part in version)

@@ -1,0 +1,33 @@
+"""The contract that every cluster keeps, on a real API server. Pods are KWOK's: they run nothing, and end when told to."""
+
+import pytest
+
+from tests.contract.test_clusters import (
+    Rig,
+    test_a_sealed_attempt_can_not_be_created_again,
+    test_an_attempt_can_be_sealed_before_it_was_created,
+    test_apply_twice_creates_nothing_twice,
+    test_changes_name_the_run_that_changed,
+    test_delete_ends_everything_and_says_so,
+    test_deleting_twice_is_the_same_as_once,
+    test_replicas_run_after_apply,
+    test_the_next_attempt_is_another_one,
+    test_what_was_never_created_is_absent,
+)
+
+__all__ = [
+    "test_a_sealed_attempt_can_not_be_created_again",
+    "test_an_attempt_can_be_sealed_before_it_was_created",
+    "test_apply_twice_creates_nothing_twice",
+    "test_changes_name_the_run_that_changed",
+    "test_delete_ends_everything_and_says_so",
+    "test_deleting_twice_is_the_same_as_once",
+    "test_replicas_run_after_apply",
+    "test_the_next_attempt_is_another_one",
+    "test_what_was_never_created_is_absent",
+]
+
+
+@pytest.fixture
+def rig(cluster) -> Rig:
+    return Rig(cluster)

@@ -1,0 +1,159 @@
+"""From a plan to objects: the whole objects as a person would read them, and what holds for every plan."""
+
+import base64
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.errors import Refused
+from jobs.clusters import labels, manifests
+from jobs.clusters.kube_site import Site
+from jobs.plan import Host, Index, Plan, Port, Role
+
+GOLDEN = Path(__file__).with_name("golden")
+SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example")
+FULL = replace(
+    SITE,
+    control_ca="-----BEGIN CERTIFICATE-----\n",
+    job_claim="scratch",
+    claims={"nlp/datasets": "nlp-data", "common": "common-data", "vision/models": "not-theirs"},
+    requests={"cpu": "8"},
+    limits={"memory": "64Gi"},
+    node_selector={"pool": "a100"},
+    tolerations=({"key": "gpu", "operator": "Exists"},),
+    pull_secrets=("registry",),
+    scheduler="gang",
+    user=4000,
+    memory_limit="8Gi",
+)
+ENV = {"PET_NODE_RANK": Index(), "PET_MASTER_ADDR": Host("worker", 0), "PET_MASTER_PORT": Port("rendezvous", 29500)}
+
+
+def a_plan(**changes) -> Plan:
+    role = Role("worker", 2, 4, ("torchrun", "train.py"), ENV)
+    tokens = {"worker-0": "token of 0", "worker-1": "token of 1"}
+    return replace(Plan("42-abcdef", 3, (role,), env={"API_KEY": "hidden"}, secrets=tokens, team="nlp"), **changes)
+
+
+def pod(plan: Plan, index: int = 1, site: Site = SITE) -> manifests.Manifest:
+    return manifests.pod(plan, plan.roles[0], index, site=site, owner="uid-1234-5678", agent="muster-agent-feed")
+
+
+@pytest.mark.parametrize(
+    "name, made",
+    [
+        ("service", lambda: manifests.service(a_plan())),
+        ("tombstone", lambda: manifests.tombstone("42-abcdef", 3)),
+        ("pod-on-cpus", lambda: pod(a_plan(resource="cpu"))),
+        (
+            "pod-with-everything",
+            lambda: pod(a_plan(resource="gpu", volumes={"datasets": "/data", "common": ""}), site=FULL),
+        ),
+    ],
+)
+def test_objects_are_as_written_down(name, made):
+    path = GOLDEN / f"{name}.yaml"
+    assert made() == yaml.safe_load(path.read_text())
+
+
+def test_the_secret_tells_each_replica_its_part():
+    secret = manifests.secret(a_plan(), FULL, owner="uid-1234-5678")
+    content = {name: base64.b64decode(text).decode() for name, text in secret["data"].items()}
+    assert content.pop("worker-0") == "token of 0" and content.pop("worker-1") == "token of 1"
+    assert content.pop("control-ca.pem") == FULL.control_ca
+    told = json.loads(content.pop("worker.json"))
+    assert told["env"] == {"API_KEY": "hidden"} and told["control"] == {"url": "https://muster.example"}
+    assert "index" not in told and content == {}
+    assert secret["metadata"]["name"] == "m-42-abcdef-3-uid-1234"
+
+
+def test_users_variables_are_in_no_pod():
+    assert "hidden" not in json.dumps(pod(a_plan()))
+
+
+def test_a_pod_mounts_its_own_token_alone():
+    told = next(one for one in pod(a_plan())["spec"]["volumes"] if one["name"] == "told")
+    assert [one["key"] for one in told["secret"]["items"]] == ["worker.json", "worker-1"]
+
+
+def test_a_volume_without_a_claim_is_refused_with_what_there_is():
+    with pytest.raises(Refused, match=r"volume models: .*team nlp.* are common, nlp/datasets$"):
+        pod(a_plan(volumes={"models": ""}), site=FULL)
+
+
+def test_a_teams_own_claim_wins():
+    site = replace(FULL, claims={"nlp/common": "theirs", "common": "everybodys"})
+    spec = pod(a_plan(volumes={"common": ""}), site=site)["spec"]
+    claims = {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in spec["volumes"] if one["name"][:7] == "volume-"}  # fmt: skip
+    assert claims == {"volume-0": "theirs"}
+
+
+def test_the_agents_name_follows_its_content():
+    one, other = manifests.agent_config(b"a", b"b"), manifests.agent_config(b"a", b"c")
+    assert one["metadata"]["name"] != other["metadata"]["name"]
+    assert one["immutable"]
+    assert base64.b64decode(one["binaryData"]["agent.pyz"]) == b"a"
+
+
+# -- what holds for every plan
+
+DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+RUNS = st.builds(lambda pk, uid: f"{pk}-{uid}", st.integers(1, 10**12), st.from_regex(r"[a-z0-9]{6,8}", fullmatch=True))
+ROLES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?", fullmatch=True)
+PLANS = st.builds(
+    lambda run, attempt, role, replicas, processes, resource, volumes: Plan(
+        run, attempt, (Role(role, replicas, processes, ("x",), {"A": Index(), "B": Host(role, 0), "C": Port("p", 1)}),),
+        resource=resource, volumes=dict.fromkeys(volumes, ""), team="t",
+    ),
+    RUNS, st.integers(1, 9999), ROLES, st.integers(1, 4096), st.integers(1, 256),
+    st.sampled_from(["gpu", "cpu", ""]), st.sets(st.sampled_from(["data-sets", "common"])),
+)  # fmt: skip
+ANY_SITE = replace(SITE, claims={"data-sets": "a", "common": "b"}, job_claim="scratch")
+
+
+@given(PLANS)
+def test_every_name_is_a_dns_label(plan):
+    role, last = plan.roles[0], plan.roles[0].replicas - 1
+    made = manifests.pod(plan, role, last, site=ANY_SITE, owner="u", agent="a")
+    service = labels.service(plan.run, plan.attempt)
+    assert DNS_LABEL.match(made["metadata"]["name"]) and DNS_LABEL.match(service) and service[0].isalpha()
+    assert (made["spec"]["hostname"], made["spec"]["subdomain"]) == (made["metadata"]["name"], service)
+    host = labels.host(plan.run, plan.attempt, role.name, last, namespace="n")
+    assert host == f"{made['metadata']['name']}.{service}.n.svc"
+
+
+@given(PLANS)
+def test_labels_are_read_back_as_they_were_written(plan):
+    role = plan.roles[0]
+    made = manifests.pod(plan, role, role.replicas - 1, site=ANY_SITE, owner="u", agent="a")
+    assert labels.place(made["metadata"]["labels"]) == labels.Place(
+        plan.run, plan.attempt, role.name, role.replicas - 1
+    )
+    assert all(len(value) <= 63 for value in made["metadata"]["labels"].values())
+
+
+@given(PLANS)
+def test_nothing_is_privileged_and_no_token_is_left_open(plan):
+    spec = manifests.pod(plan, plan.roles[0], 0, site=ANY_SITE, owner="u", agent="a")["spec"]
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True,
+    }  # fmt: skip
+    assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] > 0
+    assert not spec["automountServiceAccountToken"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert all("hostPath" not in volume for volume in spec["volumes"])
+    assert all(isinstance(one["value"], str) for one in container["env"])
+    assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in spec["volumes"]}
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([labels.RUN, labels.ATTEMPT, labels.ROLE, labels.INDEX]) | st.text(), inner)))  # fmt: skip
+def test_absurd_labels_are_no_place(thing):
+    found = labels.place(thing)
+    assert found is None or DNS_LABEL.match(labels.pod(found.run, found.attempt, found.role, found.index))

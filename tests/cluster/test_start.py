@@ -1,0 +1,117 @@
+"""What a pod's container does, as a process of this machine: the real start, the real agent, no kubelet."""
+
+import base64
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agent.build import build
+from jobs.clusters import kubernetes, manifests
+from jobs.clusters.kube_site import Site
+from jobs.clusters.kube_start import CAN_NOT_START
+from jobs.plan import Host, Index, Plan, Port, Role
+from tests.agent.plane import Plane
+
+WHO = 'import os; print("index", os.environ["NODE"], os.environ["KEY"], os.environ["USER"], os.getcwd())'
+
+
+@pytest.fixture(scope="session")
+def pyz(tmp_path_factory) -> Path:
+    return build(tmp_path_factory.mktemp("agent") / "agent.pyz")
+
+
+@pytest.fixture
+def plane():
+    plane = Plane()
+    plane.up()
+    yield plane
+    plane.down()
+
+
+@dataclass
+class Pod:
+    """Lays out a pod's volumes as the kubelet would, from the manifests, and runs its container's command."""
+
+    folder: Path
+    pyz: Path
+    site: Site
+
+    def run(self, plan: Plan, index: int = 1) -> subprocess.CompletedProcess[str]:
+        made = manifests.pod(plan, plan.roles[0], index, site=self.site, owner="uid-1", agent="muster-agent-x")
+        config = manifests.agent_config(self.pyz.read_bytes(), kubernetes.START.read_bytes())["binaryData"]
+        secret = manifests.secret(plan, self.site, owner="uid-1")["data"]
+        volumes = {one["name"]: one for one in made["spec"]["volumes"]}
+        told = {one["path"]: secret[one["key"]] for one in volumes["told"]["secret"]["items"]}
+        for name, content in (("agent", config), ("told", told), ("state", {})):
+            (self.folder / name).mkdir()
+            for file, text in content.items():
+                (self.folder / name / file).write_bytes(self._moved(base64.b64decode(text)))
+        (container,) = made["spec"]["containers"]
+        python, script = container["command"]
+        assert (python, script) == ("python3", "/muster/agent/start.py")
+        return subprocess.run(
+            [sys.executable, str(self.folder / "agent" / "start.py")],
+            env=self._env({one["name"]: one["value"] for one in container["env"]}),
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def _env(self, said: dict[str, str]) -> dict[str, str]:
+        """The pod's own, with its paths moved into our folder."""
+        moved = {name: value.replace("/muster/", f"{self.folder}/") for name, value in said.items()}
+        places = {"TOLD": "told", "STATE": "state", "MESSAGE": "message"}
+        return {
+            **moved,
+            "PATH": os.defpath,
+            **{f"MUSTER_{name}": str(self.folder / file) for name, file in places.items()},
+        }
+
+    def _moved(self, content: bytes) -> bytes:
+        return content.replace(b'"/muster/', f'"{self.folder}/'.encode()) if content[:1] == b"{" else content
+
+
+@pytest.fixture
+def pod(tmp_path, pyz, plane) -> Pod:
+    return Pod(tmp_path, pyz, Site("jobs", "x:1", plane.url))
+
+
+def plan(*command: str) -> Plan:
+    env = {"NODE": Index(), "HOST": Host("worker", 0), "PORT": Port("rendezvous", 29500)}
+    tokens = {"worker-0": "worker-0", "worker-1": "worker-1"}
+    return Plan("7-abc", 1, (Role("worker", 2, 1, command, env),), env={"KEY": "secret"}, secrets=tokens)
+
+
+def test_the_command_runs_under_the_agent_and_reports_as_its_replica(pod, plane):
+    done = pod.run(plan(sys.executable, "-c", WHO))
+    assert done.returncode == 0, done.stderr
+    assert [one["state"] for one in plane.replicas["worker-1"].kind("replica")] == ["running", "succeeded"]
+    assert plane.replicas["worker-1"].texts() == [f"index 1 secret muster {pod.folder}/state/worker-1/code"]
+    assert "index 1 secret" in done.stdout, "what ranks print is mirrored to the container's own log"
+
+
+def test_the_exit_code_is_the_containers(pod):
+    assert pod.run(plan("sh", "-c", "exit 7")).returncode == 7
+
+
+def test_the_token_is_readable_by_its_user_alone(pod):
+    pod.run(plan("true"))
+    assert (pod.folder / "state/worker-1/token").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_job_folder_that_can_not_be_written_is_said_before_anything_runs(pod, plane, tmp_path):
+    (tmp_path / "job").write_text("a file stands where the folder should be")
+    pod.site = replace(pod.site, job_claim="scratch")
+    done = pod.run(plan("true"))
+    assert done.returncode == CAN_NOT_START
+    assert "the job folder" in (tmp_path / "message").read_text() and plane.replicas == {}
+
+
+def test_a_control_planes_own_authority_is_trusted_beside_the_public_ones(pod, tmp_path):
+    pod.site = replace(pod.site, control_ca="-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n")
+    out = tmp_path / "out"
+    assert pod.run(plan("sh", "-c", f"cat $SSL_CERT_FILE > {out}")).returncode == 0
+    bundle = out.read_text()
+    assert "\nours\n" in bundle and len(bundle) > len(pod.site.control_ca), "the public ones are in it too"
