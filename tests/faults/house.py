@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from muster.client import Client
 
 from controlplane.embedded.home import remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.processes import Identity, identity, is_alive
+from controlplane.embedded.supervisor import HEALTHY_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUEST = "guest"  # somebody who can be made a member
@@ -161,6 +163,16 @@ class House:
 
     def pid(self, name: str) -> int:
         return self.muster.pids[name]
+
+    def until_healthy(self, name: str) -> None:
+        """Until the supervisor takes its next death for a first one again, and starts another at once."""
+
+        def is_healthy() -> bool:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return time.time() - psutil.Process(self.pid(name)).create_time() > HEALTHY_SECONDS + 0.5
+            return False
+
+        until(is_healthy, what=f"{name} lives for a while")
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         os.kill(self.pid(name), number)

@@ -73,6 +73,7 @@ def test_a_process_dies_at_its_point(house, matrix, tmp_path, cell):
     "point", [pytest.param(one, marks=() if one == "accounts.members.after" else pytest.mark.full) for one in CHANGES]
 )
 def test_the_web_process_dies_while_somebody_administers(house, matrix, tmp_path, point):
+    house.until_healthy("web")  # these cells are shorter than that
     house.arm(point)
     life = Life(house, tmp_path)
     life.administer()
