@@ -8,7 +8,7 @@ and one whose connection died without a word is found out.
 import asyncio
 import json
 import logging
-import random
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any, Generic
@@ -59,7 +59,7 @@ class Reflector(Generic[F]):
                 self._version = ""
                 log.info("%s: %s; listing again", self._path, error)
                 pause = 0.1 if time.monotonic() - began > LONGEST_PAUSE else min(LONGEST_PAUSE, pause * 2)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load, hides nothing
+                await asyncio.sleep(pause * secrets.SystemRandom().uniform(0.5, 1.0))
             except Exception:
                 self._version = ""
                 log.exception("%s: the watch failed", self._path)
