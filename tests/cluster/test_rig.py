@@ -16,6 +16,11 @@ from .rig.processes import DidNotStart, Process
 
 ROOT = Path(__file__).resolve().parents[2]
 
+pytestmark = pytest.mark.skipif(
+    not programs.is_built() and os.environ.get("MUSTER_RIG") != "build",
+    reason="the cluster's programs are not built here; MUSTER_RIG=build bin/test tests/cluster builds them",
+)
+
 
 def test_a_machine_without_go_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
