@@ -42,7 +42,8 @@ class Cast:
         house.api.act(jobs["stopping"], "cancel")
         self.until_phase(jobs["suspended"], "suspended")
         self.until_phase(jobs["stopping"], "stopping")
-        jobs["starting"] = self._held_at("agent.spawn.before", "starting")
+        # Before its code is there: an agent about to spawn has already said that it runs.
+        jobs["starting"] = self._held_at("agent.list.before", "starting")
 
     def admit(self) -> None:
         """The tasks process stands still right after a job was admitted."""
