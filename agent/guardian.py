@@ -1,35 +1,69 @@
-"""A process that outlives a killed agent for a moment, to take along what PDEATHSIG does not reach.
+"""A process that outlives a killed agent for a moment.
 
-PDEATHSIG ends the launcher and, through the shims, the ranks; not the children of a shell, nor a rank's data loaders.
+It takes along what PDEATHSIG does not reach: that ends the launcher and, through the shims, the ranks; not the children of
+a shell, nor a rank's data loaders. And it holds every pipe that the agent reads from, so that what was written and not
+read is there when the agent is not: then it goes into the journal.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import os
+import select
 import signal
+import socket
+import struct
 import time
 
-from . import linux
+from . import journal, linux
+from .state import StateFolder
 
 ROUNDS = 5  # what is killed may just have forked
+PULLS = 64  # whoever hid from us and still writes must not keep us for ever
+_PIPE = struct.Struct("ii")  # stream, rank
 
 
-def stand_by(marks: list[bytes]) -> int:
-    """Forks the guardian, which sleeps until this process ends. Returns its pid. Call it before there are threads."""
-    read_end, write_end = os.pipe()  # nobody writes: its end of file is the agent's death
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _guard(read_end, marks=marks)
-        finally:
-            os._exit(0)
-    os.close(read_end)
-    os.set_inheritable(write_end, False)
-    return pid
+class Guardian:
+    """Forks it; it sleeps until this process ends. Make it before there are threads."""
+
+    def __init__(self, marks: list[bytes], *, folder: StateFolder) -> None:
+        """Raises OSError when it can not be started."""
+        lock = os.open(folder.file("guardian.lock"), os.O_RDWR | os.O_CREAT, 0o600)  # held while there is one
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # SEQPACKET: the end of the other side is an empty message, and each of ours arrives whole.
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _guard(theirs.detach(), lock, marks=marks, spool=folder.spool)
+            finally:
+                os._exit(0)
+        theirs.close()
+        os.close(lock)  # theirs alone now
+        self._socket.setblocking(False)
+
+    def keep(self, pipe: int, *, stream: int, rank: int) -> None:
+        """Holds a pipe for as long as somebody may write to it."""
+        with contextlib.suppress(OSError):  # somebody killed it: then we are alone
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pipe]))]
+            self._socket.sendmsg([_PIPE.pack(stream, rank)], rights)
 
 
-def _guard(read_end: int, *, marks: list[bytes]) -> None:
+def _guard(agent: int, lock: int, *, marks: list[bytes], spool: str) -> None:
+    _stand_apart(agent, lock)
+    pipes = _keep_all(socket.socket(fileno=agent))
+    for _ in range(ROUNDS):
+        left = linux.marked(marks)
+        if not left:
+            break
+        linux.kill(left)
+        time.sleep(0.05)
+    _save(pipes, spool=spool)
+
+
+def _stand_apart(*kept: int) -> None:
     os.setsid()  # a signal to the agent's group is not for us
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -39,16 +73,49 @@ def _guard(read_end: int, *, marks: list[bytes]) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
-    os.closerange(3, read_end)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > read_end:
+        if int(name) > 2 and int(name) not in kept:
             with contextlib.suppress(OSError):
                 os.close(int(name))
-    while os.read(read_end, 1):
-        pass
-    for _ in range(ROUNDS):
-        left = linux.marked(marks)
-        if not left:
-            return
-        linux.kill(left)
-        time.sleep(0.05)
+
+
+def _keep_all(agent: socket.socket) -> dict[int, tuple[int, int]]:
+    """Until the agent ends. Returns stream -> (rank, pipe) of those that may hold something."""
+    pipes: dict[int, tuple[int, int]] = {}
+    size = array.array("i").itemsize
+    while True:
+        message, rights, _, _ = agent.recvmsg(_PIPE.size, socket.CMSG_SPACE(size))
+        if not message:
+            return pipes
+        _let_go(pipes)
+        stream, rank = _PIPE.unpack(message)
+        for _, _, content in rights:
+            pipes[stream] = rank, array.array("i", content[:size])[0]
+
+
+def _let_go(pipes: dict[int, tuple[int, int]]) -> None:
+    """Of pipes that were read to their end."""
+    poll = select.poll()
+    streams = {pipe: stream for stream, (_, pipe) in pipes.items()}
+    for pipe in streams:
+        poll.register(pipe, select.POLLIN)
+    for pipe, events in poll.poll(0):
+        if events & select.POLLHUP and not events & select.POLLIN:
+            os.close(pipe)
+            del pipes[streams[pipe]]
+
+
+def _save(pipes: dict[int, tuple[int, int]], *, spool: str) -> None:
+    """What is left in the pipes goes into the journal. None is there when the agent ended by itself."""
+    found = journal.last(spool)
+    if found is None:
+        return
+    ours = journal.Journal(spool)
+    ours.resume(found[1])
+    for stream, (rank, pipe) in pipes.items():
+        ours.adopt(stream, rank=rank)
+        for _ in range(PULLS):
+            with contextlib.suppress(BlockingIOError):
+                if ours.take(pipe, stream=stream):
+                    continue
+            break

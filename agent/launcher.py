@@ -9,7 +9,9 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from . import guardian, linux
+from . import linux
+from .guardian import Guardian
+from .state import StateFolder
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,13 @@ def failed(reason: str, *, exit_code: int | None = None) -> Outcome:
 class Launcher:
     """Leader of its own session. Dies with the agent's main thread."""
 
-    def __init__(self, words: list[str], *, env: dict[str, str], cwd: str, grace_seconds: float) -> None:
+    def __init__(self, words: list[str], *, env: dict[str, str], folder: StateFolder, grace_seconds: float) -> None:
         """Raises OSError when it can not be started."""
         parent = os.getpid()
         self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
-        self._guardian = guardian.stand_by(self._marks)
+        self.guardian = Guardian(self._marks, folder=folder)
         self._process = subprocess.Popen(
-            words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            words, env=env, cwd=folder.code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True, preexec_fn=lambda: linux.die_with(parent),
         )  # fmt: skip
         self._grace_seconds = grace_seconds
@@ -77,7 +79,7 @@ class Launcher:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         for _ in range(5):  # what is killed may just have forked
-            found = {*linux.descendants(os.getpid()), *linux.marked(self._marks)} - {self._guardian}
+            found = {*linux.descendants(os.getpid()), *linux.marked(self._marks)} - {self.guardian.pid}
             left = [pid for pid in found if linux.is_alive(pid)]
             if not left:
                 return

@@ -10,10 +10,14 @@ UPDATE_SECONDS = 1.0  # a progress bar becomes a line this often
 class Splitter:
     """One stream. Text before a carriage return is an update of the same line: only the last one becomes a line."""
 
-    def __init__(self) -> None:
-        self._rest = b""  # what came after the last newline
-        self._shown = b""  # the update that became a line already
+    def __init__(self, rest: bytes = b"", shown: bytes = b"") -> None:
+        self._rest = rest  # what came after the last newline
+        self._shown = shown  # the update that became a line already
         self._since: float | None = None  # when the progress bar began that was not shown yet
+
+    def halves(self) -> tuple[bytes, bytes]:
+        """All that is kept between two pieces: another splitter made of it goes on where this one stands."""
+        return self._rest, self._shown
 
     def feed(self, piece: bytes, *, now: float) -> bytes:
         """The lines that `piece` completes, each with its end. `now` in seconds."""

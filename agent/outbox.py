@@ -11,6 +11,7 @@ import time
 from typing import Any, Callable
 
 from . import batch as form
+from .journal import Journal
 from .spool import Spool
 
 FULL_BYTES = 1 << 20  # of text: then a batch leaves whatever its pace
@@ -49,8 +50,10 @@ class Segment:
 class Outbox:
     """Filled by the agent's threads, flushed into the spool by its main one."""
 
-    def __init__(self, spool: Spool, *, on_text: Callable[[int, bytes], None] | None = None) -> None:
-        self._spool, self._on_text = spool, on_text
+    def __init__(
+        self, spool: Spool, *, journal: Journal | None = None, on_text: Callable[[int, bytes], None] | None = None
+    ) -> None:
+        self._spool, self._journal, self._on_text = spool, journal, on_text
         self._lock = threading.RLock()
         self._items: list[dict[str, Any]] = []
         self._segments: dict[int, Segment] = {}
@@ -63,6 +66,14 @@ class Outbox:
         self._streak = 0  # batches since the last silence
         self._is_urgent = False
         self._slow_seconds = self._slow_until = 0.0
+
+    def resume(self, *, lines: dict[int, int], segments: dict[int, int]) -> None:
+        """Counts on from what was told before: of each rank its lines and its segments."""
+        self._lines, self._seqs = dict(lines), dict(segments)
+
+    def begin_journal(self) -> None:
+        """From now on what is read is kept, for the batch that comes next."""
+        self._begin_journal(self._spool.next_seq)
 
     def text(self, rank: int, *, text: bytes, lines: int, at: float) -> None:
         """Whole lines, each with its end. `at`: when they were read, seconds since the epoch."""
@@ -117,7 +128,13 @@ class Outbox:
             self._bytes, self._news_since, self._is_urgent = 0, None, False
             self._flushed_at = now
         blobs = [item.pop("blob") for item in items if item["kind"] == "log"]
-        self._spool.put(items, blobs=blobs)
+        # Begun first and forgotten last: whenever we are killed, one journal has what is in no batch.
+        self._begin_journal(self._spool.next_seq + 1)
+        self._spool.put(items, blobs=blobs, kept=self._journal.forget if self._journal else None)
+
+    def _begin_journal(self, seq: int) -> None:
+        if self._journal:
+            self._journal.begin(seq, lines=self._lines, segments=self._seqs)
 
     def has_news(self) -> bool:
         return self._news_since is not None

@@ -20,6 +20,7 @@ from .loop import Loop
 RECEIVE_BYTES = 64 << 10
 LINE_LIMIT_BYTES = 1 << 20
 FDS_LIMIT = 2  # a rank's stdout and stderr
+WELCOME = b"\n"
 _INT_BYTES = array.array("i").itemsize
 
 
@@ -45,6 +46,11 @@ class Peer:
         if len(self._rest) > LINE_LIMIT_BYTES:
             self._rest = b""
         return [message for message in map(_parsed, lines) if message is not None], len(piece)
+
+    def welcome(self) -> None:
+        """Its pipes are kept: whatever it writes from now on is found, even if we die."""
+        with contextlib.suppress(OSError):
+            self.connection.send(WELCOME)
 
 
 class Server:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from . import blame
+from .journal import Journal
 from .loop import Loop
 from .outbox import Outbox
 from .peers import Peer, Server
@@ -36,8 +37,8 @@ class Rank:
 class Ranks:
     """Hears shims and reports, tells the outbox. Belongs to the main thread; `running` may be read by others."""
 
-    def __init__(self, loop: Loop, *, outbox: Outbox, is_stopping: Callable[[], bool]) -> None:
-        self._loop, self._outbox, self._is_stopping = loop, outbox, is_stopping
+    def __init__(self, loop: Loop, *, outbox: Outbox, journal: Journal, is_stopping: Callable[[], bool]) -> None:
+        self._loop, self._outbox, self._journal, self._is_stopping = loop, outbox, journal, is_stopping
         self._ranks: dict[int, Rank] = {}
         self.streams: list[Stream] = []
         self.dropped = 0  # points that a full socket did not take
@@ -55,7 +56,7 @@ class Ranks:
         return not self._server.peers and not any(stream.is_open for stream in self.streams)
 
     def add_stream(self, fd: int, *, rank: int) -> Stream:
-        stream = Stream(fd, rank=rank, loop=self._loop, outbox=self._outbox)
+        stream = Stream(fd, rank=rank, loop=self._loop, outbox=self._outbox, journal=self._journal)
         self.streams = [one for one in self.streams if one.is_open] + [stream]
         return stream
 
@@ -94,6 +95,7 @@ class Ranks:
         rank.streams = [self.add_stream(fd, rank=rank.rank) for fd in peer.fds]
         peer.rank, peer.fds = rank, []
         self._ranks[rank.rank] = rank
+        peer.welcome()
 
     def _announce(self, peer: Peer, who: dict[str, Any]) -> None:
         number = who["rank"] if isinstance(who.get("rank"), int) else NO_RANK

@@ -14,10 +14,12 @@ from typing import Any
 from . import crash, launch, linux, port
 from .control import ControlPlane
 from .fetching import Fetching
+from .journal import Journal
 from .launcher import Launcher, Outcome, failed
 from .loop import Loop
 from .outbox import Outbox
 from .ranks import NO_RANK, Ranks
+from .salvage import salvage
 from .sample import Sampler
 from .sender import Sender
 from .spool import Spool
@@ -43,7 +45,7 @@ def run(path: str) -> int:
 
 
 def drain(path: str) -> int:
-    """Only resends the spool of a replica that ended. Returns 0 when everything was acknowledged.
+    """Only sends what a replica that ended had not sent yet. Returns 0 when everything was acknowledged.
 
     What it gives up is marked as undeliverable, so that nobody waits for it any longer.
     """
@@ -53,7 +55,9 @@ def drain(path: str) -> int:
             return 0
         folder.write_agent()
         _close_lost(folder)
-        sender = _sender(folder, spool=Spool(folder.spool), on_command=lambda command: None)
+        spool = Spool(folder.spool)
+        salvage(folder, spool=spool)
+        sender = _sender(folder, spool=spool, on_command=lambda command: None)
         sender.start()
         if not sender.finish(within_seconds=DRAIN_SECONDS):
             folder.mark_undeliverable()
@@ -90,9 +94,10 @@ class Replica:
         self._folder, self._spec = folder, folder.spec()
         self._loop = Loop(trouble=folder.trouble)
         self._spool = Spool(folder.spool)
-        self._outbox = Outbox(self._spool, on_text=_mirror if self._spec.mirror else None)
+        self._journal = Journal(folder.spool)
+        self._outbox = Outbox(self._spool, journal=self._journal, on_text=_mirror if self._spec.mirror else None)
         self._launcher: Launcher | None = None
-        self._ranks = Ranks(self._loop, outbox=self._outbox, is_stopping=self._is_stopping)
+        self._ranks = Ranks(self._loop, outbox=self._outbox, journal=self._journal, is_stopping=self._is_stopping)
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
         self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)
         self._commands: list[dict[str, Any]] = []  # from the sender's thread
@@ -149,12 +154,14 @@ class Replica:
         # Said first: should we be killed right after the spawn, nobody may run it a second time.
         now = time.time()
         self._folder.write_status("running", at=now, started_at=now)
+        self._outbox.begin_journal()
         try:
             grace = self._spec.grace_seconds
             with crash.around("agent.spawn"):
-                self._launcher = Launcher(words, env=env, cwd=self._folder.code, grace_seconds=grace)
+                self._launcher = Launcher(words, env=env, folder=self._folder, grace_seconds=grace)
         except OSError as error:
             return failed(f"can not start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
+        self._journal.guardian = self._launcher.guardian
         self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
         self._launcher.close_pipes()
         self._outbox.item("replica", state="running", at=now)
@@ -233,6 +240,7 @@ class Replica:
         end = {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason, "at": at}
         self._outbox.item("replica", state=outcome.state, **end)
         self._outbox.flush()
+        self._journal.close()
         self._folder.write_status(outcome.state, **end)
         if self._ranks.dropped:
             self._folder.trouble(f"{self._ranks.dropped} reported points were dropped: the socket was full")

@@ -148,7 +148,10 @@ def _connect(address: str) -> socket.socket:
 
 
 def _introduce(agent: socket.socket, *, read_ends: list[int]) -> None:
-    """Before the fork: if this fails there is still only one of us, with its output untouched."""
+    """Before the fork: if this fails there is still only one of us, with its output untouched.
+
+    The agent's answer says that the pipes would outlive it. A late one costs no more than that.
+    """
     hello = {
         "rank": int(os.environ["RANK"]),
         "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
@@ -158,6 +161,9 @@ def _introduce(agent: socket.socket, *, read_ends: list[int]) -> None:
     }
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", read_ends))]
     agent.sendmsg([json.dumps({"hello": hello}).encode() + b"\n"], rights)
+    with contextlib.suppress(socket.timeout):
+        if not agent.recv(1):
+            raise OSError("the agent is gone")
 
 
 def _become(command: list[str]) -> None:

@@ -36,13 +36,23 @@ class Spool:
         self._find()
         self._next = max(self._sizes, default=0) + 1
 
-    def put(self, items: list[dict[str, Any]], *, blobs: list[bytes]) -> int:
-        """Keeps a batch until it is acknowledged. Returns its number."""
+    @property
+    def next_seq(self) -> int:
+        return self._next
+
+    def number_from(self, seq: int) -> None:
+        """For a spool that was emptied before its agent died: numbers are never used twice."""
+        self._next = max(self._next, seq)
+
+    def put(self, items: list[dict[str, Any]], *, blobs: list[bytes], kept: Callable[[int], None] | None = None) -> int:
+        """Keeps a batch until it is acknowledged. Returns its number, and calls `kept` before anybody can send it."""
         with self._changed:
             batch = form.Batch(self._next, items, blobs)
             self._next += 1
             self._keep(batch)
             self._weight[batch.seq] = HAS_TEXT if batch.has_text else HAS_ITEMS
+            if kept:
+                kept(batch.seq)
             self._make_room()
             self._changed.notify_all()
             return batch.seq

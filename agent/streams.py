@@ -8,12 +8,12 @@ import os
 import time
 
 from . import blame
+from .journal import Journal
 from .lines import Splitter
 from .loop import Loop
 from .outbox import Outbox
 from .tail import Tail
 
-READ_BYTES = 256 << 10
 F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032  # linux/fcntl.h; Python knows them from 3.10
 PIPE_BYTES = 1 << 20  # an unprivileged process may ask for this much (pipe(7))
 PULLS = 64  # a grandchild that never stops writing must not hold up the rank's end
@@ -22,15 +22,16 @@ PULLS = 64  # a grandchild that never stops writing must not hold up the rank's 
 class Stream:
     """One pipe. `rank` is -1 for the launcher's."""
 
-    def __init__(self, fd: int, *, rank: int, loop: Loop, outbox: Outbox) -> None:
+    def __init__(self, fd: int, *, rank: int, loop: Loop, outbox: Outbox, journal: Journal) -> None:
         self.rank, self.is_open = rank, True
         self._tail = Tail()
-        self._fd, self._loop, self._outbox = fd, loop, outbox
+        self._fd, self._loop, self._outbox, self._journal = fd, loop, outbox, journal
         self._splitter = Splitter()
         os.set_blocking(fd, False)
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
         self._room = fcntl.fcntl(fd, F_GETPIPE_SZ)
+        self._number = journal.add(fd, rank=rank, splitter=self._splitter)
         loop.watch(fd, ready=self.read)
 
     @property
@@ -43,7 +44,7 @@ class Stream:
         if not self.is_open:  # closed in this same turn: its number may be another's by now
             return 0
         try:
-            piece = os.read(self._fd, READ_BYTES)
+            piece = self._journal.take(self._fd, stream=self._number)
         except BlockingIOError:
             return 0
         except OSError:
@@ -74,6 +75,7 @@ class Stream:
             self._loop.forget(self._fd)
             os.close(self._fd)
             self._take(self._splitter.end())
+            self._journal.drop(self._number)
 
     def _take(self, text: bytes) -> None:
         if text:

@@ -20,7 +20,7 @@ MOST_TRIES = (
 def is_owed(place: Path, host: Host) -> bool:
     """Asked of a replica without a living agent."""
     is_hopeless = (place / "undeliverable").exists() or _tries(place) >= MOST_TRIES
-    return _runs(place, host) or (not is_hopeless and _has_batches(place))
+    return _runs(place, host) or (not is_hopeless and _has_unsent(place))
 
 
 def start(place: Path, host: Host) -> None:
@@ -32,8 +32,9 @@ def start(place: Path, host: Host) -> None:
             (place / "drain.json").write_text(host.spawn(place, "--drain").to_json())
 
 
-def _has_batches(place: Path) -> bool:
-    return any((place / "spool").glob("*.batch"))
+def _has_unsent(place: Path) -> bool:
+    """Batches, or a journal of what would have been the next one (docs/wire.md, section 1)."""
+    return any(path.suffix in (".batch", ".journal") for path in (place / "spool").glob("*.*"))
 
 
 def _tries(place: Path) -> int:

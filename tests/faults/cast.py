@@ -22,6 +22,7 @@ class Cast:
     holder: int = 0  # runs in the narrow queue, so that another one waits there
     checked: list[int] = field(default_factory=list)
     stopped: list[int] = field(default_factory=list)  # processes that a point has stopped
+    had_power: bool = True  # checks.py
 
     def assemble(self) -> None:
         """Everybody but `admitted`, for whom the tasks process is to stand still."""
@@ -116,7 +117,7 @@ class Cast:
         until(is_over, what=f"job {job} over")
 
     def verify(self, job: int, *phases: str, attempts: int | None = None) -> None:
-        check(self.house, job, phases=phases, attempts=attempts)
+        check(self.house, job, phases=phases, attempts=attempts, had_power=self.had_power)
         self.checked.append(job)
 
 

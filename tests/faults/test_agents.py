@@ -70,5 +70,4 @@ def test_what_a_killed_agent_had_read_is_in_the_log(house, cast, matrix):
     matrix.add_all("kill -9 agent", {f"its last {left} batches": time.time() - since})
     check(house, job, phases=("failed",))
     assert not list((place / "spool").glob("*.batch"))
-    # What the agent had in hand when it died is gone with it: it gathers for two seconds, and a busy machine adds to that.
-    assert claim.lines - sum(line["rank"] >= 0 for line in house.api.lines(job)) < 100
+    assert claim.lines - sum(line["rank"] >= 0 for line in house.api.lines(job)) in (0, 1)

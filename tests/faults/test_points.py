@@ -118,7 +118,7 @@ def test_the_tasks_process_dies_while_it_has_lines_sent(house, matrix, cast, poi
     cast.verify(job, "failed")
     ((_, claim),) = read_claims(house, job).items()
     assert not list((house.shared(job).parent / "1/worker-0/spool").glob("*.batch"))
-    assert claim.lines - len([line for line in house.api.lines(job) if line["rank"] == 0]) < 100  # what it had in hand
+    assert claim.lines - len([line for line in house.api.lines(job) if line["rank"] == 0]) in (0, 1)
 
 
 @pytest.mark.full

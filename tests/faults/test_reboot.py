@@ -14,6 +14,7 @@ def test_a_reboot_leaves_nothing_stuck(house, cast, matrix):
     cast.stopped.clear()
     before = dict(cast.jobs)
     house.kill_all()
+    cast.had_power = False
     assert not house.agents()
     assert not house.carriers()
     since = time.time()
@@ -35,10 +36,10 @@ def test_a_reboot_leaves_nothing_stuck(house, cast, matrix):
     assert house.api.job(before["running"])["attempt"] == 2
     cast.jobs = {"running": before["running"], "suspended": before["suspended"], "new": house.submit(nodes=1)}
     cast.dismiss("running", "suspended", "new")
-    check(house, cast.holder, phases=("failed",))
-    check(house, failing, phases=("failed",))
-    check(house, before["starting"], phases=("failed",))
-    check(house, before["stopping"], phases=("cancelled",))
+    check(house, cast.holder, phases=("failed",), had_power=False)
+    check(house, failing, phases=("failed",), had_power=False)
+    check(house, before["starting"], phases=("failed",), had_power=False)
+    check(house, before["stopping"], phases=("cancelled",), had_power=False)
     cast.jobs["queued"] = before["queued"]
     cast.let_end(before["queued"])
     check(house, before["queued"])

@@ -1,0 +1,69 @@
+"""The batch that a killed agent would have made next, from its journal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+
+from . import journal
+from .lines import Splitter
+from .outbox import Outbox
+from .spool import Spool
+from .state import StateFolder
+
+GUARDIAN_SECONDS = 10.0  # it needs milliseconds; a stopped one must not keep us from sending what there is
+
+
+def salvage(folder: StateFolder, *, spool: Spool) -> None:
+    """Puts what is in no batch yet into one. Nothing where the agent ended by itself; the same batch when called again."""
+    _await_guardian(folder)
+    found = journal.last(folder.spool)
+    if found:
+        seq, name = found
+        try:
+            outbox = _read_out(journal.read(name), spool=spool)
+        except (OSError, ValueError, KeyError):  # killed before it was begun, or a full disk: nothing was read yet
+            outbox = None
+        if outbox:
+            spool.number_from(seq)
+            outbox.flush()
+    for _, name in journal.find(folder.spool):
+        os.unlink(name)
+
+
+def _read_out(found: journal.Found, *, spool: Spool) -> Outbox | None:
+    outbox, ranks = Outbox(spool), {stream: rank for stream, (rank, _, _) in found.halves.items()}
+    outbox.resume(lines=found.lines, segments=found.segments)
+    splitters = {stream: Splitter(rest, shown) for stream, (_, rest, shown) in found.halves.items()}
+    at = time.time()
+    for entry in found.entries:
+        at = entry.at
+        ranks[entry.stream] = entry.rank
+        splitter = splitters.setdefault(entry.stream, Splitter())
+        _tell(outbox, rank=entry.rank, text=splitter.feed(entry.text, now=at), at=at)
+    for stream, splitter in splitters.items():
+        _tell(outbox, rank=ranks[stream], text=splitter.end(), at=at)
+    return outbox if outbox.has_news() else None
+
+
+def _tell(outbox: Outbox, *, rank: int, text: bytes, at: float) -> None:
+    if text:
+        outbox.text(rank, text=text, lines=text.count(b"\n"), at=at)
+
+
+def _await_guardian(folder: StateFolder) -> None:
+    """It adds what is left in the pipes, and lets go of its lock."""
+    with contextlib.suppress(FileNotFoundError), open(folder.file("guardian.lock"), "rb") as lock:
+        give_up = time.monotonic() + GUARDIAN_SECONDS
+        while time.monotonic() < give_up and not _is_free(lock.fileno()):
+            time.sleep(0.02)
+
+
+def _is_free(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
