@@ -5,10 +5,8 @@ compressing the same bytes costs alone. Then the rate is raised until a step is 
 """
 
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -22,7 +20,7 @@ from agent.batch import LEVEL
 
 from .figures import Figure, Result
 from .procs import Meter, Process, descendants
-from .rig import ROOT, Rig, rig
+from .rig import Rig, rig
 
 NODES, PER_NODE = 2, 4
 RANKS = NODES * PER_NODE
@@ -154,10 +152,7 @@ def _p99_ms(waits: list[float]) -> float:
 
 def _make_room(muster: Rig) -> None:
     """The first queue has as many slots as this machine has cores; these ranks only write."""
-    names = ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_DATA_DIR", "MUSTER_CLUSTERS")
-    env = {**os.environ, **{name: muster.setting(name) for name in names}}
-    command = [sys.executable, "manage.py", "queue", "default", "--team", "default", "--slots", str(RANKS)]
-    subprocess.run(command, env=env, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    muster.manage("queue", "default", "--team", "demo", "--slots", str(RANKS))
 
 
 def flood(muster: Rig, *, rate: int, seconds: float) -> Flood:
