@@ -1,7 +1,11 @@
 """The table of what was broken and how soon all was right again; and one installation for most of it."""
 
+import bisect
+import contextlib
 import json
+import math
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,24 +16,58 @@ from controlplane.embedded.files import last_lines
 from tests.faults.cast import Cast
 from tests.faults.house import RIGHT_SECONDS, ROOT, House
 
-BUSY = 3.0  # runnable processes per core; the matrix alone makes fewer than 1.5
+PRESSURE = Path("/proc/pressure/cpu")
+LOOK_SECONDS = 0.25
 ROWS: list[tuple[str, str, str, float | None]] = []  # fault, where, outcome, seconds
+
+
+class Pressure(threading.Thread):
+    """Seconds in which somebody on this machine waited for a core, as the kernel counts them (Documentation/accounting/psi)."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._looks: list[tuple[float, float]] = [(time.time(), self._total())]
+
+    def run(self) -> None:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            self._looks.append((time.time(), self._total()))
+
+    def between(self, begin: float, end: float) -> float:
+        return self._at(end) - self._at(begin)
+
+    def _at(self, moment: float) -> float:
+        return self._looks[max(0, bisect.bisect_right(self._looks, (moment, math.inf)) - 1)][1]
+
+    def _total(self) -> float:
+        """0 where the kernel does not count: then all time is ours."""
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            return int(PRESSURE.read_text().split("\n")[0].rpartition("total=")[2]) / 1e6
+        return 0.0
 
 
 class Matrix:
     """Cells as they are proven."""
 
+    def __init__(self) -> None:
+        self._pressure = Pressure()
+        self._pressure.start()
+
     def add(self, fault: str, where: str, outcome: str, seconds: float | None = None) -> None:
         ROWS.append((fault, where, outcome, seconds))
 
     def add_all(self, fault: str, seconds: dict[str, float]) -> None:
-        """The promise is one of the product: it is not asked of a machine that others keep busy several times over."""
-        load, outcomes = os.getloadavg()[0] / len(os.sched_getaffinity(0)), {}
+        """The promise holds for a machine that has a core for us: time in which others had them all does not count.
+
+        Call it once the last of them is right.
+        """
+        since, late = time.time() - max(seconds.values()), {}
         for where, took in seconds.items():
-            outcomes[where] = "right" if took <= RIGHT_SECONDS else f"late, load {load:.0f}x" if load > BUSY else "late"
-            self.add(fault, where, outcomes[where], took)
-        late = {where: round(seconds[where], 1) for where, outcome in outcomes.items() if outcome == "late"}
-        assert not late, f"{fault}: right again only after {late} s"
+            waited = self._pressure.between(since, since + took)
+            if took - waited > RIGHT_SECONDS:
+                late[where] = f"{took:.1f} s, of which {waited:.1f} s without a core"
+            self.add(fault, where, "late" if where in late else "right", took)
+        assert not late, f"{fault}: right again only after {late}"
 
 
 @pytest.fixture(scope="session")
