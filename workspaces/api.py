@@ -208,7 +208,8 @@ def _team(user: User, asked: Mapping[str, Any]) -> Team:
         return teams[0]
     if not teams and (queue or name):
         field, value = ("queue", queue) if queue else ("team", name)
-        raise InvalidInput(Problem(field, value, f"{value!r} is not one that you may submit to"))
+        words = f"{value!r} is not one that you may submit to; `muster {field}s` lists those that are"
+        raise InvalidInput(Problem(field, value, words))
     if not teams:
         raise NotAllowed(f"{user.get_username()} may not submit in any team; ask an administrator to be made a member")
     raise InvalidInput(Problem("team", name, f"name the team, one of {', '.join(team.name for team in teams)}"))

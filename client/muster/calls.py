@@ -101,16 +101,8 @@ def job_spec(command: str | Sequence[str], **options: Any) -> dict[str, Any]:
 
 
 def find_job(ref: JobRef) -> Flow[Job]:
-    """The job by id, or the newest one of that name. Raises NotFound."""
-    if isinstance(ref, Job):
-        return (yield from ask(job(ref.id)))
-    if isinstance(ref, int) or ref.isdigit():
-        return (yield from ask(job(int(ref))))
-    page = yield from ask(jobs(name=ref, limit=PAGE_SIZE))
-    named = [item for item in page.items if item.name == ref]
-    if not named:
-        raise NotFound(404, detail=f"no job named {ref} that you may see", hint="`muster jobs` lists them")
-    return max(named, key=lambda item: item.id)
+    """The job by id, or the newest one of that name, with all that the server tells of one job. Raises NotFound."""
+    return (yield from ask(job((yield from find_id(ref)))))
 
 
 def find_id(ref: JobRef) -> Flow[int]:
@@ -119,7 +111,11 @@ def find_id(ref: JobRef) -> Flow[int]:
         return ref.id
     if isinstance(ref, int) or ref.isdigit():
         return int(ref)
-    return (yield from find_job(ref)).id
+    page = yield from ask(jobs(name=ref, limit=PAGE_SIZE))
+    named = [item.id for item in page.items if item.name == ref]
+    if not named:
+        raise NotFound(404, detail=f"no job named {ref} that you may see", hint="`muster jobs` lists them")
+    return max(named)
 
 
 def of_job(ref: JobRef, *, call: Callable[[int], Call[T]]) -> Flow[T]:

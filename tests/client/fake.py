@@ -172,7 +172,8 @@ class FakeMuster(More):
         more = begin + limit < len(found)
         # A wrong host on purpose: behind a proxy a server may not know its own.
         following = f"http://elsewhere.invalid/api/v1/jobs?limit={limit}&offset={begin + limit}" if more else None
-        return 200, {"results": found[begin : begin + limit], "next": following}, {}
+        overview = [{**item, "first_failure": None} for item in found[begin : begin + limit]]  # as the server does
+        return 200, {"results": overview, "next": following}, {}
 
     def logs(self, number: int, query: dict[str, str]) -> Answer:
         if self.script:

@@ -22,7 +22,7 @@ RANK = {
 
 def test_the_list_shows_why_a_job_waits_or_failed(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(name="waits", message="needs 16 a100; queue research may use 8")
-    logged_in.add_job(name="broke", phase="failed", first_failure=failure())
+    logged_in.add_job(name="broke", phase="failed", message="rank 3 exited with code 7")
 
     result = run("jobs")
 

@@ -97,6 +97,4 @@ def _why(job: Job) -> str:
     """A sentence where the phase raises the question."""
     if job.phase in ("succeeded", "running"):
         return ""
-    if job.phase == "failed" and job.first_failure:
-        return job.first_failure.explanation or job.message
     return job.message or job.reason
