@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from accounts.models import User
 from controlplane.errors import InvalidInput, Problem
+from jobs.batches import LAUNCHER
 from jobs.lifecycle import TERMINAL, Phase
 from jobs.models import Job
 from jobs.serializers import SubmitSerializer
@@ -53,6 +54,14 @@ def attempt_of(request: Request, job: Job) -> int:
     if attempt is not None and attempt > job.attempt:
         raise Http404(f"job {job.name} has had {job.attempt} attempts, not {attempt}")
     return job.attempt if attempt is None else attempt
+
+
+def rank_of(request: Request, job: Job) -> int | None:
+    """A rank that this job has; -1 is the launcher. None when all are asked for."""
+    rank = number(request, "rank", least=LAUNCHER)
+    if rank is None or rank < job.world_size or job.ranks.filter(rank=rank).exists():
+        return rank
+    raise InvalidInput(Problem("rank", str(rank), f"job {job.name} has ranks 0 to {job.world_size - 1}"))
 
 
 def filtered(jobs: QuerySet[Job], asked: Any) -> QuerySet[Job]:

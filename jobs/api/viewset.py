@@ -35,7 +35,7 @@ from jobs.serializers import (
 )
 
 from . import bulk
-from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, user_of
+from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, rank_of, user_of
 from .following import EventStreamRenderer, TextRenderer, following, found_lines, log_page
 
 MAX_WAIT_SECONDS = 20
@@ -155,7 +155,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             wait=min(number(request, "wait") or 0, MAX_WAIT_SECONDS),
             cursor=request.query_params.get("cursor", ""),
             limit=logs.PAGE_LINES if limit is None else limit,
-            rank=number(request, "rank", least=-1),
+            rank=rank_of(request, job),
             tail=number(request, "tail"),
             attempt=number(request, "attempt", least=1),
         )
@@ -175,10 +175,11 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     )
     def logs_stream(self, request: Request, pk: str) -> StreamingHttpResponse:
         """Lines as they come, as server-sent events: `lines` with a log page each (its id is the cursor), then `end`."""
+        job = self.get_object()
         return following(
-            self.get_object(),
+            job,
             cursor=request.query_params.get("cursor", "") or request.headers.get("Last-Event-ID", ""),
-            rank=number(request, "rank", least=-1),
+            rank=rank_of(request, job),
             tail=number(request, "tail"),
             attempt=number(request, "attempt", least=1),
         )
@@ -200,7 +201,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         found = whole_logs.search(
             job=job,
             text=request.query_params.get("text", ""),
-            rank=number(request, "rank", least=-1),
+            rank=rank_of(request, job),
             attempt=attempt_of(request, job),
             limit=number(request, "limit", least=1) or whole_logs.SEARCH_LINES,
             start=request.query_params.get("start", ""),
@@ -215,7 +216,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     def logs_text(self, request: Request, pk: str) -> StreamingHttpResponse:
         """The whole log of one attempt as text: time, who printed it, the line."""
         job = self.get_object()
-        rank, attempt = number(request, "rank", least=-1), attempt_of(request, job)
+        rank, attempt = rank_of(request, job), attempt_of(request, job)
         return text_response(request._request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt))
 
     @extend_schema(

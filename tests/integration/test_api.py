@@ -121,6 +121,10 @@ def test_ranks_events_replicas_logs_and_metrics_are_read(api, lab):
     assert api.get(f"/jobs/{job.pk}/metrics").json() == {"series": []}
     assert api.get(f"/jobs/{job.pk}/logs", cursor="rubbish").status_code == 422
     assert api.get(f"/jobs/{job.pk}/logs", rank="three").status_code == 422
+    for part in ("logs", "logs/stream", "logs/search", "logs/text"):
+        refused = api.get(f"/jobs/{job.pk}/{part}", rank=99, text="x")
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["message"].endswith(f"has ranks 0 to {job.world_size - 1}"), refused.json()
 
 
 def test_lists_are_filtered_and_paged_without_gaps(api, lab):
