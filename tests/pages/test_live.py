@@ -128,13 +128,14 @@ def test_two_hundred_open_streams_hold_neither_threads_nor_connections(site):
 async def _open_many(site, cookies):
     process = psutil.Process(site.pid)
     limits = httpx.Limits(max_connections=STREAMS + 10)
-    async with httpx.AsyncClient(base_url=site.url, cookies=cookies, limits=limits, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=site.url, cookies=cookies, limits=limits, timeout=240) as client:
         # As many requests at once as opening the streams makes: the pool has grown to what it may be.
         await asyncio.gather(*(client.get("/jobs") for _ in range(STREAMS)))
         before = await asyncio.to_thread(sessions)
         opened = [asyncio.Event() for _ in range(STREAMS)]
         streams = [asyncio.create_task(_listen(client, event)) for event in opened]
-        await asyncio.wait_for(asyncio.gather(*(event.wait() for event in opened)), 240)
+        # A stream that could not be opened says why, at once.
+        await asyncio.wait_for(_all_opened(opened, streams), 240)
         began = time.monotonic()
         assert (await client.get("/login")).status_code == 302
         print(f"/login with {STREAMS} open streams: {time.monotonic() - began:.3f} s")
@@ -145,8 +146,18 @@ async def _open_many(site, cookies):
         await asyncio.gather(*streams, return_exceptions=True)
 
 
+async def _all_opened(opened, streams):
+    for event, stream in zip(opened, streams, strict=True):
+        waiting = asyncio.create_task(event.wait())
+        await asyncio.wait((waiting, stream), return_when=asyncio.FIRST_COMPLETED)
+        if not event.is_set():
+            waiting.cancel()
+            raise AssertionError("a stream ended before it began") from stream.exception()
+
+
 async def _listen(client: httpx.AsyncClient, opened: asyncio.Event) -> None:
     async with client.stream("GET", "/live") as stream:
+        assert stream.status_code == 200, await stream.aread()
         async for line in stream.aiter_lines():
             if line.startswith("event: sync"):
                 opened.set()
