@@ -174,7 +174,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         detail=True, pagination_class=None, url_path="logs/stream", renderer_classes=[EventStreamRenderer, JSONRenderer]
     )
     def logs_stream(self, request: Request, pk: str) -> StreamingHttpResponse:
-        """Lines as they come, as server-sent events: `lines` with a log page each (its id is the cursor), then `end`."""
+        """Lines as they come, as server-sent events: `lines` with a log page each (its id is the cursor), `phase` at the
+        beginning and whenever the job's phase or message changed, then `end`."""
         return following(
             self.get_object(),
             cursor=request.query_params.get("cursor", "") or request.headers.get("Last-Event-ID", ""),

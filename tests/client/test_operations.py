@@ -246,24 +246,24 @@ def test_a_stream_that_breaks_off_goes_on_where_it_was(fault: Any, client: Clien
     number = logged_in.add_job(phase="succeeded")
     for at in range(30):
         logged_in.say(number, str(at))
-    logged_in.page_lines, logged_in.faults = 4, [fault] * 5
+    logged_in.page_lines, logged_in.faults = 4, [None, *[fault] * 5]
 
-    pages = list(client.log_stream(number))
+    assert [line.text for line in client.logs(number, follow=True)] == [str(at) for at in range(30)]
+    assert not [path for path in logged_in.paths("GET") if path.endswith("/logs")]
 
-    assert [line.text for page in pages for line in page.lines] == [str(at) for at in range(30)]
 
-
-def test_the_async_client_reads_text_and_streams(logged_in: FakeMuster) -> None:
+def test_the_async_client_streams_and_polls(logged_in: FakeMuster) -> None:
     with_a_needle(logged_in)
     logged_in.change(1, phase="succeeded")
 
     async def read(client: AsyncClient) -> tuple[list[str], str]:
-        lines = [line.text async for page in client.log_stream("job-1") for line in page.lines]
+        lines = [line.text async for line in client.logs("job-1", follow=True)]
         return lines, "".join([piece async for piece in client.log_text(1)])
 
-    logged_in.faults = [None, "cut"]
-    lines, text = asynchronously(read)
-    assert (lines, text.count("\n")) == (["hay", "hay", "a needle"], 3)
+    for logged_in.has_streams in (True, False):
+        logged_in.faults = [None, None, "cut"]
+        lines, text = asynchronously(read)
+        assert (lines, text.count("\n")) == (["hay", "hay", "a needle"], 3)
 
 
 def test_what_is_not_there_says_so_with_the_way_out(client: Client) -> None:
