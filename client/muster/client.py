@@ -104,10 +104,10 @@ class Client(Operations, Logs):
         return self._act(job, verb="resume")
 
     def wait(self, job: JobRef, *, timeout: float | None = None) -> Job:
-        """The finished job. Raises WaitTimeout after `timeout` seconds; the job goes on."""
+        """The job once it has ended or is suspended. Raises WaitTimeout after `timeout` seconds; the job goes on."""
         began = time.monotonic()
         look = calls.patient(calls.job(self._run(calls.find_id(job))))
-        while not (seen := self._send(look)).is_finished:
+        while not ((seen := self._send(look)).is_finished or seen.is_suspended):
             waited = time.monotonic() - began
             if timeout is not None and waited >= timeout:
                 raise too_late(seen, timeout=timeout)

@@ -129,7 +129,7 @@ class Follower:
 
     @property
     def _is_suspended(self) -> bool:
-        return self.job is not None and self.job.phase == "suspended"
+        return self.job is not None and self.job.is_suspended
 
     def _heard(self, event: Event) -> Iterator[LogPage]:
         if event.kind == "phase" and (event.content["phase"], event.content["message"]) != _told(self.job):
