@@ -68,7 +68,7 @@ class Job(Model):
 
     @property
     def is_suspended(self) -> bool:
-        """It rests until somebody resumes it. One that was resumed a moment ago does not, though its phase may still say so."""
+        """It rests until somebody resumes it; after that its phase may say so for a moment longer."""
         return self.phase == "suspended" and bool(self.raw.get("suspended", True))
 
 
