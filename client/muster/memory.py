@@ -1,6 +1,6 @@
 """What is remembered of a folder between two submissions: digests of files that did not change, and what was sent last.
 
-One file per server and folder, in the user's cache. The last workspace may be of another team than the one that is
+One file per server and folder, in `$MUSTER_CACHE` or else in the user's cache. The last workspace may be of another team than the one that is
 sent to now: the server says so, and everything is named anew. It is a help and never needed: what can not be read or
 written is as if it had never been.
 """
@@ -85,6 +85,8 @@ def load(url: str, *, root: str) -> Memory:
 
 
 def cache_folder() -> Path:
+    if os.environ.get("MUSTER_CACHE"):
+        return Path(os.environ["MUSTER_CACHE"])
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(home, "muster", "sent")
 

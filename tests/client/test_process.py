@@ -44,6 +44,22 @@ def test_a_submission_of_the_current_folder(muster: FakeMuster, code: Path) -> N
     assert len(muster.workspaces) == 1
 
 
+def test_a_submission_from_a_test_leaves_the_home_of_who_runs_it_alone(
+    muster: FakeMuster, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the environment that all tests have, whichever folder they are in."""
+    monkeypatch.undo()  # what this folder's tests have beyond it
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(
+        command("submit", "--queue", "research", "--", "torchrun", "train.py"),
+        env={**environ(muster), "HOME": str(home)}, cwd=code, capture_output=True, check=True,
+    )  # fmt: skip
+
+    assert list(Path(os.environ["MUSTER_CACHE"]).iterdir()) != []
+    assert list(home.rglob("*")) == []
+
+
 def test_nothing_but_one_line_is_seen_of_an_error(muster: FakeMuster) -> None:
     done = subprocess.run(command("status", "9"), env=environ(muster), capture_output=True, text=True)
 
