@@ -1,8 +1,8 @@
 """What is remembered of a folder between two submissions: digests of files that did not change, and what was sent last.
 
-One file per server and folder, in `$MUSTER_CACHE` or else in the user's cache. The last workspace may be of another team than the one that is
-sent to now: the server says so, and everything is named anew. It is a help and never needed: what can not be read or
-written is as if it had never been.
+One file per server and folder, in `$MUSTER_CACHE` or else in the user's cache. The last workspace may be of another
+team than the one that is sent to now: the server says so, and everything is named anew. It is a help and never needed:
+what can not be read or written is as if it had never been.
 """
 
 from __future__ import annotations
