@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.contents import digest
+from muster.disk import replace_file
 from muster.workspace import File, Stat, Tree
 
 VERSION = 1
@@ -58,8 +58,7 @@ class Memory:
         }
         content = {"version": VERSION, "workspace": workspace, "sent": list(entries.values()), "digests": digests}
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _replace(self.path, text=json.dumps(content, separators=(",", ":")))
+            replace_file(self.path, text=json.dumps(content, separators=(",", ":")))
             _drop_old(self.path.parent)
 
     def _digest(self, file: File) -> str:
@@ -98,18 +97,6 @@ def _file_entry(file: File, *, digest: str) -> Entry:
 
 def _is_settled(seen: Stat, *, now: int) -> bool:
     return max(seen.mtime_ns, seen.ctime_ns) < now - SETTLED_NS
-
-
-def _replace(path: Path, *, text: str) -> None:
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
 
 
 def _drop_old(folder: Path) -> None:
