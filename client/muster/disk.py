@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, *, text: str) -> None:
-    """In one step, and its folder; readable by its owner only, at every moment (mkstemp makes it 0600). Raises OSError."""
+    """In one step; makes its folder. Only its owner can read it, at every moment (mkstemp). Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
     try:

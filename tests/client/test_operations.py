@@ -20,6 +20,13 @@ from .test_sdk import BUSY, asynchronously
 SPEC = {"command": ["true"], "queue": "research", "gpus": 8}
 # name: how it is called, and something true of its answer
 USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] = {
+    "login": (("ada",), {"password": "lovelace"}, lambda found: found.token == TOKEN),
+    "me": ((), {}, lambda found: found.user == "ada"),
+    "job": (("job-1",), {}, lambda found: found.id == 1),
+    "cancel": ((1,), {}, lambda found: found.phase == "stopping"),
+    "suspend": ((1,), {}, lambda found: found.phase == "stopping"),
+    "resume": (("job-1",), {}, lambda found: found.phase == "queued"),
+    "queues": ((), {}, lambda found: [one.name for one in found] == ["research", "closed"]),
     "attempts": ((1,), {}, lambda found: [one.first_failing_rank for one in found] == [3, 3]),
     "replicas": ((1,), {"attempt": 1}, lambda found: [one.index for one in found] == [0, 1]),
     "ranks": (("job-1",), {}, lambda found: found == []),
