@@ -44,7 +44,7 @@ def run() -> Result:
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name, rig(Path(name) / "installation") as muster:
         folder = Path(name)
         tree = _tree(folder / "tree")
-        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+        os.environ["MUSTER_CACHE"] = str(folder / "cache")
         with counting(muster.url) as counter, Client(counter.url, muster.token) as client:
             first = _round(muster, client, counter, tree, folder / "first")
             rounds = [_round(muster, client, counter, tree, folder / f"round-{number}") for number in range(ROUNDS)]

@@ -4,15 +4,16 @@ Whoever connects is believed only about the connection itself. A header that nam
 proxy wrote it that the installation named (`MUSTER_TRUSTED_PROXIES`); anybody else could write anything there.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+
+from .middleware import Middleware
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -73,24 +74,8 @@ def _address(text: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-class NoteOrigin:
-    """Holds the origin while a request is answered. Works for synchronous and asynchronous chains."""
+class NoteOrigin(Middleware):
+    """Holds the origin while a request is answered."""
 
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]):
-        self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        if self.is_async:
-            return self._later(request)
-        with coming_from(origin_of(request)):
-            return self.get_response(request)
-
-    async def _later(self, request: HttpRequest) -> HttpResponse:
-        with coming_from(origin_of(request)):
-            return await self.get_response(request)  # type: ignore[misc, no-any-return]  # a coroutine here
+    def around(self, request: HttpRequest) -> AbstractContextManager[None]:
+        return coming_from(origin_of(request))

@@ -1,10 +1,9 @@
 """Headers that tell the browser what an answer of ours may do, and who may keep it."""
 
-from collections.abc import Awaitable, Callable
-
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
+
+from .middleware import Middleware
 
 # Nothing inline and nothing from elsewhere: whatever a log line or a job name smuggles into a page stays text.
 POLICY = "; ".join(
@@ -36,28 +35,10 @@ TRANSPORT = f"max-age={YEAR_SECONDS}; includeSubDomains"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class SecurityHeaders:
-    """Adds the headers to every answer. Works for synchronous and asynchronous chains, so that streams stay streams."""
+class SecurityHeaders(Middleware):
+    """Adds the headers to every answer."""
 
-    sync_capable = True
-    async_capable = True
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]):
-        self.get_response = get_response
-        self.is_async = iscoroutinefunction(get_response)
-        if self.is_async:
-            markcoroutinefunction(self)
-
-    def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        if self.is_async:
-            return self._later(request)
-        return self._marked(self.get_response(request))  # type: ignore[arg-type]  # synchronous here
-
-    async def _later(self, request: HttpRequest) -> HttpResponse:
-        return self._marked(await self.get_response(request))  # type: ignore[misc]  # a coroutine here
-
-    @staticmethod
-    def _marked(response: HttpResponse) -> HttpResponse:
+    def after(self, response: HttpResponse) -> HttpResponse:
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         if settings.MUSTER_HTTPS:

@@ -128,6 +128,11 @@ class Job(models.Model):
         return self.phase in lifecycle.HOLDS_QUOTA
 
     @property
+    def said(self) -> str:
+        """The last step in words, or why it waits."""
+        return self.wait_reason if self.phase == lifecycle.Phase.QUEUED and self.wait_reason else self.message
+
+    @property
     def is_settled(self) -> bool:
         """Nothing will change by itself: finished, or suspended until a person resumes it."""
         return self.is_finished or self.phase == lifecycle.Phase.SUSPENDED

@@ -60,7 +60,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     framework = serializers.CharField(source="spec.framework")
     phase = serializers.ChoiceField(choices=[phase.value for phase in Phase])
     reason = serializers.CharField(source="stop_reason")
-    message = serializers.SerializerMethodField(help_text="the last step, or why it waits, in words")
+    message = serializers.CharField(source="said", help_text="the last step, or why it waits, in words")
     max_retries = serializers.IntegerField(source="spec.max_retries")
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
@@ -81,10 +81,6 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
-
-    @extend_schema_field(serializers.CharField())
-    def get_message(self, job: Job) -> str:
-        return job.wait_reason if job.phase == Phase.QUEUED and job.wait_reason else job.message
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_volumes(self, job: Job) -> list[str]:

@@ -1,6 +1,6 @@
 """A whole log: as text to download, and searched. Memory and work of each step are bounded, however long the log is."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -33,14 +33,16 @@ class Found(NamedTuple):
     next: str
 
 
-def stream_text(*, job: Job, rank: int | None = None, attempt: int | None = None) -> Iterator[str]:
-    """One attempt (default: the newest) in pieces of text: time, who printed it, the line."""
+def stream_text(
+    *, job: Job, rank: int | None = None, attempt: int | None = None, shown: Callable[[str], str] = str
+) -> Iterator[str]:
+    """One attempt (default: the newest) in pieces of text: time, who printed it, the line as it is `shown`."""
     place = Cursor(job.attempt if attempt is None else attempt)
     while True:
         lines, after = following(job=job.pk, rank=rank, place=place, limit=PIECE_LINES)
         if not lines:
             return
-        yield "".join(f"{_stamp(line.at)} {_who(line.rank):>8}  {line.text}\n" for line in lines)
+        yield "".join(f"{_stamp(line.at)} {_who(line.rank):>8}  {shown(line.text)}\n" for line in lines)
         place = after
 
 

@@ -29,6 +29,9 @@ def pytest_load_initial_conftests(early_config, parser, args):
         MUSTER_LOG_LEVEL="WARNING",
         MUSTER_PUBLIC_URL="http://testserver",
         MUSTER_ALLOWED_HOSTS="testserver,127.0.0.1,localhost",
+        MUSTER_CACHE=str(
+            Path(folder.name) / "cache"
+        ),  # what clients remember; not among what the person who tests does
     )
 
 

@@ -10,14 +10,13 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from muster import calls, sending
 from muster.async_logs import AsyncLogs
-from muster.call import whole
 from muster.calls import JobRef
 from muster.follow import too_late, wait_pause
-from muster.models import Job, Login, Me, Queue, Workspace
+from muster.models import Job, Workspace
 from muster.operations import Operations
 from muster.sending import Progress
 
@@ -84,47 +83,13 @@ class AsyncClient(Operations, AsyncLogs):
         """Send a folder for later jobs; name the queue they will go to when you belong to several teams."""
         return await self._run(sending.upload(directory, url=self.url, queue=queue, progress=progress))
 
-    async def job(self, job: JobRef) -> Job:
-        return await self._run(calls.find_job(job))
-
-    async def cancel(self, job: JobRef) -> Job:
-        return await self._act(job, verb="cancel")
-
-    async def suspend(self, job: JobRef) -> Job:
-        return await self._act(job, verb="suspend")
-
-    async def resume(self, job: JobRef) -> Job:
-        return await self._act(job, verb="resume")
-
     async def wait(self, job: JobRef, *, timeout: float | None = None) -> Job:
-        """The finished job. Raises WaitTimeout after `timeout` seconds; the job goes on."""
+        """The job once it has ended or is suspended. Raises WaitTimeout after `timeout` seconds; the job goes on."""
         began = time.monotonic()
         look = calls.patient(calls.job(await self._run(calls.find_id(job))))
-        while not (seen := await self._send(look)).is_finished:
+        while not ((seen := await self._send(look)).is_finished or seen.is_suspended):
             waited = time.monotonic() - began
             if timeout is not None and waited >= timeout:
                 raise too_late(seen, timeout=timeout)
             await self._sleep(wait_pause(waited, timeout=timeout))
         return seen
-
-    async def me(self) -> Me:
-        return await self._send(calls.me())
-
-    async def queues(self) -> list[Queue]:
-        return await self._run(whole(calls.queues()))
-
-    async def login(
-        self,
-        username: str,
-        *,
-        password: str,
-        name: str = "SDK",
-        scope: str | None = None,
-        expires_in_days: int | None = None,
-    ) -> Login:
-        """A new token, by password. `name` tells the user's tokens apart; `scope` is read, submit or manage."""
-        asked: dict[str, Any] = {"scope": scope, "expires_in_days": expires_in_days}
-        return await self._send(calls.login(username, password=password, name=name, **asked))
-
-    async def _act(self, job: JobRef, *, verb: str) -> Job:
-        return await self._run(calls.of_job(job, call=lambda job_id: calls.act(job_id, verb=verb)))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 from muster import calls
 from muster.async_transport import AsyncTransport
 from muster.calls import JobRef
-from muster.errors import CutOff
-from muster.follow import REST_SECONDS, Follower, LogReader, lines_of
+from muster.errors import CutOff, NotFound, UnexpectedAnswer
+from muster.follow import Follower, LogReader, Seen, lines_of
 from muster.models import Job, LogLine, LogPage
-from muster.streams import EventReader, log_text
+from muster.streams import log_text
 
 
 class AsyncLogs(AsyncTransport):
@@ -26,7 +25,10 @@ class AsyncLogs(AsyncTransport):
         tail: int | None = None,
         cursor: str | None = None,
     ) -> AsyncIterator[LogLine]:
-        """Lines of all ranks, or of one, as far as there are any; with `follow` until the job has ended."""
+        """Lines of all ranks, or of one, as far as there are any.
+
+        With `follow` as they come, until the job has ended or is suspended.
+        """
         async for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
             for line in page.lines:
                 yield line
@@ -44,10 +46,15 @@ class AsyncLogs(AsyncTransport):
         """As `logs`, a page at a time: each carries the cursor at which another reader goes on."""
         job_id = await self._run(calls.find_id(job))
         reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
+        if follow:
+            async for seen in self._followed(Follower(reader)):
+                if isinstance(seen, LogPage):
+                    yield seen
+            return
         while not reader.is_done:
             page = await self._send(reader.call())
             yield page
-            await self._sleep(reader.take(page))
+            reader.take(page)
 
     async def log_page(
         self,
@@ -81,12 +88,9 @@ class AsyncLogs(AsyncTransport):
     ) -> AsyncIterator[LogPage | Job]:
         """As `follow`, a page of lines at a time."""
         job_id = await self._run(calls.find_id(job))
-        follower = Follower(LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True))
-        while not follower.is_done:
-            seen = await self._send(follower.call())
-            for news in follower.take(seen):
-                yield news
-            await self._sleep(follower.rest_seconds)
+        reader = LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True)
+        async for seen in self._followed(Follower(reader)):
+            yield seen
 
     async def log_text(self, job: JobRef, *, rank: int | None = None, attempt: int | None = None) -> AsyncIterator[str]:
         """The whole log of one attempt as text, piece by piece, however long: time, who printed it, the line."""
@@ -95,23 +99,32 @@ class AsyncLogs(AsyncTransport):
             async for piece in reply.aiter_text():
                 yield piece
 
-    async def log_stream(
-        self,
-        job: JobRef,
-        *,
-        rank: int | None = None,
-        attempt: int | None = None,
-        tail: int | None = None,
-        cursor: str | None = None,
-    ) -> AsyncIterator[LogPage]:
-        """Pages of lines as they come, over one open connection that is opened again whenever it breaks off."""
-        job_id = await self._run(calls.find_id(job))
-        reader = EventReader(job_id, rank=rank, attempt=attempt, tail=tail, cursor=cursor)
-        while not reader.is_done:
-            with contextlib.suppress(CutOff):
-                async with self._open(reader.call()) as reply:
-                    async for line in reply.aiter_lines():
-                        for page in reader.take(line):
-                            yield page
-            if not reader.is_done:
-                await self._sleep(REST_SECONDS)
+    async def _followed(self, follower: Follower) -> AsyncIterator[Seen]:
+        while not follower.is_done:
+            heard = self._streamed(follower) if follower.is_streaming else self._asked(follower)
+            async for seen in heard:
+                yield seen
+            await self._sleep(follower.rest_seconds)
+
+    async def _asked(self, follower: Follower) -> AsyncIterator[Seen]:
+        for seen in follower.take(await self._send(follower.call())):
+            yield seen
+
+    async def _streamed(self, follower: Follower) -> AsyncIterator[Seen]:
+        """What one open connection brings, until it breaks off or is of no more use."""
+        try:
+            async with self._open(follower.stream()) as reply:
+                async for line in reply.aiter_lines():
+                    for page in follower.hear(line):
+                        yield page
+                    if follower.wants_look:
+                        async for seen in self._asked(follower):
+                            yield seen
+                    if not follower.is_streaming:
+                        return
+        except CutOff:
+            pass
+        except (NotFound, UnexpectedAnswer):
+            follower.do_without_stream()
+            return
+        follower.broke_off()

@@ -7,13 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 from muster.call import Call, Flow, Page, ask, get, given, page
-from muster.calls import JobRef, every, find_id, no_job, of_job
+from muster.calls import JobRef, act, every, find_id, no_job, of_job
 from muster.calls import metrics as series
 from muster.models import Event, FoundLine, Job, Rank, Series
 from muster.models_jobs import Acted, Attempt, Plan, Replica
 
 MOST_FOUND = 1000  # lines in one answer of a search
 MOST_AT_ONCE = 100  # jobs in one bulk call; more go in several
+
+
+def cancel(ref: JobRef) -> Flow[Job]:
+    """End the job for good; the answer is the job as the wish was noted."""
+    return (yield from of_job(ref, call=lambda job_id: act(job_id, verb="cancel")))
+
+
+def suspend(ref: JobRef) -> Flow[Job]:
+    """Take the job off its machines until it is resumed."""
+    return (yield from of_job(ref, call=lambda job_id: act(job_id, verb="suspend")))
+
+
+def resume(ref: JobRef) -> Flow[Job]:
+    """Let a suspended job wait for its turn again."""
+    return (yield from of_job(ref, call=lambda job_id: act(job_id, verb="resume")))
 
 
 def attempts(ref: JobRef) -> Flow[list[Attempt]]:

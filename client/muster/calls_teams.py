@@ -1,14 +1,32 @@
-"""Requests about tokens, teams, their members and service accounts, queues' quotas, and the audit."""
+"""Requests about yourself, tokens, teams, their members and service accounts, queues' quotas, and the audit."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from muster import calls
 from muster.call import Call, Flow, Page, ask, get, given, nothing, page, place, whole
-from muster.calls import me
 from muster.errors import NotFound
-from muster.models import Queue
+from muster.models import Login, Me, Queue
 from muster.models_teams import AuditEntry, Member, Team, Token
+
+
+def me() -> Flow[Me]:
+    """Who you are, in which teams, and what the token in use may do."""
+    return (yield from ask(calls.me()))
+
+
+def login(
+    username: str,
+    *,
+    password: str,
+    name: str = "SDK",
+    scope: str | None = None,
+    expires_in_days: int | None = None,
+) -> Flow[Login]:
+    """A new token, by password. `name` tells the user's tokens apart; `scope` is read, submit or manage."""
+    call = calls.login(username, password=password, name=name, scope=scope, expires_in_days=expires_in_days)
+    return (yield from ask(call))
 
 
 def tokens() -> Flow[list[Token]]:
@@ -37,7 +55,7 @@ def revoke_token(token_id: int) -> Flow[None]:
 
 def revoke_own_token() -> Flow[None]:
     """The token this client speaks with. Raises NotFound where the server does not list it."""
-    used = (yield from ask(me())).token
+    used = (yield from ask(calls.me())).token
     if used and used.id is not None:
         return (yield from revoke_token(used.id))
     for one in (yield from tokens()):
@@ -94,6 +112,11 @@ def remove_service_account(team: str, username: str) -> Flow[None]:
     """Its tokens open nothing from then on."""
     missing = f"{team} has no service account {username}: `muster teams accounts list {team}` shows them"
     return (yield from ask(_delete(place("teams", team, "service-accounts", username), missing=missing)))
+
+
+def queues() -> Flow[list[Queue]]:
+    """The queues of your teams, and what is taken of each."""
+    return (yield from whole(calls.queues()))
 
 
 def queue(name: str) -> Flow[Queue]:

@@ -9,17 +9,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from muster.disk import replace_file
 from muster.errors import ConfigError, NotLoggedIn
 
 Environ = Mapping[str, str]
@@ -72,8 +71,7 @@ def save(config: Config, *, path: Path) -> None:
     """Replace the file in one step, readable by its owner only: it holds tokens."""
     content = {"current": config.current, "servers": {name: asdict(item) for name, item in config.servers.items()}}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _replace(path, text=json.dumps(content, indent=2) + "\n")
+        replace_file(path, text=json.dumps(content, indent=2) + "\n")
     except OSError as error:
         message = f"can not write {path} ({error.strerror}): check the folder, or set MUSTER_CONFIG"
         raise ConfigError(message) from error
@@ -138,19 +136,6 @@ def _check_mode(path: Path, *, config: Config) -> None:
     if mode & 0o077 and any(server.token for server in config.servers.values()):
         fix = f"`chmod 600 {path}`, and if others use this machine revoke the token (`muster tokens`)"
         raise ConfigError(f"{path} holds a token and others may read it (mode {mode:o}): {fix}")
-
-
-def _replace(path: Path, *, text: str) -> None:
-    # mkstemp makes the file 0600 from the start, so the token is at no moment readable by others.
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".config-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _named(config: Config, *, name: str) -> Server:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 from muster import calls
 from muster.calls import JobRef
-from muster.errors import CutOff
-from muster.follow import REST_SECONDS, Follower, LogReader, lines_of
+from muster.errors import CutOff, NotFound, UnexpectedAnswer
+from muster.follow import Follower, LogReader, Seen, lines_of
 from muster.models import Job, LogLine, LogPage
-from muster.streams import EventReader, log_text
+from muster.streams import log_text
 from muster.transport import Transport
 
 
@@ -26,7 +25,10 @@ class Logs(Transport):
         tail: int | None = None,
         cursor: str | None = None,
     ) -> Iterator[LogLine]:
-        """Lines of all ranks, or of one, as far as there are any; with `follow` until the job has ended."""
+        """Lines of all ranks, or of one, as far as there are any.
+
+        With `follow` as they come, until the job has ended or is suspended.
+        """
         for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
             yield from page.lines
 
@@ -43,10 +45,13 @@ class Logs(Transport):
         """As `logs`, a page at a time: each carries the cursor at which another reader goes on."""
         job_id = self._run(calls.find_id(job))
         reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
+        if follow:
+            yield from (seen for seen in self._followed(Follower(reader)) if isinstance(seen, LogPage))
+            return
         while not reader.is_done:
             page = self._send(reader.call())
             yield page
-            self._sleep(reader.take(page))
+            reader.take(page)
 
     def log_page(
         self,
@@ -79,11 +84,8 @@ class Logs(Transport):
     ) -> Iterator[LogPage | Job]:
         """As `follow`, a page of lines at a time."""
         job_id = self._run(calls.find_id(job))
-        follower = Follower(LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True))
-        while not follower.is_done:
-            seen = self._send(follower.call())
-            yield from follower.take(seen)
-            self._sleep(follower.rest_seconds)
+        reader = LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True)
+        yield from self._followed(Follower(reader))
 
     def log_text(self, job: JobRef, *, rank: int | None = None, attempt: int | None = None) -> Iterator[str]:
         """The whole log of one attempt as text, piece by piece, however long: time, who printed it, the line."""
@@ -91,21 +93,27 @@ class Logs(Transport):
         with self._open(call) as reply:
             yield from reply.iter_text()
 
-    def log_stream(
-        self,
-        job: JobRef,
-        *,
-        rank: int | None = None,
-        attempt: int | None = None,
-        tail: int | None = None,
-        cursor: str | None = None,
-    ) -> Iterator[LogPage]:
-        """Pages of lines as they come, over one open connection that is opened again whenever it breaks off."""
-        job_id = self._run(calls.find_id(job))
-        reader = EventReader(job_id, rank=rank, attempt=attempt, tail=tail, cursor=cursor)
-        while not reader.is_done:
-            with contextlib.suppress(CutOff), self._open(reader.call()) as reply:
+    def _followed(self, follower: Follower) -> Iterator[Seen]:
+        while not follower.is_done:
+            yield from self._streamed(follower) if follower.is_streaming else self._asked(follower)
+            self._sleep(follower.rest_seconds)
+
+    def _asked(self, follower: Follower) -> Iterator[Seen]:
+        return follower.take(self._send(follower.call()))
+
+    def _streamed(self, follower: Follower) -> Iterator[Seen]:
+        """What one open connection brings, until it breaks off or is of no more use."""
+        try:
+            with self._open(follower.stream()) as reply:
                 for line in reply.iter_lines():
-                    yield from reader.take(line)
-            if not reader.is_done:
-                self._sleep(REST_SECONDS)
+                    yield from follower.hear(line)
+                    if follower.wants_look:
+                        yield from self._asked(follower)
+                    if not follower.is_streaming:
+                        return
+        except CutOff:
+            pass
+        except (NotFound, UnexpectedAnswer):
+            follower.do_without_stream()
+            return
+        follower.broke_off()

@@ -1,8 +1,8 @@
 """What is remembered of a folder between two submissions: digests of files that did not change, and what was sent last.
 
-One file per server and folder, in the user's cache. The last workspace may be of another team than the one that is
-sent to now: the server says so, and everything is named anew. It is a help and never needed: what can not be read or
-written is as if it had never been.
+One file per server and folder, in `$MUSTER_CACHE` or else in the user's cache. The last workspace may be of another
+team than the one that is sent to now: the server says so, and everything is named anew. It is a help and never needed:
+what can not be read or written is as if it had never been.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.contents import digest
+from muster.disk import replace_file
 from muster.workspace import File, Stat, Tree
 
 VERSION = 1
@@ -58,8 +58,7 @@ class Memory:
         }
         content = {"version": VERSION, "workspace": workspace, "sent": list(entries.values()), "digests": digests}
         with contextlib.suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _replace(self.path, text=json.dumps(content, separators=(",", ":")))
+            replace_file(self.path, text=json.dumps(content, separators=(",", ":")))
             _drop_old(self.path.parent)
 
     def _digest(self, file: File) -> str:
@@ -85,6 +84,8 @@ def load(url: str, *, root: str) -> Memory:
 
 
 def cache_folder() -> Path:
+    if os.environ.get("MUSTER_CACHE"):
+        return Path(os.environ["MUSTER_CACHE"])
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(home, "muster", "sent")
 
@@ -96,18 +97,6 @@ def _file_entry(file: File, *, digest: str) -> Entry:
 
 def _is_settled(seen: Stat, *, now: int) -> bool:
     return max(seen.mtime_ns, seen.ctime_ns) < now - SETTLED_NS
-
-
-def _replace(path: Path, *, text: str) -> None:
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
 
 
 def _drop_old(folder: Path) -> None:

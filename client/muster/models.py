@@ -62,9 +62,14 @@ class Job(Model):
     url: str = ""
     secrets: tuple[str, ...] = read(tuple, default=())  # their names
     volumes: tuple[str, ...] = read(tuple, default=())
-    suspended: bool = False
+    suspended: bool = False  # as somebody asked for it; the phase follows
     cancel_requested_at: datetime | None = moment()
     raw: Json = as_sent()
+
+    @property
+    def is_suspended(self) -> bool:
+        """It rests until somebody resumes it; after that its phase may say so for a moment longer."""
+        return self.phase == "suspended" and bool(self.raw.get("suspended", True))
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,14 @@ class Listing(Generic[P, T]):
 class Operations:
     """Mixed into both clients."""
 
+    login = Operation(calls_teams.login)
+    me = Operation(calls_teams.me)
+
     jobs = Listing(calls.jobs)
+    job = Operation(calls.find_job)
+    cancel = Operation(calls_jobs.cancel)
+    suspend = Operation(calls_jobs.suspend)
+    resume = Operation(calls_jobs.resume)
     attempts = Operation(calls_jobs.attempts)
     replicas = Operation(calls_jobs.replicas)
     ranks = Operation(calls_jobs.ranks)
@@ -96,6 +103,7 @@ class Operations:
     file = Operation(reading.file)
     workspace_diff = Operation(reading.diff)
 
+    queues = Operation(calls_teams.queues)
     queue = Operation(calls_teams.queue)
     create_queue = Operation(calls_teams.create_queue)
     set_queue = Operation(calls_teams.set_queue)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from muster.call import Call, get, given
 from muster.calls import PATIENCE_SECONDS, no_job
-from muster.models import LogPage
+from muster.model import Json
 
-READ_SECONDS = 60.0  # the server says that it is still there more often
+STREAM = "text/event-stream"
+QUIET_SECONDS = 15.0  # on top of the usual time limit; the server says at least this often that it is still there
 
 
 def log_text(job_id: int, *, rank: int | None = None, attempt: int | None = None) -> Call[Any]:
@@ -19,42 +19,41 @@ def log_text(job_id: int, *, rank: int | None = None, attempt: int | None = None
     return replace(call, headers={"Accept": "text/plain, application/problem+json"})
 
 
+def log_stream(job_id: int, *, cursor: str | None = None, **asked: int | None) -> Call[Any]:
+    """`cursor` is where it goes on; a server that is away is waited for."""
+    params = given(**asked, cursor=cursor)
+    call = get(f"/jobs/{job_id}/logs/stream", parse=dict, params=params, missing=no_job(job_id))
+    accepted = {"Accept": f"{STREAM}, application/problem+json"}
+    return replace(call, headers=accepted, wait_seconds=QUIET_SECONDS, patience_seconds=PATIENCE_SECONDS)
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: str
+    content: Json
+
+
 @dataclass
 class EventReader:
-    """The place in a stream. Open `call()`, hand each line to `take()`; open it again until `is_done`."""
+    """Lines of a stream become events. One that was cut off is none: whoever opens the stream again gets it whole."""
 
-    job_id: int
-    rank: int | None = None
-    attempt: int | None = None
-    tail: int | None = None
-    cursor: str | None = None
-    is_done: bool = False
-    kind: str = field(default="", repr=False)
-    content: list[str] = field(default_factory=list, repr=False)
+    kind: str = ""
+    content: list[str] = field(default_factory=list)
 
-    def call(self) -> Call[Any]:
+    def begin(self) -> None:
         self.kind, self.content = "", []
-        tail = None if self.cursor else self.tail
-        params = given(rank=self.rank, attempt=self.attempt, tail=tail, cursor=self.cursor)
-        call = get(f"/jobs/{self.job_id}/logs/stream", parse=dict, params=params, missing=no_job(self.job_id))
-        accepted = {"Accept": "text/event-stream, application/problem+json"}
-        return replace(call, headers=accepted, wait_seconds=READ_SECONDS, patience_seconds=PATIENCE_SECONDS)
 
-    def take(self, line: str) -> Iterator[LogPage]:
-        """The page that an empty line ends. Only a whole event moves the cursor: one that was cut off comes again."""
+    def take(self, line: str) -> Event | None:
+        """The event that an empty line ends."""
         name, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
         if name == "event":
             self.kind = value
         elif name == "data":
             self.content.append(value)
-        elif not line and self.kind in ("lines", "end"):
-            yield from self._whole(LogPage.parse(json.loads("\n".join(self.content))))
-        if not line:
-            self.kind, self.content = "", []
+        return None if line else self._ended()
 
-    def _whole(self, page: LogPage) -> Iterator[LogPage]:
-        self.cursor = page.cursor or self.cursor
-        self.is_done = self.kind == "end"
-        if page.lines and not self.is_done:  # `end` repeats the page that was the last
-            yield page
+    def _ended(self) -> Event | None:
+        kind, content = self.kind, self.content
+        self.begin()
+        return Event(kind, json.loads("\n".join(content))) if content else None

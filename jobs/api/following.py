@@ -54,12 +54,16 @@ async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[s
     listener = live.Listener(frozenset({team}))
     async with live.listening(listener) as hub:
         yield "retry: 2000\n\n"
+        told: dict[str, str] | None = None
         while asyncio.get_running_loop().time() < over:
             listener.forget()
-            page = await sync_to_async(_read, thread_sensitive=False)(job, asked)
+            phase, page = await sync_to_async(_read, thread_sensitive=False)(job, asked)
             asked["cursor"] = page.cursor
-            if page.lines:
+            if phase != told:
+                yield f"event: phase\ndata: {json.dumps(phase)}\n\n"
+            if page.lines or told is None:  # the first one though it is empty: a reader may begin at the end
                 yield _event("lines", page)
+            told = phase
             if page.is_complete:
                 yield _event("end", page)
                 return
@@ -72,9 +76,12 @@ async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[s
                 yield STILL_HERE
 
 
-def _read(job: int, asked: dict[str, Any]) -> logs.LogPage:
+def _read(job: int, asked: dict[str, Any]) -> tuple[dict[str, str], logs.LogPage]:
+    """The job's phase, and the lines that were there when it was seen in it."""
     try:
-        return logs.read(job=Job.objects.get(pk=job), **asked)
+        seen = Job.objects.get(pk=job)
+        phase = {"phase": seen.phase, "message": seen.said}
+        return phase, logs.read(job=seen, **asked)
     finally:
         if not connection.in_atomic_block:
             connection.close()

@@ -40,6 +40,9 @@ from .following import EventStreamRenderer, TextRenderer, following, found_lines
 
 MAX_WAIT_SECONDS = 20
 WAIT_STEP_SECONDS = 0.8
+RANK = query("rank", int, "only this rank; -1 is the launcher")
+TAIL = query("tail", int, "begin with the last so many lines")
+ONLY_ATTEMPT = query("attempt", int, "only this attempt")
 OF_ATTEMPT = query("attempt", int, "default: the newest")
 
 
@@ -138,11 +141,11 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @extend_schema(
         responses=LogPageSerializer,
         parameters=[
-            query("rank", int, "only this rank; -1 is the launcher"),
+            RANK,
             query("cursor", str, "from an earlier answer"),
             query("limit", int, "about so many lines"),
-            query("tail", int, "begin with the last so many lines"),
-            query("attempt", int, "only this attempt"),
+            TAIL,
+            ONLY_ATTEMPT,
             query("wait", int, f"seconds to wait for news, up to {MAX_WAIT_SECONDS}"),
         ],
     )
@@ -155,40 +158,37 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             wait=min(number(request, "wait") or 0, MAX_WAIT_SECONDS),
             cursor=request.query_params.get("cursor", ""),
             limit=logs.PAGE_LINES if limit is None else limit,
-            rank=rank_of(request, job),
-            tail=number(request, "tail"),
-            attempt=number(request, "attempt", least=1),
+            **_lines_asked(request, job),
         )
         return Response(log_page(page))
 
     @extend_schema(
         responses={(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[
-            query("rank", int, "only this rank; -1 is the launcher"),
+            RANK,
             query("cursor", str, "from an earlier answer; the header Last-Event-ID does the same"),
-            query("tail", int, "begin with the last so many lines"),
-            query("attempt", int, "only this attempt"),
+            TAIL,
+            ONLY_ATTEMPT,
         ],
     )
     @action(
         detail=True, pagination_class=None, url_path="logs/stream", renderer_classes=[EventStreamRenderer, JSONRenderer]
     )
     def logs_stream(self, request: Request, pk: str) -> StreamingHttpResponse:
-        """Lines as they come, as server-sent events: `lines` with a log page each (its id is the cursor), then `end`."""
+        """Lines as they come, as server-sent events: `lines` with a log page each (its id is the cursor), `phase` at the
+        beginning and whenever the job's phase or message changed, then `end`."""
         job = self.get_object()
         return following(
             job,
             cursor=request.query_params.get("cursor", "") or request.headers.get("Last-Event-ID", ""),
-            rank=rank_of(request, job),
-            tail=number(request, "tail"),
-            attempt=number(request, "attempt", least=1),
+            **_lines_asked(request, job),
         )
 
     @extend_schema(
         responses=FoundSerializer,
         parameters=[
             query("text", str, "the words to look for, whatever the case of their letters"),
-            query("rank", int, "only this rank; -1 is the launcher"),
+            RANK,
             OF_ATTEMPT,
             query("limit", int, "at most so many lines, up to 1000"),
             query("start", str, "`next` of an earlier answer"),
@@ -210,7 +210,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 
     @extend_schema(
         responses={(200, "text/plain"): OpenApiTypes.STR},
-        parameters=[query("rank", int, "only this rank; -1 is the launcher"), OF_ATTEMPT],
+        parameters=[RANK, OF_ATTEMPT],
     )
     @action(detail=True, pagination_class=None, url_path="logs/text", renderer_classes=[TextRenderer, JSONRenderer])
     def logs_text(self, request: Request, pk: str) -> StreamingHttpResponse:
@@ -242,6 +242,15 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 
     def _list(self, serializer: type[BaseSerializer[Any]], rows: QuerySet[Any]) -> Response:
         return Response({"results": serializer(rows, many=True).data, "next": None})
+
+
+def _lines_asked(request: Request, job: Job) -> dict[str, int | None]:
+    """Which lines of a job's log: what RANK, TAIL and ONLY_ATTEMPT say."""
+    return {
+        "rank": rank_of(request, job),
+        "tail": number(request, "tail"),
+        "attempt": number(request, "attempt", least=1),
+    }
 
 
 def read_or_wait(job: Job, *, wait: float, **asked: Any) -> logs.LogPage:

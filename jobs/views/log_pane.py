@@ -1,8 +1,6 @@
 """/jobs/<id>/logs: the log of one rank or of all, its live end, and the whole of it as text."""
 
 import re
-from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, StreamingHttpResponse
@@ -123,29 +121,9 @@ def log_file(request: Request, pk: int) -> StreamingHttpResponse:
     """All lines of one attempt as text, streamed. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
     rank, attempt = chosen(request, job=job)
-    response = text_response(request, _text(job, rank=rank, attempt=attempt))
+    response = text_response(request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt, shown=present.plain))
     which = {"": "all", "launcher": "launcher"}.get(_value(rank), f"rank-{rank}")
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", job.name)
     response["Content-Disposition"] = f'attachment; filename="{name}-{attempt}-{which}.txt"'
     patch_vary_headers(response, ["Cookie"])
     return response
-
-
-def _text(job: Job, *, rank: int | None, attempt: int) -> Iterator[str]:
-    cursor = ""
-    while True:
-        page = logs.read(job=job, rank=rank, cursor=cursor, limit=5000, attempt=attempt)
-        if page.lines:
-            yield "".join(_line(line) for line in page.lines)
-        if page.cursor == cursor or not page.lines:
-            return
-        cursor = page.cursor
-
-
-def _line(line: logs.LogLine) -> str:
-    who = "launcher" if line.rank == LAUNCHER else f"rank {line.rank}"
-    return f"{_stamp(line.at)} {who:>8}  {present.plain(line.text)}\n"
-
-
-def _stamp(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -24,7 +24,7 @@ def config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "config" / "config.json"
     monkeypatch.setenv("MUSTER_CONFIG", str(path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MUSTER_CACHE", str(tmp_path / "cache" / "sent"))
     return path
 
 

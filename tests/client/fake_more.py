@@ -21,6 +21,7 @@ class More:
         self.tokens = [token(1, "laptop", prefix="mst_se"), token(2, "ci", scope="read", team="vision")]
         self.teams = {"vision": {"ada": "admin", "bob": "viewer"}, "nlp": {"ada": "member"}}
         self.accounts = {"vision": {"vision-bot": "member"}}
+        self.has_streams = True
         self.audit = [audit_entry(number) for number in (3, 2, 1)]
 
     def read_logs(self, number: int, part: str, query: dict[str, str]) -> Answer:
@@ -36,16 +37,21 @@ class More:
         if part == "text":
             text = "".join(f"rank {line['rank']}: {line['text']}\n" for line in lines)
             return 200, text, {"Content-Type": "text/plain; charset=utf-8"}
+        if not self.has_streams:
+            return missing()
         return 200, self._events(number, query), {"Content-Type": "text/event-stream"}
 
     def _events(self, number: int, query: dict[str, str]) -> str:
         """Every page there is; then `end`, or, of a job that goes on, the end of the connection's life."""
-        events, query = ["retry: 2000\n\n", ": still here\n\n"], dict(query)
+        events, query, told = ["retry: 2000\n\n", ": still here\n\n"], dict(query), None
         while True:
             page = self.logs(number, query)[1]
             query["cursor"] = page["cursor"]
-            kinds = ["lines"] * bool(page["lines"]) + ["end"] * page["is_complete"]
+            phase = {name: self.jobs[number][name] for name in ("phase", "message")}
+            events += [f"event: phase\ndata: {json.dumps(phase)}\n\n"] * (phase != told)
+            kinds = ["lines"] * (bool(page["lines"]) or told is None) + ["end"] * page["is_complete"]
             events += [f"event: {kind}\nid: {page['cursor']}\ndata: {json.dumps(page)}\n\n" for kind in kinds]
+            told = phase
             if page["is_complete"] or not page["lines"]:
                 return "".join(events)
 

@@ -170,7 +170,7 @@ def test_logs_can_be_searched_fetched_whole_and_streamed(run: Run, logged_in: Fa
     assert run("logs", number, "--find", "pin").exit_code == 1
     assert run("logs", number, "--text").stdout == "rank 0: hay\nrank 0: a \\x1b[31mneedle\n"
     assert run("logs", number, "--text", "--raw").stdout == "rank 0: hay\nrank 0: a \x1b[31mneedle\n"
-    assert run("logs", "-f", number, "--stream").stdout == "[rank 0] hay\n[rank 0] a \\x1b[31mneedle\n"
+    assert run("logs", "-f", number).stdout == "[rank 0] hay\n[rank 0] a \\x1b[31mneedle\n"
 
 
 def test_a_line_of_a_log_can_not_steer_the_terminal(run: Run, logged_in: FakeMuster) -> None:

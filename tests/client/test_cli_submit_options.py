@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,32 @@ def test_waiting_exits_as_the_job_did(
     logged_in.add_job(**fields)
 
     assert run("wait", 1).exit_code == expected
+
+
+def test_waiting_ends_with_a_suspended_job_and_says_how_it_goes_on(run: Run, logged_in: FakeMuster) -> None:
+    logged_in.add_job(phase="suspended", suspended=True)
+
+    result = run("wait", 1)
+
+    assert (result.exit_code, result.stdout) == (121, "job 1 (job-1): suspended\n")
+    assert result.stderr == "muster: job 1 is suspended: `muster resume 1`, then `muster logs -f 1`\n"
+
+
+def test_a_job_that_was_just_resumed_is_waited_for(run: Run, logged_in: FakeMuster) -> None:
+    """Its phase says so a moment later than the wish."""
+    number = logged_in.add_job(phase="suspended", suspended=False)
+    asked: list[str] = []
+    answer = logged_in.answer
+
+    def answered(seen: dict[str, Any]) -> Any:
+        asked.append(seen["path"])
+        if len(asked) == 4:
+            logged_in.change(number, phase="succeeded")
+        return answer(seen)
+
+    logged_in.answer = answered  # type: ignore[method-assign]
+    assert run("wait", number).exit_code == 0
+    assert len(asked) == 4
 
 
 def test_waiting_gives_up_in_time(run: Run, logged_in: FakeMuster) -> None:

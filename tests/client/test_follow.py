@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from muster.follow import (
     BUSY_PAGE_LINES,
     MOST_EMPTY_PAGES,
+    MOST_EMPTY_STREAMS,
     PAGES_PER_LOOK,
     REST_SECONDS,
     Follower,
@@ -77,7 +80,7 @@ def job_in(phase: str, **given: object) -> Job:
 
 def played(answers: list[Seen]) -> tuple[list[Seen], Follower]:
     """What a follower tells of these answers, each given to the question it asks."""
-    follower, told = Follower(LogReader(1, is_following=True)), []
+    follower, told = Follower(LogReader(1, is_following=True), has_stream=False), []
     for answer in answers:
         assert not follower.is_done
         wants_job = not follower.call().path.endswith("/logs")
@@ -130,3 +133,90 @@ def test_every_question_of_a_follower_waits_out_a_restart() -> None:
     assert follower.call().patience_seconds > 60
     list(follower.take(job_in("running")))
     assert follower.call().patience_seconds > 60
+    assert follower.stream().patience_seconds > 60
+
+
+def event(kind: str, **content: object) -> list[str]:
+    return [f"event: {kind}", f"data: {json.dumps(content)}", ""]
+
+
+def streaming(phase: str = "running") -> Follower:
+    """Has looked at the job, and opened the stream."""
+    follower = Follower(LogReader(1, is_following=True))
+    list(follower.take(job_in(phase)))
+    assert follower.is_streaming
+    follower.stream()
+    return follower
+
+
+def heard(follower: Follower, *lines: str) -> list[Seen]:
+    return [seen for line in lines for seen in follower.hear(line)]
+
+
+def test_a_stream_moves_the_place_by_whole_events_only() -> None:
+    follower, (one, two) = streaming(), ([{"at_ms": 1, "text": text}] for text in ("one", "two"))
+
+    (page,) = heard(follower, *event("lines", lines=one, cursor="a"), *event("lines", lines=two, cursor="b")[:2])
+    assert isinstance(page, LogPage) and [line.text for line in page.lines] == ["one"]
+    follower.broke_off()
+    assert follower.stream().params == {"cursor": "a"}
+    assert heard(follower, *event("lines", lines=two, cursor="b")[1:]) == []  # the kind was said before the break
+
+
+def test_a_stream_tells_when_to_look_at_the_job_and_keeps_still_otherwise() -> None:
+    follower = streaming()
+
+    heard(follower, ": still here", "", *event("phase", phase="running", message=""))
+    assert not follower.wants_look
+    heard(follower, *event("phase", phase="stopping", message="cancelled"))
+    assert follower.wants_look
+    assert list(follower.take(job_in("stopping", message="cancelled"))) == [job_in("stopping", message="cancelled")]
+    assert follower.is_streaming
+
+
+def test_a_stream_ends_with_the_log_and_the_follower_with_the_job() -> None:
+    follower = streaming()
+
+    assert heard(follower, *event("end", lines=[{"at_ms": 1, "text": "told before"}], is_complete=True)) == []
+    assert follower.wants_look
+    list(follower.take(job_in("stopping")))
+    assert (follower.is_streaming, follower.is_done, follower.rest_seconds) == (False, False, REST_SECONDS)
+    list(follower.take(job_in("succeeded")))
+    assert follower.is_done
+
+
+def test_a_suspended_job_is_asked_for_its_last_lines_without_a_stream() -> None:
+    follower = streaming()
+    heard(follower, *event("phase", phase="suspended", message=""))
+    list(follower.take(job_in("suspended")))
+
+    assert not follower.is_streaming
+    assert follower.call().path.endswith("/logs")
+
+
+def test_a_network_that_holds_streams_back_is_polled() -> None:
+    follower = streaming()
+    for _ in range(MOST_EMPTY_STREAMS):
+        assert follower.is_streaming
+        follower.broke_off()
+        follower.stream()
+
+    assert not follower.is_streaming
+    assert follower.call().path.endswith("/logs")
+
+
+def test_a_stream_that_brings_something_now_and_then_stays_one() -> None:
+    follower = streaming()
+    for _ in range(3 * MOST_EMPTY_STREAMS):
+        heard(follower, *event("phase", phase="running", message=""))
+        follower.broke_off()
+        follower.stream()
+    assert follower.is_streaming
+
+
+def test_a_server_without_streams_is_polled() -> None:
+    follower = streaming()
+    follower.do_without_stream()
+
+    assert not follower.is_streaming
+    assert follower.call().path.endswith("/logs")

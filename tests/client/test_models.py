@@ -64,3 +64,18 @@ def test_the_other_answers_are_read() -> None:
     assert Event.parse({"at": fake.NOW, "kind": "submitted"}).kind == "submitted"
     assert Me.parse({"user": "ada", "teams": [{"name": "vision", "role": "member"}]}).teams[0].name == "vision"
     assert Series.parse({"name": "loss", "points": [[1, None, 0.5]]}).points[0].value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"suspended": True}, True),
+        ({"suspended": False}, False),
+        ({}, True),
+        ({"phase": "running", "suspended": True}, False),
+    ],
+)
+def test_a_job_is_suspended_by_its_phase_unless_somebody_has_resumed_it(
+    fields: dict[str, object], expected: bool
+) -> None:
+    assert Job.parse({"id": 1, "phase": "suspended", **fields}).is_suspended is expected

@@ -20,6 +20,13 @@ from .test_sdk import BUSY, asynchronously
 SPEC = {"command": ["true"], "queue": "research", "gpus": 8}
 # name: how it is called, and something true of its answer
 USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] = {
+    "login": (("ada",), {"password": "lovelace"}, lambda found: found.token == TOKEN),
+    "me": ((), {}, lambda found: found.user == "ada"),
+    "job": (("job-1",), {}, lambda found: found.id == 1),
+    "cancel": ((1,), {}, lambda found: found.phase == "stopping"),
+    "suspend": ((1,), {}, lambda found: found.phase == "stopping"),
+    "resume": (("job-1",), {}, lambda found: found.phase == "queued"),
+    "queues": ((), {}, lambda found: [one.name for one in found] == ["research", "closed"]),
     "attempts": ((1,), {}, lambda found: [one.first_failing_rank for one in found] == [3, 3]),
     "replicas": ((1,), {"attempt": 1}, lambda found: [one.index for one in found] == [0, 1]),
     "ranks": (("job-1",), {}, lambda found: found == []),
@@ -246,24 +253,24 @@ def test_a_stream_that_breaks_off_goes_on_where_it_was(fault: Any, client: Clien
     number = logged_in.add_job(phase="succeeded")
     for at in range(30):
         logged_in.say(number, str(at))
-    logged_in.page_lines, logged_in.faults = 4, [fault] * 5
+    logged_in.page_lines, logged_in.faults = 4, [None, *[fault] * 5]
 
-    pages = list(client.log_stream(number))
+    assert [line.text for line in client.logs(number, follow=True)] == [str(at) for at in range(30)]
+    assert not [path for path in logged_in.paths("GET") if path.endswith("/logs")]
 
-    assert [line.text for page in pages for line in page.lines] == [str(at) for at in range(30)]
 
-
-def test_the_async_client_reads_text_and_streams(logged_in: FakeMuster) -> None:
+def test_the_async_client_streams_and_polls(logged_in: FakeMuster) -> None:
     with_a_needle(logged_in)
     logged_in.change(1, phase="succeeded")
 
     async def read(client: AsyncClient) -> tuple[list[str], str]:
-        lines = [line.text async for page in client.log_stream("job-1") for line in page.lines]
+        lines = [line.text async for line in client.logs("job-1", follow=True)]
         return lines, "".join([piece async for piece in client.log_text(1)])
 
-    logged_in.faults = [None, "cut"]
-    lines, text = asynchronously(read)
-    assert (lines, text.count("\n")) == (["hay", "hay", "a needle"], 3)
+    for logged_in.has_streams in (True, False):
+        logged_in.faults = [None, None, "cut"]
+        lines, text = asynchronously(read)
+        assert (lines, text.count("\n")) == (["hay", "hay", "a needle"], 3)
 
 
 def test_what_is_not_there_says_so_with_the_way_out(client: Client) -> None:

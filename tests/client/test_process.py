@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import muster.cli
@@ -15,6 +12,7 @@ import pytest
 from muster.version import VERSION
 
 from .fake import TOKEN, FakeMuster
+from .terminal import command, on_a_terminal
 
 PACKAGES = str(Path(muster.cli.__file__).parents[1])
 
@@ -22,10 +20,6 @@ PACKAGES = str(Path(muster.cli.__file__).parents[1])
 def environ(fake: FakeMuster | None = None) -> dict[str, str]:
     given = {"MUSTER_URL": fake.url, "MUSTER_TOKEN": TOKEN} if fake else {}
     return {**os.environ, "PYTHONPATH": PACKAGES, **given}
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "muster.cli", *arguments]
 
 
 def test_the_version_is_told() -> None:
@@ -42,6 +36,22 @@ def test_a_submission_of_the_current_folder(muster: FakeMuster, code: Path) -> N
 
     assert (done.returncode, done.stderr) == (0, "")
     assert len(muster.workspaces) == 1
+
+
+def test_a_submission_from_a_test_leaves_the_home_of_who_runs_it_alone(
+    muster: FakeMuster, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the environment that all tests have, whichever folder they are in."""
+    monkeypatch.undo()  # what this folder's tests have beyond it
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(
+        command("submit", "--queue", "research", "--", "torchrun", "train.py"),
+        env={**environ(muster), "HOME": str(home)}, cwd=code, capture_output=True, check=True,
+    )  # fmt: skip
+
+    assert list(Path(os.environ["MUSTER_CACHE"]).iterdir()) != []
+    assert list(home.rglob("*")) == []
 
 
 def test_nothing_but_one_line_is_seen_of_an_error(muster: FakeMuster) -> None:
@@ -88,23 +98,7 @@ def test_a_terminal_sees_symbols_and_colours_unless_it_declines(
     extra: dict[str, str], has_colour: bool, muster: FakeMuster
 ) -> None:
     muster.add_job(phase="running")
-    said = _on_a_terminal(command("jobs"), env={**environ(muster), "TERM": "xterm", "COLUMNS": "100", **extra})
+    said = on_a_terminal(command("jobs"), env={**environ(muster), "TERM": "xterm", "COLUMNS": "100", **extra})
 
     assert "● running" in said
     assert ("\x1b[" in said) is has_colour
-
-
-def _on_a_terminal(words: list[str], *, env: dict[str, str]) -> str:
-    ours, theirs = pty.openpty()
-    child = subprocess.Popen(words, env={**env, "PYTHONUTF8": "1"}, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    pieces, deadline = [], time.monotonic() + 20
-    while time.monotonic() < deadline:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:  # how Linux says that the other end of a terminal is closed
-            break
-        pieces.append(piece)
-    os.close(ours)
-    child.wait(timeout=20)
-    return b"".join(pieces).decode()

@@ -10,6 +10,7 @@ from typing import TypeVar
 import pytest
 from muster.client import AsyncClient, Client
 from muster.errors import Invalid, MusterError, NotFound, Unauthorized, Unreachable, WaitTimeout
+from muster.models import Job
 
 from .fake import TOKEN, FakeMuster
 
@@ -154,8 +155,9 @@ def test_logs_without_follow_are_what_there_is(client: Client, logged_in: FakeMu
     assert [line.text for line in client.logs(number, tail=2)] == ["line 3", "line 4"]
 
 
-def test_following_a_log_ends_with_the_job_and_asks_the_server_to_wait(client: Client, logged_in: FakeMuster) -> None:
-    number = logged_in.add_job(phase="running")
+@pytest.mark.parametrize("has_streams", [True, False])
+def test_following_a_log_ends_with_the_job(has_streams: bool, client: Client, logged_in: FakeMuster) -> None:
+    number, logged_in.has_streams = logged_in.add_job(phase="running"), has_streams
     logged_in.script = [
         lambda muster, job: muster.say(job, "one"),
         lambda muster, job: None,
@@ -164,7 +166,30 @@ def test_following_a_log_ends_with_the_job_and_asks_the_server_to_wait(client: C
     ]
 
     assert [line.text for line in client.logs(number, follow=True)] == ["one", "two"]
-    assert [seen["query"].get("wait") for seen in logged_in.requests] == [None, "10", "10", "10"]
+    polls = [seen["query"] for seen in logged_in.requests if seen["path"].endswith("/logs")]
+    assert [query.get("wait") for query in polls] == ([] if has_streams else [None, "10", "10", "10"])
+
+
+def test_following_a_suspended_job_ends(client: Client, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="running")
+    logged_in.script = [
+        lambda muster, job: muster.say(job, "one"),
+        lambda muster, job: muster.change(job, phase="suspended"),
+        lambda muster, job: muster.say(job, "a late one"),
+    ]
+
+    assert [line.text for line in client.logs(number, follow=True)] == ["one", "a late one"]
+    assert [seen.phase for seen in client.follow(number) if isinstance(seen, Job)][-1] == "suspended"
+
+
+def test_beginning_at_the_end_loses_nothing_of_what_comes_while_the_stream_is_broken(
+    client: Client, logged_in: FakeMuster
+) -> None:
+    number = logged_in.add_job(phase="running")
+    logged_in.say(number, "long ago")
+    logged_in.script = [lambda muster, job: None, lambda muster, job: muster.say(job, "just now"), finish]
+
+    assert [line.text for line in client.logs(number, follow=True, tail=0)] == ["just now"]
 
 
 def test_following_survives_a_restart_of_the_server(client: Client, logged_in: FakeMuster) -> None:

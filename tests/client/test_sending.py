@@ -371,3 +371,14 @@ def test_a_job_without_code_says_so(client: Client, logged_in: FakeMuster) -> No
     job = client.submit("true", queue="research", directory=None)
     with pytest.raises(NotFound, match="job-1 was submitted without code"):
         client.files(job)
+
+
+def test_what_is_remembered_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("MUSTER_CACHE", str(tmp_path / "own"))
+    assert memory.cache_folder() == tmp_path / "own"
+    monkeypatch.delenv("MUSTER_CACHE")
+    assert memory.cache_folder() == tmp_path / "xdg" / "muster" / "sent"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert memory.cache_folder() == tmp_path / ".cache" / "muster" / "sent"

@@ -100,7 +100,7 @@ class House:
     def __post_init__(self) -> None:
         self.marks = self.folder.parent / f"{self.folder.name}-marks"
         self.marks.mkdir(parents=True, exist_ok=True)
-        self.workspace = 0
+        self.workspace, self.password = 0, ""
         self.api: Api = None  # type: ignore[assignment]  # there once it was started
         self.muster: Installation = None  # type: ignore[assignment]
 
@@ -108,6 +108,8 @@ class House:
         """Durable, unlike in other tests: what Postgres confirmed must outlive its being killed."""
         env = {"CRASH_MARKS": str(self.marks), **self.environ}
         self.muster = Installation(self.folder, environ=env, checkout=checkout or self.checkout)
+        # The administrator's is of the first start; a folder that is started again knows no other.
+        self.password = self.muster.password = self.password or self.muster.password
         self.muster.start()
         self.api = Api(self.muster.url, self.muster.token)
 

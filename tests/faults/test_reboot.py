@@ -20,6 +20,8 @@ def test_a_reboot_leaves_nothing_stuck(house, cast, matrix):
     since = time.time()
     house.start()
     matrix.add("reboot", "start", "answers", time.time() - since)
+    who = {"username": house.muster.user, "password": house.muster.password, "name": "after the reboot"}
+    assert house.api.ask("POST", "/login", json=who)["user"] == house.muster.user
     seconds = {}
     wanted = {
         "queued": ("running", "queued"),  # its neighbour failed, so that there is room

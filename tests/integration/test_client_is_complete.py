@@ -40,7 +40,7 @@ CLIENT = {
     "GET /jobs/{id}/events": ("events", "events"),
     "GET /jobs/{id}/logs": ("logs", "logs"),
     "GET /jobs/{id}/logs/search": ("search_logs", "logs"),
-    "GET /jobs/{id}/logs/stream": ("log_stream", "logs"),
+    "GET /jobs/{id}/logs/stream": ("follow", "logs"),
     "GET /jobs/{id}/logs/text": ("log_text", "logs"),
     "GET /jobs/{id}/metrics": ("metrics", "metrics"),
     "POST /plans": ("plan", "plan"),
@@ -172,7 +172,7 @@ def reads_of_a_job(script, job):
     assert {"kind", "phase"} <= set(script.read(f"events {job.pk}")[0])
     assert script.run(f"logs {job.pk}") == "[rank 0] hello\n[rank 0] a needle\n"
     assert script.run(f"logs {job.pk} --find NEEDLE --rank 0") == "a needle\n"
-    assert script.run(f"logs -f {job.pk} --stream --no-prefix") == "hello\na needle\n"
+    assert script.run(f"logs -f {job.pk} --no-prefix") == "hello\na needle\n"
     assert script.run(f"logs {job.pk} --text").count("\n") == 2
     assert script.run(f"metrics {job.pk} --csv").splitlines()[1].endswith(",1,0.5")
     script.run(f"wait {job.pk}", exit_code=3)

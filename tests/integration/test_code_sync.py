@@ -39,7 +39,7 @@ def site(django_db_setup, django_db_blocker) -> Iterator[Site]:
 
 @pytest.fixture(autouse=True)
 def own_places(monkeypatch, tmp_path, settings):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MUSTER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "config.json"))
 
 

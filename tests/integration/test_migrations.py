@@ -1,6 +1,10 @@
 """Migrations say what the models say, and carry earlier rows over."""
 
+import os
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
@@ -8,6 +12,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
+ROOT = Path(__file__).resolve().parents[2]
 BEFORE = [("accounts", "0001_initial")]
 
 
@@ -20,6 +25,15 @@ def migrate(targets):
 @pytest.mark.django_db
 def test_no_migration_is_missing():
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+def test_that_question_needs_no_database():
+    """As bin/test asks it: with nothing at the address it neither waits nor warns."""
+    words = "manage.py makemigrations --check --dry-run --settings tests.settings_without_database"
+    env = {**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:1/nothing"}
+    asked = subprocess.run([sys.executable, *words.split()], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert (asked.returncode, asked.stdout, asked.stderr) == (0, "No changes detected\n", "")
+    assert words.partition(" ")[2] in (ROOT / "bin/test").read_text()
 
 
 @pytest.mark.django_db(transaction=True)

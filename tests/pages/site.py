@@ -34,8 +34,8 @@ class Site:
 
 
 @contextmanager
-def serve() -> Iterator[Site]:
-    port = _free_port()
+def serve(port: int = 0) -> Iterator[Site]:
+    port = port or free_port()
     argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
     environment = {**os.environ, "DATABASE_URL": _test_database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
     process = subprocess.Popen(
@@ -62,7 +62,7 @@ def _test_database_url() -> str:
     return f"postgres://{who}@{host}/{quote(database['NAME'])}{place}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]

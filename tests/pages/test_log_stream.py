@@ -21,7 +21,11 @@ def site(transactional_db, people):
 
 
 def events(lines):
-    """(kind, id, data) of each server-sent event."""
+    """(kind, id, data) of each server-sent event about lines."""
+    return (one for one in every_event(lines) if one[0] != "phase")
+
+
+def every_event(lines):
     kind = number = ""
     for line in lines:
         name, _, value = line.partition(": ")
@@ -60,6 +64,26 @@ def test_lines_come_as_they_are_written_and_the_stream_ends_with_the_job(site, l
             assert next(found)[0] == "end"
             with pytest.raises(StopIteration):
                 next(found)
+
+
+def test_phases_are_told_and_where_an_empty_log_stands(site, lab, people):
+    job = lab.running()
+    put(job, 1, "long ago", first=0)
+    headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}", "Accept": "text/event-stream"}
+    path = f"{site.url}/api/v1/jobs/{job.pk}/logs/stream"
+    with httpx.stream("GET", path, params={"tail": 0}, headers=headers, timeout=60) as stream:
+        found = every_event(stream.iter_lines())
+        assert next(found)[2]["phase"] == "running"
+        kind, cursor, page = next(found)
+        assert (kind, page["lines"]) == ("lines", [])
+        lab.finish(job, 0, 0)
+        later = list(found)
+    assert [data["phase"] for kind, _, data in later if kind == "phase"][-1] == "succeeded"
+    assert [kind for kind, *_ in later][-1] == "end"
+    put(job, 2, "just now", first=1)
+    again = {**headers, "Last-Event-ID": cursor}
+    with httpx.stream("GET", path, params={"tail": 0}, headers=again, timeout=60) as stream:
+        assert [line["text"] for line in next(events(stream.iter_lines()))[2]["lines"]] == ["just now"]
 
 
 def test_a_stream_is_refused_before_it_begins(site, lab, people):

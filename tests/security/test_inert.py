@@ -1,17 +1,20 @@
 """Whatever a job, its code or its output says is shown as text: on pages and fragments, in a terminal, in a browser."""
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 
 import pytest
 from django.utils import timezone
 
-from accounts.models import Team
+from accounts.models import Team, Token
 from jobs import ingest, present
 from jobs.models import Job, JobEvent, Replica
 from tests.browser.conftest import chromium, context, page, site  # noqa: F401 - fixtures
 from tests.builders import Lab, batch, identity, item, log_item
+from tests.client.terminal import command, on_a_terminal
+from tests.pages.site import serve
 
 SCRIPT = "<script>alert('x')</script>"
 HOSTILE = [
@@ -31,6 +34,7 @@ HOSTILE = [
     "]]>--><!--",
 ]
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+STEERING_A_TERMINAL = re.compile(f"{STEERING.pattern}|\r")
 LONG = "a<b>" * 2500  # 10,000 characters
 
 
@@ -237,6 +241,35 @@ def test_a_terminal_is_not_steered_by_a_table(text):
     assert not STEERING.search(printable(text))
     lines = table(["NAME"], rows=[[text]], terminal=Terminal(width=60))
     assert not any(STEERING.search(line) for line in lines)
+
+
+VERBS = (
+    "jobs", "status {pk}", "attempts {pk}", "ranks {pk}", "replicas {pk}", "events {pk}", "metrics {pk}",
+    "queues", "queues show -- {queue}", "teams", "me", "wait {pk}", "logs {pk}", "logs -f --timestamps {pk}",
+    "logs --tail 20 {pk}", "logs --text {pk}", "logs --find o {pk}", "logs -o json {pk}", "jobs -o json", "status -o yaml {pk}",
+)  # fmt: skip
+NAME = "n\x1b[2J\x07\x9b31m\u202e\r"
+
+
+def test_a_terminal_is_not_steered_by_the_command_line(transactional_db, people, lab, tmp_path):
+    """The real server, the real command, at a terminal; the names are what no form lets through."""
+    job = hostile_job(lab)
+    Job.objects.filter(pk=job.pk).update(name=NAME)
+    Team.objects.filter(pk=lab.queue.team_id).update(name=NAME)
+    type(lab.queue).objects.update(name=NAME)
+    type(people.owner).objects.filter(pk=people.owner.pk).update(username=NAME)
+    with serve() as served:
+        token = Token.issue(people.owner, NAME, scope="manage")[1]
+        own = {"MUSTER_URL": served.url, "MUSTER_TOKEN": token, "MUSTER_CONFIG": str(tmp_path / "config.json")}
+        # Without colours of its own, so that whatever is there is somebody else's.
+        env = {**os.environ, **own, "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "400"}
+        shown = {
+            verb: on_a_terminal(command(*verb.format(pk=job.pk, queue=NAME).split(" ")), env=env) for verb in VERBS
+        }
+    for verb, text in shown.items():
+        assert not STEERING_A_TERMINAL.search(text.replace("\r\n", "\n")), (verb, text)
+        assert "Traceback" not in text, (verb, text)
+        assert "[2J" in text or "<script>" in text, (verb, text)  # it is really there
 
 
 def test_plain_keeps_what_people_write():

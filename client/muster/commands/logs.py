@@ -36,12 +36,6 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("--raw", "is_raw", is_flag=True, help="As printed, colours and control characters included.")
 @click.option("--find", "words", metavar="WORDS", help="Only lines that hold these words.")
 @click.option("--text", "is_whole", is_flag=True, help="The whole log of an attempt as the server's text file has it.")
-@click.option(
-    "--stream",
-    "is_streaming",
-    is_flag=True,
-    help="With --follow: one open connection; sooner, where no proxy holds it back.",
-)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: an object a line.")
 def logs(
     *,
@@ -54,7 +48,6 @@ def logs(
     show_cursor: bool,
     words: str | None,
     is_whole: bool,
-    is_streaming: bool,
     **asked: Any,
 ) -> None:
     """Print the output of a job: all ranks merged, or one of them."""
@@ -68,7 +61,7 @@ def logs(
         if is_whole:
             return _text(client, job=job, asked=asked, is_raw=is_raw)
         if is_following:
-            return _follow(client, job=job, writer=writer, asked=asked, is_streaming=is_streaming)
+            return _follow(client, job=job, writer=writer, asked=asked)
         cursor = asked["cursor"]
         for page in client.log_pages(job, **asked):
             writer.write(page.lines)
@@ -95,14 +88,10 @@ def _text(client: Client, *, job: str, asked: dict[str, Any], is_raw: bool) -> N
     sys.stdout.flush()
 
 
-def _follow(client: Client, *, job: str, writer: LineWriter, asked: dict[str, Any], is_streaming: bool) -> None:
+def _follow(client: Client, *, job: str, writer: LineWriter, asked: dict[str, Any]) -> None:
     seen = client.job(job)
     place = {name: asked[name] for name in ("rank", "tail", "cursor")}
     try:
-        if is_streaming:
-            for page in client.log_stream(seen, **place):
-                writer.write(page.lines)
-            return
         follow(client, job=seen, writer=writer, **place)
     except KeyboardInterrupt:
         detached(seen)

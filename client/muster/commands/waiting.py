@@ -1,4 +1,4 @@
-"""muster wait: until a job has ended, for scripts."""
+"""muster wait: until a job has ended or is suspended, for scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.render import printable, terminal_of
 @click.option("--timeout", metavar="S", type=click.FloatRange(min=0), help="Give up after S seconds; the job goes on.")
 @reading
 def wait(*, job: str, timeout: float | None, output: Output) -> None:
-    """Wait until a job has ended, and exit as it did."""
+    """Wait until a job has ended, and exit as it did; a suspended one ends the wait too, with 121."""
     with open_client() as client:
         seen = client.job(job)
         try:

@@ -1,0 +1,30 @@
+"""The command line as a process of its own, at a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "muster.cli", *arguments]
+
+
+def on_a_terminal(words: list[str], *, env: dict[str, str]) -> str:
+    """What the terminal was sent."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(words, env={**env, "PYTHONUTF8": "1"}, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    pieces, deadline = [], time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other end of a terminal is closed
+            break
+        pieces.append(piece)
+    os.close(ours)
+    child.wait(timeout=20)
+    return b"".join(pieces).decode()
