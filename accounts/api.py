@@ -14,7 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from . import audit, signing_in, tokens
+from controlplane.errors import NotAllowed
+
+from . import audit, first_password, signing_in, tokens
 from .models import Token, User
 from .permissions import readable_teams
 from .serializers import LoginAnswer, LoginSerializer, MeAnswer, user_of
@@ -32,6 +34,8 @@ class LoginView(APIView):
         if not isinstance(user, User) or not signing_in.may_use_password(user):
             signing_in.note_failure(sent["username"], way="api")
             raise AuthenticationFailed("user name or password is wrong")
+        if words := signing_in.objection(user) or (first_password.WORDS if first_password.must_change(user) else ""):
+            raise NotAllowed(words)
         until = timezone.now() + timedelta(days=sent["expires_in_days"])
         with audit.change():
             signing_in.note_success(user, way="api")

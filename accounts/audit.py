@@ -29,6 +29,7 @@ class Deed(StrEnum):
     LOGIN_FAILED = "login.failed"
     LOGOUT = "logout"
     PASSWORD_CHANGED = "password.change"  # noqa: S105 - a name
+    PASSWORD_GIVEN = "password.give"  # noqa: S105 - a name
     TOKEN_MADE = "token.make"  # noqa: S105 - a name
     TOKEN_REVOKED = "token.revoke"  # noqa: S105 - a name
     PERSON_MADE = "person.make"
@@ -53,6 +54,7 @@ WORDS: dict[str, str] = {
     Deed.LOGIN_FAILED: "failed to sign in as",
     Deed.LOGOUT: "signed out as",
     Deed.PASSWORD_CHANGED: "changed the password of",
+    Deed.PASSWORD_GIVEN: "gave a new password to",
     Deed.TOKEN_MADE: "made token",
     Deed.TOKEN_REVOKED: "revoked token",
     Deed.PERSON_MADE: "made person",

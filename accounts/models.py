@@ -27,6 +27,9 @@ class User(AbstractUser):
     service_team = models.ForeignKey(
         "Team", models.PROTECT, null=True, blank=True, related_name="service_accounts", help_text="empty for a person"
     )
+    first_password_until = models.DateTimeField(
+        null=True, blank=True, help_text="somebody else knows this password, and it holds until then; empty: one's own"
+    )
 
     class Meta(AbstractUser.Meta):
         constraints = [

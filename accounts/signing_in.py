@@ -1,6 +1,6 @@
 """Trying a name and a password, and writing down how it went: one way for the page and for the API."""
 
-from . import audit
+from . import audit, first_password
 from .audit import Deed
 from .models import User
 
@@ -18,3 +18,10 @@ def note_failure(username: str, *, way: str) -> None:
 def may_use_password(user: User) -> bool:
     """Programs have tokens; they have no password either, so this is the second lock."""
     return user.is_active and not user.is_service_account
+
+
+def objection(user: User) -> str:
+    """Why the right password does not open the door all the same; "" is no objection."""
+    if first_password.is_over(user):
+        return "this first password is over; ask an administrator for a new one, and use it within 14 days"
+    return ""

@@ -23,6 +23,8 @@ class SignInForm(AuthenticationForm):
         super().confirm_login_allowed(user)
         if not signing_in.may_use_password(user):
             raise ValidationError(self.get_invalid_login_error())
+        if words := signing_in.objection(user):
+            raise ValidationError(words)
 
 
 @method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")
