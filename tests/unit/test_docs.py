@@ -27,11 +27,11 @@ def test_every_dependency_has_its_line_of_reason():
     assert names == documented
 
 
-@pytest.mark.parametrize("name", ["demo", "dev", "server"])
+@pytest.mark.parametrize("name", ["advisories", "demo", "dev", "server"])
 def test_lock_files_pin_with_hashes_and_name_no_address(name):
     text = (ROOT / f"requirements/{name}.lock").read_text()
     packages = re.findall(r"^[a-z0-9][^\n]*==[^\n]*", text, re.M)
-    assert len(packages) > 40
+    assert len(packages) > 20
     assert all(line.endswith("\\") for line in packages)
     assert "://" not in text
 
