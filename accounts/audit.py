@@ -30,6 +30,10 @@ class Deed(StrEnum):
     LOGOUT = "logout"
     PASSWORD_CHANGED = "password.change"  # noqa: S105 - a name
     PASSWORD_GIVEN = "password.give"  # noqa: S105 - a name
+    FACTOR_ADDED = "factor.add"
+    FACTOR_REMOVED = "factor.remove"
+    FACTOR_CODES = "factor.codes"
+    FACTOR_CODE_USED = "factor.recover"
     TOKEN_MADE = "token.make"  # noqa: S105 - a name
     TOKEN_REVOKED = "token.revoke"  # noqa: S105 - a name
     PERSON_MADE = "person.make"
@@ -55,6 +59,10 @@ WORDS: dict[str, str] = {
     Deed.LOGOUT: "signed out as",
     Deed.PASSWORD_CHANGED: "changed the password of",
     Deed.PASSWORD_GIVEN: "gave a new password to",
+    Deed.FACTOR_ADDED: "set up the second factor of",
+    Deed.FACTOR_REMOVED: "removed the second factor of",
+    Deed.FACTOR_CODES: "made new recovery codes for",
+    Deed.FACTOR_CODE_USED: "used a recovery code of",
     Deed.TOKEN_MADE: "made token",
     Deed.TOKEN_REVOKED: "revoked token",
     Deed.PERSON_MADE: "made person",

@@ -12,7 +12,7 @@ from controlplane import crash
 
 from .roles import SCOPES, SESSION, Grant, Role, Scope
 
-__all__ = ["AuditEntry", "Membership", "Role", "Scope", "Team", "Token", "User"]
+__all__ = ["AuditEntry", "Membership", "RecoveryCode", "Role", "Scope", "SecondFactor", "Team", "Token", "User"]
 
 UNUSABLE = "!"  # how Django begins the password field of who has none (contrib.auth.hashers)
 TOKEN_DAYS = 90
@@ -133,6 +133,25 @@ class Token(models.Model):
         with crash.around("accounts.token"):
             row.save(force_insert=True)
         return row, text
+
+
+class SecondFactor(models.Model):
+    """An authenticator of a person: its secret sealed, and what has been tried with it. Not asked for until confirmed."""
+
+    user = models.OneToOneField(User, models.CASCADE, related_name="second_factor")
+    sealed = models.TextField()
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    last_step = models.BigIntegerField(default=0, help_text="the half minute of the last code used; none is used twice")
+    failures = models.PositiveIntegerField(default=0, help_text="wrong codes since the last right one")
+    failed_at = models.DateTimeField(null=True, blank=True)
+
+
+class RecoveryCode(models.Model):
+    """One way in without the authenticator, for once."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="recovery_codes")
+    digest = models.CharField(max_length=64)
+    used_at = models.DateTimeField(null=True, blank=True)
 
 
 class AuditEntry(models.Model):

@@ -11,7 +11,7 @@ from django.utils import timezone
 from controlplane import crash
 from controlplane.errors import Conflict, InvalidInput, Problem
 
-from . import audit
+from . import audit, second_factor
 from .audit import Deed
 from .models import Membership, Role, Team, User
 
@@ -57,6 +57,14 @@ def give_password(*, username: str) -> str:
     return password
 
 
+def remove_second_factor(*, username: str) -> bool:
+    """Whether there was one."""
+    user = User.objects.filter(username=username).first()
+    if user is None:
+        raise _nobody(username)
+    return second_factor.remove(user, by=None)
+
+
 def set_active(*, username: str, is_active: bool) -> User:
     """Somebody inactive can not sign in; sessions and tokens end at once, and come back with `is_active`."""
     with crash.atomic("accounts.people"):
@@ -72,8 +80,12 @@ def set_active(*, username: str, is_active: bool) -> User:
 def _locked(username: str) -> User:
     user = User.objects.select_for_update(no_key=True).filter(username=username).first()
     if user is None:
-        raise InvalidInput(Problem("username", username, "is nobody; check the spelling"))
+        raise _nobody(username)
     return user
+
+
+def _nobody(username: str) -> InvalidInput:
+    return InvalidInput(Problem("username", username, "is nobody; check the spelling"))
 
 
 def _name_problems(username: str) -> list[Problem]:

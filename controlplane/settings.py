@@ -89,7 +89,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "controlplane.sessions.SessionLifetime",
-    "accounts.first_password.OwnPasswordFirst",
+    "accounts.first_things.FirstThings",
     "controlplane.rates.Rates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -199,6 +199,11 @@ MUSTER_SESSION_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_HOURS", "168"
 MUSTER_SESSION_IDLE_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_IDLE_HOURS", "24"))
 SESSION_COOKIE_AGE = MUSTER_SESSION_SECONDS
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie of its own
+MUSTER_SECOND_FACTOR = os.environ.get("MUSTER_SECOND_FACTOR", "optional")
+if MUSTER_SECOND_FACTOR not in ("off", "optional", "admins", "all"):
+    raise ImproperlyConfigured(
+        f"MUSTER_SECOND_FACTOR is {MUSTER_SECOND_FACTOR}; it must be off, optional, admins or all"
+    )
 MUSTER_RATE_USER = int(os.environ.get("MUSTER_RATE_USER", "6000"))  # requests a minute; 0 is no limit
 MUSTER_RATE_AGENT = int(os.environ.get("MUSTER_RATE_AGENT", "6000"))
 MUSTER_RATE_LOGIN = int(os.environ.get("MUSTER_RATE_LOGIN", "60"))

@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_safe
 
-from accounts import audit
+from accounts import audit, second_factor
 from accounts.audit import Deed
 
 from .parts import Request, answer
@@ -20,7 +20,8 @@ from .parts import Request, answer
 def account(request: Request) -> HttpResponse:
     memberships = list(request.user.memberships.select_related("team").order_by("team__name"))
     valid = request.user.tokens.valid().count()
-    return answer(request, template="accounts/account.html", context={"memberships": memberships, "tokens": valid})
+    context = {"memberships": memberships, "tokens": valid, "has_factor": second_factor.is_asked(request.user)}
+    return answer(request, template="accounts/account.html", context=context)
 
 
 class OwnPassword(PasswordChangeForm):

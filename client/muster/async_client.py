@@ -119,11 +119,13 @@ class AsyncClient(Operations, AsyncLogs):
         *,
         password: str,
         name: str = "SDK",
+        code: str | None = None,
         scope: str | None = None,
         expires_in_days: int | None = None,
     ) -> Login:
-        """A new token, by password. `name` tells the user's tokens apart; `scope` is read, submit or manage."""
-        asked: dict[str, Any] = {"scope": scope, "expires_in_days": expires_in_days}
+        """A new token, by password, and by `code` where the account has a second factor. `name` tells the user's tokens
+        apart; `scope` is read, submit or manage."""
+        asked: dict[str, Any] = {"code": code, "scope": scope, "expires_in_days": expires_in_days}
         return await self._send(calls.login(username, password=password, name=name, **asked))
 
     async def _act(self, job: JobRef, *, verb: str) -> Job:

@@ -23,6 +23,7 @@ class Command(BaseCommand):
         state = parser.add_mutually_exclusive_group()
         state.add_argument("--deactivate", action="store_true", help="end sessions and tokens; jobs stay")
         state.add_argument("--activate", action="store_true")
+        state.add_argument("--remove-second-factor", action="store_true", help="for who lost it and the recovery codes")
         state.add_argument("--new-password", action="store_true", help="for who forgot it; ends their sessions")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -34,6 +35,9 @@ class Command(BaseCommand):
     def _act(self, username: str, **options: Any) -> str:
         if options["new_password"]:
             return _told(username, people.give_password(username=username))
+        if options["remove_second_factor"]:
+            was = people.remove_second_factor(username=username)
+            return f"{username} signs in with the password alone" if was else f"{username} had no second factor"
         return self._set(username, **options)
 
     def _set(self, username: str, team: str | None, role: str, activate: bool, deactivate: bool, **others: Any) -> str:
