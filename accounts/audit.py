@@ -30,6 +30,7 @@ class Deed(StrEnum):
     LOGOUT = "logout"
     PASSWORD_CHANGED = "password.change"  # noqa: S105 - a name
     PASSWORD_GIVEN = "password.give"  # noqa: S105 - a name
+    SESSION_ENDED = "session.end"
     FACTOR_ADDED = "factor.add"
     FACTOR_REMOVED = "factor.remove"
     FACTOR_CODES = "factor.codes"
@@ -59,6 +60,7 @@ WORDS: dict[str, str] = {
     Deed.LOGOUT: "signed out as",
     Deed.PASSWORD_CHANGED: "changed the password of",
     Deed.PASSWORD_GIVEN: "gave a new password to",
+    Deed.SESSION_ENDED: "ended sessions of",
     Deed.FACTOR_ADDED: "set up the second factor of",
     Deed.FACTOR_REMOVED: "removed the second factor of",
     Deed.FACTOR_CODES: "made new recovery codes for",

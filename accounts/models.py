@@ -3,8 +3,10 @@
 import hashlib
 import secrets
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.auth.models import AbstractUser
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
 
@@ -12,7 +14,18 @@ from controlplane import crash
 
 from .roles import SCOPES, SESSION, Grant, Role, Scope
 
-__all__ = ["AuditEntry", "Membership", "RecoveryCode", "Role", "Scope", "SecondFactor", "Team", "Token", "User"]
+__all__ = [
+    "AuditEntry",
+    "Membership",
+    "RecoveryCode",
+    "Role",
+    "Scope",
+    "SecondFactor",
+    "SignIn",
+    "Team",
+    "Token",
+    "User",
+]
 
 UNUSABLE = "!"  # how Django begins the password field of who has none (contrib.auth.hashers)
 TOKEN_DAYS = 90
@@ -133,6 +146,18 @@ class Token(models.Model):
         with crash.around("accounts.token"):
             row.save(force_insert=True)
         return row, text
+
+
+class SignIn(AbstractBaseSession):
+    """A session of a browser, as Django keeps it, and whose it is: so that people can see theirs and end them."""
+
+    user = models.ForeignKey(User, models.CASCADE, null=True, related_name="sign_ins", help_text="empty: nobody yet")
+
+    @classmethod
+    def get_session_store_class(cls) -> type[Any]:
+        from .session_store import SessionStore  # it needs this class
+
+        return SessionStore
 
 
 class SecondFactor(models.Model):

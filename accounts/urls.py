@@ -3,7 +3,7 @@
 from django.contrib.auth.decorators import login_required
 from django.urls import path
 
-from .pages import account, audit, second_factor, teams, tokens
+from .pages import account, audit, second_factor, sign_ins, teams, tokens
 from .views import SignIn, SignInCode, SignOut
 
 urlpatterns = [
@@ -13,6 +13,7 @@ urlpatterns = [
     path("account", account.account, name="account"),
     path("account/password", login_required(account.ChangePassword.as_view()), name="account-password"),
     path("account/second-factor", second_factor.page, name="account-second-factor"),
+    path("account/sessions", sign_ins.page, name="account-sessions"),
     path("account/tokens", tokens.page, name="account-tokens"),
     path("account/tokens/<int:pk>/revoke", tokens.revoke, name="account-token-revoke"),
     path("audit", audit.of_all, name="audit"),

@@ -4,16 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth import authenticate
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
-from accounts import second_factor
+from accounts import second_factor, sign_ins
 from accounts.models import SecondFactor, User
 from controlplane.errors import Conflict, InvalidInput
 
-from .parts import Request, answer, text
+from .parts import Request, answer, knows_password, text
 
 
 @login_required
@@ -48,27 +47,27 @@ def _begin(request: Request) -> None:
 
 
 def _confirm(request: Request) -> list[str]:
-    return second_factor.confirm(request.user, text(request, "code")) if _knows_password(request) else []
+    if not knows_password(request):
+        return []
+    codes = second_factor.confirm(request.user, text(request, "code"))
+    _end_others(request)
+    return codes
 
 
 def _codes(request: Request) -> list[str]:
-    return second_factor.new_codes(request.user) if _knows_password(request) else []
+    return second_factor.new_codes(request.user) if knows_password(request) else []
 
 
 def _remove(request: Request) -> None:
-    if _knows_password(request):
+    if knows_password(request):
         second_factor.remove(request.user, by=request.user)
+        _end_others(request)
         messages.success(request, "Your second factor is removed; from now on your password alone signs you in.")
 
 
-def _knows_password(request: HttpRequest) -> bool:
-    """Whoever found a session open must not change how its owner signs in. Tries count as sign-ins do."""
-    assert isinstance(request.user, User)
-    name, password = request.user.get_username(), request.POST.get("password", "")[:512]
-    if authenticate(request, username=name, password=password) == request.user:
-        return True
-    messages.error(request, "This is not your present password.")
-    return False
+def _end_others(request: Request) -> None:
+    """Whoever sits at another session did not pass the door as it is now."""
+    sign_ins.end_others(request.user, this=request.session.session_key)
 
 
 ACTS: dict[str, Callable[[Request], list[str] | None]] = {

@@ -109,6 +109,7 @@ TABLE: dict[str, Route] = {
     "account": route(PAGE, GET=ANY),
     "account/password": route(PAGE, GET=ANY, POST=ANY, kind=FORM),
     "account/second-factor": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="act=begin"),
+    "account/sessions": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="end=others&password=x"),
     "account/tokens": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="name=x&scope=read&expires_in_days=7"),
     "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
     "audit": route(PAGE, GET=PLATFORM),
