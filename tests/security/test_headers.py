@@ -9,7 +9,8 @@ from django.test import Client, override_settings
 
 from accounts.models import Token
 from tests.pages import seed
-from tests.security.routes import API, PAGE, TABLE, World, address
+from tests.security import routes
+from tests.security.routes import API, PAGE, TABLE, World
 
 ADDRESSES = [
     "/login",
@@ -54,7 +55,7 @@ def test_a_browser_keeps_nothing_of_what_somebody_was_shown(as_, lab, people, se
     shown = [name for name, one in TABLE.items() if one.door in (PAGE, API) and "GET" in one.rules]
     assert len(shown) > 40
     for pattern in shown:
-        answer = client.get(address(pattern, world))
+        answer = client.get(routes.address(pattern, world))
         assert answer.status_code == 200, pattern
         assert "no-store" in answer.headers["Cache-Control"], pattern
 
