@@ -45,6 +45,7 @@ class Deed(StrEnum):
     MEMBER_REMOVED = "member.remove"
     SERVICE_MADE = "service.make"
     SERVICE_REMOVED = "service.remove"
+    AUDIT_TRIMMED = "audit.trim"
     QUEUE_MADE = "queue.make"
     QUEUE_CHANGED = "queue.change"
     JOB_SUBMITTED = "job.submit"
@@ -75,6 +76,7 @@ WORDS: dict[str, str] = {
     Deed.MEMBER_REMOVED: "removed member",
     Deed.SERVICE_MADE: "made service account",
     Deed.SERVICE_REMOVED: "removed service account",
+    Deed.AUDIT_TRIMMED: "deleted old audit entries",
     Deed.QUEUE_MADE: "made queue",
     Deed.QUEUE_CHANGED: "changed queue",
     Deed.JOB_SUBMITTED: "submitted job",

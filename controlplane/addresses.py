@@ -51,5 +51,7 @@ def broker_tls(url: str) -> dict[str, Any] | None:
     asked = query.get("ssl_cert_reqs", "required")
     if asked not in _CERTIFICATES:
         raise BadSetting(f"REDIS_URL: ssl_cert_reqs is {asked}; it must be one of {', '.join(_CERTIFICATES)}")
-    files = {name: query[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile") if name in query}
+    files: dict[str, Any] = {
+        name: query[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile") if name in query
+    }
     return {"ssl_cert_reqs": _CERTIFICATES[asked], "ssl_check_hostname": asked == "required", **files}

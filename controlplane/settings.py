@@ -150,6 +150,9 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies
 MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
 MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
 MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
+MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept for ever
+if 0 < MUSTER_AUDIT_DAYS < 90 or MUSTER_AUDIT_DAYS < 0:
+    raise ImproperlyConfigured(f"MUSTER_AUDIT_DAYS is {MUSTER_AUDIT_DAYS:g}; it must be 0 (for ever) or at least 90")
 MUSTER_JOB_DAYS = float(os.environ.get("MUSTER_JOB_DAYS", "30"))
 
 CELERY_BROKER_URL = REDIS_URL
@@ -171,6 +174,7 @@ CELERY_BEAT_SCHEDULE = {
     "tick": {"task": "jobs.tick", "schedule": 5.0, "options": {"expires": 5}},
     "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
     "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
+    "trim": {"task": "accounts.trim", "schedule": 86400.0, "options": {"expires": 3600}},
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},
 }
 
