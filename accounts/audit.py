@@ -10,9 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from controlplane import crash
+from controlplane import crash, logs
 from controlplane.errors import NotAllowed
 from controlplane.origin import origin
 
@@ -105,7 +106,7 @@ def record(
     """Write one entry. `by` None is the server's own command line, or nobody known (a failed login)."""
     here = origin()
     with crash.around("accounts.audit"):
-        return AuditEntry.objects.create(
+        entry = AuditEntry.objects.create(
             act=act,
             actor=by,
             actor_name=by.get_username() if by else "",
@@ -120,6 +121,15 @@ def record(
             ip=here.ip,
             user_agent=here.user_agent,
         )
+    transaction.on_commit(lambda: _tell(entry))
+    return entry
+
+
+def _tell(entry: AuditEntry) -> None:
+    """To whatever takes the server's events elsewhere; only what was committed."""
+    names = ("actor_name", "token_prefix", "target_kind", "target_id", "target_name", "team_name", "ip", "user_agent")
+    told = {name: getattr(entry, name) for name in names}
+    logs.event(entry.act, audit_id=entry.pk, before=entry.before, after=entry.after, **told)
 
 
 def entries(user: User) -> QuerySet[AuditEntry]:

@@ -124,10 +124,17 @@ class Token(models.Model):
         acts = SCOPES.get(self.scope, frozenset())
         return Grant(acts, self.team_id, self.pk, self.prefix, self.scope, self.expires_at)
 
-    @staticmethod
-    def digest_of(text: str) -> str:
+    # The first is written, all are taken: a new one is put first, and the old one goes a year later with its last token.
+    DIGESTS: tuple[str, ...] = ("sha256",)
+
+    @classmethod
+    def digests_of(cls, text: str) -> list[str]:
         # Not a password hash: the text is 256 random bits, so there is nothing to guess.
-        return hashlib.sha256(text.encode()).hexdigest()
+        return [hashlib.new(name, text.encode()).hexdigest() for name in cls.DIGESTS]
+
+    @classmethod
+    def digest_of(cls, text: str) -> str:
+        return cls.digests_of(text)[0]
 
     @classmethod
     def issue(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane import addresses, environment
+from controlplane import addresses, environment, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
@@ -242,15 +242,6 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},
 }
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {
-            "()": "controlplane.redaction.Redacted",
-            "format": "%(asctime)s %(levelname)s %(name)s %(message)s",
-        }
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": os.environ.get("MUSTER_LOG_LEVEL", "INFO")},
-}
+LOGGING = logs.configuration(
+    level=os.environ.get("MUSTER_LOG_LEVEL", "INFO"), events=os.environ.get("MUSTER_EVENT_LOG", "off")
+)

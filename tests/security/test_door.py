@@ -218,6 +218,13 @@ def test_a_password_that_everybody_would_try_is_refused(people, password):
         validate_password(password, people.owner)
 
 
+@pytest.mark.parametrize("password", ["q1w2e3r4t5y6", "1qaz2wsx3edc4rfv", "Michelle1234", "liverpool-2004!"])
+def test_a_leaked_password_is_refused(people, password):
+    """Of lists of breaches, also where somebody put a year behind one to make it long enough."""
+    with pytest.raises(ValidationError):
+        validate_password(password, people.owner)
+
+
 @pytest.mark.parametrize(
     "password",
     [
