@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.signals import user_logged_in
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import AuthenticationFailed
@@ -14,7 +15,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from . import audit, signing_in, tokens
+from controlplane.errors import InvalidInput, NotAllowed, Problem
+from controlplane.refusals import refusal
+
+from . import audit, first_things, second_factor, signing_in, tokens
 from .models import Token, User
 from .permissions import readable_teams
 from .serializers import LoginAnswer, LoginSerializer, MeAnswer, user_of
@@ -25,13 +29,15 @@ class LoginView(APIView):
     permission_classes = [AllowAny]
 
     @extend_schema(operation_id="login", request=LoginSerializer, responses={201: LoginAnswer}, auth=[])
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> Response | HttpResponse:
         sent = LoginSerializer.of(request)
         plain = request._request  # what the counting of failures marks, and its middleware looks at
         user = authenticate(plain, username=sent["username"], password=sent["password"])
         if not isinstance(user, User) or not signing_in.may_use_password(user):
             signing_in.note_failure(sent["username"], way="api")
             raise AuthenticationFailed("user name or password is wrong")
+        if refused := _objection(plain, user, sent["code"]):
+            return refused
         until = timezone.now() + timedelta(days=sent["expires_in_days"])
         with audit.change():
             signing_in.note_success(user, way="api")
@@ -39,6 +45,24 @@ class LoginView(APIView):
             token, text = tokens.make(user, sent["name"], by=user, scope=sent["scope"], expires_at=until)
         answer = {"token": text, "user": user.get_username(), "scope": token.scope, "expires_at": token.expires_at}
         return Response(LoginAnswer(answer).data, status=201)
+
+
+def _objection(request: HttpRequest, user: User, code: str) -> HttpResponse | None:
+    """The password was right. What else stands against a token: raised, or the answer that says when to come again."""
+    thing = first_things.first_thing(user)
+    if words := signing_in.objection(user) or (thing.words if thing else ""):
+        raise NotAllowed(words)
+    if not second_factor.is_asked(user):
+        return None
+    if not code:
+        raise InvalidInput(Problem("code", None, "is needed: six digits of your authenticator, or a recovery code"))
+    try:
+        if second_factor.check(user, code):
+            return None
+    except second_factor.TooManyCodes as error:
+        return refusal(request, status=429, detail=str(error), retry_after=error.seconds)
+    signing_in.note_wrong_code(user, way="api")
+    raise AuthenticationFailed("the code is wrong or was used already; wait for the next one")
 
 
 class MeView(APIView):

@@ -10,9 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from controlplane import crash
+from controlplane import crash, logs
 from controlplane.errors import NotAllowed
 from controlplane.origin import origin
 
@@ -29,6 +30,12 @@ class Deed(StrEnum):
     LOGIN_FAILED = "login.failed"
     LOGOUT = "logout"
     PASSWORD_CHANGED = "password.change"  # noqa: S105 - a name
+    PASSWORD_GIVEN = "password.give"  # noqa: S105 - a name
+    SESSION_ENDED = "session.end"
+    FACTOR_ADDED = "factor.add"
+    FACTOR_REMOVED = "factor.remove"
+    FACTOR_CODES = "factor.codes"
+    FACTOR_CODE_USED = "factor.recover"
     TOKEN_MADE = "token.make"  # noqa: S105 - a name
     TOKEN_REVOKED = "token.revoke"  # noqa: S105 - a name
     PERSON_MADE = "person.make"
@@ -39,6 +46,7 @@ class Deed(StrEnum):
     MEMBER_REMOVED = "member.remove"
     SERVICE_MADE = "service.make"
     SERVICE_REMOVED = "service.remove"
+    AUDIT_TRIMMED = "audit.trim"
     QUEUE_MADE = "queue.make"
     QUEUE_CHANGED = "queue.change"
     JOB_SUBMITTED = "job.submit"
@@ -53,6 +61,12 @@ WORDS: dict[str, str] = {
     Deed.LOGIN_FAILED: "failed to sign in as",
     Deed.LOGOUT: "signed out as",
     Deed.PASSWORD_CHANGED: "changed the password of",
+    Deed.PASSWORD_GIVEN: "gave a new password to",
+    Deed.SESSION_ENDED: "ended sessions of",
+    Deed.FACTOR_ADDED: "set up the second factor of",
+    Deed.FACTOR_REMOVED: "removed the second factor of",
+    Deed.FACTOR_CODES: "made new recovery codes for",
+    Deed.FACTOR_CODE_USED: "used a recovery code of",
     Deed.TOKEN_MADE: "made token",
     Deed.TOKEN_REVOKED: "revoked token",
     Deed.PERSON_MADE: "made person",
@@ -63,6 +77,7 @@ WORDS: dict[str, str] = {
     Deed.MEMBER_REMOVED: "removed member",
     Deed.SERVICE_MADE: "made service account",
     Deed.SERVICE_REMOVED: "removed service account",
+    Deed.AUDIT_TRIMMED: "deleted old audit entries",
     Deed.QUEUE_MADE: "made queue",
     Deed.QUEUE_CHANGED: "changed queue",
     Deed.JOB_SUBMITTED: "submitted job",
@@ -91,7 +106,7 @@ def record(
     """Write one entry. `by` None is the server's own command line, or nobody known (a failed login)."""
     here = origin()
     with crash.around("accounts.audit"):
-        return AuditEntry.objects.create(
+        entry = AuditEntry.objects.create(
             act=act,
             actor=by,
             actor_name=by.get_username() if by else "",
@@ -106,6 +121,15 @@ def record(
             ip=here.ip,
             user_agent=here.user_agent,
         )
+    transaction.on_commit(lambda: _tell(entry))
+    return entry
+
+
+def _tell(entry: AuditEntry) -> None:
+    """To whatever takes the server's events elsewhere; only what was committed."""
+    names = ("actor_name", "token_prefix", "target_kind", "target_id", "target_name", "team_name", "ip", "user_agent")
+    told = {name: getattr(entry, name) for name in names}
+    logs.event(entry.act, audit_id=entry.pk, before=entry.before, after=entry.after, **told)
 
 
 def entries(user: User) -> QuerySet[AuditEntry]:

@@ -31,7 +31,7 @@ class TokenAuthentication(BaseAuthentication):
         return "Bearer"
 
     def _find(self, text: str) -> Token:
-        token = Token.objects.valid().select_related("user").filter(digest=Token.digest_of(text)).first()
+        token = Token.objects.valid().select_related("user").filter(digest__in=Token.digests_of(text)).first()
         if token is None or not token.user.is_active:
             raise AuthenticationFailed("this token is unknown, expired or revoked; run: muster login")
         return token

@@ -3,8 +3,10 @@
 import hashlib
 import secrets
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.auth.models import AbstractUser
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
 
@@ -12,7 +14,18 @@ from controlplane import crash
 
 from .roles import SCOPES, SESSION, Grant, Role, Scope
 
-__all__ = ["AuditEntry", "Membership", "Role", "Scope", "Team", "Token", "User"]
+__all__ = [
+    "AuditEntry",
+    "Membership",
+    "RecoveryCode",
+    "Role",
+    "Scope",
+    "SecondFactor",
+    "SignIn",
+    "Team",
+    "Token",
+    "User",
+]
 
 UNUSABLE = "!"  # how Django begins the password field of who has none (contrib.auth.hashers)
 TOKEN_DAYS = 90
@@ -26,6 +39,9 @@ class User(AbstractUser):
 
     service_team = models.ForeignKey(
         "Team", models.PROTECT, null=True, blank=True, related_name="service_accounts", help_text="empty for a person"
+    )
+    first_password_until = models.DateTimeField(
+        null=True, blank=True, help_text="somebody else knows this password, and it holds until then; empty: one's own"
     )
 
     class Meta(AbstractUser.Meta):
@@ -108,10 +124,17 @@ class Token(models.Model):
         acts = SCOPES.get(self.scope, frozenset())
         return Grant(acts, self.team_id, self.pk, self.prefix, self.scope, self.expires_at)
 
-    @staticmethod
-    def digest_of(text: str) -> str:
+    # The first is written, all are taken: a new one is put first, and the old one goes a year later with its last token.
+    DIGESTS: tuple[str, ...] = ("sha256",)
+
+    @classmethod
+    def digests_of(cls, text: str) -> list[str]:
         # Not a password hash: the text is 256 random bits, so there is nothing to guess.
-        return hashlib.sha256(text.encode()).hexdigest()
+        return [hashlib.new(name, text.encode()).hexdigest() for name in cls.DIGESTS]
+
+    @classmethod
+    def digest_of(cls, text: str) -> str:
+        return cls.digests_of(text)[0]
 
     @classmethod
     def issue(
@@ -130,6 +153,37 @@ class Token(models.Model):
         with crash.around("accounts.token"):
             row.save(force_insert=True)
         return row, text
+
+
+class SignIn(AbstractBaseSession):
+    """A session of a browser, as Django keeps it, and whose it is: so that people can see theirs and end them."""
+
+    user = models.ForeignKey(User, models.CASCADE, null=True, related_name="sign_ins", help_text="empty: nobody yet")
+
+    @classmethod
+    def get_session_store_class(cls) -> type[Any]:
+        from .session_store import SessionStore  # it needs this class
+
+        return SessionStore
+
+
+class SecondFactor(models.Model):
+    """An authenticator of a person: its secret sealed, and what has been tried with it. Not asked for until confirmed."""
+
+    user = models.OneToOneField(User, models.CASCADE, related_name="second_factor")
+    sealed = models.TextField()
+    confirmed_at = models.DateTimeField(null=True, blank=True)
+    last_step = models.BigIntegerField(default=0, help_text="the half minute of the last code used; none is used twice")
+    failures = models.PositiveIntegerField(default=0, help_text="wrong codes since the last right one")
+    failed_at = models.DateTimeField(null=True, blank=True)
+
+
+class RecoveryCode(models.Model):
+    """One way in without the authenticator, for once."""
+
+    user = models.ForeignKey(User, models.CASCADE, related_name="recovery_codes")
+    digest = models.CharField(max_length=64)
+    used_at = models.DateTimeField(null=True, blank=True)
 
 
 class AuditEntry(models.Model):

@@ -1,19 +1,22 @@
 """Making people and letting them go. Only from the server's own command line: there is no sign-up."""
 
 import secrets
+from datetime import datetime, timedelta
 
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError
+from django.utils import timezone
 
 from controlplane import crash
 from controlplane.errors import Conflict, InvalidInput, Problem
 
-from . import audit
+from . import audit, second_factor
 from .audit import Deed
 from .models import Membership, Role, Team, User
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+FIRST_PASSWORD = timedelta(days=14)  # long enough for a holiday, too short for a forgotten note
 
 
 def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
@@ -21,10 +24,10 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
     problems = [*_name_problems(username), *_role_problems(role)]
     if problems:
         raise InvalidInput(*problems)
-    password = "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))
+    password, until = first_password()
     try:
         with crash.atomic("accounts.people"):
-            user = User.objects.create_user(username, password=password)
+            user = User.objects.create_user(username, password=password, first_password_until=until)
             audit.record(Deed.PERSON_MADE, by=None, on=user, team=team)
             if team is not None:
                 Membership.objects.create(user=user, team=team, role=role)
@@ -34,18 +37,55 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
     return user, password
 
 
+def first_password() -> tuple[str, datetime]:
+    """A password for somebody else, and until when it holds: they choose their own with it."""
+    text = "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))
+    return text, timezone.now() + FIRST_PASSWORD
+
+
+def give_password(*, username: str) -> str:
+    """For who forgot theirs: a first password again. Every session of theirs ends; tokens stay."""
+    password, until = first_password()
+    with crash.atomic("accounts.people"):
+        user = _locked(username)
+        if user.is_service_account:
+            raise InvalidInput(Problem("username", username, "is a program, which has tokens and no password"))
+        user.set_password(password)
+        user.first_password_until = until
+        user.save(update_fields=["password", "first_password_until"])
+        audit.record(Deed.PASSWORD_GIVEN, by=None, on=user)
+    return password
+
+
+def remove_second_factor(*, username: str) -> bool:
+    """Whether there was one."""
+    user = User.objects.filter(username=username).first()
+    if user is None:
+        raise _nobody(username)
+    return second_factor.remove(user, by=None)
+
+
 def set_active(*, username: str, is_active: bool) -> User:
     """Somebody inactive can not sign in; sessions and tokens end at once, and come back with `is_active`."""
     with crash.atomic("accounts.people"):
-        user = User.objects.select_for_update(no_key=True).filter(username=username).first()
-        if user is None:
-            raise InvalidInput(Problem("username", username, "is nobody; check the spelling"))
+        user = _locked(username)
         if user.is_active != is_active:
             user.is_active = is_active
             user.save(update_fields=["is_active"])
             before, after = {"is_active": not is_active}, {"is_active": is_active}
             audit.record(Deed.PERSON_CHANGED, by=None, on=user, before=before, after=after)
     return user
+
+
+def _locked(username: str) -> User:
+    user = User.objects.select_for_update(no_key=True).filter(username=username).first()
+    if user is None:
+        raise _nobody(username)
+    return user
+
+
+def _nobody(username: str) -> InvalidInput:
+    return InvalidInput(Problem("username", username, "is nobody; check the spelling"))
 
 
 def _name_problems(username: str) -> list[Problem]:

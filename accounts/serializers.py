@@ -30,6 +30,9 @@ class Sent(serializers.Serializer[Any]):
 class LoginSerializer(Sent):
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(max_length=512, trim_whitespace=False, write_only=True)
+    code = serializers.CharField(
+        max_length=40, required=False, default="", allow_blank=True, write_only=True, help_text="of the second factor"
+    )
     name = serializers.CharField(
         max_length=80, required=False, default="command line", help_text="what the token is for"
     )

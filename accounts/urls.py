@@ -3,14 +3,17 @@
 from django.contrib.auth.decorators import login_required
 from django.urls import path
 
-from .pages import account, audit, teams, tokens
-from .views import SignIn, SignOut
+from .pages import account, audit, second_factor, sign_ins, teams, tokens
+from .views import SignIn, SignInCode, SignOut
 
 urlpatterns = [
     path("login", SignIn.as_view(), name="login"),
+    path("login/code", SignInCode.as_view(), name="login-code"),
     path("logout", SignOut.as_view(), name="logout"),
     path("account", account.account, name="account"),
     path("account/password", login_required(account.ChangePassword.as_view()), name="account-password"),
+    path("account/second-factor", second_factor.page, name="account-second-factor"),
+    path("account/sessions", sign_ins.page, name="account-sessions"),
     path("account/tokens", tokens.page, name="account-tokens"),
     path("account/tokens/<int:pk>/revoke", tokens.revoke, name="account-token-revoke"),
     path("audit", audit.of_all, name="audit"),

@@ -1,16 +1,23 @@
 """Signing in and out: Django's own views with our templates, written down in the audit."""
 
 from typing import Any
+from urllib.parse import urlencode
 
-from django.contrib.auth import views
+from django.contrib.auth import login, views
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
 from django.core.exceptions import ValidationError
-from django.forms import TextInput
+from django.forms import CharField, Form, TextInput
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_http_methods
+from django.views.generic import FormView
 
-from . import audit, signing_in
+from controlplane.errors import Conflict
+
+from . import audit, second_factor, signing_in
 from .audit import Deed
 from .models import User
 
@@ -23,6 +30,8 @@ class SignInForm(AuthenticationForm):
         super().confirm_login_allowed(user)
         if not signing_in.may_use_password(user):
             raise ValidationError(self.get_invalid_login_error())
+        if words := signing_in.objection(user):
+            raise ValidationError(words)
 
 
 @method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")
@@ -34,6 +43,9 @@ class SignIn(views.LoginView):
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
         user = form.get_user()
         assert isinstance(user, User)
+        if second_factor.is_asked(user):
+            signing_in.begin_half(self.request, user)
+            return redirect(f"{reverse('login-code')}?{urlencode({'next': self.get_success_url()})}")
         signing_in.note_success(user, way="page")
         return super().form_valid(form)
 
@@ -41,6 +53,57 @@ class SignIn(views.LoginView):
         if name := form.cleaned_data.get("username"):
             signing_in.note_failure(name, way="page")
         return super().form_invalid(form)
+
+
+class CodeForm(Form):
+    """What the authenticator shows, or a recovery code."""
+
+    code = CharField(max_length=40)
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.user = user
+
+    def clean_code(self) -> str:
+        code = str(self.cleaned_data["code"])
+        try:
+            if second_factor.check(self.user, code):
+                return code
+        except second_factor.TooManyCodes as error:
+            raise ValidationError(f"{error}.", code="paused") from error
+        except Conflict as error:
+            raise ValidationError(f"{error}.", code="unreadable") from error
+        signing_in.note_wrong_code(self.user, way="page")
+        raise ValidationError("This code is wrong, or was used already. Wait for the next one.", code="wrong")
+
+
+@method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")
+class SignInCode(views.RedirectURLMixin, FormView):  # type: ignore[type-arg]  # Django itself has no such brackets
+    """The second half of signing in, for who gave the right password a moment ago."""
+
+    template_name = "accounts/code.html"
+    form_class = CodeForm
+    next_page = "jobs"
+    user: User
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        found = signing_in.half(request)
+        if found is None:
+            return redirect("login")
+        self.user = found
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), "user": self.user}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(next=self.get_redirect_url(), **kwargs)
+
+    def form_valid(self, form: CodeForm) -> HttpResponse:
+        signing_in.end_half(self.request)
+        signing_in.note_success(self.user, way="page")
+        login(self.request, self.user, backend="django.contrib.auth.backends.ModelBackend")
+        return super().form_valid(form)
 
 
 class SignOut(views.LogoutView):

@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError
 from django.http import Http404, HttpRequest
@@ -25,7 +26,9 @@ class ConditionalGet(ConditionalGetMiddleware):
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not request.path_info.startswith("/api/"):
             return response
-        response.setdefault("Cache-Control", "private, no-cache")
+        # A browser keeps nothing; a program may, and asks with its tag whether that still holds.
+        is_browser = settings.SESSION_COOKIE_NAME in request.COOKIES
+        response.setdefault("Cache-Control", "private, no-store" if is_browser else "private, no-cache")
         return super().process_response(request, response)
 
 

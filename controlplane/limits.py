@@ -52,7 +52,7 @@ LARGER = (
     Larger(re.compile(r"/api/v1/workspaces/files$"), _FOLDER),
     Larger(re.compile(r"/agent/v1/workspace$"), lambda: MAX_DIGESTS_BYTES),
     Larger(re.compile(r"/agent/v1/batches$"), lambda: MAX_BATCH_BYTES),
-    Larger(re.compile(r"/(api/v1/)?login$"), lambda: TINY, needs_identity=False),
+    Larger(re.compile(r"/((api/v1/)?login|login/code)$"), lambda: TINY, needs_identity=False),
 )
 
 

@@ -95,7 +95,7 @@ class Rates:
 
 def _counted(request: HttpRequest) -> tuple[str, int]:
     path = request.path_info
-    if path in ("/login", "/api/v1/login") and request.method == "POST":
+    if path in ("/login", "/login/code", "/api/v1/login") and request.method == "POST":
         return f"login:{origin_of(request).ip}", settings.MUSTER_RATE_LOGIN
     if path.startswith("/agent/"):
         token = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()

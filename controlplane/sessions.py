@@ -1,7 +1,7 @@
 """How long a sign-in holds: not past its age, and not past a time of silence. See docs/security.md."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -11,7 +11,9 @@ from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 
-SINCE, SEEN = "signed_in_at", "seen_at"
+from .origin import origin
+
+SINCE, SEEN, FROM, AGENT = "signed_in_at", "seen_at", "from", "agent"
 NOTED_EVERY_SECONDS = 300  # one write in five minutes, not one per request
 
 
@@ -20,6 +22,13 @@ def begin(sender: object, request: HttpRequest | None, **_: Any) -> None:
     session = getattr(request, "session", None)
     if session is not None:
         session[SINCE] = session[SEEN] = int(time.time())
+        session[FROM], session[AGENT] = origin().ip, origin().user_agent
+
+
+def is_over(data: Mapping[str, Any], now: int) -> bool:
+    """By age, or by silence."""
+    since, seen = data.get(SINCE, now), data.get(SEEN, now)
+    return bool(now - since > settings.MUSTER_SESSION_SECONDS or now - seen > settings.MUSTER_SESSION_IDLE_SECONDS)
 
 
 class SessionLifetime:

@@ -8,37 +8,21 @@ import os
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
+
+from controlplane import addresses, environment, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
 
 
-def _database(url: str) -> dict[str, Any]:
-    """A Django database entry from postgres://user:password@host:port/name; a host in ?host= may be a socket folder."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("postgres", "postgresql"):
-        raise ImproperlyConfigured(f"DATABASE_URL must begin with postgres://, not {parts.scheme}://")
-    query = dict(pair.split("=", 1) for pair in parts.query.split("&") if "=" in pair)
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": unquote(parts.path.lstrip("/")),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": unquote(query.get("host", "") or parts.hostname or ""),
-        "PORT": str(parts.port or query.get("port", "") or ""),
-        # A pool, not persistent connections: a thread of the web server lives as long as one request.
-        # Four connections serve all requests; streams hold none.
-        "OPTIONS": {
-            "pool": {"min_size": 1, "max_size": int(os.environ.get("MUSTER_DB_POOL", "8")), "timeout": 20},
-            # No transaction of ours waits for anything but Postgres: one that idles belongs to a process that was stopped,
-            # and its locks would stop the others too.
-            "options": "-c idle_in_transaction_session_timeout=5000",
-        },
-    }
+def _secret(name: str, default: str = "") -> str:
+    """From the environment, or from the file that NAME_FILE names there."""
+    try:
+        return environment.secret(name, default)
+    except environment.BadSetting as error:
+        raise ImproperlyConfigured(str(error)) from error
 
 
 def _flag(name: str, default: bool = False) -> bool:
@@ -47,10 +31,12 @@ def _flag(name: str, default: bool = False) -> bool:
 
 DATA_DIR = Path(os.environ.get("MUSTER_DATA_DIR", BASE_DIR / ".muster"))
 DEBUG = _flag("MUSTER_DEBUG")
-SECRET_KEY = os.environ.get("MUSTER_SECRET_KEY", "")
-SECRET_KEY_FALLBACKS = [one for one in os.environ.get("MUSTER_OLD_SECRET_KEYS", "").split(",") if one]
+SECRET_KEY = _secret("MUSTER_SECRET_KEY")
+SECRET_KEY_FALLBACKS = [one for one in _secret("MUSTER_OLD_SECRET_KEYS").split(",") if one]
 if not SECRET_KEY:
-    raise ImproperlyConfigured("MUSTER_SECRET_KEY is not set; bin/demo makes one, an installation must bring its own")
+    raise ImproperlyConfigured(
+        "MUSTER_SECRET_KEY is not set, nor MUSTER_SECRET_KEY_FILE; bin/demo makes one, an installation must bring its own"
+    )
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
 MUSTER_HTTPS = _flag("MUSTER_HTTPS")
@@ -89,6 +75,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "controlplane.sessions.SessionLifetime",
+    "accounts.first_things.FirstThings",
     "controlplane.rates.Rates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -114,7 +101,13 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {"default": _database(os.environ.get("DATABASE_URL", "postgres://muster@127.0.0.1:5432/muster"))}
+_database_url = _secret("DATABASE_URL", "postgres://muster@127.0.0.1:5432/muster")
+REDIS_URL = _secret("REDIS_URL", "redis://127.0.0.1:6379/0")
+try:
+    DATABASES = {"default": addresses.database(_database_url, pool=int(os.environ.get("MUSTER_DB_POOL", "8")))}
+    CELERY_BROKER_USE_SSL = addresses.broker_tls(REDIS_URL)
+except environment.BadSetting as error:
+    raise ImproperlyConfigured(str(error)) from error
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True  # a restarted Postgres leaves dead connections in the pool
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "accounts.User"
@@ -157,9 +150,11 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies
 MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
 MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
 MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
+MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept for ever
+if 0 < MUSTER_AUDIT_DAYS < 90 or MUSTER_AUDIT_DAYS < 0:
+    raise ImproperlyConfigured(f"MUSTER_AUDIT_DAYS is {MUSTER_AUDIT_DAYS:g}; it must be 0 (for ever) or at least 90")
 MUSTER_JOB_DAYS = float(os.environ.get("MUSTER_JOB_DAYS", "30"))
 
-REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 # A doorbell: lost is fine (the safety tick comes), late is fine, but ringing must never hold up who rings.
@@ -179,16 +174,18 @@ CELERY_BEAT_SCHEDULE = {
     "tick": {"task": "jobs.tick", "schedule": 5.0, "options": {"expires": 5}},
     "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
     "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
+    "trim": {"task": "accounts.trim", "schedule": 86400.0, "options": {"expires": 3600}},
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},
 }
 
 CLUSTERS = json.loads(
-    os.environ.get("MUSTER_CLUSTERS", "")
+    _secret("MUSTER_CLUSTERS")
     or json.dumps(
         {"local": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(DATA_DIR / "local")}}}
     )
 )
 
+SESSION_ENGINE = "accounts.session_store"
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = MUSTER_HTTPS
@@ -198,6 +195,11 @@ MUSTER_SESSION_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_HOURS", "168"
 MUSTER_SESSION_IDLE_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_IDLE_HOURS", "24"))
 SESSION_COOKIE_AGE = MUSTER_SESSION_SECONDS
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie of its own
+MUSTER_SECOND_FACTOR = os.environ.get("MUSTER_SECOND_FACTOR", "optional")
+if MUSTER_SECOND_FACTOR not in ("off", "optional", "admins", "all"):
+    raise ImproperlyConfigured(
+        f"MUSTER_SECOND_FACTOR is {MUSTER_SECOND_FACTOR}; it must be off, optional, admins or all"
+    )
 MUSTER_RATE_USER = int(os.environ.get("MUSTER_RATE_USER", "6000"))  # requests a minute; 0 is no limit
 MUSTER_RATE_AGENT = int(os.environ.get("MUSTER_RATE_AGENT", "6000"))
 MUSTER_RATE_LOGIN = int(os.environ.get("MUSTER_RATE_LOGIN", "60"))
@@ -240,15 +242,6 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},
 }
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {
-            "()": "controlplane.redaction.Redacted",
-            "format": "%(asctime)s %(levelname)s %(name)s %(message)s",
-        }
-    },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": os.environ.get("MUSTER_LOG_LEVEL", "INFO")},
-}
+LOGGING = logs.configuration(
+    level=os.environ.get("MUSTER_LOG_LEVEL", "INFO"), events=os.environ.get("MUSTER_EVENT_LOG", "off")
+)

@@ -8,3 +8,5 @@ options=(--quiet --universal --python-version 3.11 --generate-hashes --no-header
 uv pip compile "${options[@]}" "$@" --extra train --extra dev pyproject.toml -o requirements/dev.lock
 uv pip compile "${options[@]}" --extra train -c requirements/dev.lock pyproject.toml -o requirements/demo.lock
 uv pip compile "${options[@]}" -c requirements/dev.lock pyproject.toml -o requirements/server.lock
+# What `bin/advisories` asks with lives in an environment of its own.
+echo pip-audit | uv pip compile "${options[@]}" - -o requirements/advisories.lock

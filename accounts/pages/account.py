@@ -4,11 +4,12 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.views import PasswordChangeView
+from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_safe
 
-from accounts import audit
+from accounts import audit, second_factor
 from accounts.audit import Deed
 
 from .parts import Request, answer
@@ -19,13 +20,24 @@ from .parts import Request, answer
 def account(request: Request) -> HttpResponse:
     memberships = list(request.user.memberships.select_related("team").order_by("team__name"))
     valid = request.user.tokens.valid().count()
-    return answer(request, template="accounts/account.html", context={"memberships": memberships, "tokens": valid})
+    context = {"memberships": memberships, "tokens": valid, "has_factor": second_factor.is_asked(request.user)}
+    return answer(request, template="accounts/account.html", context=context)
+
+
+class OwnPassword(PasswordChangeForm):
+    def clean_new_password1(self) -> str:
+        """The present one again would leave it with whoever gave it."""
+        new = str(self.cleaned_data["new_password1"])
+        if self.user.check_password(new):
+            raise ValidationError("This is the present one. Choose another.", code="same")
+        return new
 
 
 class ChangePassword(PasswordChangeView):
     """Asks for the present one; every other session of this person ends with it."""
 
     template_name = "accounts/password.html"
+    form_class = OwnPassword
     success_url = reverse_lazy("account")
     http_method_names = ["get", "head", "post"]
 
@@ -33,4 +45,5 @@ class ChangePassword(PasswordChangeView):
         messages.success(self.request, "Your password is changed, and you are signed out everywhere else.")
         with audit.change():
             audit.record(Deed.PASSWORD_CHANGED, by=form.user, on=form.user)
+            form.user.first_password_until = None
             return super().form_valid(form)

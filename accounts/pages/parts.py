@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.auth import authenticate
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -39,6 +40,16 @@ def attempt(request: HttpRequest, change: Callable[[], Any], *, done: str) -> bo
         return False
     messages.success(request, done)
     return True
+
+
+def knows_password(request: HttpRequest) -> bool:
+    """Whoever found a session open must not change how its owner signs in. Tries count as sign-ins do."""
+    assert isinstance(request.user, User)
+    name, password = request.user.get_username(), request.POST.get("password", "")[:512]
+    if authenticate(request, username=name, password=password) == request.user:
+        return True
+    messages.error(request, "This is not your present password.")
+    return False
 
 
 def text(request: HttpRequest, name: str) -> str:

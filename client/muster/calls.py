@@ -24,10 +24,16 @@ PATIENCE_SECONDS = 300.0  # a server that is moved to a new version is back soon
 
 
 def login(
-    username: str, *, password: str, name: str, scope: str | None = None, expires_in_days: int | None = None
+    username: str,
+    *,
+    password: str,
+    name: str,
+    code: str | None = None,
+    scope: str | None = None,
+    expires_in_days: int | None = None,
 ) -> Call[Login]:
     body = {"username": username, "password": password, "name": name}
-    body.update(_given(scope=scope, expires_in_days=expires_in_days))
+    body.update(_given(code=code, scope=scope, expires_in_days=expires_in_days))
     return Call("POST", "/login", Login.parse, json=body, is_public=True)
 
 

@@ -21,12 +21,15 @@ def login(
     *,
     password: str,
     name: str = "SDK",
+    code: str | None = None,
     scope: str | None = None,
     expires_in_days: int | None = None,
 ) -> Flow[Login]:
-    """A new token, by password. `name` tells the user's tokens apart; `scope` is read, submit or manage."""
-    call = calls.login(username, password=password, name=name, scope=scope, expires_in_days=expires_in_days)
-    return (yield from ask(call))
+    """A new token, by password, and by `code` where the account has a second factor. `name` tells the user's tokens
+    apart; `scope` is read, submit or manage.
+    """
+    asked: dict[str, Any] = {"code": code, "scope": scope, "expires_in_days": expires_in_days}
+    return (yield from ask(calls.login(username, password=password, name=name, **asked)))
 
 
 def tokens() -> Flow[list[Token]]:

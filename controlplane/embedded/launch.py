@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from controlplane.environment import BadSetting, unfolded
+
 from . import EmbeddedError
 from .agents import end_agents
 from .files import last_lines, open_log, private_folder, write_json
@@ -37,6 +39,7 @@ class Launch:
         is_temporary: bool = False,
     ):
         self.instance, self.data = instance, instance.data
+        given = _unfolded(given)
         self.host, self.port, self.given = host, port, given
         self.logs = self.data / "logs"
         self.supervisor = Supervisor(say, on_change=lambda pids: note_running(self.data, pids=pids))
@@ -158,3 +161,11 @@ class Launch:
         if count:
             jobs = "1 job" if count == 1 else f"{count} jobs"
             say(f"Suspended {jobs}; state kept, checkpoints too. The next bin/demo offers to resume.")
+
+
+def _unfolded(given: Mapping[str, str]) -> dict[str, str]:
+    """With what its files of secrets say: children get one environment, and no child reads the files again."""
+    try:
+        return unfolded(given)
+    except BadSetting as error:
+        raise EmbeddedError(f"{error}.") from error

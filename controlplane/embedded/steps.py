@@ -5,10 +5,10 @@ Each prints one JSON value. The supervisor itself never imports Django, and stay
 
 import json
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from django.core.management import call_command  # noqa: E402
 from django.db import transaction  # noqa: E402
 from muster import config  # noqa: E402
 
+from accounts import people  # noqa: E402
 from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
 from controlplane.errors import MusterError  # noqa: E402
 from jobs import services  # noqa: E402
@@ -30,7 +31,6 @@ from jobs.models import Job  # noqa: E402
 from queues.models import Queue, Resource  # noqa: E402
 
 ADMIN = "admin"
-_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that are taken for another one when typed from a screen
 SUSPEND_SECONDS = 40.0
 
 
@@ -39,8 +39,9 @@ def prepare(url: str) -> dict[str, Any]:
     call_command("migrate", verbosity=0, interactive=False)
     password = None
     if not User.objects.exists():
-        password = os.environ.get("MUSTER_ADMIN_PASSWORD") or _password()
-        _first_start(password)
+        made, until = people.first_password()
+        password = os.environ.get("MUSTER_ADMIN_PASSWORD") or made
+        _first_start(password, until)
     _log_in(url)
     waiting = Job.objects.filter(pk__in=_noted(), phase=Phase.SUSPENDED)
     going = Job.objects.active().exclude(phase=Phase.SUSPENDED).order_by("-pk")
@@ -53,9 +54,8 @@ def prepare(url: str) -> dict[str, Any]:
 
 
 def reset_password() -> dict[str, Any]:
-    user, password = _administrator(), _password()
-    user.set_password(password)
-    user.save(update_fields=["password"])
+    user = _administrator()
+    password = people.give_password(username=user.get_username())
     return {"user": user.get_username(), "password": password}
 
 
@@ -84,11 +84,12 @@ def forget() -> dict[str, Any]:
     return {}
 
 
-def _first_start(password: str) -> None:
+def _first_start(password: str, until: datetime) -> None:
+    """Its first password is asked to be changed once others are answered; see accounts/first_password.py."""
     gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     resource, nominal = (Resource.GPU, gpus) if gpus else (Resource.CPU, max(4, os.cpu_count() or 1))
     with transaction.atomic():
-        user = User.objects.create_superuser(ADMIN, password=password)
+        user = User.objects.create_superuser(ADMIN, password=password, first_password_until=until)
         team = Team.objects.get_or_create(name="demo")[0]
         Membership.objects.create(team=team, user=user, role=Role.ADMIN)
         values = {"team": team, "cluster": "local", "resource": resource, "nominal": nominal, "gpus_per_node": gpus}
@@ -110,10 +111,6 @@ def _administrator() -> User:
     """`admin`, or who took over from it."""
     found = User.objects.filter(is_superuser=True, is_active=True)
     return found.filter(username=ADMIN).first() or found.order_by("pk")[0]
-
-
-def _password() -> str:
-    return "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))
 
 
 def _local_jobs() -> list[Job]:

@@ -10,7 +10,7 @@ LOOPBACK = "127.0.0.1"
 LOOPBACK_ENV = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
 # What the control plane knows and a job must not.
 _PRIVATE_PREFIXES = ("MUSTER_", "DJANGO_", "CELERY_", "PG")
-_PRIVATE = {"DATABASE_URL", "REDIS_URL", "PYTHONPATH", "VIRTUAL_ENV"}
+_PRIVATE = {"DATABASE_URL", "DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE", "PYTHONPATH", "VIRTUAL_ENV"}
 
 
 def ports_needed(plan: Plan) -> dict[str, tuple[str, int]]:

@@ -47,7 +47,7 @@ def answer(request: Request, *, template: str, context: Context, status: int = 2
     response = render(request, template, context, status=status)
     response.content = present.inert(response.content)
     patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie"])
-    response["Cache-Control"] = "private, no-store" if request.htmx else "private, no-cache"
+    response["Cache-Control"] = "private, no-store"
     return response
 
 

@@ -75,7 +75,7 @@ def test_a_login_that_the_environment_overrides_says_so(run: Run, muster: FakeMu
         (["login"], "Missing argument 'URL': `muster login --help` shows how"),
         (
             ["login", "http://h", "--token", "t", "--user", "u"],
-            "--token needs neither --user nor --password-stdin, --scope or --days",
+            "--token needs neither --user nor --password-stdin, --code, --scope or --days",
         ),
         (["jobs", "--phase", "lost"], "'lost' is not one of 'queued'"),
         (["sumbit"], "No such command 'sumbit'"),

@@ -99,6 +99,7 @@ TABLE: dict[str, Route] = {
     "healthz": route(OPEN, GET=ANY),
     "readyz": route(OPEN, GET=ANY),
     "login": route(OPEN, GET=ANY, POST=ANY, body="username=x&password=y", kind=FORM),
+    "login/code": route(OPEN, GET=ANY, POST=ANY, kind=FORM, body="code=123456"),
     "logout": route(OPEN, POST=ANY),
     "": route(OPEN, GET=ANY),  # leads to /jobs, and that to the sign-in
     "static/muster.css": route(OPEN, GET=ANY, is_resolved=False),
@@ -107,6 +108,8 @@ TABLE: dict[str, Route] = {
     "live": route(STREAM, GET=ANY),
     "account": route(PAGE, GET=ANY),
     "account/password": route(PAGE, GET=ANY, POST=ANY, kind=FORM),
+    "account/second-factor": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="act=begin"),
+    "account/sessions": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="end=others&password=x"),
     "account/tokens": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="name=x&scope=read&expires_in_days=7"),
     "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
     "audit": route(PAGE, GET=PLATFORM),

@@ -227,6 +227,6 @@ def test_the_doors_differ():
     """The table would prove little if everything stood open."""
     doors = [one.door for one in TABLE.values()]
     assert {pattern for pattern, one in TABLE.items() if one.door == OPEN} == {
-        "", "healthz", "readyz", "login", "logout", "static/muster.css", "api/v1/login",
+        "", "healthz", "readyz", "login", "logout", "static/muster.css", "api/v1/login", "login/code",
     }  # fmt: skip
     assert min(doors.count(door) for door in (PAGE, API, STREAM, AGENT)) >= 1

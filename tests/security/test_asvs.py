@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
-from django.contrib.sessions.backends.db import SessionStore
 
 from accounts.models import Token
 from accounts.passwords import OF_THE_HOUSE
+from accounts.session_store import SessionStore
 from controlplane import settings as real
 
 ROOT = Path(__file__).resolve().parents[2]

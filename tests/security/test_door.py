@@ -4,11 +4,11 @@ import time
 
 import pytest
 from django.contrib.auth.password_validation import validate_password
-from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
 from django.test import Client
 
+from accounts.models import SignIn
 from controlplane import sessions
 
 RIGHT = "owner-has-a-password"
@@ -119,7 +119,7 @@ def test_a_sign_in_gets_a_session_of_its_own(people):
     client.force_login(people.teammate)
     before = session_of(client)
     client.post("/logout")
-    assert not Session.objects.filter(session_key=before).exists()
+    assert not SignIn.objects.filter(session_key=before).exists()
     planted = Client()
     planted.cookies["sessionid"] = "chosen-by-somebody-else-entirely"
     planted.post("/login", {"username": "owner", "password": RIGHT})
@@ -214,6 +214,13 @@ def test_a_weak_new_password_is_refused_with_its_reason(as_, people):
     ],
 )
 def test_a_password_that_everybody_would_try_is_refused(people, password):
+    with pytest.raises(ValidationError):
+        validate_password(password, people.owner)
+
+
+@pytest.mark.parametrize("password", ["q1w2e3r4t5y6", "1qaz2wsx3edc4rfv", "Michelle1234", "liverpool-2004!"])
+def test_a_leaked_password_is_refused(people, password):
+    """Of lists of breaches, also where somebody put a year behind one to make it long enough."""
     with pytest.raises(ValidationError):
         validate_password(password, people.owner)
 

@@ -7,7 +7,10 @@ import sys
 import pytest
 from django.test import Client, override_settings
 
+from accounts.models import Token
 from tests.pages import seed
+from tests.security import routes
+from tests.security.routes import API, PAGE, TABLE, World
 
 ADDRESSES = [
     "/login",
@@ -44,6 +47,25 @@ def test_no_other_origin_is_let_in(as_, people, address):
 def test_what_somebody_was_shown_is_not_kept_for_the_next(as_, people, address):
     said = as_(people.owner).get(address).headers["Cache-Control"]
     assert "no-store" in said or ("private" in said and "no-cache" in said)
+
+
+def test_a_browser_keeps_nothing_of_what_somebody_was_shown(as_, lab, people, settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path
+    world, client = World(lab, people), as_(people.admin)
+    shown = [name for name, one in TABLE.items() if one.door in (PAGE, API) and "GET" in one.rules]
+    assert len(shown) > 40
+    for pattern in shown:
+        answer = client.get(routes.address(pattern, world))
+        assert answer.status_code == 200, pattern
+        assert "no-store" in answer.headers["Cache-Control"], pattern
+
+
+def test_a_program_may_keep_an_answer_and_asks_whether_it_holds(people):
+    headers = {"Authorization": f"Bearer {Token.issue(people.owner, 'x')[1]}"}
+    first = Client().get("/api/v1/teams", headers=headers)
+    assert first.headers["Cache-Control"] == "private, no-cache"
+    again = Client().get("/api/v1/teams", headers={**headers, "If-None-Match": first.headers["ETag"]})
+    assert again.status_code == 304
 
 
 def test_every_answer_with_a_body_says_what_it_is(as_, people, lab):

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_every_setting_is_documented():
     code = (ROOT / "controlplane/settings.py").read_text()
-    named = set(re.findall(r'(?:environ\.get\(|environ\[|_flag\()\s*"([A-Z_]+)"', code))
+    named = set(re.findall(r'(?:environ\.get\(|environ\[|_flag\(|_secret\()\s*"([A-Z_]+)"', code))
     documented = set(re.findall(r"^\| `([A-Z_]+)`", (ROOT / "docs/settings.md").read_text(), re.M))
     assert named == documented
 
@@ -27,11 +27,11 @@ def test_every_dependency_has_its_line_of_reason():
     assert names == documented
 
 
-@pytest.mark.parametrize("name", ["demo", "dev", "server"])
+@pytest.mark.parametrize("name", ["advisories", "demo", "dev", "server"])
 def test_lock_files_pin_with_hashes_and_name_no_address(name):
     text = (ROOT / f"requirements/{name}.lock").read_text()
     packages = re.findall(r"^[a-z0-9][^\n]*==[^\n]*", text, re.M)
-    assert len(packages) > 40
+    assert len(packages) > 20
     assert all(line.endswith("\\") for line in packages)
     assert "://" not in text
 

@@ -1,4 +1,7 @@
-"""Make a person, or let one go: `manage.py person ada --team nlp --role member`, `manage.py person ada --deactivate`."""
+"""Make a person, or let one go: `manage.py person ada --team nlp --role member`, `manage.py person ada --deactivate`.
+
+Who forgot a password: `manage.py person ada --new-password`.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -20,6 +23,8 @@ class Command(BaseCommand):
         state = parser.add_mutually_exclusive_group()
         state.add_argument("--deactivate", action="store_true", help="end sessions and tokens; jobs stay")
         state.add_argument("--activate", action="store_true")
+        state.add_argument("--remove-second-factor", action="store_true", help="for who lost it and the recovery codes")
+        state.add_argument("--new-password", action="store_true", help="for who forgot it; ends their sessions")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -27,7 +32,15 @@ class Command(BaseCommand):
         except (InvalidInput, Conflict) as error:
             raise CommandError(str(error)) from error
 
-    def _act(self, username: str, team: str | None, role: str, activate: bool, deactivate: bool, **others: Any) -> str:
+    def _act(self, username: str, **options: Any) -> str:
+        if options["new_password"]:
+            return _told(username, people.give_password(username=username))
+        if options["remove_second_factor"]:
+            was = people.remove_second_factor(username=username)
+            return f"{username} signs in with the password alone" if was else f"{username} had no second factor"
+        return self._set(username, **options)
+
+    def _set(self, username: str, team: str | None, role: str, activate: bool, deactivate: bool, **others: Any) -> str:
         if activate or deactivate:
             people.set_active(username=username, is_active=activate)
             return f"{username} is {'active' if activate else 'deactivated'}"
@@ -35,4 +48,8 @@ class Command(BaseCommand):
         if team and where is None:
             raise CommandError(f"--team {team}: there is no such team")
         _, password = people.make(username=username, team=where, role=role)
-        return f"{username} may sign in with {password} and should change it at /account/password"
+        return _told(username, password)
+
+
+def _told(username: str, password: str) -> str:
+    return f"{username} may sign in with {password} for {people.FIRST_PASSWORD.days} days, and chooses their own then"

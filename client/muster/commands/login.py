@@ -15,13 +15,14 @@ from muster.client import Client
 from muster.commands.output import note
 from muster.commands.servers import default_name, known
 from muster.config import Server, clean_url, config_path, load, save
-from muster.errors import MusterError, NotLoggedIn, Unauthorized
+from muster.errors import Invalid, MusterError, NotLoggedIn, Unauthorized
 
 
 @click.command()
 @click.argument("url")
 @click.option("--user", metavar="NAME", help="Your user name; asked for when not given.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from the first line of the standard input.")
+@click.option("--code", help="Code of your second factor, where you have one; else asked for.")
 @click.option("--token", help="Use this token instead of a password.")
 @click.option("--scope", type=click.Choice(["read", "submit", "manage"]), help="What the token may do; else submit.")
 @click.option("--days", metavar="N", type=click.IntRange(1, 365), help="How long it is valid; 90 when not given.")
@@ -31,16 +32,18 @@ def login(
     url: str,
     user: str | None,
     password_stdin: bool,
+    code: str | None,
     token: str | None,
     scope: str | None,
     days: int | None,
     name: str | None,
 ) -> None:
     """Log in to the server at URL, and make it the current one."""
-    if token and (user or password_stdin or scope or days):
-        raise click.UsageError("--token needs neither --user nor --password-stdin, --scope or --days")
+    if token and (user or password_stdin or code or scope or days):
+        raise click.UsageError("--token needs neither --user nor --password-stdin, --code, --scope or --days")
     url = clean_url(url)
-    token = token or _token_by_password(url, user=user, is_piped=password_stdin, scope=scope, expires_in_days=days)
+    asked = {"code": code, "scope": scope, "expires_in_days": days}
+    token = token or _token_by_password(url, user=user, is_piped=password_stdin, **asked)
     who = _owner(url, token=token)
     path = config_path()
     name = name or default_name(url)
@@ -81,8 +84,14 @@ def _revoke(server: Server, *, name: str) -> None:
 def _token_by_password(url: str, *, user: str | None, is_piped: bool, **asked: Any) -> str:
     user = user or (getpass.getuser() if is_piped else click.prompt("User", default=getpass.getuser(), err=True))
     password = sys.stdin.readline().rstrip("\r\n") if is_piped else click.prompt("Password", hide_input=True, err=True)
+    asked |= {"password": password, "name": f"muster on {platform.node() or 'a computer'}"}
     with Client(url, token="") as client:
-        return client.login(user, password=password, name=f"muster on {platform.node() or 'a computer'}", **asked).token
+        try:
+            return client.login(user, **asked).token
+        except Invalid as error:
+            if is_piped or asked["code"] or "code" not in [one.field for one in error.problems]:
+                raise
+        return client.login(user, **{**asked, "code": click.prompt("Code of your second factor", err=True)}).token
 
 
 def _owner(url: str, *, token: str) -> str:

@@ -1,0 +1,29 @@
+"""/account/sessions: where one is signed in, and ending that."""
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from accounts import sign_ins
+
+from .parts import Request, answer, knows_password, text
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def page(request: Request) -> HttpResponse:
+    this = request.session.session_key
+    if request.method == "POST":
+        if knows_password(request):
+            _end(request, text(request, "end"), this)
+        return redirect("account-sessions")
+    context = {"rows": sign_ins.of(request.user, this=this)}
+    return answer(request, template="accounts/sessions.html", context=context)
+
+
+def _end(request: Request, ref: str, this: str | None) -> None:
+    ended = sign_ins.end_others(request.user, this=this) if ref == "others" else sign_ins.end(request.user, ref)
+    words = "That sign-in is ended." if ref != "others" else "You are signed out everywhere else."
+    messages.success(request, words if ended else "There was nothing to end any more.")

@@ -1,0 +1,66 @@
+"""A second factor, set up and used with a real browser; and the sessions that it ends."""
+
+import os
+import re
+from pathlib import Path
+
+import pyotp
+
+from accounts.models import SecondFactor
+
+RIGHT = "owner-has-a-password"
+
+
+def shot(page, name: str) -> None:
+    """A picture for people, where they ask for one."""
+    if folder := os.environ.get("MUSTER_SHOTS"):
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+
+def test_it_is_set_up_asked_for_and_removed(page):
+    page.goto("/account")
+    shot(page, "account")
+    page.click("text=Second factor >> nth=-1")
+    shot(page, "factor-none")
+    page.click("text=Set it up")
+    secret = re.sub(r"\s", "", page.inner_text("#factor-secret"))
+    page.fill("[name=code]", pyotp.TOTP(secret).now())
+    page.fill("[name=password]", RIGHT)
+    shot(page, "factor-key")
+    page.click("text=Switch it on")
+    assert page.locator(".codes li").count() == 10
+    shot(page, "factor-codes")
+    SecondFactor.objects.update(last_step=0)  # as if half a minute had passed
+    page.click(".menu summary")
+    page.click("text=Sign out")
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", RIGHT)
+    page.click("button")
+    page.wait_for_url("**/login/code**")
+    shot(page, "code")
+    page.fill("[name=code]", pyotp.TOTP(secret).now())
+    page.click("button")
+    page.wait_for_url("**/jobs")
+    page.goto("/account/second-factor")
+    shot(page, "factor-on")
+    page.fill("[name=password]", RIGHT)
+    page.click("text=Remove the second factor")
+    page.wait_for_selector("text=is removed")
+
+
+def test_another_session_is_ended_where_one_sees_it(page, chromium, site):
+    other = chromium.new_context(base_url=site.url).new_page()
+    other.goto("/login")
+    other.fill("[name=username]", "owner")
+    other.fill("[name=password]", RIGHT)
+    other.click("button")
+    other.wait_for_url("**/jobs")
+    page.goto("/account/sessions")
+    page.click("summary:has-text('End')")
+    shot(page, "sessions")
+    page.fill("details[open] [name=password]", RIGHT)
+    page.click("text=End it")
+    page.wait_for_selector("text=That sign-in is ended")
+    other.goto("/jobs")
+    assert "/login" in other.url
+    other.context.close()

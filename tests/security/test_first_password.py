@@ -1,0 +1,133 @@
+"""A password that somebody else knows opens one page: where its owner chooses another."""
+
+import io
+from datetime import timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import AuditEntry, Token, User
+
+OWN = "four unrelated brown llamas"
+
+
+def person(*words: str) -> str:
+    """What the command says; the password is in it."""
+    said = io.StringIO()
+    call_command("person", *words, stdout=said)
+    return said.getvalue().split(" with ")[1].split(" ")[0]
+
+
+def page(name: str, password: str) -> tuple[Client, int]:
+    client = Client()
+    return client, client.post("/login", {"username": name, "password": password}).status_code
+
+
+def api(name: str, password: str):
+    sent = {"username": name, "password": password}
+    return Client().post("/api/v1/login", sent, content_type="application/json")
+
+
+def change(client: Client, old: str, new: str):
+    return client.post("/account/password", {"old_password": old, "new_password1": new, "new_password2": new})
+
+
+@pytest.fixture
+def first(team) -> str:
+    return person("ada", "--team", "nlp", "--role", "admin")
+
+
+def test_nothing_else_is_open_until_one_has_chosen(first):
+    client, status = page("ada", first)
+    assert status == 302
+    for path in ("/jobs", "/account", "/account/tokens", "/teams/nlp", "/jobs/new", "/api/docs"):
+        assert client.get(path).url == "/account/password", path
+    for path in ("/api/v1/me", "/api/v1/jobs", "/live"):
+        answer = client.get(path)
+        assert answer.status_code == 403 and "/account/password" in answer.json()["detail"], path
+    client.post("/account/tokens", {"name": "x", "scope": "read", "expires_in_days": "7"})
+    assert not Token.objects.exists()
+    assert "Somebody else knows" in client.get("/account/password").text
+    assert change(client, first, OWN).status_code == 302
+    assert client.get("/jobs").status_code == 200
+    assert User.objects.get(username="ada").first_password_until is None
+    assert page("ada", OWN)[0].get("/jobs").status_code == 200
+
+
+def test_one_may_always_sign_out(first):
+    client, _ = page("ada", first)
+    assert client.post("/logout").status_code == 302
+    assert client.get("/jobs").url.startswith("/login")
+
+
+def test_the_api_gives_no_token_for_it_and_says_where_to_go(first):
+    refused = api("ada", first)
+    assert refused.status_code == 403
+    assert "/account/password" in refused.json()["detail"]
+    assert not Token.objects.exists()
+    change(page("ada", first)[0], first, OWN)
+    assert api("ada", OWN).status_code == 201
+
+
+def test_choosing_the_same_again_is_no_choice(first):
+    client, _ = page("ada", first)
+    assert "present one" in change(client, first, first).text
+    assert client.get("/jobs").url == "/account/password"
+
+
+def test_it_is_over_after_two_weeks(first):
+    ada = User.objects.get(username="ada")
+    assert timedelta(days=13, hours=23) < ada.first_password_until - timezone.now() <= timedelta(days=14)
+    User.objects.filter(pk=ada.pk).update(first_password_until=timezone.now() - timedelta(seconds=1))
+    client = Client()
+    answer = client.post("/login", {"username": "ada", "password": first})
+    assert answer.status_code == 200 and "this first password is over" in answer.text
+    assert "this first password is over" in api("ada", first).json()["detail"]
+    assert client.get("/account/password").url.startswith("/login")
+    assert page("ada", person("ada", "--new-password"))[1] == 302
+
+
+def test_whoever_forgot_theirs_gets_a_first_one_again(people):
+    inside = Client()
+    inside.force_login(people.owner)
+    given = person("owner", "--new-password")
+    assert inside.get("/jobs").url.startswith("/login")  # every session ended
+    client, status = page("owner", given)
+    assert (status, client.get("/jobs").url) == (302, "/account/password")
+    entry = AuditEntry.objects.get(act="password.give")
+    assert (entry.target_name, entry.actor_name) == ("owner", "")
+    assert given not in str(list(AuditEntry.objects.values()))
+
+
+@pytest.mark.parametrize(("name", "words"), [("nobody", "check the spelling"), ("bot@nlp", "has tokens")])
+def test_who_has_no_password_gets_none(team, people, name, words):
+    from accounts import members
+
+    members.make_service_account(team=team, name="bot", role="member", by=people.admin)
+    with pytest.raises(CommandError, match=words):
+        call_command("person", name, "--new-password")
+
+
+@pytest.fixture
+def demo_admin(db) -> User:
+    """As bin/demo makes it."""
+    until = timezone.now() + timedelta(days=14)
+    return User.objects.create_superuser("chief", password=OWN, first_password_until=until)
+
+
+def test_the_demos_administrator_is_let_be_on_this_machine_alone(demo_admin, settings):
+    client, _ = page("chief", OWN)
+    assert client.get("/jobs").status_code == 200
+    assert api("chief", OWN).status_code == 201
+    settings.ALLOWED_HOSTS = ["127.0.0.1", "testserver", "muster.example"]
+    assert client.get("/jobs").url == "/account/password"
+    assert api("chief", OWN).status_code == 403
+    change(client, OWN, OWN + " more")
+    assert client.get("/jobs").status_code == 200
+
+
+def test_a_person_is_not_let_be_there(first):
+    """The exception is for one account, not for the machine."""
+    assert page("ada", first)[0].get("/jobs").url == "/account/password"

@@ -1,0 +1,86 @@
+"""Every secret setting may come from a file, so that no environment and no command line has to hold it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from controlplane.embedded import EmbeddedError
+from controlplane.embedded.instance import Instance
+from controlplane.embedded.launch import Launch
+from controlplane.environment import SECRETS, BadSetting, secret, unfolded
+from jobs.clusters.processes import child_env
+
+SHOW = """
+import django; django.setup()
+from django.conf import settings as s
+d = s.DATABASES["default"]
+print(s.SECRET_KEY, *s.SECRET_KEY_FALLBACKS, d["PASSWORD"], s.REDIS_URL, s.CELERY_BROKER_URL, *s.CLUSTERS)
+"""
+VALUES = {
+    "MUSTER_SECRET_KEY": "key-from-a-file",
+    "MUSTER_OLD_SECRET_KEYS": "older,oldest",
+    "DATABASE_URL": "postgres://u:pass-from-a-file@h/d",
+    "REDIS_URL": "redis://:redis-from-a-file@h/0",
+    "MUSTER_CLUSTERS": '{"there": {"BACKEND": "x"}}',
+}
+
+
+@pytest.fixture
+def files(tmp_path) -> dict[str, str]:
+    """Each secret in a file, as Kubernetes mounts them, with a line's end that an editor leaves."""
+    for name, value in VALUES.items():
+        (tmp_path / name).write_text(f"{value}\n")
+    return {f"{name}_FILE": str(tmp_path / name) for name in VALUES}
+
+
+def read_settings(environment: dict[str, str]) -> subprocess.CompletedProcess:
+    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    kept |= {"DJANGO_SETTINGS_MODULE": "controlplane.settings", **environment}
+    return subprocess.run([sys.executable, "-c", SHOW], env=kept, capture_output=True, text=True)
+
+
+def test_each_is_read_from_its_file(files):
+    assert set(VALUES) == set(SECRETS)
+    url = "redis://:redis-from-a-file@h/0"
+    said = read_settings(files)
+    assert said.stdout.split() == ["key-from-a-file", "older", "oldest", "pass-from-a-file", url, url, "there"], (
+        said.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"MUSTER_SECRET_KEY": "another"}, "both set"),
+        ({"MUSTER_SECRET_KEY_FILE": "/nowhere/at/all"}, "No such file"),
+        ({"MUSTER_SECRET_KEY_FILE": "/dev/null"}, "is empty"),
+        ({"MUSTER_SECRET_KEY_FILE": "/"}, "Is a directory"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(files, change, words):
+    ended = read_settings({**files, **change})
+    assert ended.returncode == 1
+    assert "MUSTER_SECRET_KEY_FILE" in ended.stderr and words in ended.stderr
+    assert "from-a-file" not in ended.stderr
+
+
+def test_a_file_that_is_no_text_is_not_shown(tmp_path):
+    (tmp_path / "key").write_bytes(b"\xff\xfehush")
+    with pytest.raises(BadSetting, match="no text") as error:
+        secret("MUSTER_SECRET_KEY", environ={"MUSTER_SECRET_KEY_FILE": str(tmp_path / "key")})
+    assert "hush" not in str(error.value)
+
+
+def test_the_demo_reads_them_once_and_its_processes_get_the_values(files, tmp_path):
+    found = unfolded({**files, "HOME": "/home/x"})
+    assert found == {**VALUES, "HOME": "/home/x"}
+    launch = Launch(Instance(tmp_path / "data"), host="127.0.0.1", port=0, given=files)
+    assert launch.servers.database_url == VALUES["DATABASE_URL"]
+    with pytest.raises(EmbeddedError, match="both set"):
+        Launch(Instance(tmp_path / "data"), host="127.0.0.1", port=0, given={**files, "REDIS_URL": "x"})
+
+
+def test_a_job_is_not_told_where_they_lie(files):
+    assert child_env({**files, "PATH": "/bin"}) == child_env({"PATH": "/bin"})

@@ -1,0 +1,132 @@
+"""A person sees where they are signed in, and ends one or all others; nobody else's are touched."""
+
+import importlib
+import re
+import time
+from datetime import timedelta
+
+import pyotp
+import pytest
+from django.contrib.sessions.models import Session
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from accounts import second_factor
+from accounts.models import AuditEntry, SignIn
+from controlplane import sessions
+
+PAGE = "/account/sessions"
+RIGHT = "owner-has-a-password"
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+EDGE = "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36 Edg/140.0"
+
+
+def browser(agent: str = FIREFOX, address: str = "192.0.2.1", name: str = "owner") -> Client:
+    client = Client(REMOTE_ADDR=address, headers={"User-Agent": agent})
+    assert client.post("/login", {"username": name, "password": f"{name}-has-a-password"}).status_code == 302
+    return client
+
+
+def refs(client: Client) -> list[str]:
+    return re.findall(r'name="end" value="([0-9a-f]{16})"', client.get(PAGE).text)
+
+
+def is_in(client: Client) -> bool:
+    return client.get("/jobs").status_code == 200
+
+
+def test_it_says_which_browser_from_where_since_when_and_which_is_this(people):
+    here, there = browser(), browser(EDGE, "192.0.2.77")
+    text = here.get(PAGE).text
+    assert "Firefox on Linux" in text and "Edge on Windows" in text
+    assert "192.0.2.1" in text and "192.0.2.77" in text
+    assert text.count("this one") == 1 and len(refs(here)) == 1  # one's own is left by signing out
+    assert text.count("<time") >= 4
+    key = there.cookies["sessionid"].value
+    assert key not in text and here.cookies["sessionid"].value not in text
+
+
+def test_what_a_browser_calls_itself_is_shown_as_text(people):
+    text = browser("<script>alert(1)</script>\x1b[31m").get(PAGE).text
+    assert "<script>alert" not in text and "&lt;script&gt;" in text
+
+
+def test_one_is_ended_and_no_other(people):
+    here, there, third = browser(), browser(EDGE), browser("curl/8.5")
+    ref = next(one for one in refs(here) if f"end-{one}" in here.get(PAGE).text.split("Edge on Windows")[1])
+    here.post(PAGE, {"end": ref, "password": RIGHT})
+    assert [is_in(one) for one in (here, there, third)] == [True, False, True]
+    assert AuditEntry.objects.get(act="session.end").after == {"ended": 1}
+    assert "nothing to end" in here.post(PAGE, {"end": ref, "password": RIGHT}, follow=True).text
+
+
+def test_all_others_are_ended(people):
+    here, others = browser(), [browser(EDGE), browser()]
+    somebody = browser(name="teammate")
+    here.post(PAGE, {"end": "others", "password": RIGHT})
+    assert is_in(here) and not any(is_in(one) for one in others)
+    assert is_in(somebody)
+    assert SignIn.objects.filter(user=people.owner).count() == 1
+
+
+def test_it_takes_the_password(people):
+    here, there = browser(), browser(EDGE)
+    (ref,) = refs(here)
+    for end in (ref, "others"):
+        assert "not your present password" in here.post(PAGE, {"end": end, "password": "wrong"}, follow=True).text
+    assert is_in(there)
+
+
+def test_nobody_ends_somebody_elses(people):
+    theirs, eve = browser(), browser(name="teammate")
+    second = browser()
+    (ref,) = refs(second)
+    eve.post(PAGE, {"end": ref, "password": "teammate-has-a-password"})
+    assert is_in(theirs) and is_in(second)
+    assert refs(eve) == []
+
+
+@pytest.mark.parametrize(("name", "hours"), [(sessions.SINCE, 169), (sessions.SEEN, 25)])
+def test_what_is_over_is_not_listed(people, name, hours):
+    here, there = browser(), browser(EDGE)
+    session = there.session
+    session[name] = int(time.time()) - hours * 3600
+    session.save()
+    assert "Edge" not in here.get(PAGE).text
+
+
+def test_a_new_second_factor_ends_the_other_sessions(people):
+    here, there = browser(), browser(EDGE)
+    text = second_factor.begin(people.owner)
+    sent = {"act": "confirm", "code": pyotp.TOTP(text).at(timezone.now()), "password": RIGHT}
+    assert "recovery codes" in here.post("/account/second-factor", sent).text
+    assert is_in(here) and not is_in(there)
+
+
+def test_a_new_password_keeps_this_one_listed(people):
+    here = browser()
+    new = "four unrelated brown llamas"
+    here.post("/account/password", {"old_password": RIGHT, "new_password1": new, "new_password2": new})
+    assert "this one" in here.get(PAGE).text
+
+
+def test_a_session_from_before_stays_and_learns_whose_it_is(people):
+    here = browser()
+    session = here.session
+    session[sessions.SEEN] = int(time.time()) - 3600  # its next use is noted
+    session.save()
+    row = SignIn.objects.get(user=people.owner)
+    key = row.session_key
+    Session.objects.create(session_key=key, session_data=row.session_data, expire_date=row.expire_date)
+    Session.objects.create(session_key="old", session_data="", expire_date=timezone.now() - timedelta(hours=1))
+    row.delete()
+    moved = importlib.import_module("accounts.migrations.0006_sign_ins")
+    with connection.cursor() as cursor:
+        cursor.execute(moved.KEEP_SIGNED_IN)
+        cursor.execute(moved.FORGET)
+    assert SignIn.objects.get().user is None and not Session.objects.exists()
+    here.cookies["sessionid"] = key
+    assert is_in(here)
+    assert SignIn.objects.get().user == people.owner
+    assert "this one" in here.get(PAGE).text
