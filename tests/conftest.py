@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
+from django.test import Client
 
 from accounts.models import Membership, Role, Team, User
 from queues.models import Queue
@@ -40,6 +41,24 @@ def people(team) -> People:
     ):
         Membership.objects.create(user=user, team=where, role=role)
     return found
+
+
+@pytest.fixture
+def as_():
+    """`as_(people.viewer)` is a signed-in client."""
+
+    def sign_in(user: User) -> Client:
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return sign_in
+
+
+@pytest.fixture
+def files(settings, tmp_path):
+    """Logs of this test lie in a folder of its own."""
+    settings.MEDIA_ROOT = tmp_path
 
 
 @pytest.fixture

@@ -13,12 +13,7 @@ from jobs.batches import MAX_BATCH_BYTES
 from jobs.models import LogSegment, Replica
 from tests.builders import identity, log_item
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def files(settings, tmp_path):
-    settings.MEDIA_ROOT = tmp_path
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("files")]
 
 
 @pytest.fixture

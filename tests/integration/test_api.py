@@ -11,13 +11,8 @@ from jobs import ingest
 from jobs.models import Job
 from tests.builders import batch, identity, log_item
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 PEOPLE = ("owner", "teammate", "viewer", "stranger", "admin")
-
-
-@pytest.fixture(autouse=True)
-def files(settings, tmp_path):
-    settings.MEDIA_ROOT = tmp_path
 
 
 class Api:

@@ -16,13 +16,8 @@ from jobs.store import DjangoStore
 from jobs.verdict import ReplicaSeen, ReplicaState, Seen
 from tests.builders import batch, identity, item, log_item
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 T = float(int(time.time()) - 600)  # times are kept near to what the control plane saw
-
-
-@pytest.fixture(autouse=True)
-def files(settings, tmp_path):
-    settings.MEDIA_ROOT = tmp_path
 
 
 @pytest.fixture

@@ -8,13 +8,8 @@ import pytest
 from jobs import ingest, logs
 from tests.builders import batch, identity, item, log_item
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 T = float(int(time.time()) - 600)  # times are kept near to what the control plane saw
-
-
-@pytest.fixture(autouse=True)
-def files(settings, tmp_path):
-    settings.MEDIA_ROOT = tmp_path
 
 
 @pytest.fixture

@@ -8,13 +8,8 @@ from controlplane.errors import InvalidInput
 from jobs import ingest, whole_logs
 from tests.builders import batch, identity, item, log_item
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 T = float(int(time.time()) - 600)
-
-
-@pytest.fixture(autouse=True)
-def files(settings, tmp_path):
-    settings.MEDIA_ROOT = tmp_path
 
 
 @pytest.fixture

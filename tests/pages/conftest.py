@@ -7,16 +7,6 @@ from tests.pages import seed
 
 
 @pytest.fixture
-def as_():
-    def sign_in(user) -> Client:
-        client = Client()
-        client.force_login(user)
-        return client
-
-    return sign_in
-
-
-@pytest.fixture
 def owner(as_, people) -> Client:
     return as_(people.owner)
 
