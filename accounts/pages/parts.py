@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from accounts import signing_in
 from accounts.models import User
 from controlplane.errors import Conflict, InvalidInput, NotAllowed
 
@@ -48,6 +49,7 @@ def knows_password(request: HttpRequest) -> bool:
     name, password = request.user.get_username(), request.POST.get("password", "")[:512]
     if authenticate(request, username=name, password=password) == request.user:
         return True
+    signing_in.note_failure(name, way="account")
     messages.error(request, "This is not your present password.")
     return False
 

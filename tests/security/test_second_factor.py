@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts import second_factor
 from accounts.models import AuditEntry, Membership, RecoveryCode, SecondFactor, Token, User
 from accounts.second_factor import matching_step, pause
+from controlplane import rates
 
 RIGHT = "owner-has-a-password"
 PAGE = "/account/second-factor"
@@ -194,7 +195,8 @@ def test_nobody_without_the_password_can_pause_it(secret):
     assert api(code=now_of(secret)).status_code == 201
 
 
-def test_tries_of_a_code_count_as_sign_ins_of_an_address(secret, settings):
+def test_tries_of_a_code_count_as_sign_ins_of_an_address(secret, settings, monkeypatch):
+    monkeypatch.setattr(rates, "buckets", rates.Buckets(clock=lambda: 0.0))
     settings.MUSTER_RATE_LOGIN = 3
     client = Client()
     password(client)
@@ -205,6 +207,7 @@ def test_it_is_removed_only_with_the_password(as_, people, secret):
     client = as_(people.owner)
     assert "not your present password" in client.post(PAGE, {"act": "remove", "password": "wrong"}).text
     assert second_factor.is_asked(people.owner)
+    assert AuditEntry.objects.get(act="login.failed").after == {"way": "account", "is_known": True}
     assert "is removed" in client.post(PAGE, {"act": "remove", "password": RIGHT}).text
     assert password(Client()).url == "/jobs"
     assert not RecoveryCode.objects.exists()
