@@ -191,7 +191,7 @@ def test_a_pod_the_server_finds_invalid_is_refused_with_its_words(place):
 def test_what_no_node_has_is_the_reason_while_it_waits(place, cluster):
     cluster.apply(plan(1, processes=9, resource="gpu"))
     reason = until(lambda: cluster.observe("7-abc", 1, expected(1)).replicas[0].reason)
-    assert "Insufficient nvidia.com/gpu" in reason
+    assert reason.startswith("no place for it: 0 of ") and "without enough free nvidia.com/gpu" in reason
     assert states(cluster, 1) == ["pending"]
 
 
@@ -269,6 +269,12 @@ def test_a_launch_and_an_end_cost_few_requests(place):
         assert gate.seen["DELETE pods"] == 1 and gate.seen["DELETE services"] == 1 and gate.seen["POST services"] == 1
         place.clusters.remove(cluster)
         cluster.close()
+
+
+def test_each_replica_names_its_node(place, cluster):
+    run_all(cluster)
+    where = [place.pods()[pod_name(index)]["spec"]["nodeName"] for index in range(2)]
+    assert [one.node for one in cluster.observe("7-abc", 1, expected()).replicas] == where
 
 
 def test_looking_at_what_runs_costs_nothing(place):
