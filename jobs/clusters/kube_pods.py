@@ -4,12 +4,13 @@ Objects are other people's text: whatever is absurd in them becomes "not ours", 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.verdict import ENDED, ReplicaSeen, ReplicaState
 
 from . import kube_reasons, labels
+from .kube_events import Trouble, explain
 from .kube_objects import condition, get, items, text, version, whole, words
 
 NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
@@ -40,6 +41,7 @@ class Pod:
     signal: int | None = None
     reason: str = ""
     node: str = ""
+    claims: tuple[tuple[str, str], ...] = ()  # its volumes that have one
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Attempt:
     owner: Owner | None
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
+    troubles: tuple[Trouble, ...] = ()  # what Events say of its pods
+    lost: Mapping[str, str] = field(default_factory=dict)  # its nodes that are, and in which words
 
     @property
     def has_live_owner(self) -> bool:
@@ -97,9 +101,25 @@ class Attempt:
     def is_any_alive(self) -> bool:
         return any(pod.is_alive for pod in self.ours)
 
+    @property
+    def nodes(self) -> set[str]:
+        """Where something of it may live."""
+        return {pod.node for pod in self.ours if pod.is_alive and pod.node}
+
     def replicas(self, expected: Iterable[tuple[str, int]]) -> tuple[ReplicaSeen, ...]:
         there = {(pod.place.role, pod.place.index): pod for pod in (*self._ended(), *self.ours)}
-        return tuple(_seen(*key, there.get(key)) for key in expected)
+        return tuple(_seen(*key, self._explained(there.get(key))) for key in expected)
+
+    def _explained(self, pod: Pod | None) -> Pod | None:
+        """With what others say of it: its node, and the Events."""
+        if pod is None or pod.state in ENDED:
+            return pod
+        if pod.node in self.lost:
+            return replace(pod, state=ReplicaState.LOST, reason=f"its node {pod.node} {self.lost[pod.node]}")
+        if pod.state is ReplicaState.PENDING:
+            about = (one for one in self.troubles if one.pod == pod.uid)
+            return replace(pod, reason=explain(pod.reason, about, dict(pod.claims)))
+        return pod
 
     def _ended(self) -> list[Pod]:
         """A pod that completed during its grace completed, although it is not there any more."""
@@ -122,7 +142,7 @@ def read_pod(thing: Any) -> Pod | None:
         is_alive=get(thing, "status", "phase") not in ("Succeeded", "Failed"),
         is_ending=get(meta, "deletionTimestamp") is not None,
         exit_code=exit_code, signal=signal, reason=words(reason),
-        node=words(get(thing, "spec", "nodeName"), most=253),
+        node=words(get(thing, "spec", "nodeName"), most=253), claims=_claims(thing),
     )  # fmt: skip
 
 
@@ -147,6 +167,11 @@ def owner_uid(meta: Any, place: labels.Place) -> str:
         if get(one, "kind") == "Service" and get(one, "name") == name:
             return text(get(one, "uid"))
     return ""
+
+
+def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
+    there = ((get(one, "name"), get(one, "persistentVolumeClaim", "claimName")) for one in items(get(thing, "spec", "volumes")))  # fmt: skip
+    return tuple((words(name, most=63), words(claim, most=253)) for name, claim in there if text(name) and text(claim))
 
 
 def _seen(role: str, index: int, pod: Pod | None) -> ReplicaSeen:
