@@ -32,6 +32,7 @@ DENIED_SECONDS = 300.0  # until a right that we can do without is asked for agai
 LONGEST_SILENCE = 2  # watches in a row that ended well and said nothing at all: the server is not where we are
 INITIAL_END = "k8s.io/initial-events-end"
 _NOT_OFFERED = (400, 422)
+_KINDS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 
 
 class Gone(Exception):
@@ -146,7 +147,7 @@ class Reflector(Generic[F]):
 
     def _take(self, event: Any) -> None:
         kind, thing = get(event, "type"), get(event, "object")
-        if kind == "ERROR" or not isinstance(thing, dict):
+        if kind not in _KINDS or not isinstance(thing, dict):  # ERROR, or what nobody knows
             raise Gone(str(get(thing, "message") or get(thing, "code") or "an error without words"))
         self._go_on_from(get(thing, "metadata"))
         fact = None if kind == "BOOKMARK" else self._fact(thing)
