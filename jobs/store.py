@@ -96,6 +96,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         team=job.team.name, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource,
+        has_code=job.workspace_id is not None,
     )  # fmt: skip
 
 
