@@ -1,5 +1,6 @@
 """What only a real API server can show: ends, reasons, ownership, refusals, and what it costs."""
 
+import itertools
 import threading
 import time
 
@@ -10,8 +11,11 @@ from jobs.clusters import labels, manifests
 from jobs.clusters.kube_pods import read_pod
 from jobs.clusters.kube_site import Site
 from jobs.verdict import ReplicaState
+from tests.machine import need
 
 from .conftest import end, expected, plan, pod_name, run_all, states, until
+from .rig.plane import ControlPlane
+from .rig.webhook import Webhook
 
 
 def test_ends_are_told_with_their_codes(place, cluster):
@@ -173,6 +177,17 @@ def test_a_quota_is_a_reason(place, cluster):
         cluster.apply(plan(5))
     end(cluster, 5)
     assert place.pods() == {}
+
+
+def test_a_webhooks_no_is_the_reason_in_its_own_words(place, cluster):
+    runs = itertools.count(100)
+    need(isinstance(place.plane, ControlPlane), "only the rig's own API server reaches a webhook of the test")
+    with Webhook(place.plane, place.namespace, words="images come\x00from our own registry only" + "!" * 5000):
+        with pytest.raises(Refused) as caught:
+            until(lambda: cluster.apply(plan(run=f"{next(runs)}-abc")))  # it takes a moment until it counts
+    said = str(caught.value)
+    assert "admission webhook" in said and "images come from our own registry only!!!" in said
+    assert len(said) < 1200
 
 
 def test_a_namespace_that_is_not_there_is_named(place):
