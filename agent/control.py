@@ -61,6 +61,7 @@ class ControlPlane:
         self._control = spec.control
         self._connection: http.client.HTTPConnection | None = None
         self._prefix = ""
+        self.was_answered = False  # by anybody, whatever the answer was
 
     def post(self, body: bytes) -> Reply:
         """Sends one batch. A kept connection may have been closed meanwhile: once more on a new one, seq makes it safe."""
@@ -100,6 +101,13 @@ class ControlPlane:
         finally:
             self.close()  # what was not read must not be taken for the next answer
 
+    def address(self) -> str:
+        """Where it is looked for, in words."""
+        try:
+            return self._url() or "an empty address"
+        except (OSError, ValueError) as error:
+            return f"an address that can not be read ({error})"
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -111,6 +119,7 @@ class ControlPlane:
             connection = self._open()
             connection.request(verb, self._prefix + path, body=body, headers=headers)
             answer = connection.getresponse()
+            self.was_answered = True
         except (OSError, ValueError, http.client.HTTPException) as error:
             self.close()
             raise Unreachable(f"{type(error).__name__}: {error}") from error

@@ -23,6 +23,7 @@ class Fetching(threading.Thread):
         self._folder, self._spec, self._wake = folder, spec, wake
         self._control = ControlPlane(folder, spec=spec)
         self._cancelled = threading.Event()
+        self._last_error = ""
         self.failure = ""
         self.is_over = False
 
@@ -31,6 +32,16 @@ class Fetching(threading.Thread):
         self._cancelled.set()
         if self.is_over:
             self.join()
+
+    @property
+    def was_answered(self) -> bool:
+        return self._control.was_answered
+
+    def give_up(self) -> str:
+        """Stops trying; returns why there is no code, for a person."""
+        self.cancel()
+        why = f": {self._last_error}" if self._last_error else ""
+        return f"the workspace can not be fetched: nobody answers at {self._control.address()}{why}"
 
     def run(self) -> None:
         try:
@@ -60,6 +71,7 @@ class Fetching(threading.Thread):
                     raise workspace.Lost(f"{error}, {damaged} times") from error
                 self._folder.trouble(f"no workspace yet: {error}")
             except Unreachable as error:
+                self._last_error = str(error)[:300]
                 self._folder.trouble(f"no workspace yet: {error}")
             self._cancelled.wait(wait * random.uniform(0.5, 1.0))
             wait = min(LONGEST_WAIT_SECONDS, wait * 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import signal
 import sys
@@ -26,6 +27,8 @@ from .spool import Spool
 from .state import ENDED, StateFolder
 
 DRAIN_SECONDS = float(os.environ.get("MUSTER_DRAIN_SECONDS", "60"))
+HOPELESS_DRAIN_SECONDS = 3.0  # where nobody ever answered
+NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, as kube_start.py ends
 EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
 LOST = "its agent was killed"
 
@@ -103,6 +106,7 @@ class Replica:
         self._commands: list[dict[str, Any]] = []  # from the sender's thread
         self._held: Any = None  # the rendezvous port
         self._complaints: list[Any] = []  # the launcher's streams
+        self._drain_seconds = DRAIN_SECONDS
         self._stop_reason = ""  # asked to stop before anything was launched
 
     def live(self) -> int:
@@ -130,8 +134,13 @@ class Replica:
     def _fetch(self) -> Outcome | None:
         fetching = Fetching(self._folder, spec=self._spec, wake=self._loop.wake)
         fetching.start()
+        end = time.monotonic() + (self._spec.give_up_seconds or math.inf)
         while not fetching.is_over and not self._stop_reason:
-            self._loop.turn(until=time.monotonic() + 60)
+            if time.monotonic() >= end and not fetching.was_answered:
+                self._drain_seconds = min(HOPELESS_DRAIN_SECONDS, DRAIN_SECONDS)
+                return failed(fetching.give_up(), exit_code=NOBODY_ANSWERS)
+            later = time.monotonic() + 60
+            self._loop.turn(until=later if fetching.was_answered else min(end, later))
             self._obey()
         fetching.cancel()
         reason = self._stop_reason or fetching.failure
@@ -242,10 +251,16 @@ class Replica:
         self._outbox.flush()
         self._journal.close()
         self._folder.write_status(outcome.state, **end)
+        self._say_last(outcome.reason)
         if self._ranks.dropped:
             self._folder.trouble(f"{self._ranks.dropped} reported points were dropped: the socket was full")
-        if self._sender.finish(within_seconds=DRAIN_SECONDS):
+        if self._sender.finish(within_seconds=self._drain_seconds):
             self._folder.mark_drained()
+
+    def _say_last(self, reason: str) -> None:
+        if reason and self._spec.last_words:
+            with contextlib.suppress(OSError), open(self._spec.last_words, "w", encoding="utf-8") as file:
+                file.write(reason[:4000])
 
 
 def _mirror(rank: int, text: bytes) -> None:

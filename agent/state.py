@@ -36,6 +36,8 @@ class Spec:
     cache: str = ""  # where files of code are shared with other replicas of this machine
     cache_bytes: int = 4 << 30
     mirror: bool = False
+    give_up_seconds: float = 0  # without one answer of the control plane, before code is given up; 0: never
+    last_words: str = ""  # a file that takes the reason, where nobody reads the status
 
 
 class StateFolder:

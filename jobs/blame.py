@@ -38,15 +38,20 @@ def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
         return _of_rank(job, culprit)
     replica = Replica.objects.filter(
         job=job, attempt=attempt, state__in=[ReplicaState.FAILED, ReplicaState.LOST]
-    ).order_by("ended_at", "role", "index").first()  # fmt: skip
+    ).order_by("-state", "ended_at", "role", "index").first()  # fmt: skip
     if replica is None or job.stop_reason in ("cancelled", "suspended", "preempted", "completed"):
         return None
     return _of_replica(job, replica)
 
 
 def first_failing_rank(job: Job, attempt: int) -> Rank | None:
+    """None also where a whole replica was lost, and the others only lost their connection to it."""
     failed = Rank.objects.filter(job=job, attempt=attempt, state=RankState.FAILED).select_related("replica")
-    return choose(failed)
+    found = choose(failed)
+    if found is None or not found.is_connection_error:
+        return found
+    lost = Replica.objects.filter(job=job, attempt=attempt, state=ReplicaState.LOST)
+    return None if lost.exists() else found
 
 
 def choose(failed: Iterable[Rank]) -> Rank | None:

@@ -62,6 +62,7 @@ class Plan:
     team: str = ""  # whose volumes these are
     resource: str = ""  # what each process takes one of, in its queue's word
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for wherever it lies
+    has_code: bool = True  # False: all of it is in the image, and no replica needs to ask for more
 
     def replicas(self) -> list[tuple[Role, int]]:
         return [(role, index) for role in self.roles for index in range(role.replicas)]

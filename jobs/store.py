@@ -96,6 +96,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         team=job.team.name, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource,
+        has_code=job.workspace_id is not None,
     )  # fmt: skip
 
 
@@ -213,12 +214,14 @@ def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:
 
 
 def _differs(row: Replica, one: ReplicaSeen) -> bool:
-    return (row.state, row.exit_code, row.signal, row.reason) != (one.state, one.exit_code, one.signal, one.reason)
+    before = (row.state, row.exit_code, row.signal, row.reason, row.node)
+    return before != (one.state, one.exit_code, one.signal, one.reason, one.node or row.node)
 
 
 def _replica_values(row: Replica, one: ReplicaSeen, now: datetime) -> dict[str, Any]:
     values: dict[str, Any] = {
-        "state": one.state, "exit_code": one.exit_code, "signal": one.signal, "reason": one.reason
+        "state": one.state, "exit_code": one.exit_code, "signal": one.signal, "reason": one.reason,
+        "node": one.node or row.node,
     }  # fmt: skip
     if one.state is ReplicaState.RUNNING and row.started_at is None:
         values["started_at"] = now

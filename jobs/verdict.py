@@ -40,6 +40,7 @@ class ReplicaSeen:
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
+    node: str = ""  # the machine it was given, where a cluster has several
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,11 @@ def describe_end(replica: ReplicaSeen) -> str:
     name = f"{replica.role}-{replica.index}"
     if replica.state is ReplicaState.LOST:
         return f"{name} vanished: {replica.reason or 'it ended without reporting how'}"
+    why = f": {replica.reason}" if replica.reason else ""
     if replica.signal:
-        return f"{name} was ended by signal {replica.signal}"
+        return f"{name} was ended by signal {replica.signal}{why}"
     code = "" if replica.exit_code is None else f" with code {replica.exit_code}"
-    return f"{name} exited{code}" + (f": {replica.reason}" if replica.reason else "")
+    return f"{name} exited{code}{why}"
 
 
 def _all_succeeded(role: RoleView, replicas: list[ReplicaSeen]) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 
 from controlplane.errors import Refused, Unreachable
 
+from .kube_objects import words
+
 LONGEST_WAIT = 30.0
 # Of these a repetition says the same: a quota or a webhook's no, an object that is not valid, a namespace not there.
 NEVER = frozenset({400, 403, 404, 405, 413, 415, 422})
@@ -34,7 +36,7 @@ class Answer:
     @property
     def words(self) -> str:
         """The server's own."""
-        return str(self.body.get("message") or f"it answered {self.status}")[:1000]
+        return words(self.body.get("message"), most=1000) or f"it answered {self.status}"
 
     @property
     def wait_seconds(self) -> float:

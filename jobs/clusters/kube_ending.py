@@ -20,12 +20,13 @@ async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> N
 
     `path` is that of the namespace.
     """
-    leftover = [pod for pod in attempt.ours if not pod.is_ending]
+    await _force(attempt, api=api, path=path)
+    leftover = [pod for pod in attempt.ours if not pod.is_ending and pod.node not in attempt.lost]
     if not attempt.has_live_owner:
-        await _delete_each(leftover, api=api, path=path, grace_seconds=grace_seconds)
+        await _delete_each(leftover, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
         await _close(attempt, api=api, path=path)
     elif leftover and attempt.foreign:
-        await _delete_each(leftover, api=api, path=path, grace_seconds=grace_seconds)
+        await _delete_each(leftover, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
     elif leftover:
         await _delete_all(attempt, api=api, path=path, grace_seconds=grace_seconds)
     elif not attempt.ours:
@@ -33,19 +34,26 @@ async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> N
         await _close(attempt, api=api, path=path)
 
 
+async def _force(attempt: Attempt, *, api: Api, path: str) -> None:
+    """What was on a lost node: nobody is there who could end it and say so. The node does that when it is back."""
+    stuck = [pod for pod in attempt.ours if pod.node in attempt.lost]
+    if stuck:
+        await _delete_each(stuck, api=api, path=path, seconds=0)
+
+
 async def _delete_all(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> None:
     assert attempt.owner is not None
     mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
     params = {"labelSelector": labels.selector(mine)}
     answer = await api.call(
-        "DELETE", f"{path}/pods", params=params, body=_options(grace_seconds), seconds=END_SECONDS
+        "DELETE", f"{path}/pods", params=params, body=_options(grace_seconds + manifests.DRAIN_SECONDS), seconds=END_SECONDS
     )  # fmt: skip
     need(answer, "deleting the pods")
 
 
-async def _delete_each(pods: list[Pod], *, api: Api, path: str, grace_seconds: int) -> None:
+async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) -> None:
     async def delete(pod: Pod) -> Answer:
-        body = _options(grace_seconds, uid=pod.uid)
+        body = _options(seconds, uid=pod.uid)
         return await api.call("DELETE", f"{path}/pods/{pod.name}", body=body)
 
     answers = await each(pods, delete, limit=Limit(), seconds=END_SECONDS)
@@ -75,7 +83,6 @@ def _need_gone(answer: Answer, what: str) -> None:
         need(answer, what)
 
 
-def _options(grace_seconds: int, *, uid: str = "") -> dict[str, Any]:
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    options["gracePeriodSeconds"] = grace_seconds + manifests.DRAIN_SECONDS
+def _options(seconds: int, *, uid: str = "") -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": seconds}
     return {**options, **({"preconditions": {"uid": uid}} if uid else {})}

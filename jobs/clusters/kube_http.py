@@ -117,7 +117,8 @@ class Api:
         try:
             async with line.session.get(path, params=params, headers=line.headers, timeout=timeout) as response:
                 if response.status != 200:
-                    yield json.dumps({"type": "ERROR", "object": await _json(response)}).encode()
+                    said = {**await _json(response), "code": response.status}
+                    yield json.dumps({"type": "ERROR", "object": said}).encode()
                     return
                 async for event in _split(response.content):
                     yield event
@@ -226,11 +227,13 @@ async def _json(response: aiohttp.ClientResponse) -> dict[str, Any]:
 
 async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Lines of any length: one object may be larger than any buffer."""
-    rest = b""
+    rest: list[bytes] = []
     async for piece in content.iter_any():
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            yield line
+        first, *others = piece.split(b"\n")
+        rest.append(first)
+        for one in others:
+            yield b"".join(rest)
+            rest = [one]
 
 
 def _words(error: BaseException) -> str:

@@ -61,7 +61,7 @@ _KINDS = (
     ("Mapping[str, str]", _is_text_map, 'must map text to text, such as {"cpu": "4"}'),
     ("tuple", lambda value: isinstance(value, list | tuple), "must be a list"),
     ("'str'", lambda value: isinstance(value, str), "must be text"),
-    ("'int'", lambda value: type(value) is int and value > 0, "must be a number above 0: pods do not run as root"),
+    ("'int'", lambda value: type(value) is int and value > 0, "must be a whole number above 0"),
 )
 _FORMS = {
     "namespace": (_NAMESPACE, "must be the name of a namespace: a-z, 0-9 and -"),

@@ -33,6 +33,7 @@ class Picture(Generic[F]):
         self._lock = threading.Lock()
         self._facts: dict[Key, dict[str, F]] = defaultdict(dict)
         self._gone: dict[Key, dict[str, tuple[float, F]]] = defaultdict(dict)  # by UID
+        self._put_at: dict[str, float] = {}  # by UID, since the last list
         self.as_of: float | None = None
 
     def of(self, key: Key) -> tuple[F, ...]:
@@ -61,6 +62,7 @@ class Picture(Generic[F]):
             if is_older or fact.uid in self._gone.get(key, {}):
                 return False
             self._facts[key][fact.name] = fact
+            self._put_at[fact.uid] = self._clock()
             return True
 
     def drop(self, fact: F) -> None:
@@ -68,28 +70,37 @@ class Picture(Generic[F]):
         with self._lock:
             self._drop(fact)
 
-    def replace(self, facts: Iterable[F], *, at: float) -> set[Key]:
+    def replace(self, facts: Iterable[F], *, at: float, version: int = 0) -> set[Key]:
         """A whole new list, even where its versions are smaller: an API server restored from a backup begins anew.
 
-        `at` is when it was asked for. Returns the attempts that look different now.
+        `at` is when it was asked for, `version` where it stands. Returns the attempts that look different now.
         """
         with self._lock:
             before = {fact.uid: fact for facts_of in self._facts.values() for fact in facts_of.values()}
             now = {fact.uid: fact for fact in facts}
+            for uid, fact in before.items():
+                if uid not in now and self._is_younger(fact, at=at, version=version):
+                    now[uid] = fact
             changed = {self._key(fact) for uid, fact in now.items() if before.get(uid) != fact}
             for uid, fact in before.items():
                 if uid not in now:
                     changed.add(self._key(fact))
                     self._drop(fact)
             self._facts.clear()
+            self._put_at = {uid: put for uid, put in self._put_at.items() if put >= at and uid in now}
             for fact in now.values():
                 self._facts[self._key(fact)][fact.name] = fact
                 self._gone.get(self._key(fact), {}).pop(fact.uid, None)
             self.as_of = at
             return changed
 
+    def _is_younger(self, fact: F, *, at: float, version: int) -> bool:
+        """We created it while the list was on its way, and the list stands before it: it can not know."""
+        return self._put_at.get(fact.uid, 0.0) >= at and fact.version > version > 0
+
     def _drop(self, fact: F) -> None:
         key, now = self._key(fact), self._clock()
+        self._put_at.pop(fact.uid, None)
         there = self._facts.get(key, {}).get(fact.name)
         if there is not None and there.uid == fact.uid:
             del self._facts[key][fact.name]

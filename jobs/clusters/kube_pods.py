@@ -4,21 +4,17 @@ Objects are other people's text: whatever is absurd in them becomes "not ours", 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.verdict import ENDED, ReplicaSeen, ReplicaState
 
-from . import labels
-from .kube_start import CAN_NOT_START
+from . import kube_reasons, labels
+from .kube_events import Trouble, explain
+from .kube_objects import condition, get, items, text, version, whole, words
 
-LONGEST_REASON = 500
 NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
 _SIGNALS = range(129, 129 + 64)  # runtimes and shells say "ended by signal n" as 128 + n
-_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"})
-_CONTAINER = frozenset(
-    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
-)
 _STATES = {
     "Pending": ReplicaState.PENDING,
     "Running": ReplicaState.RUNNING,
@@ -45,6 +41,7 @@ class Pod:
     signal: int | None = None
     reason: str = ""
     node: str = ""
+    claims: tuple[tuple[str, str], ...] = ()  # its volumes that have one
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +67,8 @@ class Attempt:
     owner: Owner | None
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
+    troubles: tuple[Trouble, ...] = ()  # what Events say of its pods
+    lost: Mapping[str, str] = field(default_factory=dict)  # its nodes that are, and in which words
 
     @property
     def has_live_owner(self) -> bool:
@@ -102,9 +101,25 @@ class Attempt:
     def is_any_alive(self) -> bool:
         return any(pod.is_alive for pod in self.ours)
 
+    @property
+    def nodes(self) -> set[str]:
+        """Where something of it may live."""
+        return {pod.node for pod in self.ours if pod.is_alive and pod.node}
+
     def replicas(self, expected: Iterable[tuple[str, int]]) -> tuple[ReplicaSeen, ...]:
         there = {(pod.place.role, pod.place.index): pod for pod in (*self._ended(), *self.ours)}
-        return tuple(_seen(*key, there.get(key)) for key in expected)
+        return tuple(_seen(*key, self._explained(there.get(key))) for key in expected)
+
+    def _explained(self, pod: Pod | None) -> Pod | None:
+        """With what others say of it: its node, and the Events."""
+        if pod is None or pod.state in ENDED:
+            return pod
+        if pod.node in self.lost:
+            return replace(pod, state=ReplicaState.LOST, reason=f"its node {pod.node} {self.lost[pod.node]}")
+        if pod.state is ReplicaState.PENDING:
+            about = (one for one in self.troubles if one.pod == pod.uid)
+            return replace(pod, reason=explain(pod.reason, about, dict(pod.claims)))
+        return pod
 
     def _ended(self) -> list[Pod]:
         """A pod that completed during its grace completed, although it is not there any more."""
@@ -113,142 +128,92 @@ class Attempt:
 
 def read_pod(thing: Any) -> Pod | None:
     """None for what names no attempt. What lies about its place is kept as nobody's: a delete by label would hit it."""
-    meta = _get(thing, "metadata")
-    run, attempt = labels.attempt_of(_get(meta, "labels"))
-    name, uid = _get(meta, "name"), _get(meta, "uid")
+    meta = get(thing, "metadata")
+    run, attempt = labels.attempt_of(get(meta, "labels"))
+    name, uid = get(meta, "name"), get(meta, "uid")
     if not run or not isinstance(name, str) or not isinstance(uid, str):
         return None
-    place = labels.place(_get(meta, "labels")) or labels.Place(run, attempt, "", 0)
+    place = labels.place(get(meta, "labels")) or labels.Place(run, attempt, "", 0)
     is_named_so = name == labels.pod(run, attempt, place.role, place.index)
     owner = owner_uid(meta, place) if is_named_so else ""
     state, exit_code, signal, reason = _state(thing)
     return Pod(
-        name, uid, version(meta), place, owner, _text(_get(meta, "labels", labels.OWNER)), state,
-        is_alive=_get(thing, "status", "phase") not in ("Succeeded", "Failed"),
-        is_ending=_get(meta, "deletionTimestamp") is not None,
-        exit_code=exit_code, signal=signal, reason=reason[:LONGEST_REASON],
-        node=_text(_get(thing, "spec", "nodeName")),
+        name, uid, version(meta), place, owner, text(get(meta, "labels", labels.OWNER)), state,
+        is_alive=get(thing, "status", "phase") not in ("Succeeded", "Failed"),
+        is_ending=get(meta, "deletionTimestamp") is not None,
+        exit_code=exit_code, signal=signal, reason=words(reason),
+        node=words(get(thing, "spec", "nodeName"), most=253), claims=_claims(thing),
     )  # fmt: skip
 
 
 def read_owner(thing: Any) -> Owner | None:
-    meta = _get(thing, "metadata")
-    run, attempt = labels.attempt_of(_get(meta, "labels"))
-    name, uid = _get(meta, "name"), _get(meta, "uid")
+    meta = get(thing, "metadata")
+    run, attempt = labels.attempt_of(get(meta, "labels"))
+    name, uid = get(meta, "name"), get(meta, "uid")
     if not run or name != labels.service(run, attempt) or not isinstance(uid, str):
         return None
     return Owner(
         name, uid, version(meta), run, attempt,
-        is_sealed=_get(meta, "labels", labels.SEALED) == "true",
-        is_ending=_get(meta, "deletionTimestamp") is not None,
-        created_at=_text(_get(meta, "creationTimestamp")),
+        is_sealed=get(meta, "labels", labels.SEALED) == "true",
+        is_ending=get(meta, "deletionTimestamp") is not None,
+        created_at=text(get(meta, "creationTimestamp")),
     )  # fmt: skip
 
 
 def owner_uid(meta: Any, place: labels.Place) -> str:
     """The UID behind the reference to the Service of this place's attempt; labels prove nothing."""
     name = labels.service(place.run, place.attempt)
-    for one in _list(_get(meta, "ownerReferences")):
-        if _get(one, "kind") == "Service" and _get(one, "name") == name:
-            return _text(_get(one, "uid"))
+    for one in items(get(meta, "ownerReferences")):
+        if get(one, "kind") == "Service" and get(one, "name") == name:
+            return text(get(one, "uid"))
     return ""
 
 
-def version(meta: Any) -> int:
-    """For telling an older picture of the same object from a newer one; 0 where it says nothing."""
-    text = _get(meta, "resourceVersion")
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20 else 0
+def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
+    there = ((get(one, "name"), get(one, "persistentVolumeClaim", "claimName")) for one in items(get(thing, "spec", "volumes")))  # fmt: skip
+    return tuple((words(name, most=63), words(claim, most=253)) for name, claim in there if text(name) and text(claim))
 
 
 def _seen(role: str, index: int, pod: Pod | None) -> ReplicaSeen:
     if pod is None:
         return ReplicaSeen(role, index, ReplicaState.ABSENT)
-    return ReplicaSeen(role, index, pod.state, pod.is_alive, pod.exit_code, pod.signal, pod.reason)
+    return ReplicaSeen(role, index, pod.state, pod.is_alive, pod.exit_code, pod.signal, pod.reason, pod.node)
 
 
 def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
-    status = _get(thing, "status")
-    state = _STATES.get(_text(_get(status, "phase")), ReplicaState.PENDING)
-    if _get(status, "reason") == NODE_LOST:
+    """(state, exit code, signal, reason)."""
+    status = get(thing, "status")
+    state = _STATES.get(text(get(status, "phase")), ReplicaState.PENDING)
+    if get(status, "reason") == NODE_LOST or _is_out_of_sight(status):
         state = ReplicaState.LOST
     match state:
         case ReplicaState.PENDING:
-            return state, None, None, _why_pending(thing)
+            return state, None, None, kube_reasons.why_pending(thing)
         case ReplicaState.FAILED:
             return _failure(thing)
         case ReplicaState.LOST:
-            return state, None, None, f"its node {_text(_get(thing, 'spec', 'nodeName')) or '(none)'} does not answer"
+            return state, None, None, f"its node {kube_reasons.node_of(thing)} does not answer"
         case ReplicaState.SUCCEEDED:
             return state, 0, None, ""
         case _:
-            return state, None, None, _disruption(status)
+            return state, None, None, kube_reasons.disruption(status)
 
 
-def _why_pending(thing: Any) -> str:
-    status = _get(thing, "status")
-    scheduled = _condition(status, "PodScheduled")
-    if _get(scheduled, "status") == "False":
-        said = _text(_get(scheduled, "message"))
-        return f"no place for it: {said}" if _get(scheduled, "reason") == "Unschedulable" else said
-    for one in _list(_get(status, "containerStatuses")):
-        waiting = _get(one, "state", "waiting")
-        word, said = _text(_get(waiting, "reason")), _text(_get(waiting, "message"))
-        if word in _IMAGE:
-            return f"the image {_text(_get(one, 'image'))} can not be pulled ({word}): {said}"
-        if word in _CONTAINER:
-            return f"the container can not be created ({word}): {said}"
-        if word == "CrashLoopBackOff":
-            return f"it ends as soon as it is started: {said}"
-    return ""
+def _is_out_of_sight(status: Any) -> bool:
+    """Ended for its node's silence. Of a node that is only closed to it the kubelet would still say how it goes."""
+    target, ready = condition(status, "DisruptionTarget"), condition(status, "Ready")
+    is_ended = get(target, "status") == "True" and get(target, "reason") == "DeletionByTaintManager"
+    is_running = get(status, "phase") == "Running"
+    return is_ended and is_running and get(ready, "status") == "False" and not get(ready, "reason")
 
 
 def _failure(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
-    status = _get(thing, "status")
-    ends = [_get(one, "state", "terminated") for one in _list(_get(status, "containerStatuses"))]
+    ends = [get(one, "state", "terminated") for one in items(get(thing, "status", "containerStatuses"))]
     end = next((one for one in ends if isinstance(one, Mapping)), None)
-    code = _get(end, "exitCode")
-    code = code if isinstance(code, int) else None
-    reason = _why_failed(status, end, code)
-    if _get(end, "reason") == "OOMKilled":
+    code = whole(get(end, "exitCode"))
+    reason = kube_reasons.why_failed(thing, end)
+    if get(end, "reason") == "OOMKilled":
         return ReplicaState.FAILED, None, 9, reason
     if code is not None and code in _SIGNALS:
         return ReplicaState.FAILED, None, code - 128, reason
     return ReplicaState.FAILED, code, None, reason
-
-
-def _why_failed(status: Any, end: Any, code: int | None) -> str:
-    if said := _get(status, "reason"):  # Evicted, OutOfcpu, UnexpectedAdmissionError, ...
-        return f"{said}: {_text(_get(status, 'message'))}".rstrip(": ")
-    if _get(end, "reason") == "OOMKilled":
-        return "out of memory: it used more than its limit"
-    if _get(end, "reason") in _CONTAINER or code == CAN_NOT_START:
-        return _text(_get(end, "message"))
-    return _disruption(status)
-
-
-def _disruption(status: Any) -> str:
-    """Why the cluster itself ends a pod: preemption, a drained node, a lost one."""
-    found = _condition(status, "DisruptionTarget")
-    if _get(found, "status") != "True":
-        return ""
-    return f"{_text(_get(found, 'reason'))}: {_text(_get(found, 'message'))}"
-
-
-def _condition(status: Any, kind: str) -> Any:
-    return next((one for one in _list(_get(status, "conditions")) if _get(one, "type") == kind), None)
-
-
-def _get(thing: Any, *keys: str) -> Any:
-    for key in keys:
-        if not isinstance(thing, Mapping):
-            return None
-        thing = thing.get(key)
-    return thing
-
-
-def _list(thing: Any) -> list[Any]:
-    return thing if isinstance(thing, list) else []
-
-
-def _text(thing: Any) -> str:
-    return thing if isinstance(thing, str) else ""

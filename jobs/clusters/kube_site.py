@@ -30,3 +30,4 @@ class Site:
     state_limit: str = "20Gi"  # code, spool and home
     tmp_limit: str = "20Gi"
     memory_limit: str = ""  # of /dev/shm; it counts as the replica's memory
+    node_lost_seconds: int = 30  # that a node may be not ready, before what ran there is given up

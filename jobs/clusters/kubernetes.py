@@ -4,11 +4,13 @@ Good news is believed from the watch. Bad news (nothing of the attempt lives) is
 verdicts hang on it, and because it is rare.
 """
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,10 @@ from jobs.verdict import Seen
 from . import Expected, kube_http, kube_options, labels, manifests
 from .kube_answers import need
 from .kube_ending import END_SECONDS, end
+from .kube_events import WANTED, Trouble, read_trouble
 from .kube_http import CALL_SECONDS, Api
 from .kube_launch import LAUNCH_SECONDS, Launcher
+from .kube_nodes import Node, Nodes, node_key, read_node
 from .kube_picture import Key, Picture
 from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
 from .kube_watch import WATCH_SECONDS, Reflector
@@ -114,7 +118,7 @@ class KubernetesCluster:
             return None
         key = (run, attempt)
         owner = next(iter(self.owners.of(key)), None)
-        found = Attempt(run, attempt, owner, self.pods.of(key), self.pods.gone(key))
+        found = self._told(Attempt(run, attempt, owner, self.pods.of(key), self.pods.gone(key)))
         return found, at if found.has_live_owner else min(at, owners_at)
 
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
@@ -127,7 +131,12 @@ class KubernetesCluster:
         wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
         body = need(await self.api.call("GET", f"{self.path}/pods", params=wanted), "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
-        return Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt))), at
+        return self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+
+    def _told(self, found: Attempt) -> Attempt:
+        """With what Events and nodes say of it; both may be forbidden to us, and then say nothing."""
+        troubles = self.troubles.of((found.run, found.number))
+        return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
 
     async def _owner(self, run: str, attempt: int) -> Owner | None:
         name = labels.service(run, attempt)
@@ -138,7 +147,20 @@ class KubernetesCluster:
         known = self._known(run, attempt)
         if known is None or not known[0].is_any_alive or not known[0].has_live_owner:
             known = await self._look(run, attempt)
-        await end(known[0], api=self.api, path=self.path, grace_seconds=grace_seconds)
+        found = replace(known[0], lost=await self._confirmed(known[0].lost))
+        await end(found, api=self.api, path=self.path, grace_seconds=grace_seconds)
+
+    async def _confirmed(self, lost: Mapping[str, str]) -> Mapping[str, str]:
+        answers = await asyncio.gather(*(self._is_lost(name) for name in lost))
+        return {name: lost[name] for name, is_lost in zip(lost, answers, strict=True) if is_lost}
+
+    async def _is_lost(self, node: str) -> bool:
+        """Asked of the server itself: what follows can not be taken back."""
+        answer = await self.api.call("GET", f"api/v1/nodes/{node}")
+        if answer.status == 404:
+            return True
+        there = read_node(answer.body) if answer.is_good else None
+        return there is not None and bool(there.silence)
 
     # -- creating
 
@@ -167,19 +189,32 @@ class KubernetesCluster:
                 return
             self._watching_pid = os.getpid()
             self._draw_anew()
-        self._following = [kube_http.start(one.follow()) for one in (self.pod_watch, self.owner_watch)]
+        self._following = [kube_http.start(one.follow()) for one in self._watches]
 
     def _draw_anew(self) -> None:
         self.pods: Picture[Pod] = Picture(_pod_key, clock=self._clock)
         self.owners: Picture[Owner] = Picture(_owner_key, clock=self._clock)
-        self.pod_watch = Reflector(
-            self.api, f"{self.path}/pods", selector=labels.OURS, read=read_pod, picture=self.pods,
+        self.troubles: Picture[Trouble] = Picture(_trouble_key, clock=self._clock)
+        lost_seconds = float(self.site.node_lost_seconds)
+        self.nodes = Nodes(lost_seconds=lost_seconds, fresh_seconds=FRESH_SECONDS, clock=self._clock)
+        ours = {"labelSelector": labels.OURS}
+        self.pod_watch: Reflector[Pod] = Reflector(
+            self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
             key=_pod_key, changed=self._changed, clock=self._clock,
         )  # fmt: skip
-        self.owner_watch = Reflector(
-            self.api, f"{self.path}/services", selector=labels.OURS, read=read_owner, picture=self.owners,
+        self.owner_watch: Reflector[Owner] = Reflector(
+            self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
             key=_owner_key, changed=self._changed, clock=self._clock,
         )  # fmt: skip
+        self.trouble_watch: Reflector[Trouble] = Reflector(
+            self.api, f"{self.path}/events", wanted=WANTED, read=read_trouble, picture=self.troubles,
+            key=_trouble_key, changed=self._changed, clock=self._clock, is_optional=True,
+        )  # fmt: skip
+        self.node_watch: Reflector[Node] = Reflector(
+            self.api, "api/v1/nodes", wanted={}, read=read_node, picture=self.nodes.picture,
+            key=node_key, changed=self.nodes.changed, clock=self._clock, is_optional=True,
+        )  # fmt: skip
+        self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
 
     def _changed(self, key: Key) -> None:
         if self._is_listening:
@@ -194,3 +229,7 @@ def _pod_key(pod: Pod) -> Key:
 
 def _owner_key(owner: Owner) -> Key:
     return owner.run, owner.attempt
+
+
+def _trouble_key(trouble: Trouble) -> Key:
+    return trouble.run, trouble.attempt

@@ -18,6 +18,7 @@ AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 OURS = RUN  # a selector: whatever carries a run
 _RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?$")
 _ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$")
+_POD = re.compile(r"^([0-9]{1,18}(?:-[a-z0-9]{1,20})?)-([0-9]{1,7})-[a-z][a-z0-9-]{0,19}-[0-9]{1,7}$")
 _COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})$")
 
 
@@ -82,6 +83,12 @@ def attempt_of(labels: Any) -> tuple[str, int]:
     if not _is(_RUN, run) or not _is(_COUNT, attempt):
         return "", 0
     return str(run), int(str(attempt))
+
+
+def attempt_of_name(name: Any) -> tuple[str, int]:
+    """(run, attempt) of what `pod` named, for objects that only speak of pods; ("", 0) where it is no such name."""
+    found = _POD.match(name) if isinstance(name, str) else None
+    return (found[1], int(found[2])) if found else ("", 0)
 
 
 def _is(pattern: re.Pattern[str], value: Any) -> bool:

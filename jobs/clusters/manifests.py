@@ -19,6 +19,8 @@ Manifest = dict[str, Any]
 
 # Ranks of the last second are still sent after the grace; the kubelet must not be quicker (docs/wire.md, section 2).
 DRAIN_SECONDS = 60
+# A pod that can not reach us is misconfigured more often than we are away; its job says so within a minute.
+GIVE_UP_SECONDS = 45
 AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"
 PYTHON = "python3"  # what the image must have on its PATH
@@ -102,7 +104,8 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "shared": SHARED if site.job_claim else "",
         "mark": mark(plan.run, plan.attempt),
         "control": {"url": site.control_url},
-        "wants_workspace": True,
+        "wants_workspace": plan.has_code,
+        "give_up_seconds": GIVE_UP_SECONDS,
         "mirror": True,
     }
 

@@ -108,6 +108,11 @@ class MemoryCluster:
         del self._attempts[run, attempt].replicas[role, index]
         self._changed.append(run)
 
+    def silence(self, run: str, attempt: int, role: str, index: int, *, node: str) -> None:
+        """As if its node did not answer any more: nobody knows whether it still trains, so it keeps its place."""
+        reason = f"its node {node} does not answer"
+        self._set(run, attempt, role, index, state=ReplicaState.LOST, is_alive=True, node=node, reason=reason)
+
     def alive(self, run: str) -> list[tuple[int, str, int]]:
         """(attempt, role, index) of every replica of this run that occupies a place now."""
         for (name, _), attempt in self._attempts.items():

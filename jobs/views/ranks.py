@@ -51,6 +51,15 @@ class Matrix:
         return [cell for cell in self.cells if cell.behind]
 
     @property
+    def reasons(self) -> list[tuple[str, list[Replica]]]:
+        """What the cluster says of replicas, each reason once with all that it is true of; the commonest first."""
+        told: dict[str, list[Replica]] = {}
+        for replica, _ in self.rows:
+            if replica.reason:
+                told.setdefault(replica.reason, []).append(replica)
+        return sorted(told.items(), key=lambda pair: -len(pair[1]))
+
+    @property
     def summary(self) -> list[tuple[present.Look, int]]:
         """How many ranks are in which state, without the states that none is in."""
         looks = {cell.look.word: cell.look for cell in self.cells}

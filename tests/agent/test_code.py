@@ -205,6 +205,25 @@ def test_a_plane_that_is_away_for_a_while_is_waited_for(bench: Bench, plane: Pla
     assert plane.of().texts() == ["hello", "hello"]
 
 
+def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried(bench: Bench, plane: Plane) -> None:
+    """Only where it was asked for: a pod's control plane is more often wrongly named than away."""
+    plane.down()
+    words = bench.root / "last-words"
+    replica = bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=1, last_words=str(words))
+    assert bench.start(replica).wait(50) == 78
+    said = f"the workspace can not be fetched: nobody answers at {plane.url}: ConnectionRefusedError"
+    assert words.read_text().startswith(said) and bench.status()["reason"] == words.read_text()
+
+
+def test_a_plane_that_answered_once_is_not_given_up(bench: Bench, plane: Plane) -> None:
+    plane.refuse = 503
+    agent = bench.start(bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=2))
+    log = bench.attempt / "worker-0" / "agent.log"
+    bench.wait_for(lambda: log.read_text().count("answered 503") >= 5)  # with growing pauses: longer than it may take
+    plane.refuse = 0
+    assert agent.wait(30) == 0
+
+
 def test_a_stop_is_heard_while_another_replica_fetches(bench: Bench, plane: Plane) -> None:
     """It holds the lock of the cache, and does not come to an end."""
     cache = Cache(str(cache_of(bench) / "7"), limit_bytes=1 << 30)

@@ -22,7 +22,7 @@ from .rig import programs
 from .rig.elsewhere import Elsewhere
 from .rig.gate import Gate
 from .rig.plane import ControlPlane
-from .rig.world import fill, settle
+from .rig.world import fill, node, settle
 
 TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -40,6 +40,7 @@ class Place:
     agent: Path
     admin: httpx.Client
     clusters: list[KubernetesCluster] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
 
     def cluster(self, kubeconfig: Path | None = None, **options: Any) -> KubernetesCluster:
         """A fresh adapter, as another process would have it."""
@@ -72,6 +73,14 @@ class Place:
     def remove(self, kind: str, name: str) -> None:
         answer = self.admin.delete(self.path(kind, name))
         assert answer.status_code in (200, 202), answer.text
+
+    def add_node(self, **said: Any) -> str:
+        """A node for this test alone; ask for it with a selector."""
+        made = node(f"{self.namespace}-node-{next(_numbers)}", **said)
+        answer = self.admin.post("/api/v1/nodes", json=made)
+        assert answer.status_code == 201, answer.text
+        self.nodes.append(made["metadata"]["name"])
+        return self.nodes[-1]
 
     def gate(self) -> Gate:
         return Gate(self.plane)
@@ -158,6 +167,8 @@ def place(plane: ControlPlane | Elsewhere, agent: Path) -> Iterator[Place]:
         for one in place.clusters:
             one.close()
         admin.delete(f"/api/v1/namespaces/{namespace}")
+        for one in place.nodes:
+            admin.delete(f"/api/v1/nodes/{one}")
 
 
 @pytest.fixture

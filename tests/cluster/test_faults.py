@@ -6,7 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from controlplane.errors import Sealed, Unreachable
+from jobs.clusters import kube_http, labels
 from jobs.clusters.kube_parallel import Limit
+from jobs.clusters.kube_picture import Picture
+from jobs.clusters.kube_pods import read_pod
+from jobs.clusters.kube_watch import Reflector
 from tests.machine import need
 
 from .conftest import end, expected, plan, pod_name, run_all, states, until
@@ -157,8 +161,9 @@ def test_a_watch_that_lags_hides_no_late_pod(place, gate, gated):
 # -- watches that break
 
 
-def test_watches_that_are_cut_all_the_time_lose_nothing(place, gate, gated):
-    gate.cut_watches_after = 0.5
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_watches_that_are_cut_all_the_time_lose_nothing(place, gate, gated, seconds):
+    gate.cut_watches_after = seconds
     run_all(gated, 20)
     for index in range(0, 20, 2):
         place.annotate(pod_name(index), exit_code=str(index % 4))
@@ -185,19 +190,48 @@ def test_a_picture_of_a_closed_wire_is_as_old_as_it_is(place, gate):
     until(lambda: states(cluster) == ["running", "running"])
 
 
-def test_a_version_that_is_no_longer_kept_is_listed_anew(place, cluster):
-    run_all(cluster)
-    until(lambda: cluster.pod_watch._version)
-    lists = cluster.pod_watch.lists
-    for reflector in (cluster.pod_watch, cluster.owner_watch):
-        reflector._version = "1"  # long compacted: the server answers 410
-    cluster.close()
-    cluster._watching_pid = 0
-    kept = cluster.pod_watch
+def following(cluster, **said):
+    """One more watch of the same pods, as it stands when it is followed."""
     cluster._watch()
-    until(lambda: cluster.pod_watch.lists >= 1)
-    assert kept.lists == lists
-    assert states(cluster) == ["running", "running"]
+    picture = Picture(lambda pod: (pod.place.run, pod.place.attempt), clock=time.time)
+    reflector = Reflector(
+        cluster.api, f"{cluster.path}/pods", wanted={"labelSelector": labels.OURS}, read=read_pod, picture=picture,
+        key=lambda pod: (pod.place.run, pod.place.attempt), changed=lambda key: None, clock=time.time,
+    )  # fmt: skip
+    for name, value in said.items():
+        setattr(reflector, name, value)
+    cluster._following.append(kube_http.start(reflector.follow()))
+    return reflector, picture
+
+
+def test_a_version_that_is_no_longer_kept_is_listed_anew(place, gate, gated):
+    run_all(gated)
+    seen = gate.seen["WATCH pods"]
+    gate.refuse(410, verb="GET", kind="pods", times=1)
+    until(lambda: gate.troubles[0].times == 0)  # when the next watch is opened
+    until(lambda: gate.seen["WATCH pods"] > seen + 1)
+    reflector, picture = gated.pod_watch, gated.pods
+    until(lambda: reflector.streams + reflector.lists == 2)
+    place.annotate(pod_name(0), exit_code="0")
+    until(lambda: sorted(one.state for one in picture.of(("7-abc", 1))) == ["running", "succeeded"])
+
+
+@pytest.mark.parametrize("can_stream", [True, False])
+def test_a_list_comes_through_the_watch_where_that_is_offered(place, cluster, can_stream):
+    run_all(cluster)
+    reflector, picture = following(cluster, can_stream=can_stream)
+    until(lambda: len(picture.of(("7-abc", 1))) == 2)
+    assert (reflector.streams > 0, reflector.lists > 0) == (can_stream, not can_stream)
+    place.annotate(pod_name(0), exit_code="0")
+    until(lambda: sorted(one.state for one in picture.of(("7-abc", 1))) == ["running", "succeeded"])
+    assert reflector.streams + reflector.lists == 1
+
+
+def test_a_server_that_refuses_to_stream_is_listed(place, gate, gated):
+    gate.refuse(422, verb="GET", kind="pods", times=1)  # of the first watch
+    run_all(gated)
+    assert not gated.pod_watch.can_stream and gated.pod_watch.lists == 1
+    assert gated.owner_watch.can_stream and gated.owner_watch.lists == 0
 
 
 def test_a_quiet_cluster_confirms_its_picture(place, gate, gated):

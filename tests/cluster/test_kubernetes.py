@@ -1,5 +1,6 @@
 """What only a real API server can show: ends, reasons, ownership, refusals, and what it costs."""
 
+import itertools
 import threading
 import time
 
@@ -10,8 +11,11 @@ from jobs.clusters import labels, manifests
 from jobs.clusters.kube_pods import read_pod
 from jobs.clusters.kube_site import Site
 from jobs.verdict import ReplicaState
+from tests.machine import need
 
 from .conftest import end, expected, plan, pod_name, run_all, states, until
+from .rig.plane import ControlPlane
+from .rig.webhook import Webhook
 
 
 def test_ends_are_told_with_their_codes(place, cluster):
@@ -175,6 +179,17 @@ def test_a_quota_is_a_reason(place, cluster):
     assert place.pods() == {}
 
 
+def test_a_webhooks_no_is_the_reason_in_its_own_words(place, cluster):
+    runs = itertools.count(100)
+    need(isinstance(place.plane, ControlPlane), "only the rig's own API server reaches a webhook of the test")
+    with Webhook(place.plane, place.namespace, words="images come\x00from our own registry only" + "!" * 5000):
+        with pytest.raises(Refused) as caught:
+            until(lambda: cluster.apply(plan(run=f"{next(runs)}-abc")))  # it takes a moment until it counts
+    said = str(caught.value)
+    assert "admission webhook" in said and "images come from our own registry only!!!" in said
+    assert len(said) < 1200
+
+
 def test_a_namespace_that_is_not_there_is_named(place):
     cluster = place.cluster(NAMESPACE="nowhere")
     with pytest.raises(Refused, match="nowhere"):
@@ -191,7 +206,7 @@ def test_a_pod_the_server_finds_invalid_is_refused_with_its_words(place):
 def test_what_no_node_has_is_the_reason_while_it_waits(place, cluster):
     cluster.apply(plan(1, processes=9, resource="gpu"))
     reason = until(lambda: cluster.observe("7-abc", 1, expected(1)).replicas[0].reason)
-    assert "Insufficient nvidia.com/gpu" in reason
+    assert reason.startswith("no place for it: 0 of ") and "without enough free nvidia.com/gpu" in reason
     assert states(cluster, 1) == ["pending"]
 
 
@@ -269,6 +284,12 @@ def test_a_launch_and_an_end_cost_few_requests(place):
         assert gate.seen["DELETE pods"] == 1 and gate.seen["DELETE services"] == 1 and gate.seen["POST services"] == 1
         place.clusters.remove(cluster)
         cluster.close()
+
+
+def test_each_replica_names_its_node(place, cluster):
+    run_all(cluster)
+    where = [place.pods()[pod_name(index)]["spec"]["nodeName"] for index in range(2)]
+    assert [one.node for one in cluster.observe("7-abc", 1, expected()).replicas] == where
 
 
 def test_looking_at_what_runs_costs_nothing(place):

@@ -22,9 +22,11 @@ class Life:
         self.cluster = place.cluster(**options)
 
     def submit(self, **sent) -> Job:
+        return self.until(self.submit_only(**sent), Phase.RUNNING, Phase.FAILED)
+
+    def submit_only(self, **sent) -> Job:
         sent = {"command": "torchrun train.py", "nodes": 2, "nproc_per_node": 4, "max_retries": 0, **sent}
-        job, _ = services.submit(user=self.user, queue=self.queue, sent=sent)
-        return self.until(job, Phase.RUNNING, Phase.FAILED)
+        return services.submit(user=self.user, queue=self.queue, sent=sent)[0]
 
     def until(self, job: Job, *phases: Phase) -> Job:
         def there() -> Job | None:

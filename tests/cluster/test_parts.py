@@ -177,6 +177,18 @@ def test_what_is_back_in_a_list_is_not_gone(picture):
     assert picture.gone(("1", 1)) == () and picture.of(("1", 1)) == (owner(),)
 
 
+def test_what_was_created_while_a_list_was_on_its_way_is_kept(picture, clock):
+    """The list stands at 10; our creation was answered with 12. What the list knows to be gone goes."""
+    asked = clock.seconds()
+    clock.advance(1)
+    picture.put(owner(version=12))
+    picture.put(owner("m-2-1", uid="b", run="2", version=9))
+    picture.replace([], at=asked, version=10)
+    assert picture.of(("1", 1)) == (owner(version=12),) and picture.of(("2", 1)) == ()
+    picture.replace([], at=clock.seconds() + 1, version=11)
+    assert picture.of(("1", 1)) == (), "a list asked for later knows it"
+
+
 def test_a_list_that_changed_nothing_is_no_news(picture):
     picture.replace([owner()], at=1)
     assert picture.replace([owner()], at=2) == set()

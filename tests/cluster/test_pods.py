@@ -15,10 +15,13 @@ OWNER = Owner("m-7-abc-1", "ours", 5, "7-abc", 1, is_sealed=False, is_ending=Fal
 TOMBSTONE = Owner("m-7-abc-1", "stone", 9, "7-abc", 1, is_sealed=True, is_ending=False)
 
 
-def thing(index: int = 0, *, uid: str = "pod", owner: str = "ours", phase: str = "Running", **status) -> dict:
+def thing(
+    index: int = 0, *, uid: str = "pod", owner: str = "ours", phase: str = "Running", spec=None, **status
+) -> dict:
+    """`spec` replaces what it names in the pod's."""
     made = manifests.pod(PLAN, PLAN.roles[0], index, site=SITE, owner=owner, agent="a")
     made["metadata"] |= {"uid": uid, "resourceVersion": "17"}
-    return {**made, "status": {"phase": phase, **status}}
+    return {**made, "spec": {**made["spec"], **(spec or {})}, "status": {"phase": phase, **status}}
 
 
 def read(*args, **kwargs) -> Pod:
@@ -50,7 +53,7 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict:
         ("Failed", ended(137, reason="OOMKilled"), "failed", None, 9, "out of memory"),
         ("Failed", ended(1, reason="OOMKilled"), "failed", None, 9, "out of memory"),
         ("Failed", ended(78, message="the job folder /muster/job can not be written"), "failed", 78, None, "can not be written"),
-        ("Failed", {"reason": "Evicted", "message": "disk is full"}, "failed", None, None, "Evicted: disk is full"),
+        ("Failed", {"reason": "Evicted", "message": "disk is full"}, "failed", None, None, "evicted from node (none): disk is full"),
         ("Failed", {"reason": "NodeLost"}, "lost", None, None, "node (none) does not answer"),
         ("Unknown", {}, "lost", None, None, "does not answer"),
         ("Pending", waiting("ErrImagePull"), "pending", None, None, "the image x:1 can not be pulled (ErrImagePull): said"),
@@ -62,7 +65,7 @@ def condition(kind: str, status: str, reason: str, message: str) -> dict:
         ),
         (
             "Running", condition("DisruptionTarget", "True", "DeletionByTaintManager", "the node is not ready"),
-            "running", None, None, "DeletionByTaintManager: the node is not ready",
+            "running", None, None, "its node is closed to it or does not answer (DeletionByTaintManager): the node is not ready",
         ),
     ],
 )  # fmt: skip
@@ -137,7 +140,7 @@ ABSURD = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
         st.sampled_from(["phase", "reason", "message", "conditions", "containerStatuses", "state", "waiting", "type",
-                         "terminated", "exitCode", "status", "name", "uid", "kind", "ownerReferences", "resourceVersion"]),
+                         "terminated", "exitCode", "status", "name", "message", "lastState", "limits", "uid", "kind", "ownerReferences", "resourceVersion"]),
         inner, max_size=5,
     ),
     max_leaves=20,

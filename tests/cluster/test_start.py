@@ -4,13 +4,14 @@ import base64
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from agent.build import build
-from jobs.clusters import kubernetes, manifests
+from jobs.clusters import kubernetes, labels, manifests
+from jobs.clusters.kube_pods import read_pod
 from jobs.clusters.kube_site import Site
 from jobs.clusters.kube_start import CAN_NOT_START
 from jobs.plan import Host, Index, Plan, Port, Role
@@ -39,6 +40,7 @@ class Pod:
     folder: Path
     pyz: Path
     site: Site
+    said: dict[str, str] = field(default_factory=dict)  # more of its environment
 
     def run(self, plan: Plan, index: int = 1) -> subprocess.CompletedProcess[str]:
         made = manifests.pod(plan, plan.roles[0], index, site=self.site, owner="uid-1", agent="muster-agent-x")
@@ -65,6 +67,7 @@ class Pod:
         places = {"TOLD": "told", "STATE": "state", "MESSAGE": "message"}
         return {
             **moved,
+            **self.said,
             "PATH": os.defpath,
             **{f"MUSTER_{name}": str(self.folder / file) for name, file in places.items()},
         }
@@ -90,6 +93,28 @@ def test_the_command_runs_under_the_agent_and_reports_as_its_replica(pod, plane)
     assert [one["state"] for one in plane.replicas["worker-1"].kind("replica")] == ["running", "succeeded"]
     assert plane.replicas["worker-1"].texts() == [f"index 1 secret muster {pod.folder}/state/worker-1/code"]
     assert "index 1 secret" in done.stdout, "what ranks print is mirrored to the container's own log"
+
+
+def test_code_that_can_not_be_had_is_said_with_the_address(pod, plane, monkeypatch):
+    monkeypatch.setattr(manifests, "GIVE_UP_SECONDS", 1)
+    plane.down()
+    done = pod.run(plan("true"))
+    assert done.returncode == CAN_NOT_START
+    said = (pod.folder / "message").read_text()
+    assert said.startswith(f"the workspace can not be fetched: nobody answers at {plane.url}")
+    found = read_pod({
+        "metadata": {"name": "7-abc-1-worker-1", "uid": "u", "labels": labels.of_replica("7-abc", 1, "worker", 1, owner="o")},
+        "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 78, "message": said}}}]},
+    })  # fmt: skip
+    assert found.reason == said.strip(), "and that is the replica's reason"
+
+
+def test_what_is_in_the_image_runs_where_nobody_answers(pod, plane):
+    plane.down()
+    pod.said["MUSTER_DRAIN_SECONDS"] = "1"
+    done = pod.run(replace(plan(sys.executable, "-c", WHO), has_code=False))
+    assert done.returncode == 0, done.stderr
+    assert "index 1 secret" in done.stdout
 
 
 def test_the_exit_code_is_the_containers(pod):

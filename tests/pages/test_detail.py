@@ -23,6 +23,15 @@ def test_a_running_job_shows_every_rank_with_its_step(owner, job):
     assert "loss" in page
 
 
+def test_what_the_cluster_says_of_replicas_is_shown_with_their_node(owner, lab, job):
+    said = "out of memory: it used more than its limit of <64Gi>"
+    job.replicas.update(reason=said, node="gpu-node-7")
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "worker-0 and 1 more on gpu-node-7" in page
+    assert "limit of &lt;64Gi&gt;" in page and page.count("gpu-node-7") >= 3, "and with each row"
+    assert job.replicas.first().name in page
+
+
 def test_the_parts_of_a_live_job_name_the_hints_they_wait_for(owner, job):
     page = owner.get(f"/jobs/{job.pk}").text
     for what in ("state", "ranks", "metrics", "logs"):

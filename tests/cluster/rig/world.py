@@ -16,7 +16,8 @@ GPUS = 8
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "kubernetes.md"
 # Kubernetes itself then refuses what is not restricted.
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-PATHS = {"ServiceAccount": "api/v1", "Role": "apis/rbac.authorization.k8s.io/v1", "RoleBinding": "apis/rbac.authorization.k8s.io/v1"}  # fmt: skip
+RBAC = "apis/rbac.authorization.k8s.io/v1"
+PATHS = {"ServiceAccount": "api/v1", "Role": RBAC, "RoleBinding": RBAC}
 PLURALS = {"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings"}
 
 
@@ -36,6 +37,12 @@ def settle(plane: ControlPlane | Elsewhere, namespace: str) -> Path:
             kind = thing["kind"]
             _made(client.post(f"/{PATHS[kind]}/namespaces/{namespace}/{PLURALS[kind]}", json=thing))
         return plane.write_kubeconfig(f"muster-{namespace}", user={"token": issue_token(client, namespace)})
+
+
+def let_see_nodes(client: httpx.Client, namespace: str) -> None:
+    """The right that an installation can do without: the second block of the document."""
+    for thing in account_objects(namespace, block=1):
+        _made(client.post(f"/{RBAC}/{thing['kind'].lower()}s", json=thing))
 
 
 def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
@@ -63,11 +70,10 @@ def make_namespace(client: httpx.Client, name: str) -> None:
         time.sleep(0.1)
 
 
-def account_objects(namespace: str) -> list[dict[str, Any]]:
+def account_objects(namespace: str, *, block: int = 0) -> list[dict[str, Any]]:
     """As the document tells people to create them, so that the tests prove the document."""
-    block = re.search(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.S)
-    assert block is not None
-    return list(yaml.safe_load_all(block.group(1).replace(NAMESPACE, namespace)))
+    blocks = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.S)
+    return list(yaml.safe_load_all(blocks[block].replace(NAMESPACE, namespace)))
 
 
 def issue_token(client: httpx.Client, namespace: str) -> str:
