@@ -47,6 +47,7 @@ class Node:
         self.jobs = self.folder / "jobs"  # the claim `jobs`: ReadWriteMany on real disks
         self.group = f"muster-{NAME}-{cable.number}"
         self.process = Process(NAME, [], log=self.folder / "init.log")
+        self._made = [Path(name) for name in HIDDEN if not Path(name).exists()]
 
     def start(self) -> None:
         there = programs.build(programs.NODE_SOURCES)
@@ -69,6 +70,9 @@ class Node:
         self.process.stop(seconds=60)
         for group in _groups(self.group):
             _remove(group)
+        for folder in self._made:
+            if folder.exists():
+                folder.rmdir()
 
     def is_ready(self) -> bool:
         with self.plane.client() as client:
@@ -201,7 +205,7 @@ def _groups(name: str) -> Iterator[Path]:
         yield CGROUPS / name
         return
     for one in sorted(CGROUPS.iterdir()):
-        if (one / "cgroup.procs").exists() and one.name != "unified" and not one.is_symlink():
+        if (one / "cgroup.procs").exists() and not one.is_symlink():
             yield one / name
 
 
