@@ -73,6 +73,13 @@ class Pods:
         found = [one for one in self.everything(kind) if _run(one).startswith(f"{job.id}-")]
         return sorted((one for one in found if "muster.dev/sealed" not in one["metadata"]["labels"]), key=_name)
 
+    def run(self, job) -> str:
+        """What its objects and its folder are called after."""
+        return next(_run(one) for one in self.everything("services") if _run(one).startswith(f"{job.id}-"))
+
+    def checkpoints(self, job) -> list[str]:
+        return sorted(path.name for path in (self.node.jobs / self.run(job) / "checkpoints").iterdir())
+
     def states(self) -> list[tuple[str, Any]]:
         return [(_name(one), one["status"]) for one in self.everything()]
 
