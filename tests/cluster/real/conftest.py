@@ -100,12 +100,17 @@ class Pods:
         return found
 
 
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def need_node() -> None:
+    """Building takes minutes: who wants it asks for it, and CI always does."""
     is_built = programs.is_built() and programs.is_built(programs.NODE_SOURCES)
     if not is_built and os.environ.get("MUSTER_RIG") != "build" and os.environ.get("CI") != "true":
         pytest.skip("the node's programs are not built here; MUSTER_RIG=build bin/test tests/cluster builds them")
     need(not (problem := why_not()), problem)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    need_node()
     with ExitStack() as at_the_end:
         cable = network.lay()
         at_the_end.callback(cable.remove)

@@ -69,7 +69,7 @@ class Node:
             os.kill(pid, signal.SIGKILL)
         self.process.stop(seconds=60)
         for group in _groups(self.group):
-            _remove(group)
+            remove(group)
         for folder in self._made:
             if folder.exists():
                 folder.rmdir()
@@ -103,7 +103,7 @@ class Node:
         """Everything that the node's first process has to know."""
         ctr = ["ctr", "--address", SOCKET]
         return {
-            "hidden": HIDDEN,
+            "hidden": {str(self._own(name)): name for name in HIDDEN},
             "kernel": {path: value for path, value in KERNEL.items() if os.path.exists(path)},
             "lent": {str(image.packages()): LENT},
             "network": {"cable": self.cable.far_end, "host": self.cable.host, "node": self.cable.node},
@@ -116,6 +116,12 @@ class Node:
                 "kubelet": self._kubelet(there / "kubelet"),
             },
         }
+
+    def _own(self, name: str) -> Path:
+        """Short paths for the node, whatever our folder is called: sockets lie in them, and theirs end at 107 bytes."""
+        path = self.folder / "own" / name.lstrip("/")
+        path.mkdir(parents=True)
+        return path
 
     def _containerd(self) -> Path:
         cri = {
@@ -149,7 +155,7 @@ class Node:
         mine = self.plane.component(f"system:node:{NAME}", group="system:nodes")
         config = self._write("kubelet.json", self._kubelet_config())
         return [
-            str(program), f"--kubeconfig={mine}", f"--config={config}", f"--root-dir={self.folder}/kubelet",
+            str(program), f"--kubeconfig={mine}", f"--config={config}",
             f"--hostname-override={NAME}", f"--node-ip={self.cable.node}",
         ]  # fmt: skip
 
@@ -209,8 +215,8 @@ def _groups(name: str) -> Iterator[Path]:
             yield one / name
 
 
-def _remove(group: Path) -> None:
-    """Empty by now; the kernel may still be counting the last process out."""
+def remove(group: Path) -> None:
+    """A control group and those below it. Empty by now; the kernel may still be counting the last process out."""
     folders = [Path(place) for place, _, _ in os.walk(group, topdown=False)]
     end = time.monotonic() + 10
     while folders:

@@ -31,10 +31,10 @@ def main(path: str) -> int:
 
 
 def hide(folders):
-    """Folders that kubelet and containerd fill, whatever their options say: the machine's own stay as they are."""
-    for folder in folders:
+    """What kubelet and containerd fill, whatever their options say, is a folder of the rig here: the machine's own stays."""
+    for own, folder in folders.items():
         os.makedirs(folder, exist_ok=True)
-        run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", folder)
+        run("mount", "--bind", own, folder)
     os.makedirs(HIDDEN, exist_ok=True)
 
 
