@@ -22,6 +22,15 @@ for number in range(5000):
     print("line", number, flush=True)
 os._exit(0)
 """
+TALKS_ON = """
+import itertools, os, time
+last = os.open(os.path.join(os.environ["MUSTER_SHARED"], "last"), os.O_RDWR | os.O_CREAT)
+for number in itertools.count():
+    print("line", number, flush=True)
+    os.pwrite(last, b"%09d" % number, 0)
+    if number % 100 == 0:
+        time.sleep(0.02)
+"""
 GROWS = """
 print("growing", flush=True)
 kept = []
@@ -92,6 +101,31 @@ def test_a_container_killed_from_outside_fails_the_attempt_and_the_next_one_runs
     assert pods.client.job(job.id).failures == 1
     assert {one["metadata"]["uid"] for one in pods.of(job)}.isdisjoint(one["metadata"]["uid"] for one in first)
     assert "worker-1 was ended by signal 9; retry 1 of 1" in [one.message for one in pods.client.events(job.id)]
+
+
+def test_an_agent_killed_while_its_rank_talks_loses_no_line_and_tells_none_twice(pods):
+    """Out of memory the kernel may choose either."""
+    job = pods.submit(TALKS_ON)
+    pods.until_line(job, "line 3000")
+    (pod,) = pods.of(job)
+    place = pods.node.jobs / pods.run(job) / "last"
+    os.kill(min(pods.processes(pod, "agent.pyz --state")), signal.SIGKILL)  # the other one is its guardian
+    ended = pods.until_phase(job, "failed", "succeeded")
+    assert "signal 9" in ended.message, ended.message
+    said = [line for line in pods.text(job) if line.startswith("line ")]
+    assert said == [f"line {number}" for number in range(len(said))]
+    assert len(said) >= int(place.read_text())
+
+
+def test_a_container_killed_as_a_whole_is_a_failure_by_that_signal(pods):
+    job = pods.submit(WAITS)
+    pods.until_line(job, "ready")
+    (pod,) = pods.of(job)
+    for pid in pods.processes(pod, "start.py"):
+        os.kill(pid, signal.SIGKILL)
+    ended = pods.until_phase(job, "failed", "succeeded")
+    assert ended.phase == "failed"
+    assert "signal 9" in ended.message, ended.message
 
 
 def test_a_pod_deleted_by_hand_ends_the_whole_attempt_and_the_next_one_runs(pods):
