@@ -138,8 +138,15 @@ class Node:
         return self._write("containerd.toml", "\n".join(text))
 
     def _cni(self) -> Path:
-        ranges = [{"subnet": self.cable.subnet, "rangeStart": f"10.88.{self.cable.number}.10", "gateway": self.cable.host}]
-        addresses = {"type": "host-local", "ranges": [ranges], "routes": [{"dst": "0.0.0.0/0"}], "dataDir": str(self.folder / "cni")}
+        ranges = [
+            {"subnet": self.cable.subnet, "rangeStart": f"10.88.{self.cable.number}.10", "gateway": self.cable.host}
+        ]
+        addresses = {
+            "type": "host-local",
+            "ranges": [ranges],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": str(self.folder / "cni"),
+        }
         bridge = {"type": "bridge", "bridge": "pods", "isGateway": False, "ipMasq": False, "ipam": addresses}
         there = self.folder / "net.d"
         there.mkdir()

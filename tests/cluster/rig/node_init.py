@@ -58,7 +58,9 @@ def lend(folders):
 def connect(network):
     """A bridge for pods with the cable's end in it; the machine itself is their way out."""
     run("ip", "link", "set", "lo", "up")
-    until(lambda: os.path.exists(f"/proc/self/net/dev") and network["cable"] in open("/proc/self/net/dev").read(), "cable")
+    until(
+        lambda: os.path.exists(f"/proc/self/net/dev") and network["cable"] in open("/proc/self/net/dev").read(), "cable"
+    )
     run("ip", "link", "add", "pods", "type", "bridge")
     run("ip", "link", "set", network["cable"], "master", "pods")
     for name in (network["cable"], "pods"):
