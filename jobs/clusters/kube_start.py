@@ -1,4 +1,7 @@
-"""The first program in a pod: lays out the agent's folder (docs/wire.md, section 1) and becomes the agent.
+"""The first program in a pod: lays out the agent's folder (docs/wire.md, section 1) and stays with the agent.
+
+The kernel ends a container with its first process, and with it whatever was read and not sent. So this one only waits: where
+the agent is killed (out of memory, as a rule), it starts another that sends what the first one left.
 
 It travels beside agent.pyz in a ConfigMap and runs in the image's own Python: standard library, Python 3.8 and later.
 What all replicas of a role share is in role.json, what differs is in the environment.
@@ -6,6 +9,7 @@ What all replicas of a role share is in role.json, what differs is in the enviro
 
 import json
 import os
+import signal
 import ssl
 import sys
 import tempfile
@@ -28,9 +32,35 @@ def main() -> int:
         trust(os.path.join(TOLD, "control-ca.pem"), folder)
     except (OSError, ValueError, KeyError) as error:
         return complain(f"the replica can not start: {error}")
-    words = [sys.executable, os.path.join(HERE, "agent.pyz"), "--state", folder]
-    os.execv(sys.executable, words)  # noqa: S606 - the agent takes this process over
-    return 0
+    return attend(folder)
+
+
+def attend(folder: str) -> int:
+    """Runs the agent to its end. Returns its exit code, as shells count it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until there is somebody to hand it on to
+    agent = start("--state", folder)
+    signal.signal(signal.SIGTERM, lambda number, frame: os.kill(agent, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    status = await_end(agent)
+    if os.WIFEXITED(status):
+        return os.WEXITSTATUS(status)
+    await_end(start("--drain", folder))
+    return 128 + os.WTERMSIG(status)
+
+
+def start(act: str, folder: str) -> int:
+    words = [sys.executable, os.path.join(HERE, "agent.pyz"), act, folder]
+    return os.posix_spawn(sys.executable, words, os.environ, setsigmask=[], setsigdef=[signal.SIGTERM])
+
+
+def await_end(child: int) -> int:
+    """Its status. Orphans come here too, as to every first process."""
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            # Its number may be another's from now on; and a drain ends by itself, the pod's grace has room for it.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return status
 
 
 def check_shared(path: str) -> None:

@@ -59,7 +59,7 @@ def test_by_hand_it_stays_up_until_it_is_told_and_leaves_nothing(tmp_path):
         kubeconfig = Path(said[2].split()[1])
         assert said[2].startswith("muster:") and kubeconfig.is_file()
         children = _children(rig.pid)
-        assert len(children) == len(programs.PROGRAMS)
+        assert len(children) == len(programs.names())
         rig.send_signal(signal.SIGTERM)
         assert rig.wait(60) == 0
     finally:

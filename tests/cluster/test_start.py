@@ -1,7 +1,9 @@
 """What a pod's container does, as a process of this machine: the real start, the real agent, no kubelet."""
 
 import base64
+import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
@@ -119,6 +121,14 @@ def test_what_is_in_the_image_runs_where_nobody_answers(pod, plane):
 
 def test_the_exit_code_is_the_containers(pod):
     assert pod.run(plan("sh", "-c", "exit 7")).returncode == 7
+
+
+def test_what_a_killed_agent_had_not_sent_is_sent_by_another(pod, plane, tmp_path):
+    kills = "import json, os, sys, time; print('the last words', flush=True); os.kill(json.load(open(sys.argv[1]))['pid'], 9); time.sleep(60)"
+    agent = tmp_path / "state/worker-1/agent.json"
+    assert pod.run(plan(sys.executable, "-c", kills, str(agent))).returncode == 128 + signal.SIGKILL
+    assert plane.replicas["worker-1"].texts() == ["the last words"]
+    assert json.loads((agent.parent / "status.json").read_text())["is_drained"]
 
 
 def test_the_token_is_readable_by_its_user_alone(pod):

@@ -1,10 +1,13 @@
-"""python -m tests.cluster.rig build | up [--nodes N] [--lifted]"""
+"""python -m tests.cluster.rig build | up [--nodes N] [--lifted] [--real]"""
 
 import argparse
+import contextlib
 import signal
 import sys
+from contextlib import ExitStack
 
-from . import programs
+from . import image, network, programs
+from .node import NAME, Node, why_not
 from .plane import ControlPlane
 from .world import NAMESPACE, fill
 
@@ -14,28 +17,38 @@ def main() -> int:
     words.add_argument("act", choices=["build", "up"])
     words.add_argument("--nodes", type=int, default=20, help="fake nodes with 8 GPUs each")
     words.add_argument("--lifted", action="store_true", help="lift the controllers' and the scheduler's request limits")
+    words.add_argument("--real", action="store_true", help="with a node that runs pods (root only)")
     said = words.parse_args()
     try:
+        if said.real and (problem := why_not()):
+            raise programs.CanNotBuild(problem)
         print(programs.build(), flush=True)
     except programs.CanNotBuild as problem:
         print(problem, file=sys.stderr)
         return 1
-    return up(said.nodes, has_lifted_limits=said.lifted) if said.act == "up" else 0
+    if said.act == "up":
+        up(said.nodes, has_lifted_limits=said.lifted, is_real=said.real)
+    return 0
 
 
-def up(nodes: int, *, has_lifted_limits: bool) -> int:
-    plane = ControlPlane(has_lifted_limits=has_lifted_limits)
+def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
+    """Until it is interrupted."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with contextlib.suppress(KeyboardInterrupt), ExitStack() as at_the_end:
+        cable = network.lay() if is_real else None
+        if cable:
+            at_the_end.callback(cable.remove)
+        plane = ControlPlane(has_lifted_limits=has_lifted_limits, address=cable.host if cable else "127.0.0.1")
+        at_the_end.callback(plane.stop)
         plane.start()
         mine = fill(plane, nodes=nodes)
         print(f"administrator: {plane.kubeconfig}\nmuster:        {mine}  (namespace {NAMESPACE})", flush=True)
+        if cable:
+            node = Node(plane, cable)
+            at_the_end.callback(node.stop)
+            node.start()
+            print(f"real node:     {NAME}, image {image.NAME}, this machine is {cable.host}", flush=True)
         signal.pause()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        plane.stop()
-    return 0
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ class Authority:
         self._certificate = builder.add_extension(identifier, False).sign(self._key, hashes.SHA256())
         self.pair = _write(folder / "ca", certificate=self._certificate, key=self._key)
 
-    def server(self) -> Pair:
-        addresses = [x509.IPAddress(ipaddress.ip_address(one)) for one in ("127.0.0.1", "10.96.0.1")]
+    def server(self, address: str = "127.0.0.1") -> Pair:
+        addresses = [x509.IPAddress(ipaddress.ip_address(one)) for one in sorted({"127.0.0.1", "10.96.0.1", address})]
         names = x509.SubjectAlternativeName([*map(x509.DNSName, NAMES), *addresses])
         return self._sign("server", _name("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, names)
 

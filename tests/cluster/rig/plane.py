@@ -27,12 +27,17 @@ class ControlPlane:
 
     `silent_node_seconds`: how long a node may say nothing before it counts as lost; 50 is what Kubernetes ships with. KWOK
     speaks for all nodes, and on a busy machine it is late for a thousand.
+
+    `address`: where the API server listens; a real node does not live on this machine's loopback.
     """
 
-    def __init__(self, *, has_lifted_limits: bool = False, silent_node_seconds: int = 50):
+    def __init__(
+        self, *, has_lifted_limits: bool = False, silent_node_seconds: int = 50, address: str = "127.0.0.1"
+    ):  # fmt: skip
         self.folder = Path(tempfile.mkdtemp(prefix="muster-kube-"))
         self.has_lifted_limits, self.silent_node_seconds = has_lifted_limits, silent_node_seconds
-        self.url = f"https://127.0.0.1:{free_port()}"
+        self.address = address
+        self.url = f"https://{address}:{free_port(address)}"
         self.authority = Authority(self.folder / "pki")
         self._admin = self.authority.client("rig-admin", group="system:masters")
         self.kubeconfig = self.write_kubeconfig("admin", user=_by_certificate(self._admin))
@@ -81,7 +86,7 @@ class ControlPlane:
         self._add(there, "kube-apiserver", self._api_server(etcd))
         self._add(there, "kube-controller-manager", self._controllers())
         self._add(there, "kube-scheduler", self._scheduler())
-        nodes = self._component("system:kwok", group="system:masters")
+        nodes = self.component("system:kwok", group="system:masters")
         self._add(
             there,
             "kwok",
@@ -92,18 +97,21 @@ class ControlPlane:
         self.processes[name] = Process(name, [str(there / name), *words], log=self.folder / f"{name}.log")
 
     def _api_server(self, etcd: str) -> list[str]:
-        server, accounts = self.authority.server(), self.authority.service_account_key()
+        server, accounts = self.authority.server(self.address), self.authority.service_account_key()
+        kubelets = self.authority.client("kube-apiserver", group="system:masters")
         return [
-            f"--etcd-servers={etcd}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+            f"--etcd-servers={etcd}", f"--bind-address={self.address}", f"--advertise-address={self.address}",
             f"--secure-port={self.url.rpartition(':')[2]}", "--authorization-mode=Node,RBAC", "--allow-privileged",
             f"--client-ca-file={self.authority.pair.certificate}", f"--tls-cert-file={server.certificate}",
             f"--tls-private-key-file={server.key}", f"--service-cluster-ip-range={SERVICES}",
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={accounts.certificate}",
             f"--service-account-signing-key-file={accounts.key}", "--endpoint-reconciler-type=none",
+            f"--kubelet-client-certificate={kubelets.certificate}", f"--kubelet-client-key={kubelets.key}",
+            "--kubelet-preferred-address-types=InternalIP",
         ]  # fmt: skip
 
     def _controllers(self) -> list[str]:
-        mine = self._component("system:kube-controller-manager")
+        mine = self.component("system:kube-controller-manager")
         accounts = self.authority.folder / "accounts.key"
         return [
             f"--kubeconfig={mine}", f"--authentication-kubeconfig={mine}", f"--authorization-kubeconfig={mine}",
@@ -114,7 +122,7 @@ class ControlPlane:
         ]  # fmt: skip
 
     def _scheduler(self) -> list[str]:
-        mine = self._component("system:kube-scheduler")
+        mine = self.component("system:kube-scheduler")
         config = {
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
@@ -124,7 +132,8 @@ class ControlPlane:
         path.write_text(json.dumps(config))
         return [f"--config={path}", "--bind-address=127.0.0.1", f"--secure-port={free_port()}"]
 
-    def _component(self, user: str, *, group: str = "") -> Path:
+    def component(self, user: str, *, group: str = "") -> Path:
+        """A kubeconfig of its own for one of the cluster's programs."""
         pair = self.authority.client(user, group=group)
         return self.write_kubeconfig(user.replace(":", "-"), user=_by_certificate(pair))
 

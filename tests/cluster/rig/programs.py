@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-KUBERNETES, ETCD, KWOK = "v1.34.4", "v3.6.5", "v0.7.0"
+KUBERNETES, ETCD, KWOK, COREDNS = "v1.34.4", "v3.6.5", "v0.7.0", "v1.12.4"
 # Kubernetes lists its own libraries at v0.0.0 and expects them from its checkout; outside of it they have this version.
 STAGING = "v0.34.4"
 OLDEST_GO = (1, 24)  # what the modules above ask for
@@ -30,8 +30,10 @@ class Source:
     module: str
     version: str
     packages: Mapping[str, str]  # program to package
+    main: str = ""  # a program of our own over the module, where its own brings more than we want to compile
 
 
+Sources = tuple[Source, ...]
 SOURCES = (
     Source("go.etcd.io/etcd/server/v3", ETCD, {"etcd": "go.etcd.io/etcd/server/v3"}),
     Source("sigs.k8s.io/kwok", KWOK, {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
@@ -44,36 +46,61 @@ SOURCES = (
         },
     ),
 )
-PROGRAMS = tuple(name for source in SOURCES for name in source.packages)
+# Only the plug-ins that pods need: a tenth of what the whole of it takes to build.
+RESOLVER = """package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func main() {
+	dnsserver.Directives = []string{"bind", "errors", "kubernetes"}
+	coremain.Run()
+}
+"""
+# A node that runs pods. Kept apart, so that who only wants the control plane waits for nothing more.
+NODE_SOURCES = (
+    Source("k8s.io/kubernetes", KUBERNETES, {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}),
+    Source("github.com/coredns/coredns", COREDNS, {"coredns": "."}, main=RESOLVER),
+)
 
 
 class CanNotBuild(Exception):
     """In words for the person who has to install something."""
 
 
-def folder() -> Path:
+def folder(sources: Sources = SOURCES) -> Path:
     """Where the programs of exactly these versions and flags lie, built or not."""
-    said = [[source.module, source.version, sorted(source.packages.items())] for source in SOURCES]
-    key = hashlib.sha256(json.dumps([said, FLAGS, STAGING]).encode()).hexdigest()[:12]
+    said = [[source.module, source.version, sorted(source.packages.items())] for source in sources]
+    mains = [source.main for source in sources if source.main]
+    key = hashlib.sha256(json.dumps([said, FLAGS, STAGING, *mains]).encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "muster" / f"kube-{KUBERNETES}-{key}"
 
 
-def is_built() -> bool:
-    return all((folder() / name).exists() for name in PROGRAMS)
+def names(sources: Sources = SOURCES) -> list[str]:
+    return [name for source in sources for name in source.packages]
 
 
-def why_not() -> str:
+def is_built(sources: Sources = SOURCES) -> bool:
+    return all((folder(sources) / name).exists() for name in names(sources))
+
+
+def why_not(sources: Sources = SOURCES) -> str:
     """Empty where the programs are there or can be built; else what to install."""
-    return "" if is_built() else _problem_of_go()
+    return "" if is_built(sources) else _problem_of_go()
 
 
-def build() -> Path:
+def build(sources: Sources = SOURCES) -> Path:
     """The folder with every program; builds what is missing. Two that ask at once build once."""
-    there = folder()
+    there = folder(sources)
     there.mkdir(parents=True, exist_ok=True)
     with _alone(there / "lock"):
-        for source in SOURCES:
+        for source in sources:
             _build(source, there)
     return there
 
@@ -94,6 +121,8 @@ def _build(source: Source, into: Path) -> None:
     work = into / f"src-{source.module.split('/')[1]}"
     work.mkdir(exist_ok=True)
     (work / "go.mod").write_text(_go_mod(source, _staging(source, work)))
+    if source.main:
+        (work / "main.go").write_text(source.main)
     for name in missing:
         print(f"building {name} {source.version}", flush=True)
         _go(work, "build", "-p", "1", *FLAGS, "-o", f"{into / name}.new", source.packages[name])

@@ -1,0 +1,182 @@
+"""A whole installation whose one queue is a cluster with a real node: control plane, kubelet, containers, and Muster beside it."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bench.rig import Rig
+from controlplane.embedded.installation import Installation
+from controlplane.embedded.ports import free_port
+from tests.cluster.rig import image, network, programs
+from tests.cluster.rig.node import LENT, Node, why_not
+from tests.cluster.rig.plane import ControlPlane
+from tests.cluster.rig.world import NAMESPACE, settle
+from tests.machine import need
+
+ROOT = Path(__file__).resolve().parents[3]
+QUEUES = {"pods": {}, "small": {"memory": "400Mi"}}  # by the limits that their cluster gives to each replica
+SECONDS = 600.0  # generous: several interpreters that import torch on two cores that do other things as well
+
+
+@dataclass(frozen=True)
+class World:
+    rig: Rig
+    plane: ControlPlane
+    node: Node
+
+
+class Pods:
+    """What these tests do to jobs on real pods: as a user, as the cluster's administrator, and as bad luck."""
+
+    def __init__(self, world: World, folder: Path, admin: httpx.Client):
+        self.rig, self.node, self.client = world.rig, world.node, world.rig.client
+        self.folder, self.admin = folder, admin
+
+    def submit(self, script: str, *, queue: str = "pods", **asked: Any):
+        (self.folder / "train.py").write_text(script)
+        asked = {"nodes": 1, "nproc_per_node": 1, "directory": self.folder, **asked}
+        return self.client.submit(["torchrun", "train.py"], queue=queue, volumes=["packages"], **asked)
+
+    def digits(self, *words: str, **asked: Any):
+        asked = {"nodes": 2, "nproc_per_node": 2, "directory": ROOT / "examples", **asked}
+        return self.client.submit(["torchrun", "ddp_digits.py", *words], queue="pods", volumes=["packages"], **asked)
+
+    def until(self, job, what: Callable[[Any], bool], seconds: float = SECONDS):
+        end = time.monotonic() + seconds
+        while not what(now := self.client.job(job.id)):
+            assert time.monotonic() < end, (now.phase, now.message, self.text(job)[-20:], self.states())
+            time.sleep(0.3)
+        return now
+
+    def until_phase(self, job, *phases: str):
+        return self.until(job, lambda now: now.phase in phases)
+
+    def until_line(self, job, words: str, *, times: int = 1):
+        return self.until(job, lambda _: sum(words in line for line in self.text(job)) >= times)
+
+    def text(self, job) -> list[str]:
+        return [line.text for line in self.client.logs(job.id)]
+
+    def everything(self, kind: str = "pods") -> list[dict[str, Any]]:
+        return list(self.admin.get(f"/api/v1/namespaces/{NAMESPACE}/{kind}").json()["items"])
+
+    def of(self, job, kind: str = "pods") -> list[dict[str, Any]]:
+        """This job's objects that are not a closed attempt's tombstone, by name."""
+        found = [one for one in self.everything(kind) if _run(one).startswith(f"{job.id}-")]
+        return sorted((one for one in found if "muster.dev/sealed" not in one["metadata"]["labels"]), key=_name)
+
+    def run(self, job) -> str:
+        """What its objects and its folder are called after."""
+        return next(_run(one) for one in self.everything("services") if _run(one).startswith(f"{job.id}-"))
+
+    def checkpoints(self, job) -> list[str]:
+        return sorted(path.name for path in (self.node.jobs / self.run(job) / "checkpoints").iterdir())
+
+    def states(self) -> list[tuple[str, Any]]:
+        return [(_name(one), one["status"]) for one in self.everything()]
+
+    def remove(self, kind: str, name: str, *, grace_seconds: int | None = None) -> None:
+        body = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        answer = self.admin.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}/{kind}/{name}", json=body)
+        assert answer.status_code in (200, 202), answer.text
+
+    def processes(self, pod: dict[str, Any], words: str) -> list[int]:
+        """Of this pod, those whose command line has these words."""
+        found = []
+        for pid in self.node.processes(pod["metadata"]["uid"]):
+            try:
+                said = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            found += [pid] if words in said else []
+        return found
+
+
+def need_node() -> None:
+    """Building takes minutes: who wants it asks for it, and CI always does."""
+    is_built = programs.is_built() and programs.is_built(programs.NODE_SOURCES)
+    if not is_built and os.environ.get("MUSTER_RIG") != "build" and os.environ.get("CI") != "true":
+        pytest.skip("the node's programs are not built here; MUSTER_RIG=build bin/test tests/cluster builds them")
+    need(not (problem := why_not()), problem)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    need_node()
+    with ExitStack() as at_the_end:
+        cable = network.lay()
+        at_the_end.callback(cable.remove)
+        plane = ControlPlane(address=cable.host)
+        at_the_end.callback(plane.stop)
+        plane.start()
+        node = Node(plane, cable)
+        at_the_end.callback(node.stop)
+        node.start()
+        installation = _installation(plane, node, tmp_path_factory.mktemp("installation"))
+        rig = Rig(at_the_end.enter_context(installation))
+        for name in QUEUES:
+            rig.manage("queue", name, "--team", "pods", "--slots", "8", "--cluster", name, "--member", "admin")
+        yield World(rig, plane, node)
+
+
+@pytest.fixture
+def pods(world: World, tmp_path: Path) -> Iterator[Pods]:
+    with world.plane.client() as admin:
+        found = Pods(world, tmp_path, admin)
+        yield found
+        for job in (left := list(found.client.jobs(phase="active"))):
+            found.client.cancel(job.id)
+        for job in left:
+            found.until(job, lambda now: now.is_finished)
+
+
+def _installation(plane: ControlPlane, node: Node, folder: Path) -> Installation:
+    kubeconfig = settle(plane, NAMESPACE)
+    with plane.client() as admin:
+        _claim(admin, "packages", path=LENT)
+        _claim(admin, "jobs", path=str(node.jobs))
+    host, port = node.cable.host, free_port(node.cable.host)
+    options = {
+        "KUBECONFIG": str(kubeconfig), "NAMESPACE": NAMESPACE, "IMAGE": image.NAME, "CONTROL_URL": f"http://{host}:{port}",
+        "JOB_CLAIM": "jobs", "JOB_CLAIM_PATH": "", "CLAIMS": {"packages": "packages"}, "PULL_POLICY": "Never",
+    }  # fmt: skip
+    clusters = {
+        name: {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": {**options, "LIMITS": limits}}
+        for name, limits in QUEUES.items()
+    }
+    return Installation(folder, host=host, port=port, environ={"MUSTER_CLUSTERS": json.dumps(clusters)})
+
+
+def _claim(admin: httpx.Client, name: str, *, path: str) -> None:
+    """A claim that many pods may mount, on a folder of the node."""
+    what = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": name}
+    size = {"storage": "1Gi"}
+    claim = {"metadata": {"name": name}, "spec": {**what, "resources": {"requests": size}}}
+    volume = {
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteMany"], "storageClassName": "", "capacity": size, "hostPath": {"path": path},
+            "claimRef": {"namespace": NAMESPACE, "name": name},
+        },
+    }  # fmt: skip
+    for url, thing in (
+        ("/api/v1/persistentvolumes", volume), (f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims", claim)
+    ):  # fmt: skip
+        answer = admin.post(url, json=thing)
+        assert answer.status_code == 201, answer.text
+
+
+def _name(thing: dict[str, Any]) -> str:
+    return str(thing["metadata"]["name"])
+
+
+def _run(thing: dict[str, Any]) -> str:
+    return str(thing["metadata"].get("labels", {}).get("muster.dev/run", ""))

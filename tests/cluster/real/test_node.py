@@ -1,0 +1,134 @@
+"""The node itself: it runs a pod whose words can be read, and leaves this machine as it found it, however it ends."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import until
+from tests.cluster.rig import image, network
+from tests.cluster.rig.node import HIDDEN, KERNEL, Node, remove
+from tests.cluster.rig.plane import ControlPlane
+from tests.cluster.rig.world import NAMESPACE, settle
+
+from .conftest import need_node
+
+ROOT = Path(__file__).resolve().parents[3]
+POD = {
+    "metadata": {"name": "speaks"},
+    "spec": {
+        "restartPolicy": "Never",
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "one", "image": image.NAME,
+                "command": ["python3", "-c", "import time; print('here I am', flush=True); time.sleep(3600)"],
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    },
+}  # fmt: skip
+
+
+def trace() -> dict[str, Any]:
+    """What a node could leave on this machine."""
+    return {
+        "links": sorted(name for name in os.listdir("/sys/class/net")),
+        "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+        "rules": _said("iptables-save"),
+        "routes": _said("ip", "route"),
+        "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("*/muster-*")),
+        "kernel": {path: Path(path).read_text() for path in KERNEL},
+        "folders": {name: sorted(os.listdir(name)) if os.path.isdir(name) else None for name in HIDDEN},
+        "processes": sorted(_ours()),
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _here() -> None:
+    need_node()
+
+
+@pytest.fixture
+def plane() -> Iterator[tuple[ControlPlane, Node]]:
+    cable = network.lay()
+    made = ControlPlane(address=cable.host)
+    node = Node(made, cable)
+    try:
+        made.start()
+        node.start()
+        yield made, node
+    finally:
+        node.stop()
+        made.stop()
+        cable.remove()
+
+
+def test_a_node_that_ran_a_pod_leaves_nothing_behind(request):
+    before = trace()
+    plane, node = request.getfixturevalue("plane")
+    settle(plane, NAMESPACE)
+    with plane.client() as admin:
+        place = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        assert admin.post(place, json=POD).status_code == 201
+        until(lambda: admin.get(f"{place}/speaks/log").text == "here I am\n")
+        pod = admin.get(f"{place}/speaks").json()
+    assert len(node.processes(pod["metadata"]["uid"])) == 2  # its own and the pause container
+    assert node.cable.name in trace()["links"]
+    node.stop()
+    plane.stop()
+    assert trace() == before
+    assert not plane.folder.exists()
+
+
+def test_a_rig_that_is_killed_takes_its_node_along(tmp_path):
+    before = trace()
+    words = [sys.executable, "-m", "tests.cluster.rig", "up", "--nodes", "1", "--real"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    rig = subprocess.Popen(words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        assert rig.stdout is not None
+        said = [rig.stdout.readline() for _ in range(4)]
+        assert said[3].startswith("real node:"), said
+        assert trace() != before
+    finally:
+        rig.send_signal(signal.SIGKILL)
+        rig.wait()
+    # Empty folders stay, as there is nobody who could remove them.
+    until(lambda: _without_folders(trace()) == _without_folders(before))
+    for path in map(Path, HIDDEN):
+        there = sorted(os.listdir(path)) if path.exists() else []
+        assert there == (before["folders"][str(path)] or [])
+        if before["folders"][str(path)] is None and path.exists():
+            path.rmdir()
+    for path in Path("/sys/fs/cgroup").glob("*/muster-*"):
+        remove(path)
+
+
+def _without_folders(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name not in ("groups", "folders")}
+
+
+def _said(*words: str) -> list[str]:
+    """Without counters and times."""
+    if not shutil.which(words[0]):
+        return []
+    lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
+    return [line for line in lines if not line.startswith(("#", ":"))]
+
+
+def _ours() -> Iterator[str]:
+    """Programs that only a node has."""
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            name = path.read_text().strip()
+        except OSError:
+            continue
+        if name.startswith(("containerd", "kubelet", "coredns", "runc", "unshare")):
+            yield name

@@ -1,0 +1,242 @@
+"""One real node: containerd, kubelet and the cluster's DNS, in namespaces of their own (`node_init.py`). Root only.
+
+Its pods share a network with this machine (`network.py`), its image is made here (`image.py`), and its packages and the job
+folder are two claims on folders of this machine. What is left when it was stopped: nothing.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import image, programs
+from .network import Cable
+from .plane import ControlPlane
+from .processes import Process
+
+NAME = "node0"
+INIT = Path(__file__).with_name("node_init.py")
+SOCKET = "/run/muster/containerd.sock"
+LENT = "/run/muster/packages"  # this environment's packages, as the node sees them
+START_SECONDS = 120
+CGROUPS = Path("/sys/fs/cgroup")
+PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))  # Debian's place, and everybody else's
+DEBIAN = {"containerd": "containerd", "runc": "runc"}  # program to package; the plug-ins have no program of their name
+NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")  # fmt: skip
+# What kubelet and containerd write besides the folders that are theirs by option.
+HIDDEN = ("/run", "/var/lib/kubelet", "/var/log/containers", "/var/lib/cni")
+# kubernetes/pkg/kubelet/cm: setupKernelTunables
+KERNEL = {
+    "/proc/sys/vm/overcommit_memory": 1, "/proc/sys/vm/panic_on_oom": 0,
+    "/proc/sys/kernel/panic": 10, "/proc/sys/kernel/panic_on_oops": 1,
+}  # fmt: skip
+
+
+class Node:
+    """`cable` leads to it, `plane` must listen on the cable's address. Claims lie in `folder` below the plane's."""
+
+    def __init__(self, plane: ControlPlane, cable: Cable):
+        self.plane, self.cable = plane, cable
+        self.folder = plane.folder / NAME
+        self.jobs = self.folder / "jobs"  # the claim `jobs`: ReadWriteMany on real disks
+        self.group = f"muster-{NAME}-{cable.number}"
+        self.process = Process(NAME, [], log=self.folder / "init.log")
+        self._made = [Path(name) for name in HIDDEN if not Path(name).exists()]
+
+    def start(self) -> None:
+        there = programs.build(programs.NODE_SOURCES)
+        for name in ("logs", "etc", "cni"):
+            (self.folder / name).mkdir(parents=True)
+        self._open_jobs()
+        told = self._write("told.json", self._told(there))
+        for group in _groups(self.group):
+            group.mkdir(exist_ok=True)
+        self.process.words = ["unshare", *NAMESPACES, sys.executable, str(INIT), str(told)]
+        self.process.start()
+        self.process.until(lambda: bool(self._init()), seconds=START_SECONDS)
+        self.cable.hand_over(self._init())
+        self.process.until(self.is_ready, seconds=START_SECONDS)
+
+    def stop(self) -> None:
+        """With its first process the kernel ends all others, and takes mounts and interfaces away."""
+        if pid := self._init():
+            os.kill(pid, signal.SIGKILL)
+        self.process.stop(seconds=60)
+        for group in _groups(self.group):
+            remove(group)
+        for folder in self._made:
+            if folder.exists():
+                folder.rmdir()
+
+    def is_ready(self) -> bool:
+        with self.plane.client() as client:
+            found = client.get(f"/api/v1/nodes/{NAME}")
+        said = found.json().get("status", {}).get("conditions", []) if found.status_code == 200 else []
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in said)
+
+    def processes(self, pod: str) -> list[int]:
+        """What runs in the pod of this UID, as this machine numbers it. The pause container is among them."""
+        group = next(iter(_groups(self.group)))
+        lists = group.glob(f"**/pod{pod}/**/cgroup.procs")
+        return [int(pid) for file in lists for pid in file.read_text().split()]
+
+    def _init(self) -> int:
+        if not self.process.is_running:
+            return 0
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(children[0]) if children else 0
+
+    def _open_jobs(self) -> None:
+        """For the pods' user: fsGroup is not applied to a folder of the node."""
+        self.plane.folder.chmod(0o711)
+        self.folder.chmod(0o711)
+        self.jobs.mkdir()
+        self.jobs.chmod(0o777)
+
+    def _told(self, there: Path) -> dict[str, Any]:
+        """Everything that the node's first process has to know."""
+        ctr = ["ctr", "--address", SOCKET]
+        return {
+            "hidden": {str(self._own(name)): name for name in HIDDEN},
+            "kernel": {path: value for path, value in KERNEL.items() if os.path.exists(path)},
+            "lent": {str(image.packages()): LENT},
+            "network": {"cable": self.cable.far_end, "host": self.cable.host, "node": self.cable.node},
+            "logs": str(self.folder / "logs"),
+            "ready": [*ctr, "version"],
+            "import": [*ctr, "--namespace", "k8s.io", "images", "import", str(image.archive())],
+            "programs": {
+                "containerd": ["containerd", "--config", str(self._containerd())],
+                "coredns": [str(there / "coredns"), "-conf", str(self._dns())],
+                "kubelet": self._kubelet(there / "kubelet"),
+            },
+        }
+
+    def _own(self, name: str) -> Path:
+        """Short paths for the node, whatever our folder is called: sockets lie in them, and theirs end at 107 bytes."""
+        path = self.folder / "own" / name.lstrip("/")
+        path.mkdir(parents=True)
+        return path
+
+    def _containerd(self) -> Path:
+        cri = {
+            "sandbox_image": image.PAUSE,
+            "restrict_oom_score_adj": True,  # a machine without CAP_SYS_RESOURCE can not give the pause container its own
+        }
+        pods = {"bin_dir": str(plugins()), "conf_dir": str(self._cni())}
+        text = [
+            "version = 2", f'root = "{self.folder}/containerd"', 'state = "/run/containerd"',
+            "[grpc]", f'address = "{SOCKET}"',
+            '[plugins."io.containerd.grpc.v1.cri"]', *map(_toml, cri.items()),
+            '[plugins."io.containerd.grpc.v1.cri".cni]', *map(_toml, pods.items()),
+        ]  # fmt: skip
+        return self._write("containerd.toml", "\n".join(text))
+
+    def _cni(self) -> Path:
+        ranges = [
+            {"subnet": self.cable.subnet, "rangeStart": f"10.88.{self.cable.number}.10", "gateway": self.cable.host}
+        ]
+        addresses = {
+            "type": "host-local",
+            "ranges": [ranges],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": str(self.folder / "cni"),
+        }
+        bridge = {"type": "bridge", "bridge": "pods", "isGateway": False, "ipMasq": False, "ipam": addresses}
+        there = self.folder / "net.d"
+        there.mkdir()
+        (there / "pods.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}))
+        return there
+
+    def _dns(self) -> Path:
+        mine = self.plane.component("rig-dns", group="system:masters")
+        text = f"cluster.local:53 {{\n bind {self.cable.node}\n errors\n kubernetes cluster.local {{\n  kubeconfig {mine}\n }}\n}}\n"
+        return self._write("Corefile", text)
+
+    def _kubelet(self, program: Path) -> list[str]:
+        mine = self.plane.component(f"system:node:{NAME}", group="system:nodes")
+        config = self._write("kubelet.json", self._kubelet_config())
+        return [
+            str(program), f"--kubeconfig={mine}", f"--config={config}",
+            f"--hostname-override={NAME}", f"--node-ip={self.cable.node}",
+        ]  # fmt: skip
+
+    def _kubelet_config(self) -> dict[str, Any]:
+        least = {name: "1%" for name in ("nodefs.available", "nodefs.inodesFree", "imagefs.available")}
+        authority = str(self.plane.authority.pair.certificate)
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}, "x509": {"clientCAFile": authority}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self.group}", "failCgroupV1": False, "failSwapOn": False,
+            "containerRuntimeEndpoint": f"unix://{SOCKET}", "clusterDNS": [self.cable.node], "clusterDomain": "cluster.local",
+            "resolvConf": str(self._write("resolv.conf", "")), "evictionHard": {"memory.available": "50Mi", **least},
+            "makeIPTablesUtilChains": False, "podLogsDir": str(self.folder / "pod-logs"),
+            "volumePluginDir": str(self.folder / "plugins"), "nodeStatusUpdateFrequency": "5s",
+        }  # fmt: skip
+
+    def _write(self, name: str, content: str | Mapping[str, Any]) -> Path:
+        path = self.folder / "etc" / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+
+def why_not() -> str:
+    """Empty where a node can run, else what is missing. Installs what Debian has."""
+    if os.geteuid() != 0:
+        return "a real node runs containers: start the tests as root"
+    install()
+    missing = [name for name in (*DEBIAN, "unshare", "ip") if not shutil.which(name)]
+    if missing or not plugins().is_dir():
+        return f"a real node needs {', '.join(missing) or 'the CNI plug-ins'}: apt-get install containerd runc containernetworking-plugins iproute2"
+    return programs.why_not(programs.NODE_SOURCES)
+
+
+def install() -> None:
+    """Only what is not there: another containerd than Debian's does as well."""
+    wanted = [package for program, package in DEBIAN.items() if not shutil.which(program)]
+    if not plugins().is_dir():
+        wanted.append("containernetworking-plugins")
+    if wanted and shutil.which("apt-get"):
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for words in (["update"], ["install", "-y", "--no-install-recommends", *wanted]):
+            subprocess.run(["apt-get", "-qq", *words], env=env, capture_output=True)
+
+
+def plugins() -> Path:
+    return next((path for path in PLUGINS if (path / "bridge").exists()), PLUGINS[0])
+
+
+def _groups(name: str) -> Iterator[Path]:
+    """The group of this name in each hierarchy; version 2 has one."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        yield CGROUPS / name
+        return
+    for one in sorted(CGROUPS.iterdir()):
+        if (one / "cgroup.procs").exists() and not one.is_symlink():
+            yield one / name
+
+
+def remove(group: Path) -> None:
+    """A control group and those below it. Empty by now; the kernel may still be counting the last process out."""
+    folders = [Path(place) for place, _, _ in os.walk(group, topdown=False)]
+    end = time.monotonic() + 10
+    while folders:
+        try:
+            folders[0].rmdir()
+            folders.pop(0)
+        except FileNotFoundError:
+            folders.pop(0)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+def _toml(pair: tuple[str, str | bool]) -> str:
+    return f"{pair[0]} = {json.dumps(pair[1])}"
