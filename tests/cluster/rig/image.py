@@ -59,7 +59,7 @@ def _write(path: Path) -> None:
         digest = _digest(layer)
         with tarfile.open(path, "w") as into:
             into.add(layer, "layer.tar")
-            for tag, file, command in ((NAME, "train.json", ["python3"]), (PAUSE, "pause.json", ["sleep", "infinity"])):
+            for file, command in (("train.json", ["python3"]), ("pause.json", ["sleep", "infinity"])):
                 _text(into, file, json.dumps(_config(digest, command)))
             said = [{"Config": f"{name}.json", "RepoTags": [tag], "Layers": ["layer.tar"]} for name, tag in (("train", NAME), ("pause", PAUSE))]  # fmt: skip
             _text(into, "manifest.json", json.dumps(said))

@@ -167,7 +167,7 @@ class Node:
         ]  # fmt: skip
 
     def _kubelet_config(self) -> dict[str, Any]:
-        least = {name: "1%" for name in ("nodefs.available", "nodefs.inodesFree", "imagefs.available")}
+        least = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available"), "1%")
         authority = str(self.plane.authority.pair.certificate)
         return {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",

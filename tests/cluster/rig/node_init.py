@@ -7,6 +7,7 @@ takes them all away, however the tests ended. Standard library, told everything 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -58,9 +59,7 @@ def lend(folders):
 def connect(network):
     """A bridge for pods with the cable's end in it; the machine itself is their way out."""
     run("ip", "link", "set", "lo", "up")
-    until(
-        lambda: os.path.exists(f"/proc/self/net/dev") and network["cable"] in open("/proc/self/net/dev").read(), "cable"
-    )
+    until(lambda: network["cable"] in dict(map(reversed, socket.if_nameindex())), "cable")
     run("ip", "link", "add", "pods", "type", "bridge")
     run("ip", "link", "set", network["cable"], "master", "pods")
     for name in (network["cable"], "pods"):
