@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import need
-
-from .conftest import until
+from .conftest import need_rig, until
 from .rig import programs
 from .rig.processes import DidNotStart, Process
 
 ROOT = Path(__file__).resolve().parents[2]
-
-pytestmark = pytest.mark.skipif(
-    not programs.is_built() and os.environ.get("MUSTER_RIG") != "build",
-    reason="the cluster's programs are not built here; MUSTER_RIG=build bin/test tests/cluster builds them",
-)
 
 
 def test_a_machine_without_go_is_told_what_to_install(tmp_path, monkeypatch):
@@ -49,7 +42,7 @@ def test_a_program_that_ends_at_once_is_shown_with_its_words(tmp_path):
 
 
 def test_by_hand_it_stays_up_until_it_is_told_and_leaves_nothing(tmp_path):
-    need(not programs.why_not(), programs.why_not())
+    need_rig()
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     words = [sys.executable, "-m", "tests.cluster.rig", "up", "--nodes", "1"]
     rig = subprocess.Popen(words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)

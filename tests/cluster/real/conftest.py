@@ -1,7 +1,6 @@
 """A whole installation whose one queue is a cluster with a real node: control plane, kubelet, containers, and Muster beside it."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ import pytest
 from bench.rig import Rig
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.ports import free_port
+from tests.cluster.conftest import need_rig
 from tests.cluster.rig import image, network, programs
 from tests.cluster.rig.node import LENT, Node, why_not
 from tests.cluster.rig.plane import ControlPlane
@@ -101,10 +101,9 @@ class Pods:
 
 
 def need_node() -> None:
-    """Building takes minutes: who wants it asks for it, and CI always does."""
-    is_built = programs.is_built() and programs.is_built(programs.NODE_SOURCES)
-    if not is_built and os.environ.get("MUSTER_RIG") != "build" and os.environ.get("CI") != "true":
-        pytest.skip("the node's programs are not built here; MUSTER_RIG=build bin/test tests/cluster builds them")
+    need_rig()
+    is_built = programs.is_built(programs.NODE_SOURCES)
+    need(is_built, "the node's programs are not built here; MUSTER_RIG=build bin/test builds them")
     need(not (problem := why_not()), problem)
 
 
