@@ -102,6 +102,7 @@ class _Reading:
         error_at = item.real("error_at")
         self._change(
             self._own(item), state=state, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
+            world_rank=item.optional("world_rank", 0, MAX_INT), world_size=item.optional("world_size", 1, MAX_INT),
             exit_code=exit_code, error_at=None if error_at is None else self._kept(error_at),
             is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"),
         )  # fmt: skip

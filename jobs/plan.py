@@ -32,7 +32,33 @@ class Port:
     number: int
 
 
-Value = str | Index | Host | Port
+@dataclass(frozen=True)
+class Here:
+    """Stands for the name of the replica itself, as the others reach it."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Stands for `host:port`."""
+
+    host: Host
+    port: Port
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Stands for a name that no other attempt has."""
+
+
+@dataclass(frozen=True)
+class First:
+    """Stands for one text in the first replica of the role, and for another in the rest."""
+
+    first: str
+    rest: str
+
+
+Value = str | Index | Host | Port | Here | Endpoint | Launch | First
 
 
 @dataclass(frozen=True)
@@ -46,6 +72,7 @@ class Role:
     env: Mapping[str, Value] = field(default_factory=dict)
     completes: bool = True  # the job is done when all of these succeeded
     essential: bool = True  # the attempt fails when one of these fails
+    least: int | None = None  # elastic: so many are enough, and the first one is among them; None: all are needed
 
 
 @dataclass(frozen=True)

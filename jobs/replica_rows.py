@@ -46,6 +46,8 @@ _WRITE = """
         UPDATE jobs_rank r SET
             state = COALESCE(t.state, r.state),
             pid = COALESCE(t.pid, r.pid),
+            world_rank = COALESCE(t.world_rank, r.world_rank),
+            world_size = COALESCE(t.world_size, r.world_size),
             started_at = CASE WHEN t.state = 'running' THEN to_timestamp(t.at) ELSE r.started_at END,
             ended_at = CASE WHEN t.state IS NULL THEN r.ended_at WHEN t.state IN ('succeeded', 'failed')
                 THEN to_timestamp(t.at) END,
@@ -61,7 +63,7 @@ _WRITE = """
             rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
             gpu = COALESCE(t.gpu, r.gpu),
             gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes)
-        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, pid int, at float8,
+        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, pid int, world_rank int, world_size int, at float8,
             exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, step bigint,
             last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint)
         WHERE r.replica_id = won.id AND r.rank = t.rank

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from controlplane.errors import Refused
-from jobs.plan import Host, Index, Plan, Port, Role, Value
+from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 from . import labels
 from .kube_site import Site
@@ -103,6 +103,7 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "grace_seconds": plan.grace_seconds,
         "shared": SHARED if site.job_claim else "",
         "mark": mark(plan.run, plan.attempt),
+        "is_elastic": role.least is not None,
         "control": {"url": site.control_url},
         "wants_workspace": plan.has_code,
         "give_up_seconds": GIVE_UP_SECONDS,
@@ -139,7 +140,7 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
 
 def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
     """What differs per replica, and what a restricted pod lacks. The user's own variables come with the Secret."""
-    env = {name: resolve(value, plan, index=index, namespace=site.namespace) for name, value in role.env.items()}
+    env = {name: resolve(value, plan, role, index=index, namespace=site.namespace) for name, value in role.env.items()}
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
     return {
         **env,
@@ -151,14 +152,22 @@ def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str
     }
 
 
-def resolve(value: Value, plan: Plan, *, index: int, namespace: str) -> str:
+def resolve(value: Value, plan: Plan, role: Role, *, index: int, namespace: str) -> str:
     match value:
         case Index():
             return str(index)
-        case Host(role=role, index=number):
-            return labels.host(plan.run, plan.attempt, role, number, namespace=namespace)
+        case Host(role=name, index=number):
+            return labels.host(plan.run, plan.attempt, name, number, namespace=namespace)
+        case Here():
+            return labels.host(plan.run, plan.attempt, role.name, index, namespace=namespace)
         case Port(number=number):
             return str(number)
+        case Endpoint(host=host, port=port):
+            return f"{labels.host(plan.run, plan.attempt, host.role, host.index, namespace=namespace)}:{port.number}"
+        case Launch():
+            return mark(plan.run, plan.attempt)
+        case First(first=first, rest=rest):
+            return rest if index else first
         case _:
             return value
 
