@@ -90,9 +90,16 @@ class Plan:
     resource: str = ""  # what each process takes one of, in its queue's word
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for wherever it lies
     has_code: bool = True  # False: all of it is in the image, and no replica needs to ask for more
+    incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places given to another replica
+    wanted: frozenset[tuple[str, int]] | None = None  # only these are to be created; None: all of them
 
     def replicas(self) -> list[tuple[Role, int]]:
-        return [(role, index) for role in self.roles for index in range(role.replicas)]
+        """Those to be created."""
+        every = [(role, index) for role in self.roles for index in range(role.replicas)]
+        return [(role, index) for role, index in every if self.wanted is None or (role.name, index) in self.wanted]
+
+    def incarnation(self, role: str, index: int) -> int:
+        return self.incarnations.get((role, index), 0)
 
 
 @dataclass(frozen=True)

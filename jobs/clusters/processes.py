@@ -51,6 +51,7 @@ def describe(
         "shared": plan.shared_folder,
         "mark": mark(plan.run, plan.attempt),
         "is_elastic": role.least is not None,
+        "incarnation": plan.incarnation(role.name, index),
         "control": {"file": control_file},
         "wants_workspace": True,
         "mirror": False,
@@ -73,6 +74,17 @@ def resolve(value: Value, plan: Plan, *, index: int, ports: Mapping[str, int]) -
             return rest if index else first
         case _:
             return value
+
+
+def place_name(role: str, index: int, incarnation: int = 0) -> str:
+    """A replica's folder, and MUSTER_REPLICA of its processes."""
+    return f"{role}-{index}.{incarnation}" if incarnation else f"{role}-{index}"
+
+
+def incarnation_of(name: str) -> tuple[str, int]:
+    """A replica's name apart from the number behind it: "worker-1.2" is ("worker-1", 2)."""
+    plain, dot, number = name.partition(".")
+    return (plain, int(number)) if dot and number.isdecimal() else (name, 0)
 
 
 def volume_variable(name: str) -> str:
