@@ -94,7 +94,7 @@ def _own(spec: Spec, *, address: str) -> dict[str, str]:
         "MUSTER_ATTEMPT": str(spec.attempt),
         "MUSTER_REPORT": address,
         "MUSTER_MARK": spec.mark,
-        "MUSTER_REPLICA": f"{spec.role}-{spec.index}",
+        "MUSTER_REPLICA": f"{spec.role}-{spec.index}" + (f".{spec.incarnation}" if spec.incarnation else ""),
     }
     if spec.shared:
         own["MUSTER_SHARED"] = spec.shared

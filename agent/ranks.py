@@ -26,6 +26,9 @@ class Rank:
 
     rank: int
     local_rank: int
+    world: dict[str, int] = field(
+        default_factory=dict
+    )  # of an elastic job: RANK and WORLD_SIZE, as torchrun has them now
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     pid: int = 0
     streams: list[Stream] = field(default_factory=list)
@@ -37,8 +40,18 @@ class Rank:
 class Ranks:
     """Hears shims and reports, tells the outbox. Belongs to the main thread; `running` may be read by others."""
 
-    def __init__(self, loop: Loop, *, outbox: Outbox, journal: Journal, is_stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        *,
+        outbox: Outbox,
+        journal: Journal,
+        is_stopping: Callable[[], bool],
+        first_rank: int | None = None,
+    ) -> None:
+        """`first_rank`: count the ranks from here by their local rank, whatever RANK says."""
         self._loop, self._outbox, self._journal, self._is_stopping = loop, outbox, journal, is_stopping
+        self._first_rank = first_rank
         self._ranks: dict[int, Rank] = {}
         self.streams: list[Stream] = []
         self.dropped = 0  # points that a full socket did not take
@@ -91,21 +104,31 @@ class Ranks:
             self._end(rank, exit_code=end["exit_code"], ended_by=end["signal"], at=message["at"])
 
     def _greet(self, peer: Peer, hello: dict[str, Any]) -> None:
-        rank = Rank(hello["rank"], hello["local_rank"], visible=hello.get("visible"))
+        rank = self._placed(hello["rank"], local_rank=hello["local_rank"], world_size=hello.get("world_size"))
+        rank.visible = hello.get("visible")
         rank.streams = [self.add_stream(fd, rank=rank.rank) for fd in peer.fds]
         peer.rank, peer.fds = rank, []
         self._ranks[rank.rank] = rank
         peer.welcome()
 
     def _announce(self, peer: Peer, who: dict[str, Any]) -> None:
-        number = who["rank"] if isinstance(who.get("rank"), int) else NO_RANK
+        placed = (
+            self._placed(who["rank"], local_rank=who.get("local_rank") or 0) if _is_whole(who.get("rank")) else None
+        )
+        number = placed.rank if placed else NO_RANK
         known = self._ranks.get(number)
         # Only its number is kept: the end of this connection is not the end of the rank.
         peer.rank = number
-        if known is None and number != NO_RANK:
-            rank = Rank(number, who.get("local_rank") or 0, visible=who.get("visible"), pid=who["pid"])
-            self._ranks[number] = rank
-            self._running(rank, at=time.time())
+        if known is None and placed is not None:
+            placed.visible, placed.pid = who.get("visible"), who["pid"]
+            self._ranks[number] = placed
+            self._running(placed, at=time.time())
+
+    def _placed(self, number: int, *, local_rank: int, world_size: int | None = None) -> Rank:
+        if self._first_rank is None:
+            return Rank(number, local_rank)
+        world = {"world_rank": number, "world_size": world_size} if world_size else {"world_rank": number}
+        return Rank(self._first_rank + local_rank, local_rank, world=world)
 
     def _point(self, peer: Peer, point: list[Any]) -> None:
         if isinstance(peer.rank, int) and len(point) == 3 and isinstance(point[2], dict):
@@ -122,7 +145,8 @@ class Ranks:
             self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
 
     def _running(self, rank: Rank, *, at: float) -> None:
-        self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, pid=rank.pid, state="running", at=at)
+        self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, pid=rank.pid, state="running", at=at,
+                          **rank.world)  # fmt: skip
 
     def _end(self, rank: Rank, *, exit_code: int | None, ended_by: int | None, at: float) -> None:
         if rank.is_ended:
@@ -145,6 +169,10 @@ class Ranks:
             "is_connection_error": found.is_connection_error,
             "is_stopped": rank.was_signalled or (ended_by in _STOPS and self._is_stopping()),
         }
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int)
 
 
 def _is_number(value: Any) -> bool:

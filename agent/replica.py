@@ -100,7 +100,13 @@ class Replica:
         self._journal = Journal(folder.spool)
         self._outbox = Outbox(self._spool, journal=self._journal, on_text=_mirror if self._spec.mirror else None)
         self._launcher: Launcher | None = None
-        self._ranks = Ranks(self._loop, outbox=self._outbox, journal=self._journal, is_stopping=self._is_stopping)
+        self._ranks = Ranks(
+            self._loop,
+            outbox=self._outbox,
+            journal=self._journal,
+            is_stopping=self._is_stopping,
+            first_rank=self._spec.index * self._spec.processes if self._spec.is_elastic else None,
+        )
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
         self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)
         self._commands: list[dict[str, Any]] = []  # from the sender's thread

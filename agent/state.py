@@ -31,6 +31,8 @@ class Spec:
     grace_seconds: float = 30
     shared: str = ""
     mark: str = ""
+    incarnation: int = 0  # how often its place was given to a new replica within the attempt
+    is_elastic: bool = False  # ranks are numbered by their place: torchrun hands out its own anew in each rendezvous
     control: dict[str, str] = field(default_factory=dict)
     wants_workspace: bool = False
     cache: str = ""  # where files of code are shared with other replicas of this machine

@@ -14,21 +14,23 @@ class AgentIdentity:
     attempt: int
     role: str
     index: int
+    incarnation: int = 0
 
 
 def issue(identity: AgentIdentity) -> str:
-    return signing.dumps(
-        [identity.job, identity.run, identity.attempt, identity.role, identity.index], salt=_SALT, compress=False
-    )
+    words = [identity.job, identity.run, identity.attempt, identity.role, identity.index]
+    if identity.incarnation:
+        words.append(identity.incarnation)
+    return signing.dumps(words, salt=_SALT, compress=False)
 
 
 def read(text: str) -> AgentIdentity | None:
     """Who this token names; None when it is not one of ours."""
     try:
-        job, run, attempt, role, index = signing.loads(text, salt=_SALT)
+        job, run, attempt, role, index, *more = signing.loads(text, salt=_SALT)
+        return AgentIdentity(job, run, attempt, role, index, *more)
     except (signing.BadSignature, ValueError, TypeError):
         return None
-    return AgentIdentity(job, run, attempt, role, index)
 
 
 def bearer(header: str) -> AgentIdentity | None:

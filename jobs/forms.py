@@ -70,6 +70,7 @@ class SubmitForm(forms.Form):
         strip=False,
     )
     nodes = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
+    min_nodes = forms.CharField(required=False, widget=forms.NumberInput(attrs={"min": 1}))
     nproc_per_node = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
     env = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
     secrets = forms.CharField(
@@ -115,7 +116,9 @@ class SubmitForm(forms.Form):
         """What `services.submit` takes. Empty fields are left to the queue's defaults."""
         data = self.cleaned_data
         flat = {
-            name: data[name] for name in ("name", "command", "nodes", "nproc_per_node", "max_retries") if data[name]
+            name: data[name]
+            for name in ("name", "command", "nodes", "min_nodes", "nproc_per_node", "max_retries")
+            if data[name]
         }
         return {**flat, **{name: data[name] for name in ("env", "secrets") if data[name]}}
 
@@ -154,6 +157,7 @@ def from_job(job: Job) -> dict[str, Any]:
         "workspace": job.workspace_id,
         "command": shlex.join(job.command),
         "nodes": job.nodes,
+        "min_nodes": job.min_nodes or "",
         "nproc_per_node": job.nproc_per_node,
         "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
         "max_retries": job.spec.get("max_retries", 0),

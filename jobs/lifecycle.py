@@ -13,11 +13,14 @@ There is one door off the cluster, STOPPING, and the reason written on it says w
 Nothing here reads a clock, a row or a cluster: `decide(view, seen, now)` gets all three.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from .verdict import ReplicaSeen, ReplicaState, RoleView, Seen, Verdict, verdict
+from . import replacing
+from .replacing import Key, Place
+from .verdict import ReplicaSeen, RoleView, Seen, Verdict, is_up, verdict, who_runs
 
 
 class Phase(StrEnum):
@@ -113,6 +116,9 @@ class JobView:
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
     roles: tuple[RoleView, ...] = ()
+    places: Mapping[Key, Place] = field(
+        default_factory=dict
+    )  # those that were given to another replica in this attempt
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,8 @@ class Step:
     requeue_after: timedelta | None = SAFETY_TICK
     is_failure: bool = False  # counts against the retry budget
     is_free_start: bool = False
+    replace: tuple[Key, ...] = ()  # places that get a new replica within the attempt
+    retire: tuple[Key, ...] = ()  # places to be freed for that
 
 
 def decide(view: JobView, seen: Seen, now: datetime) -> Step:
@@ -144,6 +152,8 @@ def decide(view: JobView, seen: Seen, now: datetime) -> Step:
 
 def after(view: JobView, step: Step, now: datetime) -> JobView:
     """The view once `step` is recorded. Stores write these values and add nothing of their own."""
+    if step.replace:
+        view = replace(view, places=replacing.given_anew(view.places, step.replace, now))
     if step.to is None:
         return view
     view = replace(
@@ -156,12 +166,19 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
     view = replace(view, phase=step.to, phase_since=now)
     match step.to:
         case Phase.STARTING:
-            return replace(view, attempt=view.attempt + 1, stop_reason=None, created_at=None, running_since=None)
+            return replace(
+                view, attempt=view.attempt + 1, stop_reason=None, created_at=None, running_since=None, places={}
+            )
         case Phase.RUNNING:
             return replace(view, running_since=now)
         case Phase.QUEUED | Phase.SUSPENDED:
             return replace(view, is_preempt_requested=False, running_since=None)
     return view
+
+
+def applied(view: JobView, now: datetime) -> JobView:
+    """The view once the cluster has confirmed what was to be created: the attempt, or replicas of it that came back."""
+    return replace(view, created_at=view.created_at or now, places=replacing.confirmed(view.places, now))
 
 
 def _without_objects(view: JobView) -> Step:
@@ -185,7 +202,7 @@ def _admitted(view: JobView) -> Step:
 def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
     if view.is_cancel_requested:
         return _stop(StopReason.CANCELLED, "cancelled")
-    replicas = _judged(view, seen)
+    replicas = replacing.judged(view.roles, seen, created_at=view.created_at, places=view.places)
     ending = verdict(view.roles, replicas)
     if ending.outcome == "succeeded":
         return _stop(StopReason.COMPLETED, "every replica ended with code 0")
@@ -195,26 +212,18 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
         return _failed(view, ending)
     if late := _too_late(view, seen, now):
         return late
-    if view.phase is Phase.STARTING and _all_running(view, replicas):
-        return Step(Phase.RUNNING, message="every replica runs")
-    return Step()
+    if view.phase is Phase.STARTING and all(is_up(role, replicas) for role in view.roles):
+        return Step(Phase.RUNNING, message=who_runs(view.roles, replicas))
+    return _going_on(view, replicas, now)
 
 
-def _judged(view: JobView, seen: Seen) -> tuple[ReplicaSeen, ...]:
-    """What was seen, with absence turned into loss where that is a fact.
-
-    No news is not bad news: only an observed absence is an absence, and only when the observation is newer than
-    the creation.
-    """
-    if seen.as_of is None or view.created_at is None or seen.as_of <= view.created_at or not seen.is_fresh:
-        return tuple(one for one in seen.replicas if one.state is not ReplicaState.ABSENT)
-    present = {(one.role, one.index): one for one in seen.replicas if one.state is not ReplicaState.ABSENT}
-    return tuple(
-        present.get((role.name, index))
-        or ReplicaSeen(role.name, index, ReplicaState.LOST, reason="its process or pod is gone")
-        for role in view.roles
-        for index in range(role.replicas)
-    )
+def _going_on(view: JobView, replicas: tuple[ReplicaSeen, ...], now: datetime) -> Step:
+    """Nothing to decide about the job itself; of an elastic one, replicas may go and come."""
+    if view.created_at is None or all(role.least is None for role in view.roles):
+        return Step()
+    todo = replacing.wanted(view.roles, replicas, view.places, now)
+    ticks = [SAFETY_TICK, todo.after, STOP_TICK if todo.retire else None, timedelta(0) if todo.replace else None]
+    return Step(retire=todo.retire, replace=todo.replace, requeue_after=min(tick for tick in ticks if tick is not None))
 
 
 def _wanted_stop(view: JobView) -> Step | None:
@@ -228,8 +237,8 @@ def _wanted_stop(view: JobView) -> Step | None:
     return None
 
 
-def _stop(reason: StopReason, message: str, **flags: bool) -> Step:
-    return Step(Phase.STOPPING, reason, message, timedelta(0), **flags)
+def _stop(reason: StopReason, message: str, *, is_failure: bool = False, is_free_start: bool = False) -> Step:
+    return Step(Phase.STOPPING, reason, message, timedelta(0), is_failure, is_free_start)
 
 
 def _failed(view: JobView, ending: Verdict) -> Step:
@@ -252,11 +261,6 @@ def _too_late(view: JobView, seen: Seen, now: datetime) -> Step | None:
     if view.phase is Phase.STARTING and seen.is_fresh and waited > timedelta(seconds=view.start_timeout_seconds):
         return _stop(StopReason.START_TIMEOUT, f"not all replicas ran within {view.start_timeout_seconds} s")
     return None
-
-
-def _all_running(view: JobView, replicas: tuple[ReplicaSeen, ...]) -> bool:
-    up = {(one.role, one.index) for one in replicas if one.state in (ReplicaState.RUNNING, ReplicaState.SUCCEEDED)}
-    return all((role.name, index) in up for role in view.roles for index in range(role.replicas))
 
 
 def _stopping(view: JobView, seen: Seen) -> Step:

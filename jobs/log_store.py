@@ -37,7 +37,8 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
     if not data:
         return ""
     where = folder(identity.run, identity.attempt)
-    path = f"{where}/{identity.role}-{identity.index}-{seq}-{zlib.crc32(data):08x}.z"
+    place = f"{identity.role}-{identity.index}" + (f".{identity.incarnation}" if identity.incarnation else "")
+    path = f"{where}/{place}-{seq}-{zlib.crc32(data):08x}.z"
     try:
         with crash.around("logs.save"):
             saved: str = storages["logs"].save(path, ContentFile(data))

@@ -7,9 +7,8 @@ Who writes what, by column: services write intent (`cancel_requested_at`, `suspe
 import secrets
 
 from django.conf import settings
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Team, User
@@ -18,6 +17,8 @@ from queues.resources import Resources
 from workspaces.models import Workspace
 
 from . import lifecycle, verdict
+from .models_of_output import LogSegment as LogSegment
+from .models_of_output import MetricChunk as MetricChunk
 from .plan import world_size
 from .querysets import JobQuerySet
 from .spec import JobSpec
@@ -142,6 +143,17 @@ class Job(models.Model):
         return int(self.spec["nodes"])
 
     @property
+    def min_nodes(self) -> int | None:
+        """The least an elastic job goes on with."""
+        least = self.spec.get("min_nodes")
+        return None if least is None else int(least)
+
+    @property
+    def span(self) -> str:
+        """How many nodes, as people write it: "4", or of an elastic job "2 to 4"."""
+        return str(self.nodes) if self.min_nodes is None else f"{self.min_nodes} to {self.nodes}"
+
+    @property
     def nproc_per_node(self) -> int:
         return int(self.spec["nproc_per_node"])
 
@@ -170,6 +182,10 @@ class Replica(models.Model):
     attempt = models.PositiveIntegerField()
     role = models.CharField(max_length=20)
     index = models.PositiveIntegerField()
+    incarnation = models.PositiveIntegerField(default=0, db_default=0, help_text="how often its place was given anew")
+    replaced_at = models.DateTimeField(null=True, help_text="when that was decided")
+    applied_at = models.DateTimeField(null=True, help_text="when the cluster had confirmed the newest one's creation")
+    lines_before = models.JSONField(default=dict, db_default={}, help_text="rank to lines that its earlier ones sent")
     name = models.CharField(max_length=80)
     node = models.CharField(max_length=253, blank=True)
     state = models.CharField(max_length=10, choices=STATES, default=verdict.ReplicaState.PENDING)
@@ -203,6 +219,9 @@ class Rank(models.Model):
     attempt = models.PositiveIntegerField()
     rank = models.PositiveIntegerField()
     local_rank = models.PositiveIntegerField()
+    # Of an elastic job: what torchrun calls it now, which changes with each rendezvous; `rank` is its place and stays.
+    world_rank = models.PositiveIntegerField(null=True)
+    world_size = models.PositiveIntegerField(null=True)
     state = models.CharField(max_length=10, choices=RankState, default=RankState.WAITING)
     pid = models.PositiveIntegerField(null=True)
     exit_code = models.IntegerField(null=True)
@@ -241,55 +260,3 @@ class JobEvent(models.Model):
 
     class Meta:
         ordering = ["id"]
-
-
-class LogSegment(models.Model):
-    """Where some lines of one rank lie: a slice of a stored file. A row without a file is a gap, and is shown as one."""
-
-    job = models.ForeignKey(Job, models.CASCADE, related_name="segments")
-    attempt = models.PositiveIntegerField()
-    replica = models.ForeignKey(Replica, models.CASCADE, related_name="+")
-    rank = models.IntegerField(help_text="-1 for what the launcher printed")
-    first_line = models.BigIntegerField()
-    lines = models.IntegerField()
-    first_at = models.DateTimeField()
-    last_at = models.DateTimeField()
-    raw_bytes = models.IntegerField()
-    path = models.CharField(max_length=120, blank=True)
-    offset = models.IntegerField(default=0)
-    size_bytes = models.IntegerField(default=0)
-    is_packed = models.BooleanField(default=False, db_default=False, help_text="lies in a large file with others")
-
-    class Meta:
-        ordering = ["id"]
-        constraints = [
-            models.UniqueConstraint(fields=["replica", "rank", "first_line"], name="segment_lines_once"),
-        ]
-        indexes = [
-            models.Index("job", "attempt", "rank", "id", name="segment_by_rank"),
-            models.Index("job", "id", name="segment_by_job"),
-            models.Index("replica", "id", condition=Q(is_packed=False) & ~Q(path=""), name="segment_to_pack"),
-        ]
-
-
-class MetricChunk(models.Model):
-    """Reported values of one series from one batch: parallel arrays, because a row per value would cost more than training.
-
-    `times` in seconds since the epoch; `steps` hold null where the training did not say.
-    """
-
-    job = models.ForeignKey(Job, models.CASCADE, related_name="chunks")
-    attempt = models.PositiveIntegerField()
-    rank = models.PositiveIntegerField()
-    name = models.CharField(max_length=60)
-    times = ArrayField(models.FloatField())
-    steps = ArrayField(models.BigIntegerField(null=True))
-    values = ArrayField(models.FloatField())
-
-    class Meta:
-        indexes = [models.Index("job", "name", "rank", "id", name="metric_series")]
-        constraints = [
-            models.CheckConstraint(
-                condition=Q(times__len=F("steps__len"), values__len=F("steps__len")), name="chunk_arrays_are_parallel"
-            )
-        ]

@@ -5,7 +5,7 @@ lines that were sent before are refused by name; times are kept within what the 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ class Known:
     places: dict[int, Place]
     since: float  # when the job was submitted
     names: frozenset[str] = frozenset()  # series that the job has
+    before: Mapping[int, int] = field(default_factory=dict)  # rank to the lines of earlier agents at this place
 
     @property
     def ranks(self) -> list[int]:
@@ -102,6 +103,7 @@ class _Reading:
         error_at = item.real("error_at")
         self._change(
             self._own(item), state=state, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
+            world_rank=item.optional("world_rank", 0, MAX_INT), world_size=item.optional("world_size", 1, MAX_INT),
             exit_code=exit_code, error_at=None if error_at is None else self._kept(error_at),
             is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"),
         )  # fmt: skip
@@ -110,6 +112,7 @@ class _Reading:
     def _log(self, item: Item) -> None:
         rank, place = self._stream(item)
         first, lines = item.number("first_line", 0, MAX_LINE), item.number("lines", 0, MAX_INT)
+        first += self.known.before.get(rank, 0)  # an agent counts its own from 0
         if first < place.line:
             raise _wrong(f"{item.kind}.first_line", first, f"rank {rank} sent its lines up to {place.line} before")
         if not lines:

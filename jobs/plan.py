@@ -32,7 +32,33 @@ class Port:
     number: int
 
 
-Value = str | Index | Host | Port
+@dataclass(frozen=True)
+class Here:
+    """Stands for the name of the replica itself, as the others reach it."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Stands for `host:port`."""
+
+    host: Host
+    port: Port
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Stands for a name that no other attempt has."""
+
+
+@dataclass(frozen=True)
+class First:
+    """Stands for one text in the first replica of the role, and for another in the rest."""
+
+    first: str
+    rest: str
+
+
+Value = str | Index | Host | Port | Here | Endpoint | Launch | First
 
 
 @dataclass(frozen=True)
@@ -46,6 +72,7 @@ class Role:
     env: Mapping[str, Value] = field(default_factory=dict)
     completes: bool = True  # the job is done when all of these succeeded
     essential: bool = True  # the attempt fails when one of these fails
+    least: int | None = None  # elastic: so many are enough, and the first one is among them; None: all are needed
 
 
 @dataclass(frozen=True)
@@ -63,9 +90,16 @@ class Plan:
     resource: str = ""  # what each process takes one of, in its queue's word
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for wherever it lies
     has_code: bool = True  # False: all of it is in the image, and no replica needs to ask for more
+    incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places given to another replica
+    wanted: frozenset[tuple[str, int]] | None = None  # only these are to be created; None: all of them
 
     def replicas(self) -> list[tuple[Role, int]]:
-        return [(role, index) for role in self.roles for index in range(role.replicas)]
+        """Those to be created."""
+        every = [(role, index) for role in self.roles for index in range(role.replicas)]
+        return [(role, index) for role, index in every if self.wanted is None or (role.name, index) in self.wanted]
+
+    def incarnation(self, role: str, index: int) -> int:
+        return self.incarnations.get((role, index), 0)
 
 
 @dataclass(frozen=True)

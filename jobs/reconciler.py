@@ -16,6 +16,7 @@ from controlplane.errors import LeaseLost, Refused, Sealed, Unreachable
 from .clusters import Cluster, Expected
 from .lifecycle import ON_CLUSTER, JobView, Phase, Step, StopReason, decide
 from .plan import Plan
+from .replacing import unconfirmed
 from .verdict import Seen
 
 log = logging.getLogger(__name__)
@@ -108,11 +109,14 @@ def advance(
     if step.to is not None and held.view.phase is not step.to:
         return held, timedelta(0)  # it moved meanwhile; decide again on what it is now
     try:
-        held = converge(held, seen=seen, store=store, cluster=cluster, clock=clock)
+        held = converge(held, step=step, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
         return held, UNREACHABLE_TICK
     except Refused as error:
+        if held.view.created_at is not None:  # a replica may not come back; the others go on without it
+            log.warning("job %s: %s", held.job, error)
+            return held, UNREACHABLE_TICK
         stop = Step(Phase.STOPPING, StopReason.FAILED, str(error), timedelta(0), is_failure=True)
         return store.record(held, seen=seen, step=stop, now=clock()), timedelta(0)
     return held, step.requeue_after
@@ -125,9 +129,9 @@ def observe(held: Held, cluster: Cluster) -> Seen:
         return cluster.observe(held.run, held.view.attempt, held.expected)
 
 
-def converge(held: Held, *, seen: Seen, store: Store, cluster: Cluster, clock: Callable[[], datetime]) -> Held:
+def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: Callable[[], datetime]) -> Held:
     """Make the cluster match what was recorded. Every call may have been made before."""
-    if held.view.phase is Phase.STARTING and held.view.created_at is None:
+    if _has_to_create(held.view):
         try:
             plan = store.plan(held)
             with crash.around("cluster.apply"):
@@ -139,4 +143,14 @@ def converge(held: Held, *, seen: Seen, store: Store, cluster: Cluster, clock: C
     if held.view.phase is Phase.STOPPING:
         with crash.around("cluster.delete"):
             cluster.delete(held.run, held.view.attempt, held.grace_seconds)
+    elif step.retire:
+        with crash.around("cluster.retire"):
+            cluster.retire(held.run, held.view.attempt, list(step.retire), held.grace_seconds)
     return held
+
+
+def _has_to_create(view: JobView) -> bool:
+    """The attempt, or replicas of it that come back."""
+    if view.phase not in (Phase.STARTING, Phase.RUNNING):
+        return False
+    return bool(unconfirmed(view.places)) or (view.phase is Phase.STARTING and view.created_at is None)

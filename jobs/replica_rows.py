@@ -11,7 +11,8 @@ from .lifecycle import HOLDS_QUOTA
 from .news import Known, News, Place
 
 _READ = """
-    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places
+    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places,
+        r.lines_before
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
         SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at))) AS places FROM (
             SELECT rank, lines AS line, last_line_at AS at FROM jobs_rank WHERE replica_id = r.id
@@ -21,15 +22,17 @@ _READ = """
         ) streams
     ) p
     WHERE j.id = %s AND j.uid = %s AND r.attempt = %s AND r.role = %s AND r.index = %s
+        AND r.incarnation = %s
 """
 
-# All or nothing, and once: who finds another number than the one that was read writes no row at all.
+# All or nothing, and once: who finds another number than the one that was read, or the place given to another agent, writes
+# no row at all.
 _WRITE = """
     WITH batch AS (
         SELECT %(news)s::json AS news
     ), won AS (
         UPDATE jobs_replica SET batch_seq = %(seq)s, last_batch_at = now()
-        WHERE id = %(replica)s AND batch_seq = %(seq)s - 1 RETURNING id, job_id, attempt
+        WHERE id = %(replica)s AND batch_seq = %(seq)s - 1 AND incarnation = %(incarnation)s RETURNING id, job_id, attempt
     ), segment AS (
         INSERT INTO jobs_logsegment
             (job_id, attempt, replica_id, rank, first_line, lines, first_at, last_at, raw_bytes, path, "offset", size_bytes)
@@ -46,6 +49,8 @@ _WRITE = """
         UPDATE jobs_rank r SET
             state = COALESCE(t.state, r.state),
             pid = COALESCE(t.pid, r.pid),
+            world_rank = COALESCE(t.world_rank, r.world_rank),
+            world_size = COALESCE(t.world_size, r.world_size),
             started_at = CASE WHEN t.state = 'running' THEN to_timestamp(t.at) ELSE r.started_at END,
             ended_at = CASE WHEN t.state IS NULL THEN r.ended_at WHEN t.state IN ('succeeded', 'failed')
                 THEN to_timestamp(t.at) END,
@@ -61,7 +66,7 @@ _WRITE = """
             rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
             gpu = COALESCE(t.gpu, r.gpu),
             gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes)
-        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, pid int, at float8,
+        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, pid int, world_rank int, world_size int, at float8,
             exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, step bigint,
             last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint)
         WHERE r.replica_id = won.id AND r.rank = t.rank
@@ -88,30 +93,35 @@ class ReplicaRow(NamedTuple):
     is_over: bool  # its attempt is: the agent shall stop
     since: float
     places: dict[int, Place]
+    incarnation: int
+    before: dict[int, int]
 
     def known(self, names: frozenset[str]) -> Known:
-        return Known(self.places, self.since, names)
+        return Known(self.places, self.since, names, self.before)
 
 
 def find(identity: AgentIdentity) -> ReplicaRow | None:
     uid = identity.run.partition("-")[2]
     with connection.cursor() as cursor:
-        cursor.execute(_READ, [identity.job, uid, identity.attempt, identity.role, identity.index])
+        cursor.execute(
+            _READ, [identity.job, uid, identity.attempt, identity.role, identity.index, identity.incarnation]
+        )
         row = cursor.fetchone()
     if row is None:
         return None
-    replica, seq, job, team, attempt, phase, since, places = row
+    replica, seq, job, team, attempt, phase, since, places, before = row
     is_over = attempt != identity.attempt or phase not in HOLDS_QUOTA
-    return ReplicaRow(
-        replica, seq, job, team, is_over, since, {rank: Place(line, at or 0.0) for rank, line, at in places or ()}
-    )
+    stands = {rank: Place(line, at or 0.0) for rank, line, at in places or ()}
+    lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
+    return ReplicaRow(replica, seq, job, team, is_over, since, stands, identity.incarnation, lines_before)
 
 
 def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
     """All that the batch says, in one statement; False when another batch came first, and nothing was written."""
     said = {"segments": news.segments, "chunks": list(news.chunks.values()), "ranks": list(news.ranks.values())}
+    which = {"replica": row.id, "seq": seq, "incarnation": row.incarnation}
     with connection.cursor() as cursor:
-        cursor.execute(_WRITE, {"news": json.dumps(said), "seq": seq, "replica": row.id, "path": path})
+        cursor.execute(_WRITE, {"news": json.dumps(said), "path": path, **which})
         (count,) = cursor.fetchone()
     return bool(count)
 

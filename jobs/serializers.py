@@ -21,6 +21,9 @@ class SubmitSerializer(serializers.Serializer[Any]):
     framework = serializers.CharField(required=False, max_length=40)
     name = serializers.CharField(required=False, allow_blank=True, allow_null=True)
     nodes = serializers.JSONField(required=False, help_text="replicas; a whole number")
+    min_nodes = serializers.JSONField(
+        required=False, help_text="makes it elastic: it goes on with so few; `nodes` is the most"
+    )
     nproc_per_node = serializers.JSONField(required=False, help_text="processes in each; a whole number")
     gpus = serializers.JSONField(required=False, help_text="a total, split evenly over nodes")
     env = serializers.JSONField(required=False, help_text="names to text")
@@ -68,6 +71,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     volumes = serializers.SerializerMethodField()
     workspace = serializers.IntegerField(source="workspace_id", allow_null=True)
     nodes = serializers.IntegerField()
+    min_nodes = serializers.IntegerField(allow_null=True, help_text="the least an elastic job goes on with")
     nproc_per_node = serializers.IntegerField()
     ranks = serializers.SerializerMethodField()
     first_failure = serializers.SerializerMethodField()
@@ -77,7 +81,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "nodes", "nproc_per_node", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "created_at",
+            "failures", "max_retries", "nodes", "min_nodes", "nproc_per_node", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -132,7 +136,7 @@ class RankSerializer(serializers.ModelSerializer[Rank]):
     class Meta:
         model = Rank
         fields = (
-            "attempt", "rank", "local_rank", "replica", "node", "state", "step", "exit_code", "signal", "cpu", "rss_bytes",
+            "attempt", "rank", "local_rank", "world_rank", "world_size", "replica", "node", "state", "step", "exit_code", "signal", "cpu", "rss_bytes",
             "gpu", "gpu_mem_bytes", "last_line_at", "lines", "started_at", "ended_at", "is_stopped", "is_connection_error",
         )  # fmt: skip
         read_only_fields = fields
@@ -212,6 +216,7 @@ class RoleSerializer(serializers.Serializer[Any]):
 
 class DistributionSerializer(serializers.Serializer[Any]):
     nodes = serializers.IntegerField()
+    min_nodes = serializers.IntegerField(allow_null=True, help_text="of an elastic job the least; `nodes` is the most")
     nproc_per_node = serializers.IntegerField()
     world_size = serializers.IntegerField()
 

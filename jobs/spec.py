@@ -34,7 +34,8 @@ class JobSpec:
     command: tuple[str, ...]
     framework: str = "torchrun"
     name: str = ""  # empty: Muster makes one
-    nodes: int = 1
+    nodes: int = 1  # of an elastic job the most
+    min_nodes: int | None = None  # the least an elastic job goes on with; None: it is not elastic
     nproc_per_node: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of further variables; their values are kept apart, and never shown
@@ -64,6 +65,7 @@ class JobSpec:
 # field: (least, most, what to do instead)
 _BOUNDS = {
     "nodes": (1, MAX_NODES, "use 1 for a single replica"),
+    "min_nodes": (1, MAX_NODES, "leave it out unless the job is elastic"),
     "nproc_per_node": (1, MAX_PROCESSES_PER_NODE, "one process per GPU is usual"),
     "max_retries": (0, 100, "use 0 for none"),
     "priority": (-1000, 1000, "0 is usual, higher starts first"),

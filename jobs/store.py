@@ -10,12 +10,13 @@ from django.db import connection
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
 
-from . import blame, frameworks, lease, renewal, vault, volumes
+from . import blame, frameworks, lease, places, renewal, vault, volumes
 from .agent_tokens import AgentIdentity, issue
-from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after
+from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from .models import Job, JobEvent, Rank, RankState, Replica
 from .plan import Plan, Role
 from .reconciler import Held
+from .replacing import unconfirmed
 from .verdict import ENDED, ReplicaSeen, ReplicaState, RoleView, Seen
 
 
@@ -44,21 +45,26 @@ class DjangoStore:
         with crash.atomic("store.record"):
             job = _mine(held)
             changed = _record_replicas(job, seen, now)
-            is_step = step.to is not None and job.phase == held.view.phase
+            is_same = job.phase == held.view.phase
+            is_step = step.to is not None and is_same
             if is_step:
                 _take_step(job, step, now)
                 job.save()
-            if is_step or changed:
+            if step.replace and is_same:
+                places.give_anew(job, step.replace, seen, now)
+            if is_step or changed or step.replace:
                 doorbell.hint(job=job.pk, team=job.team_id, what="state")
             if is_step and not job.is_on_quota:
                 doorbell.poke("jobs.schedule")
             return _held(job)
 
     def record_applied(self, held: Held, *, now: datetime) -> Held:
+        view = applied(held.view, now)
         with crash.atomic("store.applied"):
             _mine(held)
-            Job.objects.filter(pk=held.job).update(applied_at=now)
-        return replace(held, view=replace(held.view, created_at=now))
+            Job.objects.filter(pk=held.job).update(applied_at=view.created_at)
+            places.confirm(held.job, view.attempt, unconfirmed(held.view.places), now)
+        return replace(held, view=view)
 
     def release(self, held: Held, *, due: datetime | None) -> None:
         renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
@@ -75,15 +81,21 @@ class DjangoStore:
                 doorbell.poke("jobs.reconcile", job.pk)
 
     def plan(self, held: Held) -> Plan:
-        return plan_of(Job.objects.select_related("queue", "team").get(pk=held.job), held.view.attempt)
+        plan = plan_of(Job.objects.select_related("queue", "team").get(pk=held.job), held.view.attempt)
+        if held.view.created_at is None:
+            return plan
+        return replace(plan, wanted=frozenset(unconfirmed(held.view.places)))  # what was there before is not made again
 
 
 def plan_of(job: Job, attempt: int) -> Plan:
     """One launch of a job, with a token for each of its agents."""
     spec = job.job_spec
     roles = _roles(job)
+    incarnations = {key: place.incarnation for key, place in places.of(job).items()}
     secrets = {
-        f"{role.name}-{index}": issue(AgentIdentity(job.pk, job.run, attempt, role.name, index))
+        f"{role.name}-{index}": issue(
+            AgentIdentity(job.pk, job.run, attempt, role.name, index, incarnations.get((role.name, index), 0))
+        )
         for role in roles
         for index in range(role.replicas)
     }
@@ -96,7 +108,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     return Plan(
         job.run, attempt, roles, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         team=job.team.name, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource,
-        has_code=job.workspace_id is not None,
+        has_code=job.workspace_id is not None, incarnations=incarnations,
     )  # fmt: skip
 
 
@@ -128,7 +140,10 @@ def _view(job: Job) -> JobView:
         running_since=job.running_at,
         start_timeout_seconds=spec.start_timeout_seconds,
         deadline_seconds=spec.deadline_seconds,
-        roles=tuple(RoleView(role.name, role.replicas, role.completes, role.essential) for role in _roles(job)),
+        roles=tuple(
+            RoleView(role.name, role.replicas, role.completes, role.essential, role.least) for role in _roles(job)
+        ),
+        places=places.of(job),
     )
 
 
@@ -162,7 +177,8 @@ def _words(job: Job, step: Step, before: str) -> str:
     if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
         rank = blame.first_failing_rank(job, job.attempt)
         if rank is not None:
-            return blame.explain(rank)
+            # Of an elastic job not the rank ends the attempt, but that too few replicas are left.
+            return blame.explain(rank) if job.min_nodes is None else f"{blame.explain(rank)}; {job.message}"
     return step.message or job.message
 
 
@@ -207,9 +223,13 @@ def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:
     changed = False
     for one in seen.replicas:
         row = rows.get((one.role, one.index))
-        if row is not None and one.state is not ReplicaState.ABSENT and _differs(row, one):
+        if row is None or one.state is ReplicaState.ABSENT or one.incarnation != row.incarnation:
+            continue
+        if _differs(row, one):
             changed = True
             Replica.objects.filter(pk=row.pk).update(**_replica_values(row, one, now))
+            if job.min_nodes is not None and one.state in (ReplicaState.FAILED, ReplicaState.LOST):
+                places.close_ranks(row, now)
     return changed
 
 

@@ -16,22 +16,31 @@ class ReplicaState(StrEnum):
 
 
 ENDED = frozenset({ReplicaState.SUCCEEDED, ReplicaState.FAILED, ReplicaState.LOST})
+_UP = frozenset({ReplicaState.RUNNING, ReplicaState.SUCCEEDED})
+FIRST = 0  # of an elastic role: the replica that hosts the rendezvous; without it the others have nowhere to meet
 PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
 
 
 @dataclass(frozen=True)
 class RoleView:
-    """What the verdict must know of a role: how many, and whether its end or its failure decides."""
+    """What the verdict must know of a role: how many, and whether its end or its failure decides.
+
+    `least` is set for an elastic one: so many are enough.
+    """
 
     name: str
     replicas: int
     completes: bool
     essential: bool
+    least: int | None = None
 
 
 @dataclass(frozen=True)
 class ReplicaSeen:
-    """One replica as last observed. `is_alive`: it still occupies its place, whatever it reports."""
+    """One replica as last observed. `is_alive`: something still occupies its place, whatever it reports.
+
+    `incarnation`: how often its place had been given to a new one within the attempt before it.
+    """
 
     role: str
     index: int
@@ -41,6 +50,7 @@ class ReplicaSeen:
     signal: int | None = None
     reason: str = ""
     node: str = ""  # the machine it was given, where a cluster has several
+    incarnation: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,13 +79,21 @@ def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdi
         by_role.setdefault(replica.role, []).append(replica)
     roles = tuple(roles)
     completing = [role for role in roles if role.completes]
-    if completing and all(_all_succeeded(role, by_role.get(role.name, [])) for role in completing):
+    if completing and all(_is_done(role, by_role.get(role.name, [])) for role in completing):
         return Verdict("succeeded")
-    for role in roles:
-        for replica in by_role.get(role.name, []):
-            if role.essential and replica.state in (ReplicaState.FAILED, ReplicaState.LOST):
-                return Verdict("failed", describe_end(replica), replica.reason == PORT_TAKEN)
-    return Verdict("open")
+    failures = (_failure(role, by_role.get(role.name, [])) for role in roles if role.essential)
+    return next((one for one in failures if one), Verdict("open"))
+
+
+def is_up(role: RoleView, replicas: Iterable[ReplicaSeen]) -> bool:
+    """Whether it can train: all of it, or of an elastic role the first and the least."""
+    up = {one.index for one in replicas if one.role == role.name and one.state in _UP}
+    return len(up) >= role.replicas if role.least is None else FIRST in up and len(up) >= role.least
+
+
+def who_runs(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> str:
+    count, up = sum(role.replicas for role in roles), sum(one.state in _UP for one in replicas)
+    return "every replica runs" if up >= count else f"{up} of {count} replicas run, which is enough"
 
 
 def describe_end(replica: ReplicaSeen) -> str:
@@ -90,6 +108,34 @@ def describe_end(replica: ReplicaSeen) -> str:
     return f"{name} exited{code}{why}"
 
 
-def _all_succeeded(role: RoleView, replicas: list[ReplicaSeen]) -> bool:
+def _is_done(role: RoleView, replicas: list[ReplicaSeen]) -> bool:
     done = {replica.index for replica in replicas if replica.state is ReplicaState.SUCCEEDED}
-    return len(done) >= role.replicas
+    if role.least is None:
+        return len(done) >= role.replicas
+    # Whoever is not up when the first one's launcher has ended well would find nobody there any more.
+    is_any_left = any(replica.state is ReplicaState.RUNNING for replica in replicas)
+    return FIRST in done and len(done) >= role.least and not is_any_left
+
+
+def _failure(role: RoleView, replicas: list[ReplicaSeen]) -> Verdict | None:
+    ended = [one for one in replicas if one.state in (ReplicaState.FAILED, ReplicaState.LOST)]
+    if role.least is not None:
+        return _elastic_failure(role, role.least, replicas, ended)
+    return Verdict("failed", describe_end(ended[0]), ended[0].reason == PORT_TAKEN) if ended else None
+
+
+def _elastic_failure(
+    role: RoleView, least: int, replicas: list[ReplicaSeen], ended: list[ReplicaSeen]
+) -> Verdict | None:
+    """The end of the first one, or of so many that fewer than the least are left. Whoever comes back counts once it runs."""
+    first = next((one for one in replicas if one.index == FIRST), None)
+    if first is not None and first in ended:
+        words = f"{describe_end(first)}; all others met there, so the attempt ends with it"
+        return Verdict("failed", words, first.reason == PORT_TAKEN)
+    is_over = first is not None and first.state is ReplicaState.SUCCEEDED
+    late = [one for one in replicas if one.state is ReplicaState.PENDING and (one.incarnation or is_over)]
+    left = role.replicas - len(ended) - len(late)
+    if left >= least or not (ended or late):
+        return None
+    why = describe_end(ended[0]) if ended else f"{late[0].role}-{late[0].index} is not back yet"
+    return Verdict("failed", f"{why}; {left} of at least {least} replicas are left")

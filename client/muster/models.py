@@ -47,6 +47,7 @@ class Job(Model):
     failures: int = 0
     max_retries: int = 0
     nodes: int = 1
+    min_nodes: int | None = None  # the least an elastic job goes on with
     nproc_per_node: int = 1
     command: tuple[str, ...] = read(tuple, default=())
     env: Mapping[str, str] = mapping()
@@ -67,6 +68,11 @@ class Job(Model):
     raw: Json = as_sent()
 
     @property
+    def span(self) -> str:
+        """How many nodes: "4", or of an elastic job "2 to 4"."""
+        return str(self.nodes) if self.min_nodes is None else f"{self.min_nodes} to {self.nodes}"
+
+    @property
     def is_suspended(self) -> bool:
         """It rests until somebody resumes it; after that its phase may say so for a moment longer."""
         return self.phase == "suspended" and bool(self.raw.get("suspended", True))
@@ -77,6 +83,8 @@ class Rank(Model):
     rank: int
     attempt: int = 0
     local_rank: int | None = None
+    world_rank: int | None = None  # of an elastic job: RANK as torchrun has it now; `rank` is its place and stays
+    world_size: int | None = None
     replica: str = ""
     node: str = ""
     state: str = ""

@@ -49,6 +49,7 @@ class PlanRole(Model):
 @dataclass(frozen=True)
 class Distribution(Model):
     nodes: int = 1
+    min_nodes: int | None = None  # the least an elastic job goes on with
     nproc_per_node: int = 1
     world_size: int = 1
 

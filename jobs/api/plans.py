@@ -28,6 +28,7 @@ def _shown(found: planning.Preview) -> dict[str, object]:
         "roles": found.roles,
         "distribution": {
             "nodes": spec.nodes,
+            "min_nodes": spec.min_nodes,
             "nproc_per_node": spec.nproc_per_node,
             "world_size": spec.nodes * spec.nproc_per_node,
         },

@@ -33,6 +33,12 @@ class Cluster(Protocol):
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive."""
 
+    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        """End what is left of replicas that failed or were lost; called again until `observe` sees nothing alive there.
+
+        The attempt goes on, and `apply` with a higher incarnation gives such a place to another replica.
+        """
+
     def changes(self) -> Iterator[str]:
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
 

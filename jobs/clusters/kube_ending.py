@@ -4,6 +4,7 @@ A pod that is created after its owner is gone belongs to nobody and is collected
 begins later finds the tombstone.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from . import labels, manifests
@@ -32,6 +33,17 @@ async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> N
     elif not attempt.ours:
         await _delete_owner(attempt, api=api, path=path)
         await _close(attempt, api=api, path=path)
+
+
+async def retire(
+    attempt: Attempt, places: Iterable[tuple[str, int]], *, api: Api, path: str, grace_seconds: int
+) -> None:
+    """What is left at these places: of lost nodes at once, else with its grace. The attempt and its owner stay."""
+    theirs = set(places)
+    left = [pod for pod in attempt.ours if pod.is_alive and (pod.place.role, pod.place.index) in theirs]
+    await _delete_each([pod for pod in left if pod.node in attempt.lost], api=api, path=path, seconds=0)
+    rest = [pod for pod in left if pod.node not in attempt.lost and not pod.is_ending]
+    await _delete_each(rest, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
 
 
 async def _force(attempt: Attempt, *, api: Api, path: str) -> None:

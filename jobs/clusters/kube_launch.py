@@ -41,7 +41,7 @@ class Launcher:
         places = [(role.name, index) for role, index in plan.replicas()]
         owner, is_new = await self._owner(plan)
         await self._need_agent()
-        await self._need_secret(plan, owner)
+        await self._need_secrets(plan, owner)
         missing = places if is_new else await self._missing(plan, owner, places)
         by_name = {role.name: role for role in plan.roles}
 
@@ -87,11 +87,15 @@ class Launcher:
             need_created(answer, "the agent's ConfigMap")
         self._agent_seen = time.monotonic()
 
-    async def _need_secret(self, plan: Plan, owner: str) -> None:
-        """Never read back: Muster needs no right to read secrets."""
-        answer = await self._create("secrets", manifests.secret(plan, self.site, owner=owner))
-        if not answer.is_there_already:
-            need_created(answer, "the Secret of the job")
+    async def _need_secrets(self, plan: Plan, owner: str) -> None:
+        """Never read back: Muster needs no right to read secrets. Whoever takes another's place is told in one of its own."""
+        bodies = [manifests.secret(plan, self.site, owner=owner)] if plan.wanted is None else []
+        later = [(role.name, index) for role, index in plan.replicas() if plan.incarnation(role.name, index)]
+        bodies += [manifests.secret(plan, self.site, owner=owner, replica=place) for place in later]
+        for body in bodies:
+            answer = await self._create("secrets", body)
+            if not answer.is_there_already:
+                need_created(answer, "the Secret of the job")
 
     async def _missing(self, plan: Plan, owner: str, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
@@ -102,13 +106,13 @@ class Launcher:
         there = {str(one["metadata"]["name"]): one["metadata"] for one in items}
 
         def is_there(place: tuple[str, int]) -> bool:
-            meta = there.get(labels.pod(plan.run, plan.attempt, *place))
+            meta = there.get(_pod_name(plan, place))
             return owner_uid(meta, labels.Place(plan.run, plan.attempt, *place)) == owner
 
         return [place for place in places if not is_there(place)]
 
     async def _settle(self, plan: Plan, place: tuple[str, int], answer: Answer, *, owner: str) -> None:
-        name = labels.pod(plan.run, plan.attempt, *place)
+        name = _pod_name(plan, place)
         if not answer.is_there_already:
             self.created(need_created(answer, f"pod {name}"))
             return
@@ -129,3 +133,7 @@ class Launcher:
 
     def _path(self, kind: str) -> str:
         return f"api/v1/namespaces/{self.site.namespace}/{kind}"
+
+
+def _pod_name(plan: Plan, place: tuple[str, int]) -> str:
+    return labels.pod(plan.run, plan.attempt, *place, plan.incarnation(*place))

@@ -107,8 +107,11 @@ class Attempt:
         return {pod.node for pod in self.ours if pod.is_alive and pod.node}
 
     def replicas(self, expected: Iterable[tuple[str, int]]) -> tuple[ReplicaSeen, ...]:
-        there = {(pod.place.role, pod.place.index): pod for pod in (*self._ended(), *self.ours)}
-        return tuple(_seen(*key, self._explained(there.get(key))) for key in expected)
+        """Of each place the newest pod; what is left of one before it still occupies the place."""
+        by_age = sorted((*self._ended(), *self.ours), key=lambda pod: pod.place.incarnation)
+        newest = {(pod.place.role, pod.place.index): pod for pod in by_age}
+        taken = {(pod.place.role, pod.place.index) for pod in self.ours if pod.is_alive}
+        return tuple(_seen(*key, self._explained(newest.get(key)), key in taken) for key in expected)
 
     def _explained(self, pod: Pod | None) -> Pod | None:
         """With what others say of it: its node, and the Events."""
@@ -134,7 +137,7 @@ def read_pod(thing: Any) -> Pod | None:
     if not run or not isinstance(name, str) or not isinstance(uid, str):
         return None
     place = labels.place(get(meta, "labels")) or labels.Place(run, attempt, "", 0)
-    is_named_so = name == labels.pod(run, attempt, place.role, place.index)
+    is_named_so = name == labels.pod(run, attempt, place.role, place.index, place.incarnation)
     owner = owner_uid(meta, place) if is_named_so else ""
     state, exit_code, signal, reason = _state(thing)
     return Pod(
@@ -174,10 +177,11 @@ def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
     return tuple((words(name, most=63), words(claim, most=253)) for name, claim in there if text(name) and text(claim))
 
 
-def _seen(role: str, index: int, pod: Pod | None) -> ReplicaSeen:
+def _seen(role: str, index: int, pod: Pod | None, is_alive: bool) -> ReplicaSeen:
     if pod is None:
         return ReplicaSeen(role, index, ReplicaState.ABSENT)
-    return ReplicaSeen(role, index, pod.state, pod.is_alive, pod.exit_code, pod.signal, pod.reason, pod.node)
+    end = pod.exit_code, pod.signal
+    return ReplicaSeen(role, index, pod.state, is_alive, *end, pod.reason, pod.node, pod.place.incarnation)
 
 
 def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:

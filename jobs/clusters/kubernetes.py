@@ -21,7 +21,7 @@ from jobs.verdict import Seen
 
 from . import Expected, kube_http, kube_options, labels, manifests
 from .kube_answers import need
-from .kube_ending import END_SECONDS, end
+from .kube_ending import END_SECONDS, end, retire
 from .kube_events import WANTED, Trouble, read_trouble
 from .kube_http import CALL_SECONDS, Api
 from .kube_launch import LAUNCH_SECONDS, Launcher
@@ -79,6 +79,10 @@ class KubernetesCluster:
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         self._watch()
         kube_http.run(self._end(run, attempt, grace_seconds), END_SECONDS + LAST_SECONDS)
+
+    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        self._watch()
+        kube_http.run(self._retire(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
 
     def changes(self) -> Iterator[str]:
         self._is_listening = True
@@ -149,6 +153,11 @@ class KubernetesCluster:
             known = await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         await end(found, api=self.api, path=self.path, grace_seconds=grace_seconds)
+
+    async def _retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        known = self._known(run, attempt) or await self._look(run, attempt)
+        found = replace(known[0], lost=await self._confirmed(known[0].lost))
+        await retire(found, places, api=self.api, path=self.path, grace_seconds=grace_seconds)
 
     async def _confirmed(self, lost: Mapping[str, str]) -> Mapping[str, str]:
         answers = await asyncio.gather(*(self._is_lost(name) for name in lost))

@@ -11,6 +11,7 @@ from typing import Any
 
 PREFIX = "muster.dev/"
 RUN, ATTEMPT, ROLE, INDEX = (PREFIX + name for name in ("run", "attempt", "role", "index"))
+INCARNATION = PREFIX + "incarnation"  # only where its place was given anew within the attempt
 OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collection finds exactly one attempt
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
@@ -18,7 +19,7 @@ AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 OURS = RUN  # a selector: whatever carries a run
 _RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?$")
 _ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$")
-_POD = re.compile(r"^([0-9]{1,18}(?:-[a-z0-9]{1,20})?)-([0-9]{1,7})-[a-z][a-z0-9-]{0,19}-[0-9]{1,7}$")
+_POD = re.compile(r"^([0-9]{1,18}(?:-[a-z0-9]{1,20})?)-([0-9]{1,7})-[a-z][a-z0-9-]{0,19}-[0-9]{1,7}(?:-r[0-9]{1,3})?$")
 _COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})$")
 
 
@@ -30,6 +31,7 @@ class Place:
     attempt: int
     role: str
     index: int
+    incarnation: int = 0
 
 
 def service(run: str, attempt: int) -> str:
@@ -37,27 +39,31 @@ def service(run: str, attempt: int) -> str:
     return f"m-{run}-{attempt}"
 
 
-def secret(run: str, attempt: int, *, owner: str) -> str:
-    """With a piece of the owner's UID: one that is already there is then surely ours, and need not be read."""
-    return f"{service(run, attempt)}-{owner[:8]}"
+def secret(run: str, attempt: int, *, owner: str, replica: str = "") -> str:
+    """With a piece of the owner's UID: one that is already there is then surely ours, and need not be read.
+
+    `replica` is the rest of the name of a pod that took another's place: what it is told came later.
+    """
+    return f"{service(run, attempt)}-{owner[:8]}" + (f"-{replica}" if replica else "")
 
 
-def pod(run: str, attempt: int, role: str, index: int) -> str:
-    """Also its host name."""
-    return f"{run}-{attempt}-{role}-{index}"
+def pod(run: str, attempt: int, role: str, index: int, incarnation: int = 0) -> str:
+    """Also its host name. One that takes the place of another has a name of its own: nothing of the two can be mistaken."""
+    return f"{run}-{attempt}-{role}-{index}" + (f"-r{incarnation}" if incarnation else "")
 
 
-def host(run: str, attempt: int, role: str, index: int, *, namespace: str) -> str:
+def host(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *, namespace: str) -> str:
     """Under which the other replicas find it; the resolver's search list adds the cluster's own domain."""
-    return f"{pod(run, attempt, role, index)}.{service(run, attempt)}.{namespace}.svc"
+    return f"{pod(run, attempt, role, index, incarnation)}.{service(run, attempt)}.{namespace}.svc"
 
 
 def of_attempt(run: str, attempt: int) -> dict[str, str]:
     return {RUN: run, ATTEMPT: str(attempt)}
 
 
-def of_replica(run: str, attempt: int, role: str, index: int, *, owner: str) -> dict[str, str]:
-    return {**of_attempt(run, attempt), ROLE: role, INDEX: str(index), OWNER: owner}
+def of_replica(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *, owner: str) -> dict[str, str]:
+    anew = {INCARNATION: str(incarnation)} if incarnation else {}
+    return {**of_attempt(run, attempt), ROLE: role, INDEX: str(index), OWNER: owner, **anew}
 
 
 def selector(wanted: Mapping[str, str]) -> str:
@@ -69,10 +75,10 @@ def place(labels: Any) -> Place | None:
     if not isinstance(labels, Mapping):
         return None
     run, attempt = attempt_of(labels)
-    role, index = labels.get(ROLE), labels.get(INDEX)
-    if not run or not _is(_ROLE, role) or not _is(_COUNT, index):
+    role, index, incarnation = labels.get(ROLE), labels.get(INDEX), labels.get(INCARNATION, "0")
+    if not run or not _is(_ROLE, role) or not _is(_COUNT, index) or not _is(_COUNT, incarnation):
         return None
-    return Place(run, attempt, str(role), int(str(index)))
+    return Place(run, attempt, str(role), int(str(index)), int(str(incarnation)))
 
 
 def attempt_of(labels: Any) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
 from . import Expected, drains
 from .host import Host, Identity
-from .processes import LOOPBACK, describe, mark, ports_needed
+from .processes import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
 
 DEFAULT_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
@@ -55,20 +55,24 @@ class LocalCluster:
             shared.mkdir(exist_ok=True)
             volumes = {name: str(self._volume(plan.team, name)) for name in plan.volumes}
             for role, index in plan.replicas():
-                place = folder / f"{role.name}-{index}"
+                place = folder / place_name(role.name, index, plan.incarnation(role.name, index))
                 if _identity(place) is None:
                     told = describe(
                         plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json")
                     )
                     here = {"shared": str(shared), "cache": str(self.root / "cache")}
-                    self._spawn(place, {**told, **here}, plan.secrets.get(place.name, ""))
+                    self._spawn(place, {**told, **here}, plan.secrets.get(place_name(role.name, index), ""))
         self._active(plan.run, plan.attempt).touch()
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         now = datetime.fromtimestamp(self.clock(), UTC)
         folder = self._attempt(run, attempt)
         try:
-            replicas = tuple(self._look(folder, mark(run, attempt), role, index) for role, index in expected)
+            newest = _newest(folder)
+            replicas = tuple(
+                self._look(folder, mark(run, attempt), role, index, newest.get(place_name(role, index), 0))
+                for role, index in expected
+            )
             return Seen(replicas, as_of=now, is_sealed=(folder / "sealed").exists())
         except OSError as error:
             raise Unreachable(f"cannot read {folder.name}: {error.strerror}") from error
@@ -83,6 +87,13 @@ class LocalCluster:
             self._end(place, mark(run, attempt), grace_seconds)
         if not any(self._is_alive(place, mark(run, attempt)) for place in places):
             self._active(run, attempt).unlink(missing_ok=True)
+
+    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        folder = self._attempt(run, attempt)
+        newest = _newest(folder)
+        for role, index in places:
+            place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
+            self._end(place, mark(run, attempt), grace_seconds)
 
     def changes(self) -> Iterator[str]:
         """Polls the few attempts that are open: a killed agent sends no message."""
@@ -114,8 +125,9 @@ class LocalCluster:
         with crash.around("local.spawn"):
             _write(place / "spawned.json", self.host.spawn(place).to_json())
 
-    def _look(self, folder: Path, carried: str, role: str, index: int) -> ReplicaSeen:
-        place = folder / f"{role}-{index}"
+    def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:
+        """The newest one at this place: it is begun only where nothing is left of the one before."""
+        place = folder / place_name(role, index, incarnation)
         if _identity(place) is None:
             return ReplicaSeen(role, index, ReplicaState.ABSENT)
         has_agent = self._has_agent(place)
@@ -126,7 +138,8 @@ class LocalCluster:
         if state not in ENDED and not has_agent:
             state, reason = ReplicaState.LOST, "its agent was killed or the machine restarted"
             is_alive = is_alive or bool(self.host.carriers(carried, place.name))
-        return ReplicaSeen(role, index, state, is_alive, status.get("exit_code"), status.get("signal"), reason)
+        end = status.get("exit_code"), status.get("signal")
+        return ReplicaSeen(role, index, state, is_alive, *end, reason, incarnation=incarnation)
 
     def _has_agent(self, place: Path) -> bool:
         one = _identity(place)
@@ -225,6 +238,14 @@ def _identity(place: Path) -> Identity | None:
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
             return Identity.from_json((place / name).read_text())
     return None
+
+
+def _newest(folder: Path) -> dict[str, int]:
+    """Of places that were given anew, the highest incarnation that was begun."""
+    with contextlib.suppress(FileNotFoundError):
+        found = sorted(incarnation_of(name) for name in os.listdir(folder))
+        return {name: number for name, number in found if number and _identity(folder / f"{name}.{number}")}
+    return {}
 
 
 def _status(place: Path) -> dict[str, Any]:

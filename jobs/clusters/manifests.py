@@ -9,11 +9,11 @@ import json
 from typing import Any
 
 from controlplane.errors import Refused
-from jobs.plan import Host, Index, Plan, Port, Role, Value
+from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 from . import labels
 from .kube_site import Site
-from .processes import mark, volume_variable
+from .processes import mark, place_name, volume_variable
 
 Manifest = dict[str, Any]
 
@@ -68,10 +68,13 @@ def tombstone(run: str, attempt: int) -> Manifest:
     }
 
 
-def secret(plan: Plan, site: Site, *, owner: str) -> Manifest:
-    """What each replica is told, with the user's variables and one token per agent. Each pod mounts its own part."""
+def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | None = None) -> Manifest:
+    """What each replica is told, with the user's variables and one token per agent. Each pod mounts its own part.
+
+    `replica`: for this one alone, which came later than the rest.
+    """
     content = {f"{role.name}.json": json.dumps(told(plan, role, site)) for role in plan.roles}
-    content |= plan.secrets
+    content |= {name: token for name, token in plan.secrets.items() if not replica or name == place_name(*replica)}
     if site.control_ca:
         content["control-ca.pem"] = site.control_ca
     return {
@@ -79,7 +82,9 @@ def secret(plan: Plan, site: Site, *, owner: str) -> Manifest:
         "kind": "Secret",
         "metadata": {
             **_metadata(plan, owner=owner),
-            "name": labels.secret(plan.run, plan.attempt, owner=owner),
+            "name": _secret_name(plan, replica, owner)
+            if replica
+            else labels.secret(plan.run, plan.attempt, owner=owner),
             "labels": labels.of_attempt(plan.run, plan.attempt),
         },
         "immutable": True,
@@ -103,6 +108,7 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "grace_seconds": plan.grace_seconds,
         "shared": SHARED if site.job_claim else "",
         "mark": mark(plan.run, plan.attempt),
+        "is_elastic": role.least is not None,
         "control": {"url": site.control_url},
         "wants_workspace": plan.has_code,
         "give_up_seconds": GIVE_UP_SECONDS,
@@ -112,7 +118,8 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
 
 def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> Manifest:
     """One replica. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
-    name = labels.pod(plan.run, plan.attempt, role.name, index)
+    incarnation = plan.incarnation(role.name, index)
+    name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
     spec: Manifest = {
         "restartPolicy": "Never",
         "hostname": name,
@@ -131,7 +138,7 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         "metadata": {
             **_metadata(plan, owner=owner),
             "name": name,
-            "labels": labels.of_replica(plan.run, plan.attempt, role.name, index, owner=owner),
+            "labels": labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
         },
         "spec": spec,
     }
@@ -139,7 +146,7 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
 
 def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
     """What differs per replica, and what a restricted pod lacks. The user's own variables come with the Secret."""
-    env = {name: resolve(value, plan, index=index, namespace=site.namespace) for name, value in role.env.items()}
+    env = {name: resolve(value, plan, role, index=index, namespace=site.namespace) for name, value in role.env.items()}
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
     return {
         **env,
@@ -151,14 +158,23 @@ def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str
     }
 
 
-def resolve(value: Value, plan: Plan, *, index: int, namespace: str) -> str:
+def resolve(value: Value, plan: Plan, role: Role, *, index: int, namespace: str) -> str:
     match value:
         case Index():
             return str(index)
-        case Host(role=role, index=number):
-            return labels.host(plan.run, plan.attempt, role, number, namespace=namespace)
+        case Host(role=name, index=number):
+            return labels.host(plan.run, plan.attempt, name, number, namespace=namespace)
+        case Here():
+            incarnation = plan.incarnation(role.name, index)
+            return labels.host(plan.run, plan.attempt, role.name, index, incarnation, namespace=namespace)
         case Port(number=number):
             return str(number)
+        case Endpoint(host=host, port=port):
+            return f"{labels.host(plan.run, plan.attempt, host.role, host.index, namespace=namespace)}:{port.number}"
+        case Launch():
+            return mark(plan.run, plan.attempt)
+        case First(first=first, rest=rest):
+            return rest if index else first
         case _:
             return value
 
@@ -247,8 +263,14 @@ def _told_volume(plan: Plan, role: Role, index: int, *, site: Site, owner: str) 
     ]
     if site.control_ca:
         items.append({"key": "control-ca.pem", "path": "control-ca.pem"})
-    name = labels.secret(plan.run, plan.attempt, owner=owner)
+    name = _secret_name(plan, (role.name, index), owner)
     return {"secretName": name, "defaultMode": 0o440, "items": items}
+
+
+def _secret_name(plan: Plan, replica: tuple[str, int], owner: str) -> str:
+    incarnation = plan.incarnation(*replica)
+    own = f"{replica[0]}-{replica[1]}-r{incarnation}" if incarnation else ""
+    return labels.secret(plan.run, plan.attempt, owner=owner, replica=own)
 
 
 def _claim(plan: Plan, name: str, site: Site) -> str:

@@ -59,8 +59,11 @@ class MemoryCluster:
         if attempt.is_sealed:
             raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
         for role, index in plan.replicas():
-            if (role.name, index) not in attempt.replicas:
-                seen = ReplicaSeen(role.name, index, ReplicaState.PENDING, is_alive=True)
+            there, incarnation = attempt.replicas.get((role.name, index)), plan.incarnation(role.name, index)
+            if there is None or there.seen.incarnation < incarnation:
+                seen = ReplicaSeen(
+                    role.name, index, ReplicaState.PENDING, is_alive=True, incarnation=incarnation
+                )  # fmt: skip
                 attempt.replicas[role.name, index] = _Replica(seen, self.clock())
                 self.creations.append((plan.run, plan.attempt, role.name, index))
         self._note(plan.run, attempt)
@@ -87,6 +90,15 @@ class MemoryCluster:
             if one.stop_at is None:
                 one.stop_at = self.clock() + min(self.stop_seconds, grace_seconds)
         self._advance(current)
+        self._note(run, current)
+
+    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        self._answer()
+        current = self._attempts.setdefault((run, attempt), _Attempt())
+        for key in places:
+            one = current.replicas.get(key)
+            if one is not None and one.seen.state in ENDED:
+                one.seen = replace(one.seen, is_alive=False)
         self._note(run, current)
 
     def changes(self) -> Iterator[str]:

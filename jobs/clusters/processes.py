@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.plan import Host, Index, Plan, Port, Role, Value
+from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 LOOPBACK = "127.0.0.1"
 # Collectives look for an interface by themselves and may choose one that a firewall closes.
@@ -15,9 +15,14 @@ _PRIVATE = {"DATABASE_URL", "DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE", 
 
 def ports_needed(plan: Plan) -> dict[str, tuple[str, int]]:
     """Port name to the replica that listens on it: the first of the role that names it in a Host, else any."""
-    hosts = {(value.role, value.index) for role in plan.roles for value in role.env.values() if isinstance(value, Host)}
+    values = [part for role in plan.roles for value in role.env.values() for part in _parts(value)]
+    hosts = {(value.role, value.index) for value in values if isinstance(value, Host)}
     home = min(hosts) if hosts else (plan.roles[0].name, 0)
-    return {value.name: home for role in plan.roles for value in role.env.values() if isinstance(value, Port)}
+    return {value.name: home for value in values if isinstance(value, Port)}
+
+
+def _parts(value: Value) -> tuple[Value, ...]:
+    return (value.host, value.port) if isinstance(value, Endpoint) else (value,)
 
 
 def describe(
@@ -30,7 +35,7 @@ def describe(
     volumes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """`replica.json` of one replica (docs/wire.md, section 1). `volumes` maps names to the folders where they lie."""
-    env = {name: resolve(value, index=index, ports=ports) for name, value in role.env.items()}
+    env = {name: resolve(value, plan, index=index, ports=ports) for name, value in role.env.items()}
     env |= {volume_variable(name): folder for name, folder in (volumes or {}).items()}
     held = [ports[name] for name, home in ports_needed(plan).items() if home == (role.name, index)]
     return {
@@ -45,22 +50,41 @@ def describe(
         "grace_seconds": plan.grace_seconds,
         "shared": plan.shared_folder,
         "mark": mark(plan.run, plan.attempt),
+        "is_elastic": role.least is not None,
+        "incarnation": plan.incarnation(role.name, index),
         "control": {"file": control_file},
         "wants_workspace": True,
         "mirror": False,
     }
 
 
-def resolve(value: Value, *, index: int, ports: Mapping[str, int]) -> str:
+def resolve(value: Value, plan: Plan, *, index: int, ports: Mapping[str, int]) -> str:
     match value:
         case Index():
             return str(index)
-        case Host():
+        case Host() | Here():
             return LOOPBACK
         case Port(name=name):
             return str(ports[name])
+        case Endpoint(port=port):
+            return f"{LOOPBACK}:{ports[port.name]}"
+        case Launch():
+            return mark(plan.run, plan.attempt)
+        case First(first=first, rest=rest):
+            return rest if index else first
         case _:
             return value
+
+
+def place_name(role: str, index: int, incarnation: int = 0) -> str:
+    """A replica's folder, and MUSTER_REPLICA of its processes."""
+    return f"{role}-{index}.{incarnation}" if incarnation else f"{role}-{index}"
+
+
+def incarnation_of(name: str) -> tuple[str, int]:
+    """A replica's name apart from the number behind it: "worker-1.2" is ("worker-1", 2)."""
+    plain, dot, number = name.partition(".")
+    return (plain, int(number)) if dot and number.isdecimal() else (name, 0)
 
 
 def volume_variable(name: str) -> str:

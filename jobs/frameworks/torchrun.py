@@ -1,4 +1,4 @@
-"""torchrun: one role of workers with a static rendezvous. Pure.
+"""torchrun: one role of workers, with a static rendezvous or, where the job is elastic, one by c10d. Pure.
 
 The spec becomes torchrun's PET_* variables (torch/distributed/argparse_util.py reads them as defaults of its
 flags), so the command stays the one a person would type on one machine.
@@ -6,16 +6,18 @@ flags), so the command stays the one a person would type on one machine.
 
 import os.path
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.errors import Problem
-from jobs.plan import Host, Index, Port, Role, Value
+from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value
 from jobs.spec import JobSpec
 
 NAME = "torchrun"
 LABEL = "torchrun"
-RDZV_PORT = 29500  # torchrun's static rendezvous default (PyTorch docs, elastic/run)
+RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
+# Of an elastic job whose command says nothing: a lost replica fails the ranks of the others, and so costs each a restart.
+ELASTIC_RESTARTS = 3  # as in torchrun's own example of an elastic job (torch/distributed/run.py)
 RESERVED_ENV = frozenset(
     {
         "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
@@ -23,17 +25,19 @@ RESERVED_ENV = frozenset(
         "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_MAX_RESTARTS",
     }
 )  # fmt: skip
+_ELASTIC_ENV = {"PET_RDZV_CONF", "PET_LOCAL_ADDR"}  # ours too, where the job is elastic
 
 # Flags that say where replicas meet: Muster knows the addresses, the person can not.
 _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_backend", "rdzv_conf"}
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank"}
+_MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})$")  # --nnodes of an elastic job
 _PYTHON = re.compile(r"^python(3(\.\d+)?)?$")
 _IGNORED_PYTHON_FLAGS = {"-u", "-B", "-O", "-OO", "-q"}  # harmless before a script; torchrun itself passes -u
 
 
 @dataclass(frozen=True)
-class Launch:
+class Command:
     """A torchrun command taken apart: its flags with values as text, and the script with its arguments."""
 
     flags: dict[str, str]
@@ -44,7 +48,7 @@ def is_torchrun(command: Sequence[str]) -> bool:
     return _launcher_words(command) > 0
 
 
-def parse(command: Sequence[str]) -> Launch | None:
+def parse(command: Sequence[str]) -> Command | None:
     """The flags of a torchrun command; None when the command starts something else."""
     start = _launcher_words(command)
     if not start:
@@ -59,7 +63,7 @@ def parse(command: Sequence[str]) -> Launch | None:
         flags[name] = value
         if name in ("m", "module"):
             break
-    return Launch(flags, tuple(words))
+    return Command(flags, tuple(words))
 
 
 def wrap(command: Sequence[str]) -> tuple[str, ...]:
@@ -77,12 +81,20 @@ def wrap(command: Sequence[str]) -> tuple[str, ...]:
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     """Counts written as flags count where the spec leaves them open."""
     launch = parse(spec.command)
-    found: dict[str, int] = {}
+    found = {name: count for name, count in _counts(launch.flags if launch else {}).items() if name not in given}
+    return replace(spec, command=wrap(spec.command), **found)  # type: ignore[arg-type]  # all are counts
+
+
+def _counts(flags: Mapping[str, str]) -> dict[str, int]:
+    """Field to what a flag says of it; what is no count is left to `problems`."""
+    found = {}
     for flag, field in (("nnodes", "nodes"), ("nproc_per_node", "nproc_per_node")):
-        value = launch.flags.get(flag, "") if launch else ""
-        if field not in given and value.isdecimal() and int(value) > 0:
+        value = flags.get(flag, "")
+        if value.isdecimal() and int(value) > 0:
             found[field] = int(value)
-    return replace(spec, command=wrap(spec.command), **found)  # type: ignore[arg-type]  # both are counts
+    if elastic := _MIN_MAX.match(flags.get("nnodes", "")):
+        found["min_nodes"], found["nodes"] = int(elastic[1]), int(elastic[2])
+    return found
 
 
 def problems(spec: JobSpec) -> list[Problem]:
@@ -94,15 +106,17 @@ def problems(spec: JobSpec) -> list[Problem]:
             )
         ]
     launch = parse(spec.command)
+    found = _elastic_problems(spec)
     if launch is None:
-        return []
-    found = [
+        return found
+    owned = _OWNED_FLAGS if spec.min_nodes is None else {*_OWNED_FLAGS, "local_addr"}
+    found += [
         Problem(
             "command",
             f"--{flag.replace('_', '-')}={launch.flags[flag]}",
             f"--{flag.replace('_', '-')}: Muster sets where replicas meet; take the flag out",
         )
-        for flag in sorted(_OWNED_FLAGS & set(launch.flags))
+        for flag in sorted(owned & set(launch.flags))
     ]
     found += _contradictions(spec, launch)
     if "standalone" in launch.flags and spec.nodes > 1:
@@ -114,34 +128,68 @@ def problems(spec: JobSpec) -> list[Problem]:
     return found
 
 
-def _contradictions(spec: JobSpec, launch: Launch) -> list[Problem]:
+def _elastic_problems(spec: JobSpec) -> list[Problem]:
+    if spec.min_nodes is None:
+        return []
+    found = [
+        Problem(f"env.{name}", spec.env[name], f"is set by {LABEL} itself in an elastic job; choose another name")
+        for name in sorted(_ELASTIC_ENV & set(spec.env))
+    ]
+    if spec.min_nodes > spec.nodes:
+        words = f"is more than nodes={spec.nodes}, which is the most; lower it, or raise nodes"
+        found.append(Problem("min_nodes", spec.min_nodes, words))
+    return found
+
+
+def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
+    nodes = str(spec.nodes) if spec.min_nodes is None else f"{spec.min_nodes}:{spec.nodes}"
+    asked = f"nodes={spec.nodes}" if spec.min_nodes is None else f"min_nodes={spec.min_nodes} and nodes={spec.nodes}"
     found = []
-    for flag, field, asked in (
-        ("nnodes", "nodes", spec.nodes),
-        ("nproc_per_node", "nproc_per_node", spec.nproc_per_node),
+    for flag, wanted, said in (
+        ("nnodes", nodes, asked),
+        ("nproc_per_node", str(spec.nproc_per_node), f"nproc_per_node={spec.nproc_per_node}"),
     ):
         value = launch.flags.get(flag)
-        if value is not None and value != str(asked):
-            found.append(
-                Problem(
-                    "command",
-                    f"--{flag.replace('_', '-')}={value}",
-                    f"--{flag.replace('_', '-')}={value} contradicts {field}={asked}; leave the flag out, or make both the same",
-                )
-            )
+        if value is not None and value != wanted:
+            written = f"--{flag.replace('_', '-')}={value}"
+            words = f"{written} contradicts {said}; leave the flag out, or make both the same"
+            found.append(Problem("command", written, words))
     return found
 
 
 def roles(spec: JobSpec) -> tuple[Role, ...]:
-    env: dict[str, Value] = {
-        "PET_NNODES": str(spec.nodes),
+    env = {
         "PET_NPROC_PER_NODE": str(spec.nproc_per_node),
+        **(_static(spec) if spec.min_nodes is None else _elastic(spec)),
+    }
+    return (Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes),)
+
+
+def _static(spec: JobSpec) -> dict[str, Value]:
+    return {
+        "PET_NNODES": str(spec.nodes),
         "PET_NODE_RANK": Index(),
         "PET_MASTER_ADDR": Host("worker", 0),
         "PET_MASTER_PORT": Port("rendezvous", RDZV_PORT),
         "PET_MAX_RESTARTS": "0",  # a static rendezvous can not take one replica back: a retry is a new attempt
     }
-    return (Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env),)
+
+
+def _elastic(spec: JobSpec) -> dict[str, Value]:
+    """Replicas meet anew whenever one goes or comes, at the first one: its store is the only thing that they share.
+
+    Who hosts it is said and not guessed: on one machine every replica would find that the address is its own.
+    """
+    patience = f"read_timeout={max(60, spec.start_timeout_seconds)}"  # the host may be the last one to come up
+    return {
+        "PET_NNODES": f"{spec.min_nodes}:{spec.nodes}",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": Endpoint(Host("worker", 0), Port("rendezvous", RDZV_PORT)),
+        "PET_RDZV_ID": Launch(),
+        "PET_RDZV_CONF": First(f"is_host=true,{patience}", f"is_host=false,{patience}"),
+        "PET_LOCAL_ADDR": Here(),
+        "PET_MAX_RESTARTS": str(ELASTIC_RESTARTS),
+    }
 
 
 def _launcher_words(command: Sequence[str]) -> int:

@@ -174,6 +174,30 @@ def test_a_report_without_a_shim_announces_its_rank(bench: Bench, plane: Plane) 
     assert received.kind("metrics", rank=2)[0]["points"][0][1:] == [1, {"x": 2}]
 
 
+@pytest.mark.parametrize(("is_elastic", "expected"), [(True, 3), (False, 1)])
+def test_a_rank_of_an_elastic_job_is_numbered_by_its_place(
+    bench: Bench, plane: Plane, is_elastic: bool, expected: int
+) -> None:
+    """torchrun may call it 1 of 4 now and 0 of 2 a minute later; its lines, its figures and its row are of one place."""
+    script = "import muster\nprint('here')\nmuster.report(step=1, x=2)"
+    launch(bench, script, ranks=2, index=1, is_elastic=is_elastic, env={"WORLD_SIZE": "4"})
+    received = plane.of("worker-1")
+    assert received.texts(expected) == ["here"]
+    assert received.kind("metrics", rank=expected)[0]["points"][0][1:] == [1, {"x": 2}]
+    running, ended = received.kind("rank", rank=expected)
+    assert (running["local_rank"], ended["state"]) == (1, "succeeded")
+    told = {"world_rank": 1, "world_size": 4} if is_elastic else {}
+    assert {name: running[name] for name in running if name.startswith("world")} == told
+
+
+def test_a_report_without_a_shim_is_of_its_place_too(bench: Bench, plane: Plane) -> None:
+    script = "import os, muster, time\nos.environ.update(RANK='0', LOCAL_RANK='1')\nmuster.report(step=1, x=2)\ntime.sleep(0.3)"
+    bench.run([sys.executable, "-c", script], index=2, processes=2, is_elastic=True)
+    received = plane.of("worker-2")
+    assert [one["state"] for one in received.kind("rank", rank=5)] == ["running", "succeeded"]
+    assert received.kind("metrics", rank=5)[0]["points"][0][1:] == [1, {"x": 2}]
+
+
 def test_the_shim_without_an_agent_is_the_interpreter(pyz: Path, tmp_path: Path) -> None:
     for address in ({}, {"MUSTER_REPORT": "@muster-nobody"}, {"MUSTER_REPORT": str(tmp_path / "none")}):
         env = {"PATH": os.environ["PATH"], "RANK": "0", **address}

@@ -45,13 +45,13 @@ def test_an_environment_file_gives_way_to_what_is_said_by_hand(run: Run, logged_
 
 
 def test_every_new_option_reaches_the_server(run: Run, logged_in: FakeMuster) -> None:
-    options = "--volume data:/data --volume scratch:/tmp --grace 5 --start-timeout 60 --framework torchrun"
+    options = "--volume data:/data --volume scratch:/tmp --grace 5 --start-timeout 60 --framework torchrun --nodes 4 --min-nodes 2"
 
     run(*BASIC, *options.split(), "true")
 
     assert sent(logged_in) == {
         "command": ["true"], "queue": "research", "volumes": ["data:/data", "scratch:/tmp"], "grace_seconds": 5,
-        "start_timeout_seconds": 60, "framework": "torchrun",
+        "start_timeout_seconds": 60, "framework": "torchrun", "nodes": 4, "min_nodes": 2,
     }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def test_a_job_that_never_started_has_no_attempts(api, lab):
 
 def test_a_plan_says_what_a_submission_would_do_and_makes_nothing(api, queue):
     plan = api.post("/plans", {**SENT, "command": ["python", "train.py"]}).json()
-    assert plan["distribution"] == {"nodes": 2, "nproc_per_node": 2, "world_size": 4}
+    assert plan["distribution"] == {"nodes": 2, "min_nodes": None, "nproc_per_node": 2, "world_size": 4}
     assert plan["roles"] == [{"name": "worker", "replicas": 2, "processes": 2, "command": ["torchrun", "train.py"]}]
     assert (plan["asked"], plan["fits_now"], plan["wait_reason"]) == ({"cpu": 4}, True, "")
     assert Job.objects.count() == 0

@@ -24,6 +24,14 @@ def test_a_job_is_made_and_shown(owner, sent, people):
     assert job.spec["max_retries"] == 2
 
 
+def test_an_elastic_job_says_so_on_its_page(owner, sent):
+    address = owner.post("/jobs/new", {**sent, "nodes": "4", "min_nodes": "2"}).url
+    assert Job.objects.get().min_nodes == 2
+    assert "elastic, 2 to 4 nodes" in owner.get(address).text
+    again = owner.get(f"/jobs/new?from={Job.objects.get().pk}").context["form"]
+    assert again["min_nodes"].value() == 2
+
+
 def test_a_double_click_makes_one_job(owner, sent):
     assert owner.post("/jobs/new", sent).url == owner.post("/jobs/new", sent).url
     assert Job.objects.count() == 1
@@ -47,6 +55,7 @@ def test_each_opened_form_has_its_own_key(owner, queue):
         ("env", "MUSTER_JOB=1", "is set by Muster"),
         ("name", "Not A Name", "must be 1 to 40"),
         ("max_retries", "-1", "must be from 0"),
+        ("min_nodes", "3", "is more than nodes=2"),
         ("queue", "999999", "valid choice"),
     ],
 )

@@ -12,9 +12,9 @@ from muster.errors import JobFileError
 
 # As in the API, and what is about sending rather than about the job.
 FIELDS = (
-    "queue", "command", "name", "framework", "nodes", "nproc_per_node", "gpus", "env", "env_file", "secrets", "volumes",
-    "max_retries", "priority", "deadline_seconds", "grace_seconds", "start_timeout_seconds", "workspace", "directory",
-    "idempotency_key",
+    "queue", "command", "name", "framework", "nodes", "min_nodes", "nproc_per_node", "gpus", "env", "env_file",
+    "secrets", "volumes", "max_retries", "priority", "deadline_seconds", "grace_seconds", "start_timeout_seconds",
+    "workspace", "directory", "idempotency_key",
 )  # fmt: skip
 # The flags' words are as good as the API's.
 ALIASES = {"nproc": "nproc_per_node", "retries": "max_retries", "deadline": "deadline_seconds", "dir": "directory"}

@@ -34,6 +34,8 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs in total, split evenly over the nodes."),
     click.option("--nodes", metavar="N", type=COUNT,
                  help="Replicas, each on a machine of its own where the queue has several."),
+    click.option("--min-nodes", metavar="N", type=COUNT,
+                 help="Makes the job elastic: it goes on with so few of its nodes."),
     click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes in each of them."),
     click.option("--name", metavar="NAME", help="What to call the job."),
     click.option("--framework", metavar="NAME", help="How its processes find each other; torchrun when not given."),

@@ -11,7 +11,8 @@ from muster.render import printable, table, terminal_of
 def summary(plan: Plan) -> str:
     """2 nodes x 4 processes, 8 gpu of research; room for it now."""
     where = plan.distribution
-    nodes = f"{where.nodes} node{'s' if where.nodes != 1 else ''}"
+    least = "" if where.min_nodes is None else f"{where.min_nodes} to "
+    nodes = f"{least}{where.nodes} node{'s' if where.nodes != 1 else ''}"
     processes = f"{where.nproc_per_node} process{'es' if where.nproc_per_node != 1 else ''}"
     takes = "".join(f", {count} {resource}" for resource, count in plan.asked.items())
     room = "room for it now" if plan.fits_now else f"waits: {plan.wait_reason or 'no room now'}"

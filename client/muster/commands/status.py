@@ -40,7 +40,7 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "message": job.message or job.reason,
         "queue": f"{job.queue} (team {job.team}), by {job.user}",
         "command": shlex.join(job.command),
-        "size": f"{job.nodes} nodes x {job.nproc_per_node} processes",
+        "size": f"{job.span} nodes x {job.nproc_per_node} processes",
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
         "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",
         "admitted": _after(job.admitted_at, since=job.created_at, what="queued"),

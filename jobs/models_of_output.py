@@ -1,0 +1,57 @@
+"""What ranks put out, as rows: where their lines lie, and what they measured. Written by ingest and by packing."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+
+
+class LogSegment(models.Model):
+    """Where some lines of one rank lie: a slice of a stored file. A row without a file is a gap, and is shown as one."""
+
+    job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="segments")
+    attempt = models.PositiveIntegerField()
+    replica = models.ForeignKey("jobs.Replica", models.CASCADE, related_name="+")
+    rank = models.IntegerField(help_text="-1 for what the launcher printed")
+    first_line = models.BigIntegerField()
+    lines = models.IntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    raw_bytes = models.IntegerField()
+    path = models.CharField(max_length=120, blank=True)
+    offset = models.IntegerField(default=0)
+    size_bytes = models.IntegerField(default=0)
+    is_packed = models.BooleanField(default=False, db_default=False, help_text="lies in a large file with others")
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["replica", "rank", "first_line"], name="segment_lines_once"),
+        ]
+        indexes = [
+            models.Index("job", "attempt", "rank", "id", name="segment_by_rank"),
+            models.Index("job", "id", name="segment_by_job"),
+            models.Index("replica", "id", condition=Q(is_packed=False) & ~Q(path=""), name="segment_to_pack"),
+        ]
+
+
+class MetricChunk(models.Model):
+    """Reported values of one series from one batch: parallel arrays, because a row per value would cost more than training.
+
+    `times` in seconds since the epoch; `steps` hold null where the training did not say.
+    """
+
+    job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="chunks")
+    attempt = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField()
+    name = models.CharField(max_length=60)
+    times = ArrayField(models.FloatField())
+    steps = ArrayField(models.BigIntegerField(null=True))
+    values = ArrayField(models.FloatField())
+
+    class Meta:
+        indexes = [models.Index("job", "name", "rank", "id", name="metric_series")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(times__len=F("steps__len"), values__len=F("steps__len")), name="chunk_arrays_are_parallel"
+            )
+        ]
