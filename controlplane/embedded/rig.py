@@ -56,7 +56,7 @@ class RigCluster:
     def _spawn(self) -> "subprocess.Popen[bytes]":
         private_folder(self._data / "logs")
         log = open_log(self._log)
-        argv = [sys.executable, "-m", PROGRAM, "lend", self._told]
+        argv = [sys.executable, "-m", PROGRAM, "lend", str(self._told)]
         try:
             return spawn(argv, log=log, env=dict(os.environ), folder=CHECKOUT)
         finally:
