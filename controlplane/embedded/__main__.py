@@ -13,7 +13,8 @@ from .terminal import complain, is_terminal, say
 
 
 def main(arguments: list[str]) -> int:
-    options, data = parse(arguments[1:]), data_folder()
+    options = parse(arguments[1:])
+    data = data_folder(cluster=options.cluster)
     try:
         if options.stop:
             return _stop(data)

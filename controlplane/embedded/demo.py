@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import EmbeddedError
+from . import EmbeddedError, rig
 from .files import read_json
 from .instance import Instance, starting
 from .launch import Launch
@@ -25,7 +25,13 @@ class Demo:
     def __init__(self, data: Path, *, options: argparse.Namespace):
         self.options = options
         self.instance = Instance(data)
-        self.launch = Launch(self.instance, host=options.host, port=options.port, is_temporary=options.temporary)
+        self.launch = Launch(
+            self.instance,
+            host=options.host,
+            port=options.port,
+            is_temporary=options.temporary or options.cluster == rig.NAME,
+        )
+        self.rig = rig.RigCluster(data, supervisor=self.launch.supervisor) if options.cluster == rig.NAME else None
         self.result: dict[str, Any] = dict(NO_RESULT)
 
     def run(self) -> int:
@@ -42,6 +48,8 @@ class Demo:
             code = 1
         finally:
             self.launch.stop()
+            if self.rig:
+                self.rig.stop()
         say("Stopped; no process is left.")
         if self.options.once:
             say(json.dumps(self.result))
@@ -49,8 +57,13 @@ class Demo:
 
     def _stay(self) -> int:
         began = time.monotonic()
+        if self.rig:
+            self.launch.host, self.launch.clusters = self.rig.start()
+            began = time.monotonic()
         say("Starting Muster ...")
         prepared = self.launch.start()
+        if self.rig:
+            self._add_queue(user=prepared["user"])
         self._introduce(prepared, seconds=time.monotonic() - began)
         job = self._choose(prepared)
         if job is not None:
@@ -76,7 +89,7 @@ class Demo:
             say(f"  password  {prepared['password']}   (shown this once; bin/demo --reset-password makes a new one)\n")
         else:
             say("  password  as before; bin/demo --reset-password makes a new one\n")
-        if self.options.host not in LOOPBACK:
+        if self.launch.host not in LOOPBACK and not self.rig:
             say(
                 f"Listening on {self.options.host}{_also(self.options.host, url=self.launch.url)}. This is plain HTTP: passwords and tokens"
             )
@@ -107,7 +120,7 @@ class Demo:
         return self.launch.supervisor.ask(sys.stdin.fileno()).lower() in ("", "y", "yes")
 
     def _submit(self) -> int | None:
-        command = sample_command()
+        command = rig.sample_command() if self.rig else sample_command()
         say(f"$ bin/muster {shlex.join(command)}")
         code, out = self.launch.python("-m", "muster.cli", command[0], "--output", "json", *command[1:])
         if code:
@@ -124,10 +137,18 @@ class Demo:
                 f"Job {job} {self.result['phase']}: {self.result['ranks']} ranks succeeded, {self.result['seconds']:.0f} s."
             )
 
+    def _add_queue(self, *, user: str) -> None:
+        code, _ = self.launch.python("manage.py", *rig.queue_command(user=user), log=self.launch.logs / "steps.log")
+        if code:
+            raise EmbeddedError(f"no queue was made; {self.launch.logs / 'steps.log'} says why")
+
+    def _client(self) -> str:
+        return f"MUSTER_CONFIG={self.instance.data / 'cli.json'} bin/muster" if self.rig else "bin/muster"
+
     def _farewell(self) -> None:
         say("\nNow your own script:")
         say(
-            "  bin/muster submit --queue default --nodes 2 --nproc 2 --dir FOLDER --follow -- torchrun YOUR_SCRIPT.py\n"
+            f"  {self._client()} submit --queue {rig.QUEUE + ' --volume packages' if self.rig else 'default'} --nodes 2 --nproc 2 --dir FOLDER --follow -- torchrun YOUR_SCRIPT.py\n"
         )
         say(f"  data  {self.instance.data}{_elsewhere(self.instance.data)}")
         say(f"  logs  {self.launch.logs}")

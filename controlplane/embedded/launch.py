@@ -46,6 +46,7 @@ class Launch:
         urls = {"database_url": given.get("DATABASE_URL", ""), "redis_url": given.get("REDIS_URL", "")}
         self.servers = Servers(self.data, **urls, is_temporary=is_temporary)
         self.env: dict[str, str] = {}
+        self.clusters: Mapping[str, Any] = {}  # that learn our address from us
         self._is_prepared = False
 
     @property
@@ -129,6 +130,7 @@ class Launch:
             database_url=self.servers.database_url,
             redis_url=self.servers.redis_url,
             secret_key=self.given.get("MUSTER_SECRET_KEY") or secret(self.data, name="secret_key"),
+            clusters=self.clusters,
         )
         self.env["MUSTER_CONFIG"] = str(self.data / "cli.json")
         self.instance.tell(state="starting", url=self.url, env=self.env)

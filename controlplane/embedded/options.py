@@ -15,6 +15,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=_port, default=8000, help="first port to try (default: 8000; 0 takes any)")
     parser.add_argument(
+        "--cluster",
+        choices=["local", "rig"],
+        default="local",
+        help="rig: real pods, on a Kubernetes that lives as long as this (root only)",
+    )
+    parser.add_argument(
         "--once", action="store_true", help="run the sample job, stop everything, exit 0 if it succeeded"
     )
     parser.add_argument("--no-job", action="store_true", help="do not submit the sample job")
@@ -32,8 +38,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 _ENDING = "Data lies in .muster of the checkout, or in MUSTER_DATA_DIR. DATABASE_URL and REDIS_URL name servers to use instead."
 
 
-def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    return Path(environ.get("MUSTER_DATA_DIR") or CHECKOUT / ".muster").absolute()
+def data_folder(environ: Mapping[str, str] = os.environ, *, cluster: str = "local") -> Path:
+    """The rig's lies beside: it lasts no longer than its cluster."""
+    path = Path(environ.get("MUSTER_DATA_DIR") or CHECKOUT / ".muster").absolute()
+    return path if cluster == "local" else path.with_name(f"{path.name}-{cluster}")
 
 
 def _port(text: str) -> int:

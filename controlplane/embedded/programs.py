@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from .files import open_log
 from .processes import spawn
@@ -69,9 +71,17 @@ _TASKS = (
 
 
 def environment(
-    given: Mapping[str, str], *, data: Path, host: str, port: int, database_url: str, redis_url: str, secret_key: str
+    given: Mapping[str, str],
+    *,
+    data: Path,
+    host: str,
+    port: int,
+    database_url: str,
+    redis_url: str,
+    secret_key: str,
+    clusters: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """What every child is started with."""
+    """What every child is started with. `clusters` are told where they reach us."""
     kept = {name: value for name, value in given.items() if name not in _OURS_ALONE}
     return kept | {
         "PATH": os.pathsep.join([given.get("PATH", "/usr/bin:/bin"), str(Path(sys.executable).parent)]),
@@ -85,7 +95,9 @@ def environment(
         "MUSTER_DATA_DIR": str(data),
         "MUSTER_PUBLIC_URL": address(host, port=port),
         "MUSTER_ALLOWED_HOSTS": given.get("MUSTER_ALLOWED_HOSTS") or allowed_hosts(host),
-        "MUSTER_CLUSTERS": json.dumps(_clusters(given.get("MUSTER_CLUSTERS", ""), data=data)),
+        "MUSTER_CLUSTERS": json.dumps(
+            _clusters(given.get("MUSTER_CLUSTERS", ""), data=data) | _reaching(clusters, url=address(host, port=port))
+        ),
     }
 
 
@@ -111,6 +123,10 @@ def _python_path(given: str) -> str:
 def _clusters(given: str, *, data: Path) -> dict[str, object]:
     local = {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(data / "local")}}
     return {"local": local, **json.loads(given or "{}")}
+
+
+def _reaching(clusters: Mapping[str, Any], *, url: str) -> dict[str, object]:
+    return {name: {**one, "OPTIONS": {**one["OPTIONS"], "CONTROL_URL": url}} for name, one in clusters.items()}
 
 
 def sample_command() -> list[str]:

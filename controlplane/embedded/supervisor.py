@@ -76,7 +76,7 @@ class Supervisor:
         self.adopt(program, process=program.spawn())
 
     def adopt(self, program: Program, *, process: Process) -> None:
-        handle = self._watch(process, lambda: self._died(program.name))
+        handle = self.watch(process, lambda: self._died(program.name))
         deaths = self.children[program.name].deaths if program.name in self.children else 0
         self.children[program.name] = Child(program, process, handle, since=self.clock(), deaths=deaths)
         self._changed()
@@ -119,7 +119,7 @@ class Supervisor:
         """End these children: all are asked at once, then each is waited for, and the stubborn are killed."""
         ending = [child for name in names if (child := self.children.pop(name, None))]
         for child in ending:
-            self._unwatch(child.handle)
+            self.unwatch(child.handle)
             if child.process.poll() is None:
                 child.process.send_signal(child.program.stop_signals[0][0])
         for child in ending:
@@ -129,26 +129,26 @@ class Supervisor:
     def _asked(self, number: int, frame: FrameType | None) -> None:
         self.stops += 1
 
-    def _watch(self, process: Process, act: Callable[[], object]) -> int:
+    def watch(self, process: Process, act: Callable[[], object]) -> int:
         handle = os.pidfd_open(process.pid)
         self._selector.register(handle, selectors.EVENT_READ, act)
         return handle
 
-    def _unwatch(self, handle: int) -> None:
+    def unwatch(self, handle: int) -> None:
         if handle >= 0:
             self._selector.unregister(handle)
             os.close(handle)
 
     def _finish(self, process: Process) -> None:
         ended: list[bool] = []
-        handle = self._watch(process, lambda: ended.append(True))
+        handle = self.watch(process, lambda: ended.append(True))
         try:
             self.wait(lambda: bool(ended))
-        except StopAsked:
+        except BaseException:  # asked to stop, or what it needs is gone
             process.kill()
             raise
         finally:
-            self._unwatch(handle)
+            self.unwatch(handle)
             process.wait()
 
     def _once(self, end: float | None) -> None:
@@ -161,7 +161,7 @@ class Supervisor:
     def _died(self, name: str) -> None:
         child = self.children[name]
         code = child.process.wait()
-        self._unwatch(child.handle)
+        self.unwatch(child.handle)
         child.handle = -1
         lived = self.clock() - child.since
         child.deaths = 1 if lived >= HEALTHY_SECONDS else child.deaths + 1

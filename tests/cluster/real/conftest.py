@@ -15,10 +15,11 @@ from bench.rig import Rig
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.ports import free_port
 from tests.cluster.conftest import need_rig
-from tests.cluster.rig import image, network, programs
-from tests.cluster.rig.node import LENT, Node, why_not
+from tests.cluster.rig import network, programs
+from tests.cluster.rig.lending import lend
+from tests.cluster.rig.node import Node, why_not
 from tests.cluster.rig.plane import ControlPlane
-from tests.cluster.rig.world import NAMESPACE, settle
+from tests.cluster.rig.world import NAMESPACE
 from tests.machine import need
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -138,39 +139,13 @@ def pods(world: World, tmp_path: Path) -> Iterator[Pods]:
 
 
 def _installation(plane: ControlPlane, node: Node, folder: Path) -> Installation:
-    kubeconfig = settle(plane, NAMESPACE)
-    with plane.client() as admin:
-        _claim(admin, "packages", path=LENT)
-        _claim(admin, "jobs", path=str(node.jobs))
     host, port = node.cable.host, free_port(node.cable.host)
-    options = {
-        "KUBECONFIG": str(kubeconfig), "NAMESPACE": NAMESPACE, "IMAGE": image.NAME, "CONTROL_URL": f"http://{host}:{port}",
-        "JOB_CLAIM": "jobs", "JOB_CLAIM_PATH": "", "CLAIMS": {"packages": "packages"}, "PULL_POLICY": "Never",
-    }  # fmt: skip
+    options = {**lend(plane, node), "CONTROL_URL": f"http://{host}:{port}"}
     clusters = {
         name: {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": {**options, "LIMITS": limits}}
         for name, limits in QUEUES.items()
     }
     return Installation(folder, host=host, port=port, environ={"MUSTER_CLUSTERS": json.dumps(clusters)})
-
-
-def _claim(admin: httpx.Client, name: str, *, path: str) -> None:
-    """A claim that many pods may mount, on a folder of the node."""
-    what = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": name}
-    size = {"storage": "1Gi"}
-    claim = {"metadata": {"name": name}, "spec": {**what, "resources": {"requests": size}}}
-    volume = {
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteMany"], "storageClassName": "", "capacity": size, "hostPath": {"path": path},
-            "claimRef": {"namespace": NAMESPACE, "name": name},
-        },
-    }  # fmt: skip
-    for url, thing in (
-        ("/api/v1/persistentvolumes", volume), (f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims", claim)
-    ):  # fmt: skip
-        answer = admin.post(url, json=thing)
-        assert answer.status_code == 201, answer.text
 
 
 def _name(thing: dict[str, Any]) -> str:

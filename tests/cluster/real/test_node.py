@@ -1,7 +1,6 @@
 """The node itself: it runs a pod whose words can be read, and leaves this machine as it found it, however it ends."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +12,12 @@ import pytest
 
 from tests.cluster.conftest import until
 from tests.cluster.rig import image, network
-from tests.cluster.rig.node import HIDDEN, KERNEL, Node, remove
+from tests.cluster.rig.node import HIDDEN, Node, remove
 from tests.cluster.rig.plane import ControlPlane
 from tests.cluster.rig.world import NAMESPACE, settle
 
 from .conftest import need_node
+from .trace import trace
 
 ROOT = Path(__file__).resolve().parents[3]
 POD = {
@@ -34,20 +34,6 @@ POD = {
         ],
     },
 }  # fmt: skip
-
-
-def trace() -> dict[str, Any]:
-    """What a node could leave on this machine."""
-    return {
-        "links": sorted(name for name in os.listdir("/sys/class/net")),
-        "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-        "rules": _said("iptables-save"),
-        "routes": _said("ip", "route"),
-        "groups": sorted(str(path) for path in Path("/sys/fs/cgroup").glob("*/muster-*")),
-        "kernel": {path: Path(path).read_text() for path in KERNEL},
-        "folders": {name: sorted(os.listdir(name)) if os.path.isdir(name) else None for name in HIDDEN},
-        "processes": sorted(_ours()),
-    }
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,22 +99,3 @@ def test_a_rig_that_is_killed_takes_its_node_along(tmp_path):
 
 def _without_folders(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in ("groups", "folders")}
-
-
-def _said(*words: str) -> list[str]:
-    """Without counters and times."""
-    if not shutil.which(words[0]):
-        return []
-    lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
-    return [line for line in lines if not line.startswith(("#", ":"))]
-
-
-def _ours() -> Iterator[str]:
-    """Programs that only a node has."""
-    for path in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            name = path.read_text().strip()
-        except OSError:
-            continue
-        if name.startswith(("containerd", "kubelet", "coredns", "runc", "unshare")):
-            yield name

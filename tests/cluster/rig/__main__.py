@@ -1,13 +1,16 @@
-"""python -m tests.cluster.rig build | up [--nodes N] [--lifted] [--real]"""
+"""python -m tests.cluster.rig build | up [--nodes N] [--lifted] [--real] | lend FILE"""
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 from . import image, network, programs
+from .lending import lend
 from .node import NAME, Node, why_not
 from .plane import ControlPlane
 from .world import NAMESPACE, fill
@@ -15,18 +18,26 @@ from .world import NAMESPACE, fill
 
 def main() -> int:
     words = argparse.ArgumentParser(prog="python -m tests.cluster.rig")
-    words.add_argument("act", choices=["build", "up"])
+    words.add_argument("act", choices=["build", "up", "lend"])
+    words.add_argument(
+        "file", nargs="?", type=Path, help="lend: where to say how pods are had (JSON), once they can be"
+    )
     words.add_argument("--nodes", type=int, default=20, help="fake nodes with 8 GPUs each")
     words.add_argument("--lifted", action="store_true", help="lift the controllers' and the scheduler's request limits")
     words.add_argument("--real", action="store_true", help="with a node that runs pods (root only)")
     said = words.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        build(is_real=said.real or (said.act == "build" and os.geteuid() == 0))
-    except programs.CanNotBuild as problem:
+        build(is_real=said.real or said.act == "lend" or (said.act == "build" and os.geteuid() == 0))
+        if said.act == "lend":
+            lend_to(said.file)
+        elif said.act == "up":
+            up(said.nodes, has_lifted_limits=said.lifted, is_real=said.real)
+    except (programs.CanNotBuild, network.NoNetwork) as problem:
         print(problem, file=sys.stderr)
         return 1
-    if said.act == "up":
-        up(said.nodes, has_lifted_limits=said.lifted, is_real=said.real)
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 
@@ -41,7 +52,6 @@ def build(*, is_real: bool) -> None:
 
 def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
     """Until it is interrupted."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as at_the_end:
         cable = network.lay() if is_real else None
         if cable:
@@ -56,6 +66,23 @@ def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
             at_the_end.callback(node.stop)
             node.start()
             print(f"real node:     {NAME}, image {image.NAME}, this machine is {cable.host}", flush=True)
+        signal.pause()
+
+
+def lend_to(file: Path) -> None:
+    """Until it is interrupted: a cluster with one real node, for an installation that listens on this end of its cable."""
+    with contextlib.suppress(KeyboardInterrupt), ExitStack() as at_the_end:
+        cable = network.lay()
+        at_the_end.callback(cable.remove)
+        plane = ControlPlane(address=cable.host)
+        at_the_end.callback(plane.stop)
+        plane.start()
+        node = Node(plane, cable)
+        at_the_end.callback(node.stop)
+        node.start()
+        draft = file.with_name(f"{file.name}.new")
+        draft.write_text(json.dumps({"host": cable.host, "options": lend(plane, node)}))
+        draft.rename(file)
         signal.pause()
 
 

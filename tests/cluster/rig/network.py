@@ -5,6 +5,7 @@ left behind; and as the interface's name is unique, two rigs at once never choos
 """
 
 import os
+import socket
 import subprocess
 from dataclasses import dataclass
 
@@ -43,6 +44,11 @@ class Cable:
     def hand_over(self, pid: int) -> None:
         """The far end goes into that process's network, and with it at its end."""
         _ip("link", "set", self.far_end, "netns", str(pid))
+
+    def has_neighbours(self) -> bool:
+        """Whether another rig has a node on this machine."""
+        there = {name for _, name in socket.if_nameindex() if name.startswith("muster-")}
+        return bool(there - {self.name, self.far_end})
 
     def remove(self) -> None:
         """Whether or not somebody has the far end, or took both along."""

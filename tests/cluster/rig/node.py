@@ -70,7 +70,8 @@ class Node:
         self.process.stop(seconds=60)
         for group in _groups(self.group):
             remove(group)
-        for folder in self._made:
+        # Under another node it would take that one's mount along, whose kubelet then wrote into this machine's own.
+        for folder in () if self.cable.has_neighbours() else self._made:
             if folder.exists():
                 folder.rmdir()
 
@@ -189,7 +190,7 @@ class Node:
 def why_not() -> str:
     """Empty where a node can run, else what is missing. Installs what Debian has."""
     if os.geteuid() != 0:
-        return "a real node runs containers: start the tests as root"
+        return "a real node runs containers: run this as root"
     install()
     missing = [name for name in (*DEBIAN, "unshare", "ip") if not shutil.which(name)]
     if missing or not plugins().is_dir():

@@ -1,0 +1,92 @@
+"""The cluster of `bin/demo --cluster rig`: a Kubernetes of this machine alone, started as a process beside this one.
+
+It is the tests' own (tests/cluster/rig), and nothing here imports it. All of it, with its pods, ends with that process; so
+whatever an installation knew of its jobs is of no use to the next one.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import EmbeddedError
+from .files import last_lines, open_log, private_folder, read_json
+from .home import remove_home
+from .processes import spawn
+from .programs import CHECKOUT
+from .servers import stop_process
+from .supervisor import Supervisor
+from .terminal import say
+
+PROGRAM = "tests.cluster.rig"
+NAME, QUEUE = "rig", "pods"
+BACKEND = "jobs.clusters.kubernetes.KubernetesCluster"
+STOPS = ((signal.SIGTERM, 90.0), (signal.SIGKILL, 5.0))
+OF_ONE_RUN = ("files", "local", "logs", "secrets.json", "cli.json", "suspended.json", "rig.json")
+
+
+class RigCluster:
+    def __init__(self, data: Path, *, supervisor: Supervisor):
+        self._data, self._supervisor = data, supervisor
+        self._log, self._told = data / "logs/rig.log", data / "rig.json"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._handle = -1
+
+    def start(self) -> tuple[str, dict[str, Any]]:
+        """The address at which its pods reach this machine, and its entry of CLUSTERS without a CONTROL_URL."""
+        _forget(self._data)
+        say("Starting a Kubernetes of its own (the first time it is built from source, a quarter of an hour) ...")
+        self._process = self._spawn()
+        self._handle = self._supervisor.watch(self._process, self._ended)
+        while not self._told.exists():
+            self._supervisor.wait(lambda: False, seconds=0.2)
+        told = read_json(self._told)
+        return str(told["host"]), {NAME: {"BACKEND": BACKEND, "OPTIONS": told["options"]}}
+
+    def stop(self) -> None:
+        """May be called of one that never started, and of one that ended by itself."""
+        if self._process is not None:
+            self._supervisor.unwatch(self._handle)
+            self._handle = -1
+            stop_process(self._process, signals=STOPS)
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        private_folder(self._data / "logs")
+        log = open_log(self._log)
+        argv = [sys.executable, "-m", PROGRAM, "lend", str(self._told)]
+        try:
+            return spawn(argv, log=log, env=dict(os.environ), folder=CHECKOUT)
+        finally:
+            os.close(log)
+
+    def _ended(self) -> None:
+        """A cluster that is gone does not come back with its jobs."""
+        self._supervisor.unwatch(self._handle)
+        self._handle = -1
+        why = last_lines(self._log, count=1)
+        raise EmbeddedError(f"There is no cluster to run on: {why}")
+
+
+def sample_command() -> list[str]:
+    """As a person would type it after bin/muster. PyTorch is not in the image; the claim `packages` has it."""
+    options = ["--queue", QUEUE, "--nodes", "2", "--nproc", "2", "--volume", "packages", "--dir", "examples"]
+    return ["submit", *options, "--", "torchrun", "ddp_digits.py"]
+
+
+def queue_command(*, user: str) -> list[str]:
+    """manage.py's, for a queue on it."""
+    return ["queue", QUEUE, "--team", QUEUE, "--slots", "8", "--cluster", NAME, "--member", user]
+
+
+def _forget(data: Path) -> None:
+    """Of the run before, whose cluster is gone."""
+    remove_home(data)
+    for name in OF_ONE_RUN:
+        path = data / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

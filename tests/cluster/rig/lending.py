@@ -1,0 +1,41 @@
+"""What an installation is told to use the real node, and the two claims on it: this environment's packages and the job folder."""
+
+from typing import Any
+
+import httpx
+
+from . import image
+from .node import LENT, Node
+from .plane import ControlPlane
+from .world import NAMESPACE, settle
+
+
+def lend(plane: ControlPlane, node: Node) -> dict[str, Any]:
+    """The OPTIONS of a cluster of real pods, all but the CONTROL_URL: where pods reach Muster is for Muster to say."""
+    kubeconfig = settle(plane, NAMESPACE)
+    with plane.client() as admin:
+        _claim(admin, "packages", path=LENT)
+        _claim(admin, "jobs", path=str(node.jobs))
+    return {
+        "KUBECONFIG": str(kubeconfig), "NAMESPACE": NAMESPACE, "IMAGE": image.NAME, "PULL_POLICY": "Never",
+        "JOB_CLAIM": "jobs", "JOB_CLAIM_PATH": "", "CLAIMS": {"packages": "packages"},
+    }  # fmt: skip
+
+
+def _claim(admin: httpx.Client, name: str, *, path: str) -> None:
+    """A claim that many pods may mount, on a folder of the node."""
+    what = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": name}
+    size = {"storage": "1Gi"}
+    claim = {"metadata": {"name": name}, "spec": {**what, "resources": {"requests": size}}}
+    volume = {
+        "metadata": {"name": name},
+        "spec": {
+            "accessModes": ["ReadWriteMany"], "storageClassName": "", "capacity": size, "hostPath": {"path": path},
+            "claimRef": {"namespace": NAMESPACE, "name": name},
+        },
+    }  # fmt: skip
+    for url, thing in (
+        ("/api/v1/persistentvolumes", volume), (f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims", claim)
+    ):  # fmt: skip
+        answer = admin.post(url, json=thing)
+        assert answer.status_code == 201, answer.text
