@@ -212,7 +212,9 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
         return _failed(view, ending)
     if late := _too_late(view, seen, now):
         return late
-    if view.phase is Phase.STARTING and all(is_up(role, replicas) for role in view.roles):
+    # Not before its creation is confirmed: later nobody asks for that, and without it no absence is ever a loss.
+    is_there = view.phase is Phase.STARTING and view.created_at is not None
+    if is_there and all(is_up(role, replicas) for role in view.roles):
         return Step(Phase.RUNNING, message=who_runs(view.roles, replicas))
     return _going_on(view, replicas, now)
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.contract.test_clusters import (
     Rig,
+    test_a_late_call_for_the_replica_before_changes_nothing,
+    test_a_lost_replica_is_replaced_and_the_others_notice_nothing,
     test_a_sealed_attempt_can_not_be_created_again,
     test_an_attempt_can_be_sealed_before_it_was_created,
     test_apply_twice_creates_nothing_twice,
@@ -11,11 +13,16 @@ from tests.contract.test_clusters import (
     test_delete_ends_everything_and_says_so,
     test_deleting_twice_is_the_same_as_once,
     test_replicas_run_after_apply,
+    test_the_end_of_an_attempt_ends_replicas_that_came_back_too,
     test_the_next_attempt_is_another_one,
     test_what_was_never_created_is_absent,
 )
 
+from .conftest import pod_name
+
 __all__ = [
+    "test_a_late_call_for_the_replica_before_changes_nothing",
+    "test_a_lost_replica_is_replaced_and_the_others_notice_nothing",
     "test_a_sealed_attempt_can_not_be_created_again",
     "test_an_attempt_can_be_sealed_before_it_was_created",
     "test_apply_twice_creates_nothing_twice",
@@ -23,11 +30,12 @@ __all__ = [
     "test_delete_ends_everything_and_says_so",
     "test_deleting_twice_is_the_same_as_once",
     "test_replicas_run_after_apply",
+    "test_the_end_of_an_attempt_ends_replicas_that_came_back_too",
     "test_the_next_attempt_is_another_one",
     "test_what_was_never_created_is_absent",
 ]
 
 
 @pytest.fixture
-def rig(cluster) -> Rig:
-    return Rig(cluster)
+def rig(cluster, place) -> Rig:
+    return Rig(cluster, lambda index: place.remove("pods", pod_name(index)))

@@ -1,9 +1,11 @@
 """Whole lives of jobs: real rows, the real reconciler, a real API server. Only what runs in the pods is not there."""
 
+import base64
+
 import pytest
 from django.utils import timezone
 
-from jobs import services
+from jobs import agent_tokens, services
 from jobs.clusters import labels
 from jobs.lifecycle import Phase
 from jobs.models import Job, Replica
@@ -11,7 +13,7 @@ from jobs.reconciler import visit
 from jobs.scheduler import schedule
 from jobs.store import DjangoStore
 
-from .conftest import TOLERATIONS, Place, until
+from .conftest import TOLERATIONS, Place, expected, until
 
 
 class Life:
@@ -83,6 +85,50 @@ def test_a_pod_deleted_by_hand_fails_the_attempt(life, place):
     place.remove("pods", life.pod(job, 1))
     life.until(job, Phase.FAILED)
     assert "worker-1 vanished" in job.message
+
+
+def test_an_elastic_job_gets_a_deleted_pod_back_within_its_attempt(life, place):
+    job = life.submit(nodes=3, min_nodes=2, nproc_per_node=1)
+    first = {name: pod["metadata"]["uid"] for name, pod in place.pods().items()}
+    place.remove("pods", life.pod(job, 2))
+    row = job.replicas.get(index=2)
+
+    def is_back() -> bool:
+        life.until(job, *Phase)
+        row.refresh_from_db()
+        return (row.incarnation, row.state) == (1, "running")
+
+    until(is_back)
+    assert (job.phase, job.attempt) == (Phase.RUNNING, 1)
+    now = place.pods()
+    assert {name: now[name]["metadata"]["uid"] for name in first if name in now} == {
+        name: uid for name, uid in first.items() if name != life.pod(job, 2)
+    }  # the others are the same ones
+    back = now[row.name]
+    env = {one["name"]: one["value"] for one in back["spec"]["containers"][0]["env"]}
+    assert env["PET_NNODES"] == "2:3"
+    assert env["PET_LOCAL_ADDR"].startswith(f"{row.name}.m-{job.run}-1.")
+    assert env["PET_RDZV_ENDPOINT"].startswith(f"{job.run}-1-worker-0.m-{job.run}-1.")
+    told = next(one["secret"] for one in back["spec"]["volumes"] if one["name"] == "told")
+    token = place.admin.get(place.path("secrets", told["secretName"])).json()["data"]["worker-2"]
+    assert agent_tokens.read(base64.b64decode(token).decode()).incarnation == 1
+    for name in now:
+        place.annotate(name, exit_code="0")
+    life.until(job, Phase.SUCCEEDED)
+    assert place.pods() == {}
+
+
+def test_an_elastic_job_below_its_minimum_ends_and_names_both(life, place):
+    job = life.submit(nodes=3, min_nodes=2, nproc_per_node=1)
+    for index in (1, 2):
+        place.remove("pods", life.pod(job, index))
+    until(lambda: set(place.pods()) == {life.pod(job, 0)})
+    until(
+        lambda: {one.state for one in life.cluster.observe(job.run, 1, expected(3)).replicas} == {"running", "absent"}
+    )
+    life.until(job, Phase.FAILED)
+    assert "worker-1 vanished" in job.message
+    assert "1 of at least 2 replicas are left" in job.message
 
 
 def test_suspend_gives_everything_back_and_resume_is_another_attempt(life, place):

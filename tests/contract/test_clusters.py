@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,9 +42,16 @@ def plan(*command: str, attempt: int = 1, grace_seconds: int = 3) -> Plan:
     )
 
 
+def anew() -> Plan:
+    """The second replica's place goes to another one."""
+    key = ("worker", 1)
+    return replace(plan(), incarnations={key: 1}, wanted=frozenset({key}), secrets={"worker-1": "worker-1.1"})
+
+
 @dataclass
 class Rig:
     cluster: Cluster
+    killer: Callable[[int], None]
     succeed: tuple[str, ...] = ("true",)
     fail: tuple[str, ...] = ("sh", "-c", "exit 3")
 
@@ -57,6 +65,10 @@ class Rig:
             assert time.monotonic() < end, seen
             time.sleep(0.05)
         return seen
+
+    def lose(self, index: int) -> None:
+        """Make one replica of the first attempt vanish without a word."""
+        self.killer(index)
 
     def end(self, attempt: int = 1) -> None:
         def gone(seen: Seen) -> bool:
@@ -87,18 +99,24 @@ def plane():
 def local(tmp_path, pyz, plane):
     cluster = LocalCluster(str(tmp_path / "local"), host=Host(pyz))
     cluster.write_control(plane.url)
-    yield Rig(cluster)
-    rig = Rig(cluster)
+
+    def kill(index: int) -> None:
+        place = cluster.root / f"jobs/7-abc/1/worker-{index}"
+        os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGKILL)
+
+    rig = Rig(cluster, kill)
+    yield rig
     for attempt in (1, 2):
         rig.end(attempt)
     assert Host(pyz).carriers("7-abc-1", "worker-0") == []
+    assert Host(pyz).carriers("7-abc-1", "worker-1.1") == []
 
 
 @pytest.fixture
 def memory():
     clock = Clock()
     cluster = MemoryCluster(clock.seconds, start_seconds=0, run_seconds=1e9)
-    return Rig(cluster)
+    return Rig(cluster, lambda index: cluster.lose("7-abc", 1, "worker", index))
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -164,6 +182,50 @@ def test_deleting_twice_is_the_same_as_once(rig):
     rig.cluster.apply(plan())
     rig.end()
     rig.end()
+
+
+def test_a_lost_replica_is_replaced_and_the_others_notice_nothing(rig):
+    rig.cluster.apply(plan())
+    before = rig.until(all_in("running"))
+    rig.lose(1)
+
+    def is_free(seen: Seen) -> bool:
+        rig.cluster.retire("7-abc", 1, [("worker", 1)], 3)
+        return not seen.replicas[1].is_alive and seen.replicas[1].state in ("lost", "failed", "absent")
+
+    assert rig.until(is_free).replicas[0].state == "running"
+    rig.cluster.apply(anew())
+    seen = rig.until(all_in("running"))
+    assert [one.incarnation for one in seen.replicas] == [0, 1]
+    assert seen.replicas[0] == before.replicas[0]
+    assert not seen.is_sealed
+    rig.cluster.apply(anew())  # twice is once
+    assert rig.until(all_in("running")).replicas[1].incarnation == 1
+
+
+def test_a_late_call_for_the_replica_before_changes_nothing(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    rig.lose(1)
+    rig.until(lambda seen: rig.cluster.retire("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
+    rig.cluster.apply(anew())
+    rig.until(all_in("running"))
+    rig.cluster.apply(replace(anew(), wanted=frozenset({("worker", 0)})))  # it has nothing to create
+    assert [one.incarnation for one in rig.until(all_in("running")).replicas] == [0, 1]
+
+
+def test_the_end_of_an_attempt_ends_replicas_that_came_back_too(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    rig.lose(1)
+    rig.until(lambda seen: rig.cluster.retire("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
+    rig.cluster.apply(anew())
+    rig.until(all_in("running"))
+    rig.end()
+    assert rig.look().is_sealed
+    assert not any(one.is_alive for one in rig.look().replicas)
+    with pytest.raises(Sealed):
+        rig.cluster.apply(anew())
 
 
 def test_changes_name_the_run_that_changed(rig):

@@ -78,6 +78,7 @@ def test_a_ray_head_decides_alone(head, other, expected):
         ("an admitted job starts", view("admitted"), Seen(), "starting", None),
         ("an admitted job can be cancelled", view("admitted", is_cancel_requested=True), Seen(), "cancelled", "cancelled"),
         ("it runs when all replicas do", view("starting"), seen("running", "running"), "running", None),
+        ("it runs only once its creation is confirmed", view("starting", created_at=None), seen("running", "running"), None, None),
         ("it waits for the last replica", view("starting"), seen("running", "pending"), None, None),
         ("a quick success may skip running", view("starting"), seen("succeeded", "succeeded"), "stopping", "completed"),
         ("success", view("running"), seen("succeeded", "succeeded"), "stopping", "completed"),
