@@ -11,7 +11,8 @@ from .lifecycle import HOLDS_QUOTA
 from .news import Known, News, Place
 
 _READ = """
-    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places
+    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places,
+        r.mirrored_at IS NOT NULL
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
         SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at))) AS places FROM (
             SELECT rank, lines AS line, last_line_at AS at FROM jobs_rank WHERE replica_id = r.id
@@ -28,8 +29,10 @@ _WRITE = """
     WITH batch AS (
         SELECT %(news)s::json AS news
     ), won AS (
-        UPDATE jobs_replica SET batch_seq = %(seq)s, last_batch_at = now()
-        WHERE id = %(replica)s AND batch_seq = %(seq)s - 1 RETURNING id, job_id, attempt
+        UPDATE jobs_replica SET batch_seq = %(seq)s,
+            last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
+            mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END
+        WHERE id = %(replica)s AND batch_seq = %(before)s RETURNING id, job_id, attempt
     ), segment AS (
         INSERT INTO jobs_logsegment
             (job_id, attempt, replica_id, rank, first_line, lines, first_at, last_at, raw_bytes, path, "offset", size_bytes)
@@ -88,6 +91,7 @@ class ReplicaRow(NamedTuple):
     is_over: bool  # its attempt is: the agent shall stop
     since: float
     places: dict[int, Place]
+    is_mirrored: bool = False  # some of its lines were read from its container's own log
 
     def known(self, names: frozenset[str]) -> Known:
         return Known(self.places, self.since, names)
@@ -100,18 +104,37 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    replica, seq, job, team, attempt, phase, since, places = row
+    replica, seq, job, team, attempt, phase, since, places, is_mirrored = row
     is_over = attempt != identity.attempt or phase not in HOLDS_QUOTA
     return ReplicaRow(
-        replica, seq, job, team, is_over, since, {rank: Place(line, at or 0.0) for rank, line, at in places or ()}
+        replica,
+        seq,
+        job,
+        team,
+        is_over,
+        since,
+        {rank: Place(line, at or 0.0) for rank, line, at in places or ()},
+        is_mirrored,
     )
 
 
 def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
-    """All that the batch says, in one statement; False when another batch came first, and nothing was written."""
+    """All that the batch says, in one statement; False when another batch came first, and nothing was written.
+
+    `seq` is the next number, or the same as before for lines that are no batch of its agent.
+    """
     said = {"segments": news.segments, "chunks": list(news.chunks.values()), "ranks": list(news.ranks.values())}
     with connection.cursor() as cursor:
-        cursor.execute(_WRITE, {"news": json.dumps(said), "seq": seq, "replica": row.id, "path": path})
+        cursor.execute(
+            _WRITE,
+            {
+                "news": json.dumps(said),
+                "seq": seq,
+                "before": seq if seq == row.batch_seq else seq - 1,
+                "replica": row.id,
+                "path": path,
+            },
+        )
         (count,) = cursor.fetchone()
     return bool(count)
 

@@ -4,7 +4,7 @@ An adapter keeps no truth of its own: any process may call it, at any time, twic
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol
 
@@ -19,6 +19,8 @@ Expected = list[tuple[str, int]]  # (role, index) of every replica of the attemp
 
 
 class Cluster(Protocol):
+    HAS_LOGS: bool  # whether what a replica's agent prints can be read: the two below are asked only then
+    control_url: str  # where its agents look for us
     MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told
 
     def apply(self, plan: Plan) -> None:
@@ -32,6 +34,14 @@ class Cluster(Protocol):
 
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive."""
+
+    def read_log(
+        self, run: str, attempt: int, role: str, index: int, since: float | None, take: Callable[[bytes], bool]
+    ) -> bool:
+        """Hand the lines of a replica's own output to `take`, each with its time before it, until that has enough.
+
+        Returns whether that was all. Raises Unreachable where nothing could be read.
+        """
 
     def changes(self) -> Iterator[str]:
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""

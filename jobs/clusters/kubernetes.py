@@ -19,7 +19,7 @@ from controlplane.errors import Unreachable
 from jobs.plan import Plan
 from jobs.verdict import Seen
 
-from . import Expected, kube_http, kube_options, labels, manifests
+from . import Expected, kube_http, kube_logs, kube_options, labels, manifests
 from .kube_answers import need
 from .kube_ending import END_SECONDS, end
 from .kube_events import WANTED, Trouble, read_trouble
@@ -43,11 +43,12 @@ IDLE_SECONDS = 1.0
 class KubernetesCluster:
     """OPTIONS are described in docs/kubernetes.md."""
 
-    MOUNTS = True
+    MOUNTS = HAS_LOGS = True
 
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
         access, self.site = kube_options.read(options)
         self.api = Api(access)
+        self.control_url = self.site.control_url
         self.path = f"api/v1/namespaces/{self.site.namespace}"
         self._agent_file, self._clock = agent, clock
         self._launcher: Launcher | None = None
@@ -79,6 +80,14 @@ class KubernetesCluster:
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         self._watch()
         kube_http.run(self._end(run, attempt, grace_seconds), END_SECONDS + LAST_SECONDS)
+
+    def read_log(
+        self, run: str, attempt: int, role: str, index: int, since: float | None, take: Callable[[bytes], bool]
+    ) -> bool:
+        path = f"{self.path}/pods/{labels.pod(run, attempt, role, index)}/log"
+        return kube_http.run(
+            kube_logs.read(self.api, path, since=since, take=take), kube_logs.READ_SECONDS + LAST_SECONDS
+        )
 
     def changes(self) -> Iterator[str]:
         self._is_listening = True

@@ -42,6 +42,7 @@ OUTSIDE = frozenset(
         ("cluster", "apply"),
         ("cluster", "observe"),
         ("cluster", "delete"),
+        ("cluster", "read_log"),
         ("host", "spawn"),
         ("shutil", "rmtree"),
         ("replica_rows", "write"),
