@@ -31,6 +31,7 @@ NAMES = (
     "cluster.apply",
     "cluster.delete",
     "cluster.read_log",
+    "cluster.misfit",
     "local.spawn",
     "local.drain",
     "local.seal",

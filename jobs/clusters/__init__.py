@@ -21,6 +21,7 @@ Expected = list[tuple[str, int]]  # (role, index) of every replica of the attemp
 class Cluster(Protocol):
     HAS_LOGS: bool  # whether what a replica's agent prints can be read: the two below are asked only then
     control_url: str  # where its agents look for us
+    HAS_NODES: bool  # whether it has machines of different sizes: `misfit` is asked only then
     MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told
 
     def apply(self, plan: Plan) -> None:
@@ -42,6 +43,9 @@ class Cluster(Protocol):
 
         Returns whether that was all. Raises Unreachable where nothing could be read.
         """
+
+    def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
+        """Why no machine can ever take a replica of so many processes. May ask the cluster, once a minute and briefly."""
 
     def changes(self) -> Iterator[str]:
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""

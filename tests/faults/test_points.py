@@ -16,7 +16,10 @@ from tests.faults.life import Life, slow_visit
 from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 
 SPECIAL = ("store.renew", "local.drain")  # passed only when a visit is slow, an agent is dead: cells of their own
-PODS = ("cluster.read_log",)  # passed only where there are some: tests/cluster/real/test_unreachable.py
+PODS = (
+    "cluster.read_log",
+    "cluster.misfit",
+)  # passed only where there are some: tests/cluster/real/test_unreachable.py
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
 WEB = ("services", "ingest", "logs", "workspaces", "files")
 

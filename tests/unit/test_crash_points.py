@@ -43,6 +43,7 @@ OUTSIDE = frozenset(
         ("cluster", "observe"),
         ("cluster", "delete"),
         ("cluster", "read_log"),
+        ("cluster", "misfit"),
         ("host", "spawn"),
         ("shutil", "rmtree"),
         ("replica_rows", "write"),
