@@ -51,7 +51,7 @@ class Outbox:
     """Filled by the agent's threads, flushed into the spool by its main one."""
 
     def __init__(
-        self, spool: Spool, *, journal: Journal | None = None, on_text: Callable[[int, bytes], None] | None = None
+        self, spool: Spool, *, journal: Journal | None = None, on_text: Callable[[int, bytes, int], None] | None = None
     ) -> None:
         self._spool, self._journal, self._on_text = spool, journal, on_text
         self._lock = threading.RLock()
@@ -86,7 +86,7 @@ class Outbox:
             self._lines[rank] = first_line + lines
             self._note_news()
         if self._on_text:
-            self._on_text(rank, text)
+            self._on_text(rank, text, first_line)
 
     def item(self, kind: str, **values: Any) -> None:
         with self._lock:

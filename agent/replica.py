@@ -18,6 +18,7 @@ from .fetching import Fetching
 from .journal import Journal
 from .launcher import Launcher, Outcome, failed
 from .loop import Loop
+from .mirror import mirror
 from .outbox import Outbox
 from .ranks import NO_RANK, Ranks
 from .salvage import salvage
@@ -59,7 +60,7 @@ def drain(path: str) -> int:
         folder.write_agent()
         _close_lost(folder)
         spool = Spool(folder.spool)
-        salvage(folder, spool=spool)
+        salvage(folder, spool=spool, on_text=mirror if folder.spec().mirror else None)
         sender = _sender(folder, spool=spool, on_command=lambda command: None)
         sender.start()
         if not sender.finish(within_seconds=DRAIN_SECONDS):
@@ -98,7 +99,7 @@ class Replica:
         self._loop = Loop(trouble=folder.trouble)
         self._spool = Spool(folder.spool)
         self._journal = Journal(folder.spool)
-        self._outbox = Outbox(self._spool, journal=self._journal, on_text=_mirror if self._spec.mirror else None)
+        self._outbox = Outbox(self._spool, journal=self._journal, on_text=mirror if self._spec.mirror else None)
         self._launcher: Launcher | None = None
         self._ranks = Ranks(
             self._loop,
@@ -113,9 +114,11 @@ class Replica:
         self._held: Any = None  # the rendezvous port
         self._complaints: list[Any] = []  # the launcher's streams
         self._drain_seconds = DRAIN_SECONDS
+        self._began = 0.0  # monotonic
         self._stop_reason = ""  # asked to stop before anything was launched
 
     def live(self) -> int:
+        self._began = time.monotonic()
         linux.become_subreaper()
         outcome = self._prepare() or self._start()
         # Threads only now: a process forks safely while it has one.
@@ -260,18 +263,17 @@ class Replica:
         self._say_last(outcome.reason)
         if self._ranks.dropped:
             self._folder.trouble(f"{self._ranks.dropped} reported points were dropped: the socket was full")
-        if self._sender.finish(within_seconds=self._drain_seconds):
+        if self._sender.finish(within_seconds=self._patience()):
             self._folder.mark_drained()
+
+    def _patience(self) -> float:
+        """Where nobody ever answered for so long, the lines are in the container's log, and nobody waits here any longer."""
+        if not self._spec.mirror or not self._spec.give_up_seconds or self._sender.was_answered:
+            return self._drain_seconds
+        left = self._spec.give_up_seconds - (time.monotonic() - self._began)
+        return min(self._drain_seconds, max(left, HOPELESS_DRAIN_SECONDS))
 
     def _say_last(self, reason: str) -> None:
         if reason and self._spec.last_words:
             with contextlib.suppress(OSError), open(self._spec.last_words, "w", encoding="utf-8") as file:
                 file.write(reason[:4000])
-
-
-def _mirror(rank: int, text: bytes) -> None:
-    # Into the container's own log, from which the control plane can read what the agent could not send.
-    prefix = b"[%d] " % rank
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.buffer.write(prefix + text[:-1].replace(b"\n", b"\n" + prefix) + b"\n")
-        sys.stdout.buffer.flush()

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import time
+from typing import Callable
 
 from . import journal
 from .lines import Splitter
@@ -16,14 +17,14 @@ from .state import StateFolder
 GUARDIAN_SECONDS = 10.0  # it needs milliseconds; a stopped one must not keep us from sending what there is
 
 
-def salvage(folder: StateFolder, *, spool: Spool) -> None:
+def salvage(folder: StateFolder, *, spool: Spool, on_text: Callable[[int, bytes, int], None] | None = None) -> None:
     """Puts what is in no batch yet into one. Nothing where the agent ended by itself; the same batch when called again."""
     _await_guardian(folder)
     found = journal.last(folder.spool)
     if found:
         seq, name = found
         try:
-            outbox = _read_out(journal.read(name), spool=spool)
+            outbox = _read_out(journal.read(name), spool=spool, on_text=on_text)
         except (OSError, ValueError, KeyError):  # killed before it was begun, or a full disk: nothing was read yet
             outbox = None
         if outbox:
@@ -33,8 +34,10 @@ def salvage(folder: StateFolder, *, spool: Spool) -> None:
         os.unlink(name)
 
 
-def _read_out(found: journal.Found, *, spool: Spool) -> Outbox | None:
-    outbox, ranks = Outbox(spool), {stream: rank for stream, (rank, _, _) in found.halves.items()}
+def _read_out(
+    found: journal.Found, *, spool: Spool, on_text: Callable[[int, bytes, int], None] | None
+) -> Outbox | None:
+    outbox, ranks = Outbox(spool, on_text=on_text), {stream: rank for stream, (rank, _, _) in found.halves.items()}
     outbox.resume(lines=found.lines, segments=found.segments)
     splitters = {stream: Splitter(rest, shown) for stream, (_, rest, shown) in found.halves.items()}
     at = time.time()

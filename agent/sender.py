@@ -37,6 +37,7 @@ class Sender(threading.Thread):
         self._waiter = threading.Event()
         self._failures = self._refusals = 0
         self.is_closed = False
+        self.was_answered = False  # ever
 
     def finish(self, *, within_seconds: float) -> bool:
         """Sends what is left. Returns whether everything was acknowledged within that time."""
@@ -71,6 +72,7 @@ class Sender(threading.Thread):
                 reply = self._control.post(form.stamped(body, sent_at=time.time()))
         except Refused as error:
             return self._lighten(seq, error)
+        self.was_answered = True
         self._spool.acknowledge(reply.ack)
         self._failures = 0
         for command in reply.commands:

@@ -30,6 +30,8 @@ NAMES = (
     "cluster.observe",
     "cluster.apply",
     "cluster.delete",
+    "cluster.read_log",
+    "cluster.misfit",
     "local.spawn",
     "local.drain",
     "local.seal",

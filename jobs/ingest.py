@@ -6,18 +6,21 @@ the replica's number is still the one before. The bytes of log segments are stor
 
 from typing import Any
 
+from django.db import IntegrityError
 from django.utils import timezone
 
 from controlplane import crash, doorbell
 from controlplane.errors import NotAllowed
 
-from . import log_store, news, replica_rows
+from . import log_store, news, printed, replica_rows
 from .agent_tokens import AgentIdentity
-from .batches import Batch
+from .batches import Batch, Item
 from .models import Job
 from .notes import note_once
 from .replica_rows import ReplicaRow
 from .series import known_names, note_names
+
+LINES_ONCE = "segment_lines_once"  # the constraint of LogSegment
 
 
 def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str, Any]]]:
@@ -28,16 +31,44 @@ def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str,
     """
     row = _find(identity)
     if batch.seq == row.batch_seq + 1:
+        if row.is_mirrored:
+            batch = printed.without_known(batch, row.own_places)
         said = news.read(batch, known=row.known(known_names(row.job)), now=timezone.now().timestamp())
         path = _store(identity, batch, said)
-        with crash.around("ingest.apply"):
-            is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
+        is_ours = _write(row, batch, said, path=path)
         if not is_ours:
             row = _find(identity)  # the same batch came twice at once; the other one is as good
             return row.batch_seq, _commands(row)
         _tell(row, said, attempt=identity.attempt)
         return batch.seq, _commands(row)
     return row.batch_seq, _commands(row)
+
+
+def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item, ...]) -> bool:
+    """Lines from the container's own log, new to `row` as it was read. False when somebody else was first, or nothing was stored.
+
+    No batch of the agent, so its number stays; what guards it is that number, and that no line is stored twice.
+    """
+    batch = Batch(row.batch_seq, 0.0, items)
+    said = news.read(batch, known=row.known(frozenset()), now=timezone.now().timestamp())
+    try:
+        is_ours = _write(row, batch, said, path=_store(identity, batch, said))
+    except log_store.NoRoom:
+        return False
+    if is_ours:
+        _tell(row, said, attempt=identity.attempt)
+    return is_ours
+
+
+def _write(row: ReplicaRow, batch: Batch, said: news.News, *, path: str) -> bool:
+    """Of the same lines from two sides (the agent itself, its container's log) the first that come are kept."""
+    try:
+        with crash.around("ingest.apply"):
+            return replica_rows.write(row, seq=batch.seq, news=said, path=path)
+    except IntegrityError as error:
+        if LINES_ONCE not in str(error):
+            raise
+        return False
 
 
 def _find(identity: AgentIdentity) -> ReplicaRow:

@@ -196,6 +196,7 @@ class Replica(models.Model):
     ended_at = models.DateTimeField(null=True)
     batch_seq = models.BigIntegerField(default=0, help_text="the last batch of its agent that was applied")
     last_batch_at = models.DateTimeField(null=True)
+    mirrored_at = models.DateTimeField(null=True, help_text="when lines were last read from its container's own log")
 
     class Meta:
         ordering = ["attempt", "role", "index"]

@@ -14,7 +14,7 @@ from controlplane import crash
 from controlplane.errors import LeaseLost, Refused, Sealed, Unreachable
 
 from .clusters import Cluster, Expected
-from .lifecycle import ON_CLUSTER, JobView, Phase, Step, StopReason, decide
+from .lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
 from .plan import Plan
 from .replacing import unconfirmed
 from .verdict import Seen
@@ -55,8 +55,24 @@ class Store(Protocol):
     def plan(self, held: Held) -> Plan: ...
 
 
+class Listen(Protocol):
+    """Reads logs where agents can not bring them (mirror.py). False: nothing may be deleted before the next look."""
+
+    def __call__(self, held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool: ...
+
+
+def _nobody(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
+    return True
+
+
 def visit(
-    job: int, *, store: Store, clusters: Callable[[str], Cluster], clock: Callable[[], datetime], owner: str
+    job: int,
+    *,
+    store: Store,
+    clusters: Callable[[str], Cluster],
+    clock: Callable[[], datetime],
+    owner: str,
+    listen: Listen = _nobody,
 ) -> timedelta | None:
     """Bring one job as far as it gets now. Returns how soon it should be visited again, None for never.
 
@@ -68,7 +84,7 @@ def visit(
     began = clock()
     try:
         for _ in range(MAX_STEPS):
-            held, after = advance(held, store=store, cluster=clusters(held.cluster), clock=clock)
+            held, after = advance(held, store=store, cluster=clusters(held.cluster), clock=clock, listen=listen)
             if after is None or after > timedelta(0):
                 store.release(held, due=None if after is None else clock() + after)
                 return after
@@ -96,7 +112,7 @@ def _give_back(held: Held, *, store: Store, due: datetime) -> None:
 
 
 def advance(
-    held: Held, *, store: Store, cluster: Cluster, clock: Callable[[], datetime]
+    held: Held, *, store: Store, cluster: Cluster, clock: Callable[[], datetime], listen: Listen
 ) -> tuple[Held, timedelta | None]:
     """One round: observe, decide, record, converge. Returns the new view and when to look again."""
     try:
@@ -108,6 +124,8 @@ def advance(
     held = store.record(held, seen=seen, step=step, now=clock())
     if step.to is not None and held.view.phase is not step.to:
         return held, timedelta(0)  # it moved meanwhile; decide again on what it is now
+    if held.view.phase in ON_CLUSTER and not listen(held, seen=seen, cluster=cluster, now=clock()):
+        return held, STOP_TICK  # pods go with their logs: what is not read yet comes first
     try:
         held = converge(held, step=step, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:

@@ -1,6 +1,7 @@
 """The rows of one replica as ingest reads and writes them: two statements per batch, because every batch costs two."""
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 from django.db import connection
@@ -12,7 +13,7 @@ from .news import Known, News, Place
 
 _READ = """
     SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places,
-        r.lines_before
+        r.lines_before, r.mirrored_at IS NOT NULL
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
         SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at))) AS places FROM (
             SELECT rank, lines AS line, last_line_at AS at FROM jobs_rank WHERE replica_id = r.id
@@ -31,8 +32,10 @@ _WRITE = """
     WITH batch AS (
         SELECT %(news)s::json AS news
     ), won AS (
-        UPDATE jobs_replica SET batch_seq = %(seq)s, last_batch_at = now()
-        WHERE id = %(replica)s AND batch_seq = %(seq)s - 1 AND incarnation = %(incarnation)s RETURNING id, job_id, attempt
+        UPDATE jobs_replica SET batch_seq = %(seq)s,
+            last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
+            mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END
+        WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt
     ), segment AS (
         INSERT INTO jobs_logsegment
             (job_id, attempt, replica_id, rank, first_line, lines, first_at, last_at, raw_bytes, path, "offset", size_bytes)
@@ -95,6 +98,12 @@ class ReplicaRow(NamedTuple):
     places: dict[int, Place]
     incarnation: int
     before: dict[int, int]
+    is_mirrored: bool = False  # some of its lines were read from its container's own log
+
+    @property
+    def own_places(self) -> dict[int, Place]:
+        """As the agent counts that is at this place now: it begins at 0 where another was before it."""
+        return {rank: replace(place, line=place.line - self.before.get(rank, 0)) for rank, place in self.places.items()}
 
     def known(self, names: frozenset[str]) -> Known:
         return Known(self.places, self.since, names, self.before)
@@ -109,17 +118,21 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    replica, seq, job, team, attempt, phase, since, places, before = row
+    replica, seq, job, team, attempt, phase, since, places, before, is_mirrored = row
     is_over = attempt != identity.attempt or phase not in HOLDS_QUOTA
     stands = {rank: Place(line, at or 0.0) for rank, line, at in places or ()}
     lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
-    return ReplicaRow(replica, seq, job, team, is_over, since, stands, identity.incarnation, lines_before)
+    return ReplicaRow(replica, seq, job, team, is_over, since, stands, identity.incarnation, lines_before, is_mirrored)
 
 
 def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
-    """All that the batch says, in one statement; False when another batch came first, and nothing was written."""
+    """All that the batch says, in one statement; False when another batch came first, and nothing was written.
+
+    `seq` is the next number, or the same as before for lines that are no batch of its agent.
+    """
     said = {"segments": news.segments, "chunks": list(news.chunks.values()), "ranks": list(news.ranks.values())}
-    which = {"replica": row.id, "seq": seq, "incarnation": row.incarnation}
+    before = seq if seq == row.batch_seq else seq - 1
+    which = {"replica": row.id, "seq": seq, "before": before, "incarnation": row.incarnation}
     with connection.cursor() as cursor:
         cursor.execute(_WRITE, {"news": json.dumps(said), "path": path, **which})
         (count,) = cursor.fetchone()

@@ -78,7 +78,20 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any]) -> JobSpec:
                 f"{describe(queue.quota)} in all; lower nodes or nproc_per_node",
             )
         )
+    _check_nodes(spec, queue)
     return spec
+
+
+def _check_nodes(spec: JobSpec, queue: Queue) -> None:
+    """Refuses what no machine of the cluster could ever take; where they are not known, nothing."""
+    if not clusters.backend(queue.cluster).HAS_NODES:
+        return
+    for role in frameworks.get(spec.framework).roles(spec):
+        with crash.around("cluster.misfit"):
+            cluster = clusters.get(queue.cluster)
+            problem = cluster.misfit(processes=role.processes, nodes=role.replicas, resource=queue.resource)
+        if problem:
+            raise InvalidSpec(problem)
 
 
 def _check_volumes(spec: JobSpec, queue: Queue) -> None:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from django.db import connections
 from django.utils import timezone
 
-from . import clusters, scheduler
+from . import clusters, mirror, scheduler
 from .models import Job
 from .reconciler import visit
 from .store import DjangoStore
@@ -32,7 +32,9 @@ _scheduled_at = 0.0  # on the monotonic clock, by whomever of this process
 def visit_job(job: int) -> timedelta | None:
     """One visit in this thread's name."""
     owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
-    return visit(job, store=DjangoStore(), clusters=clusters.get, clock=timezone.now, owner=owner)
+    return visit(
+        job, store=DjangoStore(), clusters=clusters.get, clock=timezone.now, owner=owner, listen=mirror.collect
+    )
 
 
 def schedule() -> None:

@@ -4,7 +4,7 @@ An adapter keeps no truth of its own: any process may call it, at any time, twic
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol
 
@@ -19,6 +19,9 @@ Expected = list[tuple[str, int]]  # (role, index) of every replica of the attemp
 
 
 class Cluster(Protocol):
+    HAS_LOGS: bool  # whether what a replica's agent prints can be read: the two below are asked only then
+    control_url: str  # where its agents look for us
+    HAS_NODES: bool  # whether it has machines of different sizes: `misfit` is asked only then
     MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told
 
     def apply(self, plan: Plan) -> None:
@@ -38,6 +41,17 @@ class Cluster(Protocol):
 
         The attempt goes on, and `apply` with a higher incarnation gives such a place to another replica.
         """
+
+    def read_log(
+        self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
+    ) -> bool:
+        """Of a place (role, index, incarnation). Hand the lines of a replica's own output to `take`, each with its time before it, until that has enough.
+
+        Returns whether that was all. Raises Unreachable where nothing could be read.
+        """
+
+    def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
+        """Why no machine can ever take a replica of so many processes. May ask the cluster, once a minute and briefly."""
 
     def changes(self) -> Iterator[str]:
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""

@@ -9,7 +9,7 @@ import json
 import os
 import ssl
 import threading
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -109,7 +109,9 @@ class Api:
             return answer
         return await self._send(ask, await self._renewed(used.session))
 
-    async def lines(self, path: str, *, params: Mapping[str, str], silence_seconds: float) -> AsyncIterator[bytes]:
+    async def lines(
+        self, path: str, *, params: Mapping[str, str], silence_seconds: float
+    ) -> AsyncGenerator[bytes, None]:
         """A watch: each line one event. Raises Unreachable when it breaks or is silent for too long."""
         line = await self._ready()
         self.requests += 1

@@ -60,6 +60,7 @@ def _is_text_map(value: Any) -> bool:
 _KINDS = (
     ("Mapping[str, str]", _is_text_map, 'must map text to text, such as {"cpu": "4"}'),
     ("tuple", lambda value: isinstance(value, list | tuple), "must be a list"),
+    ("'bool'", lambda value: isinstance(value, bool), "must be true or false"),
     ("'str'", lambda value: isinstance(value, str), "must be text"),
     ("'int'", lambda value: type(value) is int and value > 0, "must be a whole number above 0"),
 )

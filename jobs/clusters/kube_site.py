@@ -30,4 +30,5 @@ class Site:
     state_limit: str = "20Gi"  # code, spool and home
     tmp_limit: str = "20Gi"
     memory_limit: str = ""  # of /dev/shm; it counts as the replica's memory
+    more_nodes: bool = False  # that an autoscaler adds: the sizes of those that are there say nothing
     node_lost_seconds: int = 30  # that a node may be not ready, before what ran there is given up

@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from controlplane.errors import Unreachable
+from controlplane.errors import Problem, Unreachable
 from jobs.plan import Plan
 from jobs.verdict import Seen
 
-from . import Expected, kube_http, kube_options, labels, manifests
+from . import Expected, kube_http, kube_logs, kube_options, kube_sizes, labels, manifests
 from .kube_answers import need
 from .kube_ending import END_SECONDS, end, retire
 from .kube_events import WANTED, Trouble, read_trouble
@@ -28,6 +28,7 @@ from .kube_launch import LAUNCH_SECONDS, Launcher
 from .kube_nodes import Node, Nodes, node_key, read_node
 from .kube_picture import Key, Picture
 from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
+from .kube_sizes import Size, read_size
 from .kube_watch import WATCH_SECONDS, Reflector
 
 AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
@@ -37,17 +38,19 @@ LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
 FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
 TIDY_SECONDS = 300.0
+SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, once in a while
 IDLE_SECONDS = 1.0
 
 
 class KubernetesCluster:
     """OPTIONS are described in docs/kubernetes.md."""
 
-    MOUNTS = True
+    MOUNTS = HAS_LOGS = HAS_NODES = True
 
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
         access, self.site = kube_options.read(options)
         self.api = Api(access)
+        self.control_url = self.site.control_url
         self.path = f"api/v1/namespaces/{self.site.namespace}"
         self._agent_file, self._clock = agent, clock
         self._launcher: Launcher | None = None
@@ -57,6 +60,8 @@ class KubernetesCluster:
         self._is_listening = False
         self._watching_pid = 0
         self._following: list[Future[None]] = []
+        self._sizes: tuple[Size, ...] = ()
+        self._sized_at, self._sizing = 0.0, threading.Lock()
         self._draw_anew()
 
     # -- the port
@@ -83,6 +88,18 @@ class KubernetesCluster:
     def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         self._watch()
         kube_http.run(self._retire(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
+
+    def read_log(
+        self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
+    ) -> bool:
+        path = f"{self.path}/pods/{labels.pod(run, attempt, *place)}/log"
+        return kube_http.run(
+            kube_logs.read(self.api, path, since=since, take=take), kube_logs.READ_SECONDS + LAST_SECONDS
+        )
+
+    def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
+        sizes = self._known_sizes()
+        return kube_sizes.misfit(processes=processes, nodes=nodes, resource=resource, site=self.site, sizes=sizes)
 
     def changes(self) -> Iterator[str]:
         self._is_listening = True
@@ -114,6 +131,22 @@ class KubernetesCluster:
         kube_http.run(self.api.close(), CALL_SECONDS)
 
     # -- looking
+
+    def _known_sizes(self) -> tuple[Size, ...]:
+        """Of the nodes, a minute old at most; none where they are not to be seen."""
+        with self._sizing:
+            if self._clock() > self._sized_at + SIZES_SECONDS:
+                self._sized_at = self._clock()
+                try:
+                    self._sizes = kube_http.run(self._ask_sizes(), SIZES_CALL_SECONDS + IDLE_SECONDS)
+                except Unreachable:
+                    self._sizes = ()
+            return self._sizes
+
+    async def _ask_sizes(self) -> tuple[Size, ...]:
+        fresh_enough = {"resourceVersion": "0"}  # from the server's memory
+        answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
+        return tuple(read_size(one) for one in answer.body.get("items") or ()) if answer.is_good else ()
 
     def _known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
         """The attempt in the watch's picture and how old that is; None where it is too old to be believed."""

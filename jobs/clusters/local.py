@@ -37,7 +37,7 @@ _STATES = {
 class LocalCluster:
     """`ROOT` is the folder of everything; `clock` gives seconds since the epoch."""
 
-    MOUNTS = False
+    MOUNTS = HAS_LOGS = HAS_NODES = False
 
     def __init__(self, ROOT: str, host: Host | None = None, clock: Callable[[], float] = time.time):  # noqa: N803 - named like in settings
         self.root = Path(ROOT)

@@ -23,6 +23,7 @@ DRAIN_SECONDS = 60
 GIVE_UP_SECONDS = 45
 AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"
+CONTAINER = "replica"
 PYTHON = "python3"  # what the image must have on its PATH
 
 
@@ -187,7 +188,7 @@ def _metadata(plan: Plan, *, owner: str) -> Manifest:
 def _container(plan: Plan, role: Role, index: int, *, site: Site) -> Manifest:
     env = environment(plan, role, index, site)
     return {
-        "name": "replica",
+        "name": CONTAINER,
         "image": site.image,
         "imagePullPolicy": site.pull_policy,
         "command": [PYTHON, f"{AGENT}/start.py"],

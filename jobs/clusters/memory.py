@@ -36,7 +36,7 @@ class _Attempt:
 class MemoryCluster:
     """`clock` gives seconds since the epoch. Not shared between processes."""
 
-    MOUNTS = True
+    MOUNTS, HAS_LOGS, HAS_NODES = True, False, False
 
     def __init__(
         self,

@@ -218,7 +218,7 @@ def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, plane: 
     assert bench.status()["reason"] == "stopped on request"
 
 
-def test_output_is_mirrored_with_its_rank(bench: Bench) -> None:
+def test_output_is_mirrored_with_its_rank_and_the_numbers_of_its_lines(bench: Bench) -> None:
     agent = bench.start(bench.replica(["echo", "hello"], mirror=True))
-    assert agent.communicate(timeout=20)[0] == b"[-1] hello\n"
+    assert agent.communicate(timeout=20)[0] == b"[-1:0] hello\n"
     assert bench.status()["state"] in ENDED

@@ -42,6 +42,8 @@ OUTSIDE = frozenset(
         ("cluster", "apply"),
         ("cluster", "observe"),
         ("cluster", "delete"),
+        ("cluster", "read_log"),
+        ("cluster", "misfit"),
         ("host", "spawn"),
         ("shutil", "rmtree"),
         ("replica_rows", "write"),

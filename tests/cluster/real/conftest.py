@@ -22,14 +22,18 @@ from tests.cluster.rig.plane import ControlPlane
 from tests.cluster.rig.world import NAMESPACE
 from tests.machine import need
 
+from .gate import Gate
+
 ROOT = Path(__file__).resolve().parents[3]
-QUEUES = {"pods": {}, "small": {"memory": "400Mi"}}  # by the limits that their cluster gives to each replica
+QUEUES = ("pods", "small", "nowhere", "gated")  # each on a cluster of its name, which is this node with other options
 SECONDS = 600.0  # generous: several interpreters that import torch on two cores that do other things as well
 
 
 @dataclass(frozen=True)
 class World:
     rig: Rig
+    gate: Gate  # in front of the control plane, for the agents of the cluster `gated`
+    marks: Path  # of points where one of its processes shall die (controlplane/crash.py)
     plane: ControlPlane
     node: Node
 
@@ -40,6 +44,7 @@ class Pods:
     def __init__(self, world: World, folder: Path, admin: httpx.Client):
         self.rig, self.node, self.client = world.rig, world.node, world.rig.client
         self.folder, self.admin = folder, admin
+        self.gate, self.marks = world.gate, world.marks
 
     def submit(self, script: str, *, queue: str = "pods", **asked: Any):
         (self.folder / "train.py").write_text(script)
@@ -49,6 +54,14 @@ class Pods:
     def digits(self, *words: str, **asked: Any):
         asked = {"nodes": 2, "nproc_per_node": 2, "directory": ROOT / "examples", **asked}
         return self.client.submit(["torchrun", "ddp_digits.py", *words], queue="pods", volumes=["packages"], **asked)
+
+    def in_image(self, statement: str, *, queue: str, **asked: Any):
+        """A job without code of its own: torchrun runs a module that the image has, and that runs this."""
+        command = ["torchrun", "-m", "timeit", "-n", "1", "-r", "1", statement]
+        return self.client.submit(command, queue=queue, directory=None, volumes=["packages"], **asked)
+
+    def shared(self, job) -> Path:
+        return self.node.jobs / self.run(job)
 
     def until(self, job, what: Callable[[Any], bool], seconds: float = SECONDS):
         end = time.monotonic() + seconds
@@ -120,11 +133,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         node = Node(plane, cable)
         at_the_end.callback(node.stop)
         node.start()
-        installation = _installation(plane, node, tmp_path_factory.mktemp("installation"))
+        port, marks = free_port(cable.host), tmp_path_factory.mktemp("marks")
+        gate = at_the_end.enter_context(Gate(cable.host, to=port))
+        said = {"MUSTER_CLUSTERS": json.dumps(_clusters(plane, node, port=port, gate=gate)), "CRASH_MARKS": str(marks)}
+        installation = Installation(tmp_path_factory.mktemp("installation"), host=cable.host, port=port, environ=said)
         rig = Rig(at_the_end.enter_context(installation))
         for name in QUEUES:
             rig.manage("queue", name, "--team", "pods", "--slots", "8", "--cluster", name, "--member", "admin")
-        yield World(rig, plane, node)
+        yield World(rig, gate, marks, plane, node)
 
 
 @pytest.fixture
@@ -138,14 +154,15 @@ def pods(world: World, tmp_path: Path) -> Iterator[Pods]:
             found.until(job, lambda now: now.is_finished)
 
 
-def _installation(plane: ControlPlane, node: Node, folder: Path) -> Installation:
-    host, port = node.cable.host, free_port(node.cable.host)
+def _clusters(plane: ControlPlane, node: Node, *, port: int, gate: Gate) -> dict[str, Any]:
+    host = node.cable.host
     options = {**lend(plane, node), "CONTROL_URL": f"http://{host}:{port}"}
-    clusters = {
-        name: {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": {**options, "LIMITS": limits}}
-        for name, limits in QUEUES.items()
-    }
-    return Installation(folder, host=host, port=port, environ={"MUSTER_CLUSTERS": json.dumps(clusters)})
+    others = {
+        "pods": {}, "small": {"LIMITS": {"memory": "400Mi"}},
+        "nowhere": {"CONTROL_URL": f"http://{host}:1"}, "gated": {"CONTROL_URL": f"http://{host}:{gate.port}"},
+    }  # fmt: skip
+    backend = "jobs.clusters.kubernetes.KubernetesCluster"
+    return {name: {"BACKEND": backend, "OPTIONS": {**options, **others[name]}} for name in QUEUES}
 
 
 def _name(thing: dict[str, Any]) -> str:

@@ -1,0 +1,142 @@
+"""Lines that an agent printed into its container's log, read back (docs/wire.md, section 5). Pure.
+
+Each carries its rank and its number, so that one that is known already is passed over, and one that is missing leaves a gap.
+"""
+
+import re
+import zlib
+from calendar import timegm
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from time import strptime
+
+from .batches import LAUNCHER, Batch, Item
+from .news import Place
+
+MOST_BYTES = 4 * 2**20  # of text in one piece
+MOST_MISSING = 2**31 - 1  # lines of one gap, as its row counts them
+LEVEL = 1  # of zlib, as agents do it
+# kubelet: the time as RFC 3339 with up to nine digits, then the line as the container wrote it.
+_LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z \[(-1|\d{1,9}):(\d{1,15})\] (.*)", re.DOTALL)
+
+
+@dataclass
+class _Run:
+    """Lines of one rank that follow each other."""
+
+    rank: int
+    first_line: int
+    lines: list[tuple[float, bytes]] = field(default_factory=list)
+
+
+class Reading:
+    """Takes a container's log line by line, and keeps what is new of the replica whose streams stand at `places`."""
+
+    def __init__(self, places: Mapping[int, Place], *, most_bytes: int = MOST_BYTES):
+        self._next = {LAUNCHER: 0} | {rank: place.line for rank, place in places.items()}
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._runs: dict[int, _Run] = {}
+        self._items: list[Item] = []
+        self.has_hole = False  # lines before the ones that are here are missing
+        self.began: dict[int, float] = {}  # ranks whose first line is here, and when it was
+
+    def take(self, raw: bytes) -> bool:
+        """One line, without its end. Returns whether another one is welcome."""
+        found = _LINE.fullmatch(raw)
+        if found is None:
+            return True  # not a rank's: some other program of the container said it
+        rank, number = int(found[3]), int(found[4])
+        expected = self._next.get(rank)
+        if expected is None or not expected <= number <= expected + MOST_MISSING:
+            return True
+        at = _seconds(found[1].decode(), (found[2] or b"0").decode())
+        if number > expected:
+            self._miss(rank, expected, number - expected, at)
+        if number == 0:
+            self.began[rank] = at
+        self._keep(rank, number, at, found[5])
+        return self._bytes < self._most_bytes
+
+    def items(self) -> tuple[Item, ...]:
+        """As the agent itself would have sent them."""
+        for rank in list(self._runs):
+            self._close(rank)
+        return tuple(self._items)
+
+    def _keep(self, rank: int, number: int, at: float, text: bytes) -> None:
+        run = self._runs.setdefault(rank, _Run(rank, number))
+        run.lines.append((at, text))
+        self._next[rank] = number + 1
+        self._bytes += len(text) + 15  # with its time, as it is stored
+
+    def _miss(self, rank: int, first: int, lines: int, at: float) -> None:
+        self._close(rank)
+        self.has_hole = True
+        self._items.append(_item("gap", rank, first, lines, (at, at), raw_bytes=0))
+
+    def _close(self, rank: int) -> None:
+        run = self._runs.pop(rank, None)
+        if run:
+            text = b"".join(b"%d %s\n" % (int(at * 1000), line) for at, line in run.lines)
+            text = text if text.isascii() else text.decode("utf-8", "replace").encode()
+            times = run.lines[0][0], run.lines[-1][0]
+            self._items.append(_item("log", rank, run.first_line, len(run.lines), times, len(text), _packed(text)))
+
+
+def without_known(batch: Batch, places: Mapping[int, Place]) -> Batch:
+    """A batch of an agent that found its way back, without the lines that were read from its container meanwhile.
+
+    One whose text can not be read is left as it is, and refused as any other.
+    """
+    return replace(batch, items=tuple(_trimmed(batch.items, places)))
+
+
+def _trimmed(items: Iterable[Item], places: Mapping[int, Place]) -> Iterable[Item]:
+    for item in items:
+        known = _known(item, places)
+        first, lines = item.fields.get("first_line"), item.fields.get("lines")
+        if not (isinstance(first, int) and isinstance(lines, int)) or first >= known:
+            yield item
+        elif first + lines > known:
+            yield _cut(item, known - first)
+
+
+def _known(item: Item, places: Mapping[int, Place]) -> int:
+    """How many lines of the item's stream are there."""
+    rank = item.fields.get("rank")
+    if item.kind not in ("log", "gap") or not isinstance(rank, int):
+        return 0
+    return places.get(rank, Place()).line
+
+
+def _cut(item: Item, count: int) -> Item:
+    """Without its first `count` lines."""
+    first, left = item.number("first_line") + count, item.number("lines") - count
+    if item.kind == "gap":
+        return replace(item, fields={**item.fields, "first_line": first, "lines": left})
+    try:
+        text = zlib.decompressobj().decompress(item.blob, item.number("raw_bytes") + 1)
+    except zlib.error:
+        return item
+    rest = text.split(b"\n", count)[-1]
+    blob = _packed(rest)
+    said = {"first_line": first, "lines": left, "raw_bytes": len(rest), "bytes": len(blob)}
+    return replace(item, fields={**item.fields, **said}, blob=blob)
+
+
+def _item(
+    kind: str, rank: int, first: int, lines: int, times: tuple[float, float], raw_bytes: int, blob: bytes = b""
+) -> Item:
+    said = {"rank": rank, "first_line": first, "lines": lines, "first_at": times[0], "last_at": times[1]}
+    return Item(kind, {"kind": kind, **said, "raw_bytes": raw_bytes, "bytes": len(blob)}, blob)
+
+
+def _packed(text: bytes) -> bytes:
+    return zlib.compress(text, LEVEL)
+
+
+def _seconds(whole: str, fraction: str) -> float:
+    try:
+        return float(timegm(strptime(whole, "%Y-%m-%dT%H:%M:%S")) + int(fraction) / 10.0 ** len(fraction))
+    except ValueError:  # a month 13
+        return 0.0

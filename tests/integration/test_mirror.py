@@ -1,0 +1,197 @@
+"""Logs of replicas whose agents are not heard: each line once, whoever reads, dies or comes back in between."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.errors import Unreachable
+from jobs import ingest, logs, mirror, replica_rows
+from jobs.agent_tokens import AgentIdentity
+from jobs.lifecycle import Phase
+from jobs.models import JobEvent, Rank, Replica
+from jobs.printed import Reading
+from jobs.store import DjangoStore
+from jobs.verdict import ReplicaSeen, ReplicaState, Seen
+from tests.builders import batch, identity, log_item
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
+
+
+class Printing:
+    """A cluster's port, as far as logs go. `logs`: of worker index -> lines as a kubelet gives them."""
+
+    HAS_LOGS, control_url = True, "http://nowhere.test"
+
+    def __init__(self):
+        self.logs: dict[int, list[bytes]] = {0: [], 1: []}
+        self.asked: list[tuple[int, float | None]] = []
+        self.places: set[tuple[int, int]] = set()
+        self.is_broken = False
+
+    def say(self, index: int, rank: int, number: int, text: str, *, age_seconds: float = 0) -> None:
+        at = timezone.now() - timedelta(seconds=age_seconds)
+        self.logs[index].append(f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z [{rank}:{number}] {text}".encode())
+
+    def read_log(self, run, attempt, place, since, take) -> bool:
+        _, index, incarnation = place
+        self.places.add((index, incarnation))
+        self.asked.append((index, since))
+        if self.is_broken:
+            raise Unreachable("pods/log is forbidden")
+        start = "" if since is None else f"{datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%S}"
+        return all(take(line) for line in self.logs[index] if line.decode() >= start)
+
+
+@pytest.fixture
+def cluster():
+    mirror._paused.clear()
+    mirror._complete.clear()
+    return Printing()
+
+
+@pytest.fixture
+def job(lab):
+    job = lab.running()
+    Replica.objects.filter(job=job).update(started_at=timezone.now() - timedelta(seconds=30))
+    return job
+
+
+def collect(job, cluster, *, states=("running", "running"), is_last=False) -> bool:
+    held = DjangoStore().take(job.pk, owner="reader", now=timezone.now() + timedelta(hours=1))
+    if is_last:
+        view = held.view.__class__(**{**held.view.__dict__, "phase": Phase.STOPPING, "phase_since": timezone.now()})
+        held = held.__class__(**{**held.__dict__, "view": view})
+    seen = Seen(
+        tuple(ReplicaSeen("worker", index, ReplicaState(state)) for index, state in enumerate(states)),
+        as_of=timezone.now(),
+    )  # fmt: skip
+    try:
+        return mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+    finally:
+        DjangoStore().release(held, due=None)
+
+
+def texts(job) -> list[str]:
+    return [line.text for line in logs.read(job=job).lines]
+
+
+def notes(job) -> list[str]:
+    return list(JobEvent.objects.filter(job=job, kind="note").values_list("message", flat=True))
+
+
+def test_lines_of_an_agent_that_was_never_heard_are_read_once_and_the_history_says_so(job, cluster):
+    cluster.say(0, 0, 0, "first")
+    collect(job, cluster)
+    cluster.say(0, 0, 1, "second")
+    cluster.say(1, 2, 0, "other pod")
+    collect(job, cluster)
+    collect(job, cluster)
+    assert sorted(texts(job)) == ["first", "other pod", "second"]
+    assert Rank.objects.get(job=job, rank=0).state == "running"
+    (note,) = notes(job)
+    assert "http://nowhere.test" in note and "states come from the pods" in note
+
+
+def test_who_is_heard_is_not_asked(job, cluster):
+    for index in (0, 1):
+        ingest.apply(identity=identity(job, index), batch=batch(1))
+    assert collect(job, cluster)
+    assert cluster.asked == []
+
+
+def test_an_agent_that_fell_silent_is_asked_for_what_it_had_not_sent(job, cluster):
+    now = timezone.now().timestamp()
+    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now - 90, "sent"), (now - 89, "sent too")])))
+    Replica.objects.filter(job=job, index=0).update(last_batch_at=timezone.now() - timedelta(seconds=80))
+    for number, text in enumerate(("sent", "sent too", "not sent")):
+        cluster.say(0, 0, number, text, age_seconds=90 - number)
+    collect(job, cluster)
+    assert texts(job) == ["sent", "sent too", "not sent"]
+    assert next(since for index, since in cluster.asked if index == 0) is not None, "only the end of it is asked for"
+    assert any("fell silent" in note for note in notes(job))
+
+
+def test_an_agent_that_comes_back_sends_nothing_twice_and_loses_nothing(job, cluster):
+    now = timezone.now().timestamp()
+    for number in range(3):
+        cluster.say(0, 0, number, f"line {number}")
+    collect(job, cluster)
+    late = batch(
+        1, log_item(0, 0, [(now, "line 0"), (now, "line 1")]), log_item(0, 2, [(now, "line 2"), (now, "line 3")])
+    )
+    assert ingest.apply(identity=identity(job), batch=late)[0] == 1
+    assert ingest.apply(identity=identity(job), batch=batch(2, log_item(0, 4, [(now, "line 4")])))[0] == 2
+    assert texts(job) == [f"line {number}" for number in range(5)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_that_read_the_same_one_is_first_and_the_other_writes_nothing(job, cluster):
+    cluster.say(0, 0, 0, "once")
+    stale = replica_rows.find(identity(job))
+    collect(job, cluster)
+    reading = Reading(stale.places)
+    cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
+    assert not ingest.apply_printed(identity=identity(job), row=stale, items=reading.items())
+    assert texts(job) == ["once"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_batch_that_comes_while_its_lines_are_read_wins_and_the_reader_writes_nothing(job, cluster):
+    cluster.say(0, 0, 0, "once")
+    stale = replica_rows.find(identity(job))
+    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
+    reading = Reading(stale.places)
+    cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
+    assert not ingest.apply_printed(identity=identity(job), row=stale, items=reading.items())
+    assert texts(job) == ["once"]
+
+
+def test_who_took_anothers_place_counts_its_own_lines_from_the_beginning(job, cluster):
+    """An elastic job's: the lines of both are in the log, the second one's behind the first one's."""
+    now = timezone.now().timestamp()
+    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the first"), (now, "its last")])))
+    began = timezone.now() - timedelta(seconds=30)
+    Replica.objects.filter(job=job, index=0).update(
+        incarnation=1, lines_before={"0": 2}, batch_seq=0, last_batch_at=None, started_at=began
+    )
+    second = AgentIdentity(job.pk, job.run, job.attempt, "worker", 0, 1)
+    cluster.say(0, 0, 0, "of the second")
+    collect(job, cluster)
+    assert (0, 1) in cluster.places
+    late = batch(1, log_item(0, 0, [(now, "of the second"), (now, "more of it")]))
+    assert ingest.apply(identity=second, batch=late)[0] == 1
+    assert texts(job) == ["of the first", "its last", "of the second", "more of it"]
+
+
+def test_a_clock_that_jumped_costs_no_line(job, cluster):
+    cluster.say(0, 0, 0, "first")
+    collect(job, cluster)
+    cluster.say(0, 0, 1, "from an hour ago", age_seconds=3600)
+    cluster.say(0, 0, 2, "now")
+    collect(job, cluster)
+    assert texts(job) == ["first", "from an hour ago", "now"]
+
+
+def test_pods_that_are_to_go_wait_until_all_was_read_and_ended_ones_are_read_once(job, cluster, monkeypatch):
+    for index in (0, 1):
+        cluster.say(index, 2 * index, 0, f"last words of {index}")
+    monkeypatch.setattr(mirror, "BUDGET_SECONDS", -1.0)
+    assert not collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
+    assert texts(job) == []
+    monkeypatch.setattr(mirror, "BUDGET_SECONDS", 60.0)
+    assert collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
+    assert sorted(texts(job)) == ["last words of 0", "last words of 1"]
+    assert set(Rank.objects.filter(job=job).values_list("state", "exit_code")) == {("succeeded", 0)}
+    count = len(cluster.asked)
+    assert collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
+    assert len(cluster.asked) == count
+
+
+def test_logs_that_nobody_may_read_hold_nothing_up_and_are_not_asked_for_again_and_again(job, cluster):
+    cluster.is_broken = True
+    assert collect(job, cluster, states=("failed", "failed"), is_last=True)
+    assert collect(job, cluster, states=("failed", "failed"), is_last=True)
+    assert len(cluster.asked) == mirror.MOST_FAILURES
+    (note,) = notes(job)
+    assert "pods/log is forbidden" in note

@@ -1,0 +1,46 @@
+"""A job that no machine of its cluster could ever take is refused when it is planned or submitted."""
+
+import pytest
+
+from controlplane.errors import InvalidSpec, Problem
+from jobs import clusters, planning, services
+from jobs.models import Job
+
+pytestmark = pytest.mark.django_db
+
+
+class Small:
+    """A cluster's port, as far as submissions ask it: machines of four."""
+
+    MOUNTS = HAS_NODES = True
+
+    def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
+        if processes <= 4:
+            return None
+        return Problem(
+            "nproc_per_node", processes, f"the largest node has 4 {resource}; use nproc_per_node=4 on nodes={nodes * 2}"
+        )
+
+
+@pytest.fixture(autouse=True)
+def small(lab, settings):
+    settings.CLUSTERS = {**settings.CLUSTERS, lab.queue.cluster: {"BACKEND": f"{__name__}.Small"}}
+    clusters._made.cache_clear()
+    yield
+    clusters._made.cache_clear()
+
+
+@pytest.mark.parametrize("act", [services.submit, planning.preview])
+def test_it_is_refused_by_field_and_value_with_the_nearest_that_fits(lab, act):
+    lab.queue.nominal = 64
+    lab.queue.save()
+    with pytest.raises(InvalidSpec) as refused:
+        act(user=lab.user, queue=lab.queue, sent={"command": "torchrun train.py", "nodes": 1, "nproc_per_node": 8})
+    (problem,) = refused.value.problems
+    assert (problem.field, problem.value) == ("nproc_per_node", 8)
+    assert "use nproc_per_node=4 on nodes=2" in problem.message
+    assert not Job.objects.exists()
+
+
+def test_what_fits_is_taken(lab):
+    assert lab.submit(nodes=1, nproc_per_node=4).phase == "queued"

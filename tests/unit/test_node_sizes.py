@@ -1,0 +1,79 @@
+"""What no node could ever take is refused with the nearest that fits, and nothing else is."""
+
+import pytest
+
+from jobs.clusters.kube_site import Site
+from jobs.clusters.kube_sizes import Size, misfit, quantity, read_size
+
+SMALL = Size({"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"}, {"zone": "a"})
+LARGE = Size({"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8"}, {"zone": "b"})
+PLAIN = Size({"cpu": "500m", "memory": "2Gi"}, {"zone": "c"})
+
+
+def said(processes: int, *, nodes: int = 1, sizes=(SMALL, LARGE, PLAIN), resource: str = "gpu", **site) -> str:
+    site = Site("jobs", "x:1", "http://muster.test", **site)
+    found = misfit(processes=processes, nodes=nodes, resource=resource, site=site, sizes=sizes)
+    return f"{found.field} {found.value}: {found.message}" if found else ""
+
+
+@pytest.mark.parametrize(
+    ("processes", "nodes", "way_out"),
+    [
+        (16, 1, "nproc_per_node=8 on nodes=2"),
+        (16, 4, "nproc_per_node=8 on nodes=8"),
+        (12, 1, "nproc_per_node=6 on nodes=2"),
+        (9, 1, "nproc_per_node=3 on nodes=3"),
+        (11, 1, "nproc_per_node=1 on nodes=11"),
+    ],
+)
+def test_more_gpus_than_any_node_has_are_refused_with_the_nearest_shape(processes, nodes, way_out):
+    assert said(processes, nodes=nodes) == (
+        f"nproc_per_node {processes}: needs {processes} nvidia.com/gpu on one node, and the largest node has 8; use {way_out}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("processes", "changes"),
+    [
+        (8, {}),
+        (100, {"resource": "cpu"}),  # a slot is no core: who runs many processes on one node may
+        (100, {"sizes": ()}),  # nodes are not to be seen
+        (100, {"more_nodes": True}),
+        (100, {"node_selector": {"zone": "nowhere"}}),  # none of them yet, so nothing is known
+        (1, {"requests": {"cpu": "128", "memory": "1Ti"}}),
+    ],
+)
+def test_what_may_fit_is_not_refused(processes, changes):
+    assert said(processes, **changes) == ""
+
+
+def test_only_nodes_that_the_cluster_selects_and_that_have_the_rest_count():
+    assert "the largest node has 4" in said(8, node_selector={"zone": "a"})
+    assert "the largest node has 4" in said(
+        8, sizes=(SMALL, Size({"cpu": "1", "nvidia.com/gpu": "8"}, {})), requests={"cpu": "4"}
+    )
+
+
+def test_no_such_device_at_all():
+    assert said(1, sizes=(PLAIN,)).endswith("the largest node has 0; choose another queue")
+
+
+def test_memory_that_no_node_has_names_the_setting_and_the_largest():
+    assert said(1, limits={"memory": "2Ti"}).startswith("OPTIONS.REQUESTS.memory 2Ti: ")
+    assert "the largest node has 1Ti" in said(1, limits={"memory": "2Ti"})
+
+
+def test_two_things_that_no_node_has_together():
+    sizes = (Size({"cpu": "64", "memory": "1Gi"}, {}), Size({"cpu": "1", "memory": "64Gi"}, {}))
+    assert "on no node together" in said(1, sizes=sizes, requests={"cpu": "2", "memory": "2Gi"})
+
+
+def test_quantities_are_read_as_kubernetes_writes_them():
+    assert [quantity(text) for text in ("1", "500m", "2Ki", "1k", "1.5G", "nonsense")] == [1, 0.5, 2048, 1000, 1.5e9, 0]
+
+
+@pytest.mark.parametrize(
+    "absurd", [None, {}, {"status": {"allocatable": ["x"]}}, {"status": {"allocatable": {"cpu": None}}}]
+)
+def test_absurd_nodes_have_nothing(absurd):
+    assert not read_size(absurd).has("cpu", "1")
