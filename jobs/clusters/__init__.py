@@ -33,6 +33,9 @@ class Cluster(Protocol):
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive."""
 
+    def open_attempts(self) -> list[tuple[str, int]]:
+        """(run, attempt) of what is here and was not closed, or lives all the same. Raises Unreachable rather than guess."""
+
     def changes(self) -> Iterator[str]:
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
 

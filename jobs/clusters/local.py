@@ -84,6 +84,10 @@ class LocalCluster:
         if not any(self._is_alive(place, mark(run, attempt)) for place in places):
             self._active(run, attempt).unlink(missing_ok=True)
 
+    def open_attempts(self) -> list[tuple[str, int]]:
+        named = (name.rpartition("-") for name in self._open_attempts())
+        return [(run, int(attempt)) for run, _, attempt in named]
+
     def changes(self) -> Iterator[str]:
         """Polls the few attempts that are open: a killed agent sends no message."""
         while True:

@@ -12,6 +12,7 @@ from tests.contract.test_clusters import (
     test_deleting_twice_is_the_same_as_once,
     test_replicas_run_after_apply,
     test_the_next_attempt_is_another_one,
+    test_what_is_open_is_listed_until_it_was_closed,
     test_what_was_never_created_is_absent,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "test_deleting_twice_is_the_same_as_once",
     "test_replicas_run_after_apply",
     "test_the_next_attempt_is_another_one",
+    "test_what_is_open_is_listed_until_it_was_closed",
     "test_what_was_never_created_is_absent",
 ]
 

@@ -66,6 +66,13 @@ class Rig:
         self.until(gone, attempt)
 
 
+def until(what, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
 def all_in(*states: str):
     return lambda seen: all(one.state in states for one in seen.replicas)
 
@@ -164,6 +171,19 @@ def test_deleting_twice_is_the_same_as_once(rig):
     rig.cluster.apply(plan())
     rig.end()
     rig.end()
+
+
+def test_what_is_open_is_listed_until_it_was_closed(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    until(lambda: ("7-abc", 1) in rig.cluster.open_attempts())
+    rig.end()
+
+    def is_closed() -> bool:
+        rig.cluster.delete("7-abc", 1, 3)
+        return rig.cluster.open_attempts() == []
+
+    until(is_closed)
 
 
 def test_changes_name_the_run_that_changed(rig):

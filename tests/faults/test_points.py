@@ -17,6 +17,7 @@ from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 
 SPECIAL = ("store.renew", "local.drain")  # passed only when a visit is slow, an agent is dead: cells of their own
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
+ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/test_deaths.py
 WEB = ("services", "ingest", "logs", "workspaces", "files")
 
 
@@ -42,7 +43,7 @@ SAMPLE = (7,)  # a batch, a step and an agent at once
 
 def test_every_point_has_a_cell():
     listed = [*itertools.chain(*CELLS), *CHANGES, *PACKING, *COLLECTING, *GARBAGE, *PEOPLE]
-    listed += [one for one in crash.POINTS if one.startswith(SPECIAL)]
+    listed += [one for one in crash.POINTS if one.startswith((*SPECIAL, *ON_PODS))]
     assert sorted(listed) == sorted([*crash.POINTS, *agent_crash.POINTS])
 
 
