@@ -52,6 +52,8 @@ class Store(Protocol):
     def record_applied(self, held: Held, *, now: datetime) -> Held: ...
     def release(self, held: Held, *, due: datetime | None) -> None: ...
     def plan(self, held: Held) -> Plan: ...
+    def tell(self, held: Held, trouble: str) -> None:
+        """Words for whoever waits. Not guarded: they decide nothing."""
 
 
 def visit(
@@ -102,6 +104,7 @@ def advance(
         seen = observe(held, cluster)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
+        store.tell(held, str(error))
         seen = Seen()  # no news is not bad news
     step = decide(held.view, seen, clock())
     held = store.record(held, seen=seen, step=step, now=clock())
@@ -111,6 +114,7 @@ def advance(
         held = converge(held, seen=seen, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
+        store.tell(held, str(error))
         return held, UNREACHABLE_TICK
     except Refused as error:
         stop = Step(Phase.STOPPING, StopReason.FAILED, str(error), timedelta(0), is_failure=True)

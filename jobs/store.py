@@ -1,5 +1,6 @@
 """The reconciler's rows in Postgres. Each method is one short transaction that begins by locking the job's row."""
 
+import re
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,13 +11,15 @@ from django.db import connection
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
 
-from . import blame, frameworks, lease, renewal, vault, volumes
+from . import blame, frameworks, lease, notes, renewal, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after
 from .models import Job, JobEvent, Rank, RankState, Replica
 from .plan import Plan, Role
 from .reconciler import Held
 from .verdict import ENDED, ReplicaSeen, ReplicaState, RoleView, Seen
+
+TROUBLE = "The cluster does not do what it is asked, and is asked again: "
 
 
 class DjangoStore:
@@ -76,6 +79,14 @@ class DjangoStore:
 
     def plan(self, held: Held) -> Plan:
         return plan_of(Job.objects.select_related("queue", "team").get(pk=held.job), held.view.attempt)
+
+    def tell(self, held: Held, trouble: str) -> None:
+        """Once per attempt and beginning; numbers in it ("25 of 60 done") grow with every visit."""
+        begins = re.match(r"\D{0,40}", trouble)
+        about = f"{TROUBLE}{begins[0] if begins else ''}"
+        notes.note_once(
+            job=held.job, attempt=held.view.attempt, about=about, message=trouble[len(about) - len(TROUBLE) :]
+        )
 
 
 def plan_of(job: Job, attempt: int) -> Plan:
