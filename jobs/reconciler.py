@@ -53,6 +53,8 @@ class Store(Protocol):
     def record_applied(self, held: Held, *, now: datetime) -> Held: ...
     def release(self, held: Held, *, due: datetime | None) -> None: ...
     def plan(self, held: Held) -> Plan: ...
+    def tell(self, held: Held, trouble: str) -> None:
+        """Words for whoever waits. Not guarded: they decide nothing."""
 
 
 class Listen(Protocol):
@@ -119,6 +121,7 @@ def advance(
         seen = observe(held, cluster)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
+        store.tell(held, str(error))
         seen = Seen()  # no news is not bad news
     step = decide(held.view, seen, clock())
     held = store.record(held, seen=seen, step=step, now=clock())
@@ -130,6 +133,7 @@ def advance(
         held = converge(held, step=step, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
+        store.tell(held, str(error))
         return held, UNREACHABLE_TICK
     except Refused as error:
         if held.view.created_at is not None:  # a replica may not come back; the others go on without it

@@ -1,5 +1,6 @@
 """The reconciler's rows in Postgres. Each method is one short transaction that begins by locking the job's row."""
 
+import re
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,7 @@ from django.db import connection
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
 
-from . import blame, frameworks, lease, places, renewal, vault, volumes
+from . import blame, frameworks, lease, notes, places, renewal, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from .models import Job, JobEvent, Rank, RankState, Replica
@@ -18,6 +19,8 @@ from .plan import Plan, Role
 from .reconciler import Held
 from .replacing import unconfirmed
 from .verdict import ENDED, ReplicaSeen, ReplicaState, RoleView, Seen
+
+TROUBLE = "The cluster does not do what it is asked, and is asked again: "
 
 
 class DjangoStore:
@@ -85,6 +88,14 @@ class DjangoStore:
         if held.view.created_at is None:
             return plan
         return replace(plan, wanted=frozenset(unconfirmed(held.view.places)))  # what was there before is not made again
+
+    def tell(self, held: Held, trouble: str) -> None:
+        """Once per attempt and beginning; numbers in it ("25 of 60 done") grow with every visit."""
+        begins = re.match(r"\D{0,40}", trouble)
+        about = f"{TROUBLE}{begins[0] if begins else ''}"
+        notes.note_once(
+            job=held.job, attempt=held.view.attempt, about=about, message=trouble[len(about) - len(TROUBLE) :]
+        )
 
 
 def plan_of(job: Job, attempt: int) -> Plan:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane import doorbell
 
-from . import collecting, packing, sweeper
+from . import collecting, packing, strays, sweeper
 from .models import Job
 
 SWEEP = 200  # jobs due at once that one tick wakes
@@ -39,6 +39,11 @@ def tick() -> None:
     sweeper.schedule()
     for job in Job.objects.due(timezone.now()).order_by("next_reconcile_at").values_list("pk", flat=True)[:SWEEP]:
         doorbell.poke("jobs.reconcile", job)
+
+
+@shared_task(name="jobs.strays")
+def end_strays() -> None:
+    strays.sweep_all()
 
 
 @shared_task(name="jobs.pack_logs")

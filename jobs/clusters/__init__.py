@@ -53,6 +53,9 @@ class Cluster(Protocol):
     def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
         """Why no machine can ever take a replica of so many processes. May ask the cluster, once a minute and briefly."""
 
+    def open_attempts(self) -> list[tuple[str, int]]:
+        """(run, attempt) of what is here and was not closed, or lives all the same. Raises Unreachable rather than guess."""
+
     def changes(self) -> Iterator[str]:
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
 

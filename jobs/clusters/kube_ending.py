@@ -7,6 +7,8 @@ begins later finds the tombstone.
 from collections.abc import Iterable
 from typing import Any
 
+from controlplane import crash
+
 from . import labels, manifests
 from .kube_answers import Answer, need
 from .kube_http import Api
@@ -57,16 +59,17 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, grace_seconds: i
     assert attempt.owner is not None
     mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
     params = {"labelSelector": labels.selector(mine)}
-    answer = await api.call(
-        "DELETE", f"{path}/pods", params=params, body=_options(grace_seconds + manifests.DRAIN_SECONDS), seconds=END_SECONDS
-    )  # fmt: skip
+    body = _options(grace_seconds + manifests.DRAIN_SECONDS)
+    with crash.around("kube.delete"):
+        answer = await api.call("DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS)
     need(answer, "deleting the pods")
 
 
 async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) -> None:
     async def delete(pod: Pod) -> Answer:
         body = _options(seconds, uid=pod.uid)
-        return await api.call("DELETE", f"{path}/pods/{pod.name}", body=body)
+        with crash.around("kube.remove"):
+            return await api.call("DELETE", f"{path}/pods/{pod.name}", body=body)
 
     answers = await each(pods, delete, limit=Limit(), seconds=END_SECONDS)
     for pod, answer in answers:
@@ -76,7 +79,8 @@ async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) ->
 async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
     assert attempt.owner is not None
     body = {**_options(0, uid=attempt.owner.uid), "propagationPolicy": "Background"}
-    answer = await api.call("DELETE", f"{path}/services/{attempt.owner.name}", body=body)
+    with crash.around("kube.disown"):
+        answer = await api.call("DELETE", f"{path}/services/{attempt.owner.name}", body=body)
     _need_gone(answer, f"deleting Service {attempt.owner.name}")
 
 
@@ -84,7 +88,8 @@ async def _close(attempt: Attempt, *, api: Api, path: str) -> None:
     """Where the name is taken the attempt is not closed yet; the next look says by whom."""
     if attempt.is_sealed:
         return
-    answer = await api.call("POST", f"{path}/services", body=manifests.tombstone(attempt.run, attempt.number))
+    with crash.around("kube.close"):
+        answer = await api.call("POST", f"{path}/services", body=manifests.tombstone(attempt.run, attempt.number))
     if not answer.is_there_already:
         need(answer, f"closing attempt {attempt.number}")
 

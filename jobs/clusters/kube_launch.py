@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane import crash
 from controlplane.errors import Refused, Sealed, Unreachable
 from jobs.plan import Plan, Role
 
@@ -47,7 +48,8 @@ class Launcher:
 
         async def create(place: tuple[str, int]) -> Answer:
             body = self._pod(plan, by_name[place[0]], place[1], owner=owner)
-            return await self._create("pods", body)
+            with crash.around("kube.pod"):
+                return await self._create("pods", body)
 
         answers = await each(missing, create, limit=self.limit, seconds=LAUNCH_SECONDS, stop_at=NEVER)
         for place, answer in answers:
@@ -60,12 +62,13 @@ class Launcher:
 
     async def _owner(self, plan: Plan) -> tuple[str, bool]:
         """(UID, whether it was made just now). The name is the lock: it belongs to one owner, or to a tombstone."""
-        answer = await self._create("services", manifests.service(plan))
+        with crash.around("kube.owner"):
+            answer = await self._create("services", manifests.service(plan))
         if not answer.is_there_already:
             body = need_created(answer, f"the Service of attempt {plan.attempt}")
             return str(body["metadata"]["uid"]), True
         name = labels.service(plan.run, plan.attempt)
-        body = need(await self.api.call("GET", f"{self._path('services')}/{name}"), f"Service {name}")
+        body = need(await self._read("services", name), f"Service {name}")
         found = read_owner(body)
         if found is None:
             raise Refused(f"Service {name} is there and is not Muster's; delete it, or give Muster its own namespace")
@@ -78,9 +81,10 @@ class Launcher:
         if time.monotonic() < self._agent_seen + AGENT_SECONDS and self._agent_seen:
             return
         name = self.agent["metadata"]["name"]
-        answer = await self._create("configmaps", self.agent)
+        with crash.around("kube.agent"):
+            answer = await self._create("configmaps", self.agent)
         if answer.is_there_already:
-            body = need(await self.api.call("GET", f"{self._path('configmaps')}/{name}"), f"ConfigMap {name}")
+            body = need(await self._read("configmaps", name), f"ConfigMap {name}")
             if body.get("binaryData") != self.agent["binaryData"]:
                 raise Refused(f"ConfigMap {name} is there with another content; delete it")
         else:
@@ -93,7 +97,8 @@ class Launcher:
         later = [(role.name, index) for role, index in plan.replicas() if plan.incarnation(role.name, index)]
         bodies += [manifests.secret(plan, self.site, owner=owner, replica=place) for place in later]
         for body in bodies:
-            answer = await self._create("secrets", body)
+            with crash.around("kube.secret"):
+                answer = await self._create("secrets", body)
             if not answer.is_there_already:
                 need_created(answer, "the Secret of the job")
 
@@ -101,7 +106,8 @@ class Launcher:
         """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
         wanted = labels.selector({**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner})
         params = {"labelSelector": wanted}
-        answer = await self.api.call("GET", self._path("pods"), params=params, accept=METADATA_LIST)
+        with crash.around("kube.missing"):
+            answer = await self.api.call("GET", self._path("pods"), params=params, accept=METADATA_LIST)
         items = need(answer, "the pods of the attempt").get("items") or []
         there = {str(one["metadata"]["name"]): one["metadata"] for one in items}
 
@@ -116,7 +122,7 @@ class Launcher:
         if not answer.is_there_already:
             self.created(need_created(answer, f"pod {name}"))
             return
-        body = need(await self.api.call("GET", f"{self._path('pods')}/{name}"), f"pod {name}")
+        body = need(await self._read("pods", name), f"pod {name}")
         found = owner_uid(body.get("metadata"), labels.Place(plan.run, plan.attempt, *place))
         if found == owner:
             self.created(body)
@@ -124,6 +130,10 @@ class Launcher:
             raise Unreachable(f"pod {name} of a deleted owner is still being removed")
         else:
             raise Refused(f"pod {name} is there and is not Muster's; delete it")
+
+    async def _read(self, kind: str, name: str) -> Answer:
+        with crash.around("kube.read"):
+            return await self.api.call("GET", f"{self._path(kind)}/{name}")
 
     async def _create(self, kind: str, body: Manifest) -> Answer:
         answer = await self.api.call("POST", self._path(kind), body=body, accept=METADATA)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
+from controlplane import crash
 from controlplane.errors import Unreachable
 
 from .kube_answers import need
@@ -90,9 +91,10 @@ class Reflector(Generic[F]):
         if not self._version:
             await self._list()
         said = 0
-        async for line in self._watch(resourceVersion=self._version):
-            self._take(json.loads(line))
-            said += 1
+        with crash.around("kube.watch"):
+            async for line in self._watch(resourceVersion=self._version):
+                self._take(json.loads(line))
+                said += 1
         self._silent = 0 if said else self._silent + 1
         if self._silent >= LONGEST_SILENCE:
             self._silent = 0
@@ -104,6 +106,10 @@ class Reflector(Generic[F]):
 
     async def _stream(self) -> bool:
         """List and watch in one request. False where the server does not do that: nothing was taken."""
+        with crash.around("kube.watch"):
+            return await self._take_stream()
+
+    async def _take_stream(self) -> bool:
         at, facts, is_whole = self._clock(), list[F](), False
         async for line in self._watch(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
             event = json.loads(line)
@@ -126,7 +132,8 @@ class Reflector(Generic[F]):
         at, facts, token = self._clock(), list[F](), ""
         while True:
             params = {**self._wanted, "limit": PAGE, **({"continue": token} if token else {})}
-            answer = await self._api.call("GET", self._path, params=params)
+            with crash.around("kube.list"):
+                answer = await self._api.call("GET", self._path, params=params)
             if answer.status == 410:
                 raise Gone("the list took too long to read")
             if answer.status == 403 and self._is_optional:

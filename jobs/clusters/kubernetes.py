@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from controlplane import crash
 from controlplane.errors import Problem, Unreachable
 from jobs.plan import Plan
 from jobs.verdict import Seen
@@ -68,7 +69,7 @@ class KubernetesCluster:
 
     def apply(self, plan: Plan) -> None:
         self._watch()
-        kube_http.run(self._launching().launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
+        kube_http.run(self._launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         self._watch()
@@ -101,6 +102,14 @@ class KubernetesCluster:
         sizes = self._known_sizes()
         return kube_sizes.misfit(processes=processes, nodes=nodes, resource=resource, site=self.site, sizes=sizes)
 
+    def open_attempts(self) -> list[tuple[str, int]]:
+        self._watch()
+        if min(self.pods.as_of or 0.0, self.owners.as_of or 0.0) < self._clock() - FRESH_SECONDS:
+            raise Unreachable("the watch has told nothing for a while")
+        keys = {_owner_key(one) for one in self.owners.everything()} | {_pod_key(one) for one in self.pods.everything()}
+        pictures = (self._drawn(run, attempt) for run, attempt in sorted(keys))
+        return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
+
     def changes(self) -> Iterator[str]:
         self._is_listening = True
         self._watch()
@@ -121,7 +130,8 @@ class KubernetesCluster:
         old = [one for one in self.owners.everything() if one.is_sealed and one.created_at[:19] < limit[:19]]
         for one in old:
             body = {"preconditions": {"uid": one.uid}}
-            kube_http.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
+            with crash.around("kube.tidy"):
+                kube_http.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
         return len(old)
 
     def close(self) -> None:
@@ -153,10 +163,12 @@ class KubernetesCluster:
         at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0  # before reading: never younger than it
         if min(at, owners_at) < self._clock() - FRESH_SECONDS:
             return None
-        key = (run, attempt)
-        owner = next(iter(self.owners.of(key)), None)
-        found = self._told(Attempt(run, attempt, owner, self.pods.of(key), self.pods.gone(key)))
+        found = self._told(self._drawn(run, attempt))
         return found, at if found.has_live_owner else min(at, owners_at)
+
+    def _drawn(self, run: str, attempt: int) -> Attempt:
+        key = (run, attempt)
+        return Attempt(run, attempt, next(iter(self.owners.of(key)), None), self.pods.of(key), self.pods.gone(key))
 
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
         """The attempt as the server has it now."""
@@ -166,7 +178,9 @@ class KubernetesCluster:
         if owner is None and known is not None:  # never begun: nothing to list
             return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
         wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
-        body = need(await self.api.call("GET", f"{self.path}/pods", params=wanted), "the pods of the attempt")
+        with crash.around("kube.look"):
+            answer = await self.api.call("GET", f"{self.path}/pods", params=wanted)
+        body = need(answer, "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
         return self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
 
@@ -177,7 +191,8 @@ class KubernetesCluster:
 
     async def _owner(self, run: str, attempt: int) -> Owner | None:
         name = labels.service(run, attempt)
-        answer = await self.api.call("GET", f"{self.path}/services/{name}")
+        with crash.around("kube.look"):
+            answer = await self.api.call("GET", f"{self.path}/services/{name}")
         return None if answer.status == 404 else read_owner(need(answer, f"Service {name}"))
 
     async def _end(self, run: str, attempt: int, grace_seconds: int) -> None:
@@ -198,13 +213,28 @@ class KubernetesCluster:
 
     async def _is_lost(self, node: str) -> bool:
         """Asked of the server itself: what follows can not be taken back."""
-        answer = await self.api.call("GET", f"api/v1/nodes/{node}")
+        with crash.around("kube.node"):
+            answer = await self.api.call("GET", f"api/v1/nodes/{node}")
         if answer.status == 404:
             return True
         there = read_node(answer.body) if answer.is_good else None
         return there is not None and bool(there.silence)
 
     # -- creating
+
+    async def _launch(self, plan: Plan) -> None:
+        launcher = self._launching()
+        await self._need_alone(plan)
+        await launcher.launch(plan)
+
+    async def _need_alone(self, plan: Plan) -> None:
+        """Earlier attempts were closed before this one was begun; a cluster restored to an older state has them back."""
+        earlier = (self._drawn(plan.run, number) for number in range(1, plan.attempt))
+        for number in [one.number for one in earlier if one.is_any_alive]:
+            found, _ = await self._look(plan.run, number)
+            if found.is_any_alive:
+                await self._end(plan.run, number, plan.grace_seconds)
+                raise Unreachable(f"attempt {number} of {plan.run} lives again; it is ended first")
 
     def _launching(self) -> Launcher:
         with self._lock:

@@ -95,6 +95,10 @@ class LocalCluster:
             place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
             self._end(place, mark(run, attempt), grace_seconds)
 
+    def open_attempts(self) -> list[tuple[str, int]]:
+        named = (name.rpartition("-") for name in self._open_attempts())
+        return [(run, int(attempt)) for run, _, attempt in named]
+
     def changes(self) -> Iterator[str]:
         """Polls the few attempts that are open: a killed agent sends no message."""
         while True:

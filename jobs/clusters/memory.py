@@ -101,6 +101,17 @@ class MemoryCluster:
                 one.seen = replace(one.seen, is_alive=False)
         self._note(run, current)
 
+    def open_attempts(self) -> list[tuple[str, int]]:
+        self._answer()
+        for attempt in self._attempts.values():
+            self._advance(attempt)
+        return [
+            key
+            for key, attempt in self._attempts.items()
+            if attempt.replicas
+            and (not attempt.is_sealed or any(one.seen.is_alive for one in attempt.replicas.values()))
+        ]
+
     def changes(self) -> Iterator[str]:
         while True:
             changed, self._changed = self._changed, []

@@ -15,6 +15,7 @@ from tests.contract.test_clusters import (
     test_replicas_run_after_apply,
     test_the_end_of_an_attempt_ends_replicas_that_came_back_too,
     test_the_next_attempt_is_another_one,
+    test_what_is_open_is_listed_until_it_was_closed,
     test_what_was_never_created_is_absent,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "test_replicas_run_after_apply",
     "test_the_end_of_an_attempt_ends_replicas_that_came_back_too",
     "test_the_next_attempt_is_another_one",
+    "test_what_is_open_is_listed_until_it_was_closed",
     "test_what_was_never_created_is_absent",
 ]
 

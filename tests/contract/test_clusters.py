@@ -78,6 +78,13 @@ class Rig:
         self.until(gone, attempt)
 
 
+def until(what, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
 def all_in(*states: str):
     return lambda seen: all(one.state in states for one in seen.replicas)
 
@@ -226,6 +233,19 @@ def test_the_end_of_an_attempt_ends_replicas_that_came_back_too(rig):
     assert not any(one.is_alive for one in rig.look().replicas)
     with pytest.raises(Sealed):
         rig.cluster.apply(anew())
+
+
+def test_what_is_open_is_listed_until_it_was_closed(rig):
+    rig.cluster.apply(plan())
+    rig.until(all_in("running"))
+    until(lambda: ("7-abc", 1) in rig.cluster.open_attempts())
+    rig.end()
+
+    def is_closed() -> bool:
+        rig.cluster.delete("7-abc", 1, 3)
+        return rig.cluster.open_attempts() == []
+
+    until(is_closed)
 
 
 def test_changes_name_the_run_that_changed(rig):

@@ -21,6 +21,7 @@ PODS = (
     "cluster.misfit",
 )  # passed only where there are some: tests/cluster/real/test_unreachable.py
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
+ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/test_deaths.py
 WEB = ("services", "ingest", "logs", "workspaces", "files")
 
 
@@ -48,7 +49,7 @@ SAMPLE = (7,)  # a batch, a step and an agent at once
 
 def test_every_point_has_a_cell():
     listed = [*itertools.chain(*CELLS), *CHANGES, *PACKING, *COLLECTING, *GARBAGE, *PEOPLE]
-    listed += [one for one in crash.POINTS if one.startswith((*SPECIAL, *PODS))]
+    listed += [one for one in crash.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
     assert sorted(listed) == sorted([*crash.POINTS, *agent_crash.POINTS])
 
 

@@ -83,6 +83,9 @@ class SimStore:
         self.row.lease = leases.release(self.row.lease)
         self.row.due = due
 
+    def tell(self, held: Held, trouble: str) -> None:
+        self.switch()
+
     def plan(self, held: Held) -> Plan:
         return Plan(RUN, held.view.attempt, (ROLE,))
 

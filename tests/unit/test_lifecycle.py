@@ -127,6 +127,14 @@ def test_a_taken_port_costs_no_retry_a_few_times():
     assert decide(view("starting", free_starts=5), taken, at(10)).reason is StopReason.FAILED
 
 
+def test_a_loss_is_seen_also_where_nobody_lived_to_say_that_all_was_created():
+    """The last replica was made and its maker died; the next visit sees all of them run."""
+    starting = view("starting", created_at=None)
+    running = after(starting, decide(starting, seen("running", "running", as_of=5), at(5)), at(6))
+    assert (running.phase, running.created_at) == (Phase.RUNNING, at(6))
+    assert decide(running, seen("absent", "running", as_of=10), at(10)).reason is StopReason.FAILED
+
+
 def test_a_preempted_job_keeps_its_retry_budget():
     stopping = after(
         view("running", failures=1),

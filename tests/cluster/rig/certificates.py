@@ -40,8 +40,9 @@ class Authority:
         names = x509.SubjectAlternativeName([*map(x509.DNSName, NAMES), *addresses])
         return self._sign("server", _name("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, names)
 
-    def client(self, user: str, *, group: str = "") -> Pair:
-        return self._sign(user.replace(":", "-"), _name(user, group=group), ExtendedKeyUsageOID.CLIENT_AUTH)
+    def client(self, user: str, *, group: str = "", has_ended: bool = False) -> Pair:
+        days = -0.5 if has_ended else 30
+        return self._sign(user.replace(":", "-"), _name(user, group=group), ExtendedKeyUsageOID.CLIENT_AUTH, days=days)
 
     def service_account_key(self) -> Pair:
         """The API server signs tokens with the key and checks them by its public half."""
@@ -53,10 +54,11 @@ class Authority:
         return Pair(public, _write_key(self.folder / "accounts.key", key))
 
     def _sign(
-        self, file: str, name: x509.Name, usage: x509.ObjectIdentifier, names: x509.SubjectAlternativeName | None = None
-    ) -> Pair:
+        self, file: str, name: x509.Name, usage: x509.ObjectIdentifier, names: x509.SubjectAlternativeName | None = None,
+        *, days: float = 30,
+    ) -> Pair:  # fmt: skip
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(name, issuer=self._name, key=key)
+        builder = _builder(name, issuer=self._name, key=key, days=days)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), False)
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(identifier, False)
@@ -65,11 +67,13 @@ class Authority:
         return _write(self.folder / file, certificate=builder.sign(self._key, hashes.SHA256()), key=key)
 
 
-def _builder(name: x509.Name, *, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    name: x509.Name, *, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: float = 30
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(issuer).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - DAY).not_valid_after(now + 30 * DAY)
+    return builder.not_valid_before(now - DAY).not_valid_after(now + days * DAY)
 
 
 def _name(user: str, *, group: str = "") -> x509.Name:

@@ -1,0 +1,239 @@
+"""A tasks process dies at every point on its way through a launch of 200 pods, an end, a look; each time another takes over."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import crash
+from jobs import services
+from jobs.clusters import labels
+from jobs.clusters.kube_parallel import FIRST
+from jobs.lifecycle import Phase
+from jobs.store import plan_of
+
+from .conftest import Place, until
+from .crew import Crew, options
+from .rig.world import let_see_nodes
+from .test_nodes import LABEL, silence
+
+ROOT = Path(__file__).resolve().parents[2]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PODS = 200
+LEASE = 5.0  # longer than one lasts (jobs/lease.py): each life's clock is this much ahead of the one before
+
+
+def both(*names: str) -> list[str]:
+    return [f"{name}.{when}" for name in names for when in ("before", "after")]
+
+
+VISIT = ("store.take", "store.record", "cluster.observe", "kube.look")
+WITHOUT_PODS = both(
+    *VISIT, "scheduler.queue", "kube.owner", "kube.agent", "kube.secret", "kube.missing", "kube.read", "store.renew",
+)  # fmt: skip
+AFTER_PODS = both("store.applied", "store.release")
+ENDING = both(*VISIT, "store.release", "cluster.delete", "kube.delete")
+CLOSING = both("kube.disown", "kube.close")
+BELLS = both("doorbell.task", "doorbell.hint")
+SMALL = both("kube.remove", "kube.node", "kube.watch", "watcher.ring", "kube.list", "kube.tidy", "strays.delete")
+
+
+class Visitors:
+    """Lives of tasks processes, one after the other, on one job."""
+
+    def __init__(self, crew: Crew, marks: Path):
+        self.crew, self.marks, self.ahead = crew, marks, 0.0
+        marks.mkdir()
+        env = {**os.environ, "CRASH_MARKS": str(marks), **dict(one.split("=", 1) for one in crew.environment())}
+        self._log = (marks.parent / "visitors.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.visitor"], cwd=ROOT, env=env, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._log, text=True,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def arm(self, *points: str) -> None:
+        for point in points:
+            (self.marks / point).unlink(missing_ok=True)
+            (self.marks / f"{point}.armed").touch()
+
+    def armed(self) -> list[str]:
+        return sorted(path.name.removesuffix(".armed") for path in self.marks.glob("*.armed"))
+
+    def live(self, do: str, *, ahead: float = 0.0, **asked: Any) -> bool:
+        """One life. Whether it died at a point; else it came to its end."""
+        self.ahead += LEASE
+        self._process.stdin.write(json.dumps({"do": do, "ahead": self.ahead + ahead, **asked}) + "\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        assert code in (0, -9), f"{self.armed()} armed\n{(self.marks.parent / 'visitors.log').read_text()[-3000:]}"
+        return code != 0
+
+    def die_at(self, *points: str, do: str = "visit", pods_of: str = "", **asked: Any) -> None:
+        """One life after the other, each of which must die, until every point was passed; the pods stay through all of them."""
+        self.arm(*points)
+        before: dict[str, str] = {}
+        while left := self.armed():
+            assert self.live(do, **asked), f"it came to its end and never to {left}"
+            if pods_of:
+                now = self.crew.uids(pods_of)
+                assert before.items() <= now.items(), "what one had made, the next one made again"
+                before = now
+
+
+@pytest.fixture
+def gate(place):
+    with place.gate() as gate:
+        yield gate
+
+
+@pytest.fixture
+def crew(place: Place, gate, transactional_db, people, team, settings, tmp_path):
+    let_see_nodes(place.admin, place.namespace)
+    node = place.add_node()
+    settings.CLUSTERS = {
+        "rig": options(place),
+        "gated": options(place, KUBECONFIG=str(gate.kubeconfig(place.kubeconfig)), IMAGE="rig/waits"),
+        "lost": options(place, NODE_SELECTOR={LABEL: node}, NODE_LOST_SECONDS=1),
+    }
+    yield Crew(place, people.owner, team, tmp_path, settings.CLUSTERS)
+    for kind in ("clusterrolebindings", "clusterroles"):
+        place.admin.delete(f"{RBAC}/{kind}/{place.namespace}-nodes")
+
+
+@pytest.fixture
+def visitors(crew, tmp_path):
+    visitors = Visitors(crew, tmp_path / "marks")
+    yield visitors
+    visitors.close()
+
+
+def test_every_point_of_a_tasks_process_and_of_the_watcher_has_its_death_here():
+    here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
+    mine = ("scheduler.", "store.", "cluster.", "kube.", "doorbell.", "watcher.", "strays.")
+    assert here == {point for point in crash.POINTS if point.startswith(mine)}
+
+
+def test_two_hundred_pods_are_launched_and_ended_through_a_death_at_every_point(crew, visitors, gate):
+    job = crew.submit("wide", crew.queue("wide", PODS, cluster="gated"), nodes=PODS, start_timeout_seconds=3600)
+    visit = {"job": job.pk, "phases": [Phase.RUNNING], "cluster": "gated"}
+    gate.refuse(429, verb="POST", kind="pods", times=1_000_000, retry_after="1")
+    visitors.die_at(*WITHOUT_PODS, "cluster.apply.before", **visit)
+    assert crew.look("wide").phase == Phase.STARTING and crew.place.pods() == {}
+    gate.troubles.clear()
+    _die_in_the_middle(crew, visitors, visit)
+    visitors.die_at(*AFTER_PODS, "cluster.apply.after", pods_of="wide", **visit)
+    crew.give_image("wide")
+    assert not visitors.live("visit", **visit)
+    _need_one_of_everything(crew)
+
+    services.cancel(job=job, by=crew.user)
+    ended = {**visit, "phases": [Phase.CANCELLED]}
+    crew.annotate("wide", 0, hang="true")  # so that it is not over before each of them came to its point
+    visitors.die_at(*ENDING, **ended)
+    crew.annotate("wide", 0, hang=None)
+    visitors.die_at(*CLOSING, **ended)
+    assert not visitors.live("visit", **ended)
+    assert crew.look("wide").phase == Phase.CANCELLED
+    crew.need_nothing_left()
+    crew.need_one_way_through()
+
+
+def _die_in_the_middle(crew: Crew, visitors: Visitors, visit: dict[str, Any]) -> None:
+    """Each of them makes a few dozen at most, and none of those is made again."""
+    visitors.die_at("kube.pod.before", **visit)
+    assert crew.place.pods() == {}
+    uids: dict[str, str] = {}
+    for life in range(3):
+        visitors.die_at("kube.pod.after", **visit)
+        now = crew.uids("wide")
+        assert uids.items() < now.items() and len(now) <= FIRST * (life + 1) < PODS
+        uids = now
+
+
+def _need_one_of_everything(crew: Crew) -> None:
+    job, pods = crew.look("wide"), crew.place.pods()
+    assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 1, 0)
+    assert sorted(pods) == sorted(crew.pods("wide")) and len(pods) == PODS
+    (owner,), (_,) = crew.everything("services"), crew.everything("secrets")
+    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in pods.values()} == {owner["metadata"]["uid"]}
+
+
+def test_a_process_dies_while_it_rings(crew, visitors):
+    """Each with a job of its own: how far its visit came meanwhile is nobody's to say."""
+    queue = crew.queue("small")
+    for point in BELLS:
+        visit = {"job": crew.submit(point.replace(".", "-"), queue).pk, "phases": [Phase.RUNNING]}
+        visitors.die_at(point, **visit)
+        assert not visitors.live("visit", **visit)
+    assert set(crew.phases().values()) == {Phase.RUNNING} and len(crew.place.pods()) == 2 * len(BELLS)
+
+
+def _running(crew: Crew, visitors: Visitors, cluster: str = "rig") -> dict[str, Any]:
+    """A small job that runs, and how to visit it."""
+    job = crew.submit("small", crew.queue("small", cluster=cluster))
+    visit = {"job": job.pk, "cluster": cluster}
+    assert not visitors.live("visit", **visit, phases=[Phase.RUNNING])
+    crew.look("small")
+    return visit
+
+
+def test_pods_that_go_one_by_one_go_through_deaths_too(crew, visitors):
+    visit = _running(crew, visitors)
+    one = crew.place.pods()[crew.pods("small")[0]]
+    meta = {"name": "stranger", "labels": one["metadata"]["labels"]}
+    crew.place.make("pods", {"metadata": meta, "spec": {**one["spec"], "nodeName": None}})
+    services.cancel(job=crew.jobs["small"], by=crew.user)
+    visitors.die_at(*both("kube.remove"), **visit, phases=[Phase.CANCELLED])
+    assert not visitors.live("visit", **visit, phases=[Phase.CANCELLED])
+    assert list(crew.place.pods()) == ["stranger"]
+
+
+def test_a_lost_node_is_made_sure_of_through_deaths_too(crew, visitors):
+    visit = _running(crew, visitors, "lost")
+    crew.annotate("small", hang="true")
+    silence(crew.place, crew.place.nodes[0])
+    visitors.die_at(*both("kube.node"), **visit, phases=[Phase.FAILED])
+    assert not visitors.live("visit", **visit, phases=[Phase.FAILED])
+    assert "does not answer" in crew.look("small").message
+    crew.need_nothing_left()
+
+
+def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(crew, visitors):
+    visit = _running(crew, visitors)
+    services.suspend(job=crew.jobs["small"], by=crew.user)
+    assert not visitors.live("visit", **visit, phases=[Phase.SUSPENDED])
+    services.resume(job=crew.jobs["small"], by=crew.user)
+    assert not visitors.live("visit", **visit, phases=[Phase.RUNNING])
+    (stone,) = (
+        one["metadata"]["name"] for one in crew.everything("services") if labels.SEALED in one["metadata"]["labels"]
+    )
+    crew.place.remove("services", stone)
+    crew.place.cluster().apply(plan_of(crew.look("small"), 1))  # as a restored cluster has it
+    present = crew.uids("small")
+    assert crew.jobs["small"].attempt == 2 and len(crew.place.pods()) == 4
+    visitors.die_at(*both("strays.delete"), do="strays", ahead=60.0)
+    until(lambda: not visitors.live("strays", ahead=60.0) and len(crew.place.pods()) == 2)
+    assert crew.uids("small") == present and crew.look("small").phase == Phase.RUNNING
+
+
+def test_a_watcher_dies_anywhere_and_the_next_one_looks_and_tidies(crew, visitors, gate):
+    visit = _running(crew, visitors)
+    visitors.die_at(*both("kube.watch", "watcher.ring"), do="watch")
+    for point in both("kube.list"):
+        gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch: this server does not stream lists
+        visitors.die_at(point, do="look", cluster="gated")
+    services.cancel(job=crew.jobs["small"], by=crew.user)
+    assert not visitors.live("visit", **visit, phases=[Phase.CANCELLED])
+    assert len(crew.everything("services")) == 1
+    visitors.die_at(*both("kube.tidy"), do="tidy", ahead=7200.0)
+    assert not visitors.live("tidy", ahead=7200.0)
+    assert crew.everything("services") == []

@@ -1,0 +1,134 @@
+"""Tasks processes that may die: one that has read the program already forks each of them, so that a death costs no start.
+
+A line of JSON comes in for each life (`Life`), its exit code goes out; -9 is a death at a crash point.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import django
+
+LONGEST_SECONDS = 25.0
+
+
+@dataclass(frozen=True)
+class Life:
+    """What to do until the job is in one of these phases. `ahead`: how far its clock is before ours, so that a lease is over."""
+
+    do: str
+    cluster: str = "rig"
+    job: int = 0
+    phases: list[str] = field(default_factory=list)
+    ahead: float = 0.0
+
+
+def main() -> None:
+    django.setup()
+    from jobs import tasks  # noqa: F401 - read once, by whom all others are forked from
+
+    for line in sys.stdin:
+        print(_live_apart(Life(**json.loads(line))), flush=True)
+
+
+def _live_apart(life: Life) -> int:
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        LIVES[life.do](life)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _visit(life: Life) -> None:
+    """As the sweeper does it: schedule, visit, look again."""
+    from controlplane import doorbell
+    from jobs import scheduler
+    from jobs.models import Job
+    from jobs.reconciler import visit
+    from jobs.store import DjangoStore
+
+    clock, cluster = _clock(life.ahead), _cluster(life)
+    _until(lambda: (
+        scheduler.schedule(),
+        visit(life.job, store=DjangoStore(), clusters=lambda _: cluster, clock=clock, owner=f"visitor:{os.getpid()}"),
+        Job.objects.get(pk=life.job).phase in life.phases,
+    )[-1])  # fmt: skip
+    said = threading.Event()
+    doorbell._bell.ring("all is said", said.set)
+    said.wait(LONGEST_SECONDS)
+
+
+def _watch(life: Life) -> None:
+    """As the watcher does it, with short watches; it ends by dying only."""
+    from jobs import watcher
+    from jobs.clusters import kube_watch
+
+    kube_watch.WATCH_SECONDS = 1
+    watcher.follow(life.cluster, threading.Event())
+
+
+def _look(life: Life) -> Any:
+    """Until there is a picture."""
+    cluster = _cluster(life)
+    cluster._watch()
+    _until(lambda: cluster.pods.as_of and cluster.owners.as_of)
+    return cluster
+
+
+def _tidy(life: Life) -> None:
+    _look(life).tidy()
+
+
+def _strays(life: Life) -> None:
+    """As beat has it done; the second look finds what the first one knew nothing of yet."""
+    from jobs import clusters, strays
+
+    clusters.get(life.cluster)._watch()
+    _until(lambda: clusters.get(life.cluster).pods.as_of and clusters.get(life.cluster).owners.as_of)
+    strays.sweep(life.cluster, now=_clock(life.ahead)())
+
+
+LIVES: dict[str, Callable[[Life], None]] = {
+    "visit": _visit,
+    "watch": _watch,
+    "look": _look,
+    "tidy": _tidy,
+    "strays": _strays,
+}
+
+
+def _cluster(life: Life) -> Any:
+    from django.conf import settings
+
+    from jobs.clusters.kubernetes import KubernetesCluster
+
+    options = settings.CLUSTERS[life.cluster]["OPTIONS"]
+    return KubernetesCluster(clock=lambda: time.time() + life.ahead, **options)
+
+
+def _clock(ahead: float) -> Callable[[], datetime]:
+    from django.utils import timezone
+
+    return lambda: timezone.now() + timedelta(seconds=ahead)
+
+
+def _until(is_so: Callable[[], Any]) -> None:
+    end = time.monotonic() + LONGEST_SECONDS
+    while not is_so():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

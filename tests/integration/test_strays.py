@@ -1,0 +1,95 @@
+"""What lives again though its job is done with it: ended, and nothing else is."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs import clusters, services, strays
+from jobs.lifecycle import ON_CLUSTER, Phase
+from jobs.models import Job
+from jobs.store import plan_of
+
+LATER = timedelta(minutes=1)
+
+
+@pytest.fixture
+def swept(lab, settings, monkeypatch):
+    """Sweeps the lab's cluster, a minute from now; how many strays there were."""
+    monkeypatch.setattr(clusters, "get", lambda alias: lab.cluster)
+    settings.CLUSTERS = {"local": {"BACKEND": "jobs.clusters.memory.MemoryCluster"}}
+    return lambda: strays.sweep("local", now=timezone.now() + LATER)
+
+
+@pytest.fixture
+def restore(lab):
+    """The cluster as it was before this attempt ended: its replicas are back, and nothing says that it was closed."""
+
+    def restore(job: Job, attempt: int) -> None:
+        lab.cluster._attempts.pop((job.run, attempt), None)
+        lab.cluster.apply(plan_of(job, attempt))
+
+    return restore
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_an_attempt_is_a_stray_once_its_job_has_left_it_for_good(phase):
+    assert strays.is_stray(2, current=2, phase=phase) is (phase not in ON_CLUSTER)
+    assert strays.is_stray(1, current=2, phase=phase)
+    assert not strays.is_stray(3, current=2, phase=phase)
+
+
+def test_an_attempt_of_a_finished_job_is_ended_again(lab, swept, restore):
+    job = lab.running()
+    lab.finish(job, 0, 0)
+    assert job.phase == Phase.SUCCEEDED and swept() == 0
+    restore(job, 1)
+    assert len(lab.cluster.alive(job.run)) == 2
+    assert swept() == 1 and lab.cluster.alive(job.run) == [] and swept() == 0
+    job.refresh_from_db()
+    assert job.phase == Phase.SUCCEEDED
+
+
+def test_an_earlier_attempt_of_a_running_job_is_ended_and_the_present_one_stays(lab, swept, restore):
+    job = lab.running(max_retries=1)
+    lab.finish(job, 1)
+    lab.visit(job, times=4)
+    assert (job.phase, job.attempt) == (Phase.RUNNING, 2)
+    restore(job, 1)
+    assert swept() == 1
+    assert {attempt for attempt, *_ in lab.cluster.alive(job.run)} == {2}
+
+
+def test_a_suspended_job_keeps_nothing(lab, swept, restore):
+    job = lab.running()
+    services.suspend(job=job, by=lab.user)
+    lab.visit(job, times=4)
+    assert job.phase == Phase.SUSPENDED
+    restore(job, 1)
+    assert swept() == 1 and lab.cluster.alive(job.run) == []
+
+
+def test_what_no_row_knows_is_somebody_elses(lab, swept, restore):
+    job = lab.running()
+    lab.finish(job, 0, 0)
+    restore(job, 1)
+    Job.objects.filter(pk=job.pk).update(uid="other")
+    assert swept() == 0 and len(lab.cluster.alive(job.run)) == 2
+
+
+def test_what_ended_a_moment_ago_is_left_to_settle(lab, swept, restore):
+    job = lab.running()
+    lab.finish(job, 0, 0)
+    restore(job, 1)
+    assert strays.sweep("local", now=job.phase_since) == 0
+
+
+def test_a_cluster_that_does_not_answer_keeps_no_other_from_being_swept(lab, swept, restore, settings):
+    job = lab.running()
+    lab.finish(job, 0, 0)
+    restore(job, 1)
+    Job.objects.update(phase_since=timezone.now() - LATER)
+    lab.cluster.is_reachable = False
+    assert strays.sweep_all() == 0
+    lab.cluster.is_reachable = True
+    assert strays.sweep_all() == 1
