@@ -30,6 +30,7 @@ NAMES = (
     "cluster.observe",
     "cluster.apply",
     "cluster.delete",
+    "cluster.retire",
     "local.spawn",
     "local.drain",
     "local.seal",
