@@ -30,6 +30,7 @@ NAMES = (
     "cluster.observe",
     "cluster.apply",
     "cluster.delete",
+    "cluster.retire",
     "cluster.read_log",
     "cluster.misfit",
     "kube.owner",

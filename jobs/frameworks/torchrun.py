@@ -25,7 +25,11 @@ RESERVED_ENV = frozenset(
         "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID", "PET_MAX_RESTARTS",
     }
 )  # fmt: skip
-_ELASTIC_ENV = {"PET_RDZV_CONF", "PET_LOCAL_ADDR"}  # ours too, where the job is elastic
+_ELASTIC_ENV = {
+    "PET_RDZV_CONF",
+    "PET_LOCAL_ADDR",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+}  # ours too, where the job is elastic
 
 # Flags that say where replicas meet: Muster knows the addresses, the person can not.
 _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_backend", "rdzv_conf"}
@@ -188,6 +192,9 @@ def _elastic(spec: JobSpec) -> dict[str, Value]:
         "PET_RDZV_ID": Launch(),
         "PET_RDZV_CONF": First(f"is_host=true,{patience}", f"is_host=false,{patience}"),
         "PET_LOCAL_ADDR": Here(),
+        # Shared, the store of a launcher that keeps rank 0 over a change of members is told to nobody again, and whoever comes
+        # waits for it until the timeout (torch 2.15, DynamicRendezvousHandler.next_rendezvous).
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_MAX_RESTARTS": str(ELASTIC_RESTARTS),
     }
 

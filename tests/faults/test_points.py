@@ -15,11 +15,10 @@ from tests.faults.house import until
 from tests.faults.life import Life, slow_visit
 from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 
-SPECIAL = ("store.renew", "local.drain")  # passed only when a visit is slow, an agent is dead: cells of their own
-PODS = (
-    "cluster.read_log",
-    "cluster.misfit",
-)  # passed only where there are some: tests/cluster/real/test_unreachable.py
+# Passed only when a visit is slow, an agent is dead, an elastic job lost a replica: cells of their own.
+SPECIAL = ("store.renew", "local.drain", "cluster.retire")
+# Passed only where there are pods: tests/cluster/real/test_unreachable.py
+PODS = ("cluster.read_log", "cluster.misfit")
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
 ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/test_deaths.py
 WEB = ("services", "ingest", "logs", "workspaces", "files")
@@ -126,6 +125,29 @@ def test_the_tasks_process_dies_while_it_has_lines_sent(house, matrix, cast, poi
     ((_, claim),) = read_claims(house, job).items()
     assert not list((house.shared(job).parent / "1/worker-0/spool").glob("*.batch"))
     assert claim.lines - len([line for line in house.api.lines(job) if line["rank"] == 0]) in (0, 1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("point", ["cluster.retire.before", "cluster.retire.after"])
+def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(house, matrix, cast, point):
+    job = house.submit(nodes=3, min_nodes=2)
+    cast.until_phase(job, "running")
+    until(lambda: len(read_claims(house, job)) == 3)
+    house.arm(point)
+    pid = next(pid for pid, place in house.agents(job) if place.name == "worker-2")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: house.fired(point), what=f"{point} fired")
+    since = time.time()
+    until(lambda: house.api.job(job)["ranks"]["running"] == 3 and replaced(house, job), what="it came back")
+    matrix.add_all("crash point", {point: time.time() - since})
+    house.finish(job)
+    cast.until_phase(job, "succeeded")
+    assert (house.api.job(job)["attempt"], replaced(house, job)) == (1, 1)
+    assert len(read_claims(house, job)) == 4  # none ran twice
+
+
+def replaced(house, job: int) -> int:
+    return sum(event["kind"] == "replaced" for event in house.api.events(job))
 
 
 @pytest.mark.full

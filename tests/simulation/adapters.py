@@ -11,6 +11,7 @@ from pathlib import Path
 from jobs.clusters.host import Identity
 from jobs.clusters.local import LocalCluster
 from jobs.clusters.memory import MemoryCluster
+from jobs.clusters.processes import incarnation_of
 
 from .world import RUN, World
 
@@ -27,8 +28,8 @@ class MemoryWorld:
     def move(self, world: World) -> None:
         living = self.alive(world)
         if living:
-            attempt, role, index = world.random.choice(living)
-            code = world.random.choice([0, 0, 0, 1, None])
+            attempt, role, index = world.victim(living)
+            code = world.ending()
             if code is None:
                 self.adapter.lose(RUN, attempt, role, index)
             else:
@@ -101,6 +102,10 @@ class PlayedHost:
                 self._say(agent, "succeeded" if code == 0 else "failed", code)
             agent.is_alive = agent.is_training = False
 
+    def kill(self, agent: _Agent) -> None:
+        """It ends without a word, as by SIGKILL."""
+        agent.is_alive = agent.is_training = False
+
     def _say(self, agent: _Agent, state: str, code: int | None) -> None:
         (agent.place / "status.json").write_text(json.dumps({"state": state, "exit_code": code}))
 
@@ -112,7 +117,7 @@ class LocalWorld:
     def alive(self, world: World) -> list[tuple[int, str, int]]:
         """Only what trains: an agent that has yet to look at the seal does no harm."""
         return [
-            (int(agent.place.parent.name), *agent.place.name.rsplit("-", 1))
+            (int(agent.place.parent.name), *incarnation_of(agent.place.name)[0].rsplit("-", 1))
             for agent in self.host.agents.values()
             if agent.is_alive and agent.is_training
         ]  # type: ignore[misc]
@@ -120,11 +125,12 @@ class LocalWorld:
     def move(self, world: World) -> None:
         living = [agent for agent in self.host.agents.values() if agent.is_alive]
         if living:
-            agent = world.random.choice(living)
+            agent, _ = world.victim([(one, one.place.name.partition(".")[0][-1]) for one in living])
             if not agent.is_training:
                 self.host.start(agent)
             else:
-                self.host.end(agent, world.random.choice([0, 0, 0, 1]))
+                code = world.ending()
+                self.host.end(agent, code) if code is not None else self.host.kill(agent)
 
     def finish_all(self, world: World) -> None:
         for agent in list(self.host.agents.values()):

@@ -3,14 +3,18 @@
 import pytest
 
 from .adapters import local, memory
-from .world import GUARDS, Violation, World
+from .world import ELASTIC, GUARDS, STRICT, Violation, World
 
 
-def first_violation(make_adapter, schedules: range, guards: frozenset[str]) -> tuple[int, str] | None:
+def first_violation(
+    make_adapter, schedules: range, guards: frozenset[str], role=STRICT, tell=None
+) -> tuple[int, str] | None:
     for seed in schedules:
-        world = World(seed, make_adapter, guards)
+        world = World(seed, make_adapter, guards, role)
         try:
             world.run()
+            if tell is not None:
+                tell(world)
         except Violation as error:
             return seed, str(error)
         finally:
@@ -26,6 +30,18 @@ def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_memory_cluster(
 
 def test_no_schedule_does_so_on_the_local_cluster():
     assert first_violation(local, range(20_000, 20_800), GUARDS) is None
+
+
+@pytest.mark.parametrize(
+    ("make_adapter", "schedules"), [(memory, range(40_000, 40_800)), (local, range(50_000, 50_080))]
+)
+def test_no_schedule_gives_a_place_of_an_elastic_job_to_two_or_ends_it_without_need(make_adapter, schedules):
+    replaced = []
+    found = first_violation(
+        make_adapter, schedules, GUARDS, ELASTIC, lambda world: replaced.append(world.store.replaced)
+    )
+    assert found is None
+    assert sum(count > 0 for count in replaced) > len(schedules) / 20, "too few schedules replaced anybody"
 
 
 @pytest.mark.parametrize("guard", sorted(GUARDS))

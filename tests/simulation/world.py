@@ -15,17 +15,21 @@ import greenlet
 from controlplane.errors import LeaseLost, Sealed, Unreachable
 from jobs import lease as leases
 from jobs.clusters import Expected
-from jobs.lifecycle import HOLDS_QUOTA, ON_CLUSTER, STEPS, TERMINAL, JobView, Phase, Step, StopReason, after
+from jobs.lifecycle import HOLDS_QUOTA, ON_CLUSTER, STEPS, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from jobs.plan import Plan, Role
 from jobs.reconciler import Held, visit
-from jobs.verdict import RoleView, Seen
+from jobs.replacing import unconfirmed
+from jobs.verdict import FIRST, RoleView, Seen
 
 GUARDS = frozenset({"token", "seal", "freshness"})
-REPLICAS = 2
 RUN = "1-sim"
 ACCUSATIONS = (StopReason.FAILED, StopReason.RETRY)
-ROLE = Role("worker", REPLICAS, 1, ("true",))
-EXPECTED: Expected = [("worker", index) for index in range(REPLICAS)]
+STRICT = Role("worker", 2, 1, ("true",))
+ELASTIC = Role("worker", 3, 1, ("true",), least=2)
+
+
+def expected(role: Role) -> Expected:
+    return [(role.name, index) for index in range(role.replicas)]
 
 
 class Violation(AssertionError):
@@ -45,9 +49,12 @@ class Row:
 class SimStore:
     """Rows in memory under the real lease rules. Each method is one transaction: it switches before and after."""
 
-    def __init__(self, row: Row, switch: Callable[[], None], guards: frozenset[str]):
-        self.row, self.switch, self.guards = row, switch, guards
-        self.guilty: set[int] = set()  # attempts of which a replica really failed or vanished
+    def __init__(self, row: Row, switch: Callable[[], None], guards: frozenset[str], role: Role):
+        self.row, self.switch, self.guards, self.role = row, switch, guards, role
+        self.guilty: set[int] = (
+            set()
+        )  # attempts that really had to end: of which a replica, or too many, failed or vanished
+        self.replaced = 0
 
     def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
         self.switch()
@@ -63,7 +70,8 @@ class SimStore:
         self.switch()
         self._mine(held)
         before = self.row.view
-        if step.to is not None and ("token" not in self.guards or before.phase is held.view.phase):
+        self.replaced += len(step.replace)
+        if (step.to is not None or step.replace) and ("token" not in self.guards or before.phase is held.view.phase):
             # Without the token the late writer's own picture wins: what a plain save of a stale object does.
             base = before if "token" in self.guards else held.view
             self.row.view = after(base, step, now)
@@ -74,7 +82,7 @@ class SimStore:
     def record_applied(self, held: Held, *, now: datetime) -> Held:
         self.switch()
         self._mine(held)
-        self.row.view = replace(self.row.view, created_at=now)
+        self.row.view = applied(self.row.view, now)
         return self._held(held.token)
 
     def release(self, held: Held, *, due: datetime | None) -> None:
@@ -87,10 +95,12 @@ class SimStore:
         self.switch()
 
     def plan(self, held: Held) -> Plan:
-        return Plan(RUN, held.view.attempt, (ROLE,))
+        there = {key: place.incarnation for key, place in held.view.places.items()}
+        only = frozenset(unconfirmed(held.view.places)) if held.view.created_at else None
+        return Plan(RUN, held.view.attempt, (self.role,), incarnations=there, wanted=only)
 
     def _held(self, token: int) -> Held:
-        return Held(1, token, self.row.view, "sim", RUN, EXPECTED, grace_seconds=5)
+        return Held(1, token, self.row.view, "sim", RUN, expected(self.role), grace_seconds=5)
 
     def _mine(self, held: Held) -> None:
         if "token" in self.guards and not leases.is_mine(self.row.lease, held.token):
@@ -118,6 +128,9 @@ class SimCluster:
 
     def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
         self._travel(lambda: self.adapter.delete(run, attempt, grace_seconds))
+
+    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        self._travel(lambda: self.adapter.retire(run, attempt, places, grace_seconds))
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         self.world.switch()
@@ -155,10 +168,10 @@ class Flight:
 class World:
     """One job, one adapter, one seed."""
 
-    def __init__(self, seed: int, make_adapter, guards: frozenset[str] = GUARDS):
+    def __init__(self, seed: int, make_adapter, guards: frozenset[str] = GUARDS, role: Role = STRICT):
         self.random = random.Random(seed)
         self.seconds = 1_700_000_000.0
-        self.guards = guards
+        self.guards, self.role = guards, role
         self.is_cut = False
         self.lag = 0.0
         self.flights: list[Flight] = []
@@ -166,11 +179,12 @@ class World:
         self.pictures: dict[int, list[tuple[float, Seen]]] = {}
         self.finished_attempts: set[int] = set()
         self.present: dict[int, set[int]] = {}
+        self.unwell: dict[int, set[int]] = {}  # attempt to the places of which a replica failed or vanished, ever
         self.adapter = make_adapter(self)
-        roles = (RoleView("worker", REPLICAS, completes=True, essential=True),)
+        roles = (RoleView("worker", role.replicas, completes=True, essential=True, least=role.least),)
         view = JobView(Phase.QUEUED, self.now(), max_retries=self.random.choice([0, 1, 3]), roles=roles)
         self.row = Row(view, due=self.now())
-        self.store = SimStore(self.row, self.switch, guards)
+        self.store = SimStore(self.row, self.switch, guards, role)
         self.cluster = SimCluster(self.adapter, self)
 
     # -- what the code under test sees
@@ -197,6 +211,8 @@ class World:
     def run(self, actions: int = 160) -> None:
         choices = list(ACTIONS)
         weights = [weight for _, weight in choices]
+        if self.role.least is not None:  # replicas go all the time, and people leave the job alone
+            weights = [CALM.get(act.__name__, weight) for act, weight in choices]
         for _ in range(actions):
             act = self.random.choices(choices, weights)[0][0]
             act(self)
@@ -291,22 +307,37 @@ class World:
     def replicas_move(self) -> None:
         self.adapter_world.move(self)
 
+    def victim(self, living: list):
+        """Of an elastic job seldom the first one, which ends it all. Each of these ends with its attempt, role and index."""
+        spared = [one for one in living if str(one[-1]) != str(FIRST)]
+        is_spared = self.role.least is not None and spared and self.random.random() < 0.95
+        return self.random.choice(spared if is_spared else living)
+
+    def ending(self) -> int | None:
+        """An exit code, or None for an end without a word."""
+        return self.random.choice([0, 0, 0, 1, None] if self.role.least is None else [0, 1, 1, None])
+
     # -- what must hold
 
     def look(self) -> None:
         """Take a picture of the cluster, and check it."""
         alive = self.adapter_world.alive(self)
         attempts = sorted({attempt for attempt, *_ in alive})
+        if len(places := [(attempt, role, index) for attempt, role, index in alive]) > len(set(places)):
+            raise Violation(f"two replicas train at one place: {places}")
         if len(attempts) > 1:
             raise Violation(f"attempts {attempts} train at once")
         if attempts and self.row.view.phase not in HOLDS_QUOTA:
             raise Violation(f"attempt {attempts[0]} lives while the job is {self.row.view.phase}")
         for attempt in range(1, self.row.view.attempt + 1):
-            seen = self.adapter.observe(RUN, attempt, EXPECTED)
+            seen = self.adapter.observe(RUN, attempt, expected(self.role))
             self.pictures.setdefault(attempt, []).append((self.seconds, seen))
             if all(one.state == "succeeded" for one in seen.replicas):
                 self.finished_attempts.add(attempt)
-            if any(one.state in ("failed", "lost") for one in seen.replicas) or self._has_vanished(attempt, seen):
+            unwell = self.unwell.setdefault(attempt, set())
+            unwell |= {one.index for one in seen.replicas if one.state in ("failed", "lost")}
+            unwell |= self._vanished(attempt, seen)
+            if self._has_to_end(unwell | self._too_late(seen)):
                 self.store.guilty.add(attempt)
         view = self.row.view
         if self.finished_attempts and view.attempt > min(self.finished_attempts):
@@ -314,11 +345,21 @@ class World:
                 f"attempt {min(self.finished_attempts)} had finished, and attempt {view.attempt} was started"
             )
 
-    def _has_vanished(self, attempt: int, seen: Seen) -> bool:
+    def _has_to_end(self, unwell: set[int]) -> bool:
+        if self.role.least is None:
+            return bool(unwell)
+        return FIRST in unwell or self.role.replicas - len(unwell) < self.role.least
+
+    def _too_late(self, seen: Seen) -> set[int]:
+        """Whoever is not up when the first one is done finds nobody any more."""
+        is_over = any(one.index == FIRST and one.state == "succeeded" for one in seen.replicas)
+        return {one.index for one in seen.replicas if is_over and one.state == "pending"}
+
+    def _vanished(self, attempt: int, seen: Seen) -> set[int]:
         there = {one.index for one in seen.replicas if one.state != "absent"}
         before = self.present.setdefault(attempt, set())
         before |= there
-        return bool(before - there)
+        return before - there
 
     @property
     def adapter_world(self):
@@ -337,3 +378,4 @@ ACTIONS: tuple[tuple[Callable[[World], None], float], ...] = (
     (World.change_lag, 4),
     (World.cut, 1),
 )
+CALM = {"ask": 0.5, "replicas_move": 3, "crash": 6, "go_on": 60}

@@ -65,13 +65,16 @@ def told(plan: Plan, index: int) -> tuple[dict, dict]:
     role = plan.roles[0]
     pod = manifests.environment(plan, role, index, SITE)
     local = processes.describe(plan, role, index, ports={"rendezvous": 41000}, control_file="x")
-    return tuple({name: value for name, value in env.items() if name.startswith("PET_")} for env in (pod, local["env"]))
+    return tuple(
+        {name: value for name, value in env.items() if name.startswith(("PET_", "TORCH_"))}
+        for env in (pod, local["env"])
+    )
 
 
 def test_an_elastic_job_meets_at_its_first_replica_and_only_that_one_hosts():
     plan = a_plan(min_nodes=2, nproc_per_node=8, start_timeout_seconds=300)
     shared = {"PET_NNODES": "2:4", "PET_NPROC_PER_NODE": "8", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "42-abc-3",
-              "PET_MAX_RESTARTS": "3"}  # fmt: skip
+              "PET_MAX_RESTARTS": "3", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # fmt: skip
     for index, is_host in ((0, "true"), (1, "false"), (3, "false")):
         pod, local = told(plan, index)
         assert pod == {
