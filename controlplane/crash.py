@@ -37,6 +37,7 @@ NAMES = (
     "ingest.wake",
     "ingest.note",
     "watcher.ring",
+    "watcher.rows",
     "doorbell.task",
     "doorbell.hint",
     "logs.save",

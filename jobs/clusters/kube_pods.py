@@ -177,7 +177,9 @@ def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
 def _seen(role: str, index: int, pod: Pod | None) -> ReplicaSeen:
     if pod is None:
         return ReplicaSeen(role, index, ReplicaState.ABSENT)
-    return ReplicaSeen(role, index, pod.state, pod.is_alive, pod.exit_code, pod.signal, pod.reason, pod.node)
+    return ReplicaSeen(
+        role, index, pod.state, pod.is_alive, pod.exit_code, pod.signal, pod.reason, pod.node, pod.version
+    )
 
 
 def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:

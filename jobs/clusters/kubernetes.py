@@ -17,7 +17,7 @@ from typing import Any
 
 from controlplane.errors import Unreachable
 from jobs.plan import Plan
-from jobs.verdict import Seen
+from jobs.verdict import Seen, Sighting
 
 from . import Expected, kube_http, kube_options, labels, manifests
 from .kube_answers import need
@@ -25,6 +25,7 @@ from .kube_ending import END_SECONDS, end
 from .kube_events import WANTED, Trouble, read_trouble
 from .kube_http import CALL_SECONDS, Api
 from .kube_launch import LAUNCH_SECONDS, Launcher
+from .kube_news import News
 from .kube_nodes import Node, Nodes, node_key, read_node
 from .kube_picture import Key, Picture
 from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
@@ -52,9 +53,7 @@ class KubernetesCluster:
         self._agent_file, self._clock = agent, clock
         self._launcher: Launcher | None = None
         self._lock = threading.Lock()
-        self._news: dict[str, None] = {}
-        self._has_news = threading.Condition(self._lock)
-        self._is_listening = False
+        self._news = News()
         self._watching_pid = 0
         self._following: list[Future[None]] = []
         self._draw_anew()
@@ -81,18 +80,25 @@ class KubernetesCluster:
         kube_http.run(self._end(run, attempt, grace_seconds), END_SECONDS + LAST_SECONDS)
 
     def changes(self) -> Iterator[str]:
-        self._is_listening = True
+        self._news.is_asked_for_runs = True
         self._watch()
         tidied = self._clock()
         while True:
-            with self._has_news:
-                self._has_news.wait_for(lambda: bool(self._news), IDLE_SECONDS)
-                news, self._news = self._news, {}
-            yield from news
+            yield from self._news.take_runs(IDLE_SECONDS)
             yield ""
             if self._clock() > tidied + TIDY_SECONDS:
                 tidied = self._clock()
                 self.tidy()
+
+    def sightings(self) -> Iterator[list[Sighting]]:
+        """What changed of replicas, for who writes it down; `changes` leaves out then what needs no visit."""
+        self._news.is_asked_for_pods = True
+        self._watch()
+        for pod in self.pods.everything():  # what was told before anybody asked
+            self._news.pod(_pod_key(pod), pod)
+        while True:
+            taken = self._news.take_pods(IDLE_SECONDS)
+            yield [one for key, pods in taken.items() for one in self._sighted(key, tuple(pods.values()))]
 
     def tidy(self) -> int:
         """Remove tombstones that have outlived every call they were there for. Returns how many."""
@@ -132,6 +138,12 @@ class KubernetesCluster:
         body = need(await self.api.call("GET", f"{self.path}/pods", params=wanted), "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
         return self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+
+    def _sighted(self, key: Key, pods: tuple[Pod, ...]) -> list[Sighting]:
+        """Those that are ours, as a visit would see them."""
+        found = self._told(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
+        places = [(pod.place.role, pod.place.index) for pod in found.ours]
+        return [Sighting(*key, seen) for seen in found.replicas(places)]
 
     def _told(self, found: Attempt) -> Attempt:
         """With what Events and nodes say of it; both may be forbidden to us, and then say nothing."""
@@ -200,7 +212,7 @@ class KubernetesCluster:
         ours = {"labelSelector": labels.OURS}
         self.pod_watch: Reflector[Pod] = Reflector(
             self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
-            key=_pod_key, changed=self._changed, clock=self._clock,
+            key=_pod_key, changed=self._drawn, told=self._pod_told, clock=self._clock,
         )  # fmt: skip
         self.owner_watch: Reflector[Owner] = Reflector(
             self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
@@ -217,10 +229,16 @@ class KubernetesCluster:
         self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
 
     def _changed(self, key: Key) -> None:
-        if self._is_listening:
-            with self._has_news:
-                self._news[key[0]] = None
-                self._has_news.notify_all()
+        self._news.run(key[0])
+
+    def _drawn(self, key: Key) -> None:
+        """A whole list was read: all of the attempt may be new."""
+        for pod in self.pods.of(key):
+            self._news.pod(key, pod)
+        self._news.run(key[0])
+
+    def _pod_told(self, pod: Pod, is_gone: bool) -> None:
+        self._news.pod(_pod_key(pod), pod, is_gone=is_gone)
 
 
 def _pod_key(pod: Pod) -> Key:

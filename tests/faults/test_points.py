@@ -15,7 +15,8 @@ from tests.faults.house import until
 from tests.faults.life import Life, slow_visit
 from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 
-SPECIAL = ("store.renew", "local.drain")  # passed only when a visit is slow, an agent is dead: cells of their own
+# Passed only when a visit is slow, an agent is dead, replicas are pods (tests/cluster/test_rows.py): cells of their own.
+SPECIAL = ("store.renew", "local.drain", "watcher.rows")
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
 WEB = ("services", "ingest", "logs", "workspaces", "files")
 
