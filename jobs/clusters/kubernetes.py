@@ -39,6 +39,7 @@ FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the ser
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
 TIDY_SECONDS = 300.0
 IDLE_SECONDS = 1.0
+VISIT_SECONDS = 2.0  # how long the look of a visit serves the end that the same visit asks for
 
 
 class KubernetesCluster:
@@ -54,6 +55,7 @@ class KubernetesCluster:
         self._launcher: Launcher | None = None
         self._lock = threading.Lock()
         self._news = News()
+        self._looked: tuple[Attempt, float] | None = None
         self._watching_pid = 0
         self._following: list[Future[None]] = []
         self._draw_anew()
@@ -130,14 +132,16 @@ class KubernetesCluster:
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
         """The attempt as the server has it now."""
         at = self._clock()
-        owner = await self._owner(run, attempt)
         known = self._known(run, attempt)
+        # One that is shown is there, or was deleted a moment ago and took its pods along: either way the pods are asked for.
+        owner = (known[0].owner if known else None) or await self._owner(run, attempt)
         if owner is None and known is not None:  # never begun: nothing to list
             return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
         wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
         body = need(await self.api.call("GET", f"{self.path}/pods", params=wanted), "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
-        return self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        self._looked = self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        return self._looked
 
     def _sighted(self, key: Key, pods: tuple[Pod, ...]) -> list[Sighting]:
         """Those that are ours, as a visit would see them."""
@@ -158,9 +162,18 @@ class KubernetesCluster:
     async def _end(self, run: str, attempt: int, grace_seconds: int) -> None:
         known = self._known(run, attempt)
         if known is None or not known[0].is_any_alive or not known[0].has_live_owner:
-            known = await self._look(run, attempt)
+            known = self._just_seen(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
-        await end(found, api=self.api, path=self.path, grace_seconds=grace_seconds)
+        self._looked = None
+        tombstone = await end(found, api=self.api, path=self.path, grace_seconds=grace_seconds)
+        if tombstone is not None:
+            self.owners.put(tombstone)
+
+    def _just_seen(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+        """The look that the same visit began with. What was created since belongs to an owner that is about to go."""
+        found = self._looked
+        is_it = found is not None and (found[0].run, found[0].number) == (run, attempt)
+        return found if found and is_it and found[1] > self._clock() - VISIT_SECONDS else None
 
     async def _confirmed(self, lost: Mapping[str, str]) -> Mapping[str, str]:
         answers = await asyncio.gather(*(self._is_lost(name) for name in lost))
