@@ -1,222 +1,138 @@
-"""1,000 replicas of 8 GPUs on 1,000 fake nodes, against the raw limit of the API server and an Indexed Job.
+"""1,000 replicas of 8 GPUs on 1,000 fake nodes: from the HTTP submit until an independent watch saw all of them run.
 
-The probe sends the same bodies in parallel and does nothing else; it runs before and after, and its mean counts. Two
-passes: with the request limits that Kubernetes ships (controllers 20/s, scheduler 50/s), and with these lifted.
+Beside it the raw limit of the API server (a probe sends the same bodies in parallel and does nothing else, before and after; its
+mean counts), an Indexed Job and a PyTorchJob. Two passes: with the request limits that Kubernetes ships (controllers 20/s,
+scheduler 50/s), and with these lifted. Requests and their times are the API server's own, from its audit log.
 """
 
-import asyncio
-import json
-import os
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
+from tests.cluster.rig.world import NAMESPACE
 
-from agent.build import build
-from controlplane.errors import Unreachable
-from jobs.clusters import kube_http, manifests
-from jobs.clusters.kube_http import CONNECTIONS, Api
-from jobs.clusters.kube_options import Access
-from jobs.clusters.kube_site import Site
-from jobs.clusters.kubernetes import KubernetesCluster
-from jobs.plan import Host, Index, Plan, Port, Role
-from tests.cluster.rig.plane import ControlPlane
-from tests.cluster.rig.world import NAMESPACE, fill
-
+from . import audit, kube, pytorchjob
 from .figures import Figure, Result
+from .kube import REPLICAS, Bench
+from .procs import Meter, descendants
+from .rig import Rig
 
-REPLICAS = NODES = int(os.environ.get("MUSTER_BENCH_REPLICAS", "1000"))  # fewer on a small machine
-TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+OURS = ("uvicorn", "celery worker", "beat", "watch")  # Muster's processes; its databases stand beside them
+CREATION_RATE, QUICKER = 0.9, 2.4
+JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Seconds: until the last creation was answered, and until an independent watch saw all Running."""
+    """Seconds: the creations alone, and from the beginning until all ran."""
 
-    created: float
     running: float
-    cpu: float = 0.0
-    requests: int = 0
+    created: float = 0.0
+    cpu: dict[str, float] = field(default_factory=dict)  # seconds by process
+    mutating: int = 0
+    lists: int = 0
+    load: float = 0.0
+    steps: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def our_cpu(self) -> float:
+        return sum(seconds for name, seconds in self.cpu.items() if name in OURS)
 
 
 def run() -> Result:
-    figures, notes = [], {"replicas": REPLICAS, "nodes": NODES}
+    figures: list[Figure] = []
+    notes: dict[str, object] = {"replicas": REPLICAS, "nodes": REPLICAS}
     for has_lifted_limits in (False, True):
         limits = "lifted" if has_lifted_limits else "shipped"
         found = _pass(has_lifted_limits=has_lifted_limits)
-        probe = [found["probe before"], found["probe after"]]
-        muster = found["muster"]
-        mean = statistics.mean(one.created for one in probe)
-        figures += [
-            Figure(f"creating, {limits} limits", muster.created, "s", 1 / 0.9, reference=mean, bound_on="ratio"),
-            Figure(f"CPU per pod, {limits} limits", muster.cpu * 1000 / REPLICAS, "ms", 1.5),
-            Figure(f"mutating requests per pod, {limits} limits", muster.requests / REPLICAS, "", 1.05),
-        ]
-        if "indexed job" in found:
-            job = found["indexed job"]
-            figures.append(Figure("all running", muster.running, "s", 1 / 2.4, reference=job.running, bound_on="ratio"))
-        notes[limits] = {name: {"created": round(one.created, 2), "running": round(one.running, 2)} for name, one in found.items()}  # fmt: skip
+        figures += _figures(limits, found)
+        notes[limits] = {name: vars(one) for name, one in found.items()}
+        print(f"{limits}: {notes[limits]}", file=sys.stderr, flush=True)
     return Result("launch", figures, notes)
 
 
+def _figures(limits: str, found: dict[str, Launch]) -> list[Figure]:
+    muster = found["muster"]
+    probe = statistics.mean(found[name].created for name in ("probe before", "probe after"))
+    figures = [
+        Figure(f"creating, {limits} limits", muster.created, "s", 1 / CREATION_RATE, reference=probe, bound_on="ratio"),
+        Figure(f"CPU per pod, {limits} limits", muster.our_cpu * 1000 / REPLICAS, "ms", 1.5),
+        Figure(f"mutating requests per pod, {limits} limits", muster.mutating / REPLICAS, "", 1.05),
+        Figure(f"lists of the job's pods, {limits} limits", float(muster.lists), "", 0.0),
+    ]
+    for name in ("indexed job", "pytorchjob"):
+        if name in found:
+            words = f"all running, {limits} limits, beside {name}"
+            figures.append(Figure(words, muster.running, "s", 1 / QUICKER, found[name].running, "ratio"))
+    return figures
+
+
 def _pass(*, has_lifted_limits: bool) -> dict[str, Launch]:
-    plane = ControlPlane(has_lifted_limits=has_lifted_limits, silent_node_seconds=900)
-    plane.start()
-    try:
-        kubeconfig = fill(plane, nodes=NODES)
-        with plane.client() as admin:
-            _until(lambda: _ready_nodes(admin) == NODES)
-            bench = Bench(plane, kubeconfig, admin)
-            found = {
-                "probe before": bench.probe("before"),
-                "muster": bench.muster(),
-                "probe after": bench.probe("after"),
-            }
-            if not has_lifted_limits:
-                found["indexed job"] = bench.indexed_job()
-            return found
-    finally:
-        plane.stop()
+    with kube.bench(has_lifted_limits=has_lifted_limits) as bench:
+        found = {
+            "probe before": _probe(bench, "2-before"),
+            "muster": _muster(bench),
+            "probe after": _probe(bench, "2-after"),
+        }
+        if not has_lifted_limits:
+            found["indexed job"] = _of_template(bench, JOBS, _indexed_job())
+            with pytorchjob.operator(bench.plane, bench.admin):
+                made = pytorchjob.job("reference", REPLICAS, kube.pod_spec())
+                found["pytorchjob"] = _of_template(bench, pytorchjob.JOBS, made)
+        return found
 
 
-@dataclass
-class Bench:
-    plane: ControlPlane
-    kubeconfig: Path
-    admin: httpx.Client
+def _muster(bench: Bench) -> Launch:
+    with (
+        tempfile.TemporaryDirectory(prefix="muster-bench-") as folder,
+        kube.installation(bench, Path(folder)) as muster,
+    ):
+        kube.warm(muster)
+        found = _launch(bench, muster)
+        bench.clear()
+    return found
 
-    def muster(self) -> Launch:
-        cluster = KubernetesCluster(
-            agent=build(self.plane.folder / "agent.pyz"), KUBECONFIG=str(self.kubeconfig), NAMESPACE=NAMESPACE,
-            IMAGE="x:1", CONTROL_URL="http://muster.test", TOLERATIONS=TOLERATIONS,
-        )  # fmt: skip
-        plan = _plan("1-muster")
-        expected = [(role.name, index) for role, index in plan.replicas()]
-        cluster.observe(plan.run, 1, expected)  # as every visit does before it creates
-        eye, cpu, requests = self._eye(), _loop_seconds(), cluster.api.requests
+
+def _launch(bench: Bench, muster: Rig) -> Launch:
+    eye, place, load = bench.eye("running"), bench.place(), kube.load()
+    with Meter(lambda: descendants(muster.pid)) as meter:
         began = time.time()
-        _apply(cluster, plan)
-        created = time.time() - began
-        spent, sent = _loop_seconds() - cpu, cluster.api.requests - requests
-        running = _seen(eye) - began
-        cluster.close()
-        self._clear()
-        return Launch(created, running, spent, sent)
-
-    def probe(self, name: str) -> Launch:
-        """The same bodies without an owner, so that nothing collects them."""
-        plan = _plan("2-probe" + name)
-        site = Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS))
-        bodies = []
-        for role, index in plan.replicas():
-            body = manifests.pod(plan, role, index, site=site, owner="none", agent="none")
-            del body["metadata"]["ownerReferences"]
-            bodies.append(json.dumps(body).encode())
-        eye = self._eye()
-        began = time.time()
-        created = asyncio.run(_post(str(self.kubeconfig), bodies)) - began
-        running = _seen(eye) - began
-        self._clear()
-        return Launch(created, running)
-
-    def indexed_job(self) -> Launch:
-        plan = _plan("3-job")
-        site = Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS))
-        pod = manifests.pod(plan, plan.roles[0], 0, site=site, owner="none", agent="none")
-        spec = {name: value for name, value in pod["spec"].items() if name not in ("hostname", "subdomain")}
-        job = {
-            "metadata": {"name": "reference"},
-            "spec": {
-                "completions": REPLICAS, "parallelism": REPLICAS, "completionMode": "Indexed",
-                "template": {"spec": spec},
-            },
-        }  # fmt: skip
-        eye = self._eye()
-        began = time.time()
-        path = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
-        assert self.admin.post(path, json=job).status_code == 201
-        running = _seen(eye) - began
-        self.admin.request("DELETE", f"{path}/reference", json={"propagationPolicy": "Background"})
-        self._clear()
-        return Launch(running, running)
-
-    def _eye(self) -> "subprocess.Popen[str]":
-        words = [sys.executable, "-m", "bench.running", str(self.kubeconfig), NAMESPACE, str(REPLICAS)]
-        eye = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert eye.stdout is not None
-        assert eye.stdout.readline().strip() == "ready"
-        return eye
-
-    def _clear(self) -> None:
-        self.admin.delete(PODS, timeout=120)
-        _until(lambda: self.admin.get(PODS, params={"limit": 1}).json()["items"] == [])
-        time.sleep(3)  # controllers look at what went; the next measurement begins in quiet
+        job = kube.submit(muster)
+        running = eye.at() - began
+        kube.until_phase(muster, job.id, "running")
+    steps = kube.steps(muster, job.id, began=began)
+    asked = bench.asked(place)
+    muster.client.cancel(job.id)
+    kube.until_phase(muster, job.id, "cancelled", "failed")
+    return Launch(
+        running, audit.creating_seconds(asked), meter.by_command(), sum(one.is_mutating for one in asked),
+        kube.lists(asked), load, steps,
+    )  # fmt: skip
 
 
-def _plan(run: str) -> Plan:
-    env = {"PET_NODE_RANK": Index(), "PET_MASTER_ADDR": Host("worker", 0), "PET_MASTER_PORT": Port("rendezvous", 29500)}
-    role = Role("worker", REPLICAS, 8, ("torchrun", "train.py"), env)
-    tokens = {f"worker-{index}": f"a token of the usual length {index}" * 5 for index in range(REPLICAS)}
-    return Plan(run, 1, (role,), secrets=tokens, resource="gpu")
+def _probe(bench: Bench, run: str) -> Launch:
+    eye, place, load = bench.eye("running"), bench.place(), kube.load()
+    began = bench.create(run)
+    running = eye.at() - began
+    created = audit.creating_seconds(bench.asked(place))
+    bench.clear()
+    return Launch(running, created, load=load)
 
 
-def _apply(cluster: KubernetesCluster, plan: Plan) -> None:
-    """As visits do it: one that ran out of time is followed by the next."""
-    while True:
-        try:
-            return cluster.apply(plan)
-        except Unreachable as error:
-            print(f"again: {error}", file=sys.stderr)
+def _of_template(bench: Bench, path: str, thing: dict[str, object]) -> Launch:
+    eye, load = bench.eye("running"), kube.load()
+    began = time.time()
+    answer = bench.admin.post(path, json=thing)
+    assert answer.status_code == 201, answer.text
+    running = eye.at() - began
+    bench.admin.request("DELETE", f"{path}/reference", json={"propagationPolicy": "Background"})
+    bench.clear()
+    return Launch(running, load=load)
 
 
-async def _post(kubeconfig: str, bodies: list[bytes]) -> float:
-    """Raw aiohttp at full width. Returns when the last one was answered."""
-    api = Api(Access(kubeconfig))
-    line = await api._ready()
-    width = asyncio.Semaphore(CONNECTIONS)
-
-    async def one(body: bytes) -> None:
-        async with width, line.session.post(PODS[1:], data=body, headers=line.headers) as answer:
-            await answer.read()
-            assert answer.status == 201, await answer.text()
-
-    await asyncio.gather(*map(one, bodies))
-    done = time.time()
-    await api.close()
-    return done
-
-
-def _loop_seconds() -> float:
-    """CPU that the adapter's own thread has used, its watch included."""
-
-    async def spent() -> float:
-        return time.thread_time()
-
-    return kube_http.run(spent(), 30)
-
-
-def _seen(eye: "subprocess.Popen[str]") -> float:
-    assert eye.stdout is not None
-    at = float(json.loads(eye.stdout.readline())["at"])
-    eye.wait(30)
-    return at
-
-
-def _ready_nodes(admin: httpx.Client) -> int:
-    nodes = admin.get("/api/v1/nodes", params={"resourceVersion": "0"}).json()["items"]
-    return sum(
-        any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"].get("conditions", [])) for n in nodes
-    )
-
-
-def _until(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not what():
-        assert time.monotonic() < end, "the rig did not come to rest"
-        time.sleep(0.5)
+def _indexed_job() -> dict[str, object]:
+    counts = {"completions": REPLICAS, "parallelism": REPLICAS, "completionMode": "Indexed"}
+    return {"metadata": {"name": "reference"}, "spec": {**counts, "template": {"spec": kube.pod_spec()}}}

@@ -1,6 +1,6 @@
-"""An independent eye: `python -m bench.running KUBECONFIG NAMESPACE COUNT` watches pods and says when all of them ran.
+"""An independent eye: `python -m bench.running KUBECONFIG NAMESPACE COUNT running|gone` watches pods and says when all were so.
 
-Prints "ready" once it sees, then one JSON line: the time at which COUNT pods were Running, in seconds since the epoch.
+Prints "ready" once it sees, then one JSON line: the time at which COUNT pods were that, in seconds since the epoch.
 """
 
 import asyncio
@@ -12,25 +12,27 @@ from jobs.clusters.kube_http import Api
 from jobs.clusters.kube_options import Access
 
 
-async def main(kubeconfig: str, namespace: str, count: int) -> None:
+async def main(kubeconfig: str, namespace: str, count: int, until: str) -> None:
     api = Api(Access(kubeconfig))
     path = f"api/v1/namespaces/{namespace}/pods"
     listed = await api.call("GET", path)
     version = listed.body["metadata"]["resourceVersion"]
     print("ready", flush=True)
-    running: set[str] = set()
-    while len(running) < count:  # the server ends a watch that reads too slowly; the next one begins where it stood
+    found: set[str] = set()
+    while len(found) < count:  # the server ends a watch that reads too slowly; the next one begins where it stood
         params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "600"}
         async for line in api.lines(path, params=params, silence_seconds=600):
-            pod = json.loads(line)["object"]
+            event = json.loads(line)
+            pod = event["object"]
             version = pod["metadata"]["resourceVersion"]
-            if pod["status"].get("phase") == "Running":
-                running.add(pod["metadata"]["name"])
-            if len(running) == count:
+            is_gone = event["type"] == "DELETED"
+            if is_gone if until == "gone" else pod["status"].get("phase") == "Running":
+                found.add(pod["metadata"]["name"])
+            if len(found) == count:
                 break
     print(json.dumps({"at": time.time()}), flush=True)
     await api.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))

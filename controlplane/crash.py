@@ -55,6 +55,7 @@ NAMES = (
     "ingest.wake",
     "ingest.note",
     "watcher.ring",
+    "watcher.rows",
     "doorbell.task",
     "doorbell.hint",
     "logs.save",

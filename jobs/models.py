@@ -1,7 +1,7 @@
 """What: jobs, their attempts, replicas and ranks, and the history of each. Postgres guards every invariant named here.
 
 Who writes what, by column: services write intent (`cancel_requested_at`, `suspended`), the scheduler QUEUED to ADMITTED and
-`wait_reason`, the reconciler every other phase and replica state, ingest what agents say of ranks, logs and metrics.
+`wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states (sightings.py), ingest what agents say of ranks, logs and metrics.
 """
 
 import secrets
@@ -194,6 +194,10 @@ class Replica(models.Model):
     signal = models.IntegerField(null=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    seen_version = models.BigIntegerField(
+        default=0, db_default=0, help_text="of the cluster's look that is written here"
+    )
+    seen_at = models.DateTimeField(null=True, help_text="when that was written")
     batch_seq = models.BigIntegerField(default=0, help_text="the last batch of its agent that was applied")
     last_batch_at = models.DateTimeField(null=True)
     mirrored_at = models.DateTimeField(null=True, help_text="when lines were last read from its container's own log")

@@ -34,7 +34,7 @@ def give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
         Replica.objects.filter(pk=row.pk).update(
             incarnation=F("incarnation") + 1, replaced_at=now, applied_at=None, lines_before=_lines(row),
             name=f"{job.run}-{job.attempt}-{role}-{index}-r{row.incarnation + 1}", node="", batch_seq=0,
-            last_batch_at=None, state=ReplicaState.PENDING, reason="", exit_code=None, signal=None, started_at=None,
+            last_batch_at=None, seen_version=0, seen_at=None, state=ReplicaState.PENDING, reason="", exit_code=None, signal=None, started_at=None,
             ended_at=None,
         )  # fmt: skip
         Rank.objects.filter(replica=row).update(
@@ -47,13 +47,6 @@ def give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
 def confirm(job: int, attempt: int, keys: Iterable[Key], now: datetime) -> None:
     for role, index in keys:
         Replica.objects.filter(job=job, attempt=attempt, role=role, index=index).update(applied_at=now)
-
-
-def close_ranks(row: Replica, now: datetime) -> None:
-    """Ranks of a replica that an elastic job lost, whose end nobody told: the others go on, and do not wait for them."""
-    Rank.objects.filter(replica=row, state=RankState.RUNNING).update(
-        state=RankState.FAILED, is_stopped=True, ended_at=now
-    )
 
 
 def _tell(job: Job, row: Replica, was: ReplicaSeen | None, now: datetime) -> None:

@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from django.conf import settings
 from django.db import connection
@@ -11,14 +10,14 @@ from django.db import connection
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
 
-from . import blame, frameworks, lease, notes, places, renewal, vault, volumes
+from . import blame, frameworks, lease, notes, places, rank_rows, renewal, sightings, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from .models import Job, JobEvent, Rank, RankState, Replica
 from .plan import Plan, Role
 from .reconciler import Held
 from .replacing import unconfirmed
-from .verdict import ENDED, ReplicaSeen, ReplicaState, RoleView, Seen
+from .verdict import RoleView, Seen
 
 TROUBLE = "The cluster does not do what it is asked, and is asked again: "
 
@@ -208,15 +207,15 @@ def _enter(job: Job, now: datetime) -> None:
 
 def _insert_attempt(job: Job) -> None:
     """Rows of a new attempt: they exist before anything is created, so that whatever appears has a place."""
-    for role in _roles(job):
-        for index in range(role.replicas):
-            name = f"{job.run}-{job.attempt}-{role.name}-{index}"
-            replica = Replica.objects.create(job=job, attempt=job.attempt, role=role.name, index=index, name=name)
-            first = index * role.processes
-            Rank.objects.bulk_create(
-                Rank(replica=replica, job=job, attempt=job.attempt, rank=first + local, local_rank=local)
-                for local in range(role.processes)
-            )
+    roles = _roles(job)
+    Replica.objects.bulk_create(
+        Replica(job=job, attempt=job.attempt, role=role.name, index=index, name=name)
+        for role in roles
+        for index in range(role.replicas)
+        for name in [f"{job.run}-{job.attempt}-{role.name}-{index}"]
+    )
+    for role in roles:
+        rank_rows.insert(job=job.pk, attempt=job.attempt, role=role.name, processes=role.processes)
 
 
 def _close_ranks(job: Job, now: datetime) -> None:
@@ -230,32 +229,4 @@ def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:
     """Write what the cluster said of this attempt's replicas, only where it is news."""
     if seen.as_of is None or not seen.replicas:
         return False
-    rows = {(row.role, row.index): row for row in Replica.objects.filter(job=job, attempt=job.attempt)}
-    changed = False
-    for one in seen.replicas:
-        row = rows.get((one.role, one.index))
-        if row is None or one.state is ReplicaState.ABSENT or one.incarnation != row.incarnation:
-            continue
-        if _differs(row, one):
-            changed = True
-            Replica.objects.filter(pk=row.pk).update(**_replica_values(row, one, now))
-            if job.min_nodes is not None and one.state in (ReplicaState.FAILED, ReplicaState.LOST):
-                places.close_ranks(row, now)
-    return changed
-
-
-def _differs(row: Replica, one: ReplicaSeen) -> bool:
-    before = (row.state, row.exit_code, row.signal, row.reason, row.node)
-    return before != (one.state, one.exit_code, one.signal, one.reason, one.node or row.node)
-
-
-def _replica_values(row: Replica, one: ReplicaSeen, now: datetime) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "state": one.state, "exit_code": one.exit_code, "signal": one.signal, "reason": one.reason,
-        "node": one.node or row.node,
-    }  # fmt: skip
-    if one.state is ReplicaState.RUNNING and row.started_at is None:
-        values["started_at"] = now
-    if one.state in ENDED and row.ended_at is None:
-        values["ended_at"] = now
-    return values
+    return bool(sightings.record({(job.pk, job.attempt): list(seen.replicas)}, now=now))

@@ -1,7 +1,7 @@
 """What the replicas of an attempt say together. Pure, and knows no framework: roles say whose end decides."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -51,6 +51,16 @@ class ReplicaSeen:
     reason: str = ""
     node: str = ""  # the machine it was given, where a cluster has several
     incarnation: int = 0
+    version: int = field(default=0, compare=False)  # where a cluster numbers its looks: the larger one is newer
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """News of one replica from a cluster that watches."""
+
+    run: str
+    attempt: int
+    seen: ReplicaSeen
 
 
 @dataclass(frozen=True)

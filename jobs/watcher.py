@@ -1,26 +1,32 @@
-"""Follow each cluster's changes and wake the jobs they belong to. One thread per cluster; it holds no truth."""
+"""Follow each cluster's changes: wake the jobs they belong to, and write down what is told of replicas. It holds no truth."""
 
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from django.conf import settings
+from django.db import DatabaseError, connections
+from django.utils import timezone
 
 from controlplane import crash, doorbell
 from controlplane.errors import ClusterError
 
-from . import clusters
+from . import clusters, sightings
+from .verdict import Sighting
 
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 2.0  # before a cluster that failed is watched again
+AGAIN_SECONDS = 1.0  # before a job that should run by its rows is visited once more
 
 
 def watch(stop: threading.Event) -> None:
     """Watch every configured cluster until `stop` is set."""
     threads = [
-        threading.Thread(target=follow, args=(alias, stop), name=f"watch-{alias}", daemon=True)
+        threading.Thread(target=_go_on, args=(act, alias, stop), name=f"{act.__name__}-{alias}", daemon=True)
         for alias in settings.CLUSTERS
+        for act in (follow, write)
     ]
     for thread in threads:
         thread.start()
@@ -28,19 +34,66 @@ def watch(stop: threading.Event) -> None:
 
 
 def follow(alias: str, stop: threading.Event) -> None:
+    """Ring for every run whose job needs a visit."""
+    for run in clusters.get(alias).changes():
+        if stop.is_set():
+            return
+        if run:
+            with crash.around("watcher.ring"):
+                doorbell.poke_now("jobs.reconcile", sightings.job_of(run))
+
+
+def write(alias: str, stop: threading.Event) -> None:
+    """Rows of replicas, where the cluster tells of them by itself."""
+    cluster = clusters.get(alias)
+    if isinstance(cluster, clusters.Watches):
+        writer = _writers.setdefault(alias, Writer())
+        for news in cluster.sightings():
+            if stop.is_set():
+                return
+            writer.take(news)
+
+
+class Writer:
+    """Keeps what could not be written, so that a database that is away costs nothing but time."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, int, str, int, int], Sighting] = {}
+        self._complete: set[int] = set()
+        self._again_at = 0.0
+
+    def take(self, news: list[Sighting]) -> None:
+        self._waiting |= {_which(one): one for one in news}
+        if self._waiting:
+            complete = sightings.write(self._waiting.values(), now=timezone.now())
+            self._waiting = {}
+            self._complete |= complete
+            self._ring(complete)
+        if self._complete and time.monotonic() > self._again_at:
+            self._complete = sightings.complete(self._complete)
+            self._ring(self._complete)
+
+    def _ring(self, complete: set[int]) -> None:
+        """Again and again until it is no more starting: the picture of whoever visits may lag behind ours."""
+        self._again_at = time.monotonic() + AGAIN_SECONDS
+        for job in complete:
+            doorbell.poke_now("jobs.reconcile", job)
+
+
+def _which(one: Sighting) -> tuple[str, int, str, int, int]:
+    return one.run, one.attempt, one.seen.role, one.seen.index, one.seen.incarnation
+
+
+_writers: dict[str, Writer] = {}
+
+
+def _go_on(act: Callable[[str, threading.Event], None], alias: str, stop: threading.Event) -> None:
+    """Again after what may pass; it returns where there is nothing to do."""
     while not stop.is_set():
         try:
-            for run in clusters.get(alias).changes():
-                if stop.is_set():
-                    return
-                if run:
-                    with crash.around("watcher.ring"):
-                        doorbell.poke_now("jobs.reconcile", job_of(run))
-        except (ClusterError, OSError) as error:
+            act(alias, stop)
+            return
+        except (ClusterError, OSError, DatabaseError) as error:
             log.warning("cluster %s: %s; watching again in %s s", alias, error, PAUSE_SECONDS)
+            connections.close_all()
             time.sleep(PAUSE_SECONDS)
-
-
-def job_of(run: str) -> int:
-    """The job's id at the head of its run's name."""
-    return int(run.partition("-")[0])

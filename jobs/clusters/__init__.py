@@ -6,14 +6,14 @@ An adapter keeps no truth of its own: any process may call it, at any time, twic
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from django.conf import settings
 from django.utils.module_loading import import_string
 
 from controlplane.errors import InvalidInput, Problem
 from jobs.plan import Plan
-from jobs.verdict import Seen
+from jobs.verdict import Seen, Sighting
 
 Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
 
@@ -58,6 +58,14 @@ class Cluster(Protocol):
 
     def changes(self) -> Iterator[str]:
         """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
+
+
+@runtime_checkable
+class Watches(Protocol):
+    """A cluster that tells each replica's news by itself, so that rows need not wait for a visit."""
+
+    def sightings(self) -> Iterator[list[Sighting]]:
+        """What changed since the last call of `next`, each replica at its newest; blocks for at most a second, then yields []."""
 
 
 _making = threading.Lock()

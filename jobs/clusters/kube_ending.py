@@ -13,28 +13,29 @@ from . import labels, manifests
 from .kube_answers import Answer, need
 from .kube_http import Api
 from .kube_parallel import Limit, each
-from .kube_pods import Attempt, Pod
+from .kube_pods import Attempt, Owner, Pod, read_owner
 
 END_SECONDS = 12.0
 
 
-async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> None:
+async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> Owner | None:
     """The next step of ending what `attempt` shows; an attempt without living pods must come from a direct look.
 
-    `path` is that of the namespace.
+    `path` is that of the namespace. Returns the tombstone where this step made it.
     """
     await _force(attempt, api=api, path=path)
     leftover = [pod for pod in attempt.ours if not pod.is_ending and pod.node not in attempt.lost]
     if not attempt.has_live_owner:
         await _delete_each(leftover, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
-        await _close(attempt, api=api, path=path)
-    elif leftover and attempt.foreign:
+        return await _close(attempt, api=api, path=path)
+    if leftover and attempt.foreign:
         await _delete_each(leftover, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
     elif leftover:
         await _delete_all(attempt, api=api, path=path, grace_seconds=grace_seconds)
     elif not attempt.ours:
         await _delete_owner(attempt, api=api, path=path)
-        await _close(attempt, api=api, path=path)
+        return await _close(attempt, api=api, path=path)
+    return None
 
 
 async def retire(
@@ -84,14 +85,15 @@ async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
     _need_gone(answer, f"deleting Service {attempt.owner.name}")
 
 
-async def _close(attempt: Attempt, *, api: Api, path: str) -> None:
+async def _close(attempt: Attempt, *, api: Api, path: str) -> Owner | None:
     """Where the name is taken the attempt is not closed yet; the next look says by whom."""
     if attempt.is_sealed:
-        return
+        return None
     with crash.around("kube.close"):
         answer = await api.call("POST", f"{path}/services", body=manifests.tombstone(attempt.run, attempt.number))
-    if not answer.is_there_already:
-        need(answer, f"closing attempt {attempt.number}")
+    if answer.is_there_already:
+        return None
+    return read_owner(need(answer, f"closing attempt {attempt.number}"))
 
 
 def _need_gone(answer: Answer, what: str) -> None:

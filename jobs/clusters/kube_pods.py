@@ -180,8 +180,18 @@ def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
 def _seen(role: str, index: int, pod: Pod | None, is_alive: bool) -> ReplicaSeen:
     if pod is None:
         return ReplicaSeen(role, index, ReplicaState.ABSENT)
-    end = pod.exit_code, pod.signal
-    return ReplicaSeen(role, index, pod.state, is_alive, *end, pod.reason, pod.node, pod.place.incarnation)
+    return ReplicaSeen(
+        role,
+        index,
+        pod.state,
+        is_alive,
+        pod.exit_code,
+        pod.signal,
+        pod.reason,
+        pod.node,
+        pod.place.incarnation,
+        pod.version,
+    )
 
 
 def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:

@@ -45,7 +45,8 @@ class Denied(Exception):
 
 
 class Reflector(Generic[F]):
-    """`read` makes a fact of an object, None for what is none of ours; `changed` hears of every attempt with news.
+    """`read` makes a fact of an object, None for what is none of ours; `changed` hears of every attempt with news, or, where
+    there is `told`, that one of each fact with news, and whether it is gone.
 
     `wanted` are the selectors; what `is_optional` may be forbidden to us.
     """
@@ -53,10 +54,12 @@ class Reflector(Generic[F]):
     def __init__(
         self, api: Api, path: str, *, wanted: Mapping[str, str], read: Callable[[Any], F | None], picture: Picture[F],
         key: Callable[[F], Key], changed: Callable[[Key], None], clock: Callable[[], float], is_optional: bool = False,
+        told: Callable[[F, bool], None] | None = None,
     ):  # fmt: skip
         self._api, self._path, self._wanted = api, path, dict(wanted)
         self._read, self._picture, self._key, self._changed = read, picture, key, changed
         self._clock, self._is_optional = clock, is_optional
+        self._told = told or (lambda fact, is_gone: changed(key(fact)))
         self._version = ""
         self._silent = 0
         self.can_stream = True
@@ -163,7 +166,7 @@ class Reflector(Generic[F]):
                 self._picture.drop(fact)
             else:
                 self._picture.put(fact)
-            self._changed(self._key(fact))
+            self._told(fact, kind == "DELETED")
         self._picture.confirm(self._clock())
 
     def _go_on_from(self, meta: Any) -> None:

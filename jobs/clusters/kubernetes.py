@@ -18,7 +18,7 @@ from typing import Any
 from controlplane import crash
 from controlplane.errors import Problem, Unreachable
 from jobs.plan import Plan
-from jobs.verdict import Seen
+from jobs.verdict import Seen, Sighting
 
 from . import Expected, kube_http, kube_logs, kube_options, kube_sizes, labels, manifests
 from .kube_answers import need
@@ -26,6 +26,7 @@ from .kube_ending import END_SECONDS, end, retire
 from .kube_events import WANTED, Trouble, read_trouble
 from .kube_http import CALL_SECONDS, Api
 from .kube_launch import LAUNCH_SECONDS, Launcher
+from .kube_news import News
 from .kube_nodes import Node, Nodes, node_key, read_node
 from .kube_picture import Key, Picture
 from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
@@ -41,6 +42,7 @@ TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is stil
 TIDY_SECONDS = 300.0
 SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, once in a while
 IDLE_SECONDS = 1.0
+VISIT_SECONDS = 2.0  # how long the look of a visit serves the end that the same visit asks for
 
 
 class KubernetesCluster:
@@ -56,9 +58,8 @@ class KubernetesCluster:
         self._agent_file, self._clock = agent, clock
         self._launcher: Launcher | None = None
         self._lock = threading.Lock()
-        self._news: dict[str, None] = {}
-        self._has_news = threading.Condition(self._lock)
-        self._is_listening = False
+        self._news = News()
+        self._looked: tuple[Attempt, float] | None = None
         self._watching_pid = 0
         self._following: list[Future[None]] = []
         self._sizes: tuple[Size, ...] = ()
@@ -111,18 +112,25 @@ class KubernetesCluster:
         return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
 
     def changes(self) -> Iterator[str]:
-        self._is_listening = True
+        self._news.is_asked_for_runs = True
         self._watch()
         tidied = self._clock()
         while True:
-            with self._has_news:
-                self._has_news.wait_for(lambda: bool(self._news), IDLE_SECONDS)
-                news, self._news = self._news, {}
-            yield from news
+            yield from self._news.take_runs(IDLE_SECONDS)
             yield ""
             if self._clock() > tidied + TIDY_SECONDS:
                 tidied = self._clock()
                 self.tidy()
+
+    def sightings(self) -> Iterator[list[Sighting]]:
+        """What changed of replicas, for who writes it down; `changes` leaves out then what needs no visit."""
+        self._news.is_asked_for_pods = True
+        self._watch()
+        for pod in self.pods.everything():  # what was told before anybody asked
+            self._news.pod(_pod_key(pod), pod)
+        while True:
+            taken = self._news.take_pods(IDLE_SECONDS)
+            yield [one for key, pods in taken.items() for one in self._sighted(key, tuple(pods.values()))]
 
     def tidy(self) -> int:
         """Remove tombstones that have outlived every call they were there for. Returns how many."""
@@ -173,8 +181,9 @@ class KubernetesCluster:
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
         """The attempt as the server has it now."""
         at = self._clock()
-        owner = await self._owner(run, attempt)
         known = self._known(run, attempt)
+        # One that is shown is there, or was deleted a moment ago and took its pods along: either way the pods are asked for.
+        owner = (known[0].owner if known else None) or await self._owner(run, attempt)
         if owner is None and known is not None:  # never begun: nothing to list
             return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
         wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
@@ -182,7 +191,14 @@ class KubernetesCluster:
             answer = await self.api.call("GET", f"{self.path}/pods", params=wanted)
         body = need(answer, "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
-        return self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        self._looked = self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        return self._looked
+
+    def _sighted(self, key: Key, pods: tuple[Pod, ...]) -> list[Sighting]:
+        """Those that are ours, as a visit would see them."""
+        found = self._told(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
+        places = [(pod.place.role, pod.place.index) for pod in found.ours]
+        return [Sighting(*key, seen) for seen in found.replicas(places)]
 
     def _told(self, found: Attempt) -> Attempt:
         """With what Events and nodes say of it; both may be forbidden to us, and then say nothing."""
@@ -198,9 +214,18 @@ class KubernetesCluster:
     async def _end(self, run: str, attempt: int, grace_seconds: int) -> None:
         known = self._known(run, attempt)
         if known is None or not known[0].is_any_alive or not known[0].has_live_owner:
-            known = await self._look(run, attempt)
+            known = self._just_seen(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
-        await end(found, api=self.api, path=self.path, grace_seconds=grace_seconds)
+        self._looked = None
+        tombstone = await end(found, api=self.api, path=self.path, grace_seconds=grace_seconds)
+        if tombstone is not None:
+            self.owners.put(tombstone)
+
+    def _just_seen(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+        """The look that the same visit began with. What was created since belongs to an owner that is about to go."""
+        found = self._looked
+        is_it = found is not None and (found[0].run, found[0].number) == (run, attempt)
+        return found if found and is_it and found[1] > self._clock() - VISIT_SECONDS else None
 
     async def _retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         known = self._known(run, attempt) or await self._look(run, attempt)
@@ -272,7 +297,7 @@ class KubernetesCluster:
         ours = {"labelSelector": labels.OURS}
         self.pod_watch: Reflector[Pod] = Reflector(
             self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
-            key=_pod_key, changed=self._changed, clock=self._clock,
+            key=_pod_key, changed=self._listed, told=self._pod_told, clock=self._clock,
         )  # fmt: skip
         self.owner_watch: Reflector[Owner] = Reflector(
             self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
@@ -289,10 +314,16 @@ class KubernetesCluster:
         self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
 
     def _changed(self, key: Key) -> None:
-        if self._is_listening:
-            with self._has_news:
-                self._news[key[0]] = None
-                self._has_news.notify_all()
+        self._news.run(key[0])
+
+    def _listed(self, key: Key) -> None:
+        """A whole list was read: all of the attempt may be new."""
+        for pod in self.pods.of(key):
+            self._news.pod(key, pod)
+        self._news.run(key[0])
+
+    def _pod_told(self, pod: Pod, is_gone: bool) -> None:
+        self._news.pod(_pod_key(pod), pod, is_gone=is_gone)
 
 
 def _pod_key(pod: Pod) -> Key:

@@ -282,6 +282,9 @@ def test_a_launch_and_an_end_cost_few_requests(place):
         gate.seen.clear()
         end(cluster, 40)
         assert gate.seen["DELETE pods"] == 1 and gate.seen["DELETE services"] == 1 and gate.seen["POST services"] == 1
+        assert (gate.seen["GET pods"], gate.seen["GET services"]) == (2, 0), (
+            "nothing lives, asked; and once more when closed"
+        )
         place.clusters.remove(cluster)
         cluster.close()
 

@@ -1,0 +1,49 @@
+"""Change pods in an open loop: `python -m bench.changing KUBECONFIG NAMESPACE PER_SECOND SECONDS`, pod names on the standard input.
+
+Change number n of all says so in a condition of its pod, which becomes the reason in the replica's row. Each begins at its
+own moment, whether those before were answered or not. Prints one JSON line: how many, and how late the latest began.
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+from jobs.clusters.kube_http import Api
+from jobs.clusters.kube_options import Access
+
+WORD = "change"
+
+
+def body(number: int) -> bytes:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Bench", "message": f"{WORD} {number}"}
+    return json.dumps({"status": {"conditions": [said]}}).encode()
+
+
+async def main(kubeconfig: str, namespace: str, rate: float, seconds: float, pods: list[str]) -> None:
+    api = Api(Access(kubeconfig))
+    line = await api._ready()
+    headers = {**line.headers, "Content-Type": "application/strategic-merge-patch+json"}
+    late, wrong = 0.0, 0
+
+    async def change(number: int, due: float) -> None:
+        nonlocal late, wrong
+        late = max(late, time.monotonic() - due)
+        path = f"api/v1/namespaces/{namespace}/pods/{pods[number % len(pods)]}/status"
+        async with line.session.patch(path, data=body(number), headers=headers) as answer:
+            await answer.read()
+            wrong += answer.status != 200
+
+    began, tasks = time.monotonic() + 0.2, []
+    for number in range(int(rate * seconds)):
+        due = began + number / rate
+        if (early := due - time.monotonic()) > 0:
+            await asyncio.sleep(early)
+        tasks.append(asyncio.create_task(change(number, due)))
+    await asyncio.gather(*tasks)
+    print(json.dumps({"changes": len(tasks), "late": late, "refused": wrong, "seconds": time.monotonic() - began}))
+    await api.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:3], float(sys.argv[3]), float(sys.argv[4]), sys.stdin.read().split()))

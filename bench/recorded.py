@@ -1,0 +1,30 @@
+"""A bare watch that keeps what it hears: `python -m bench.recorded KUBECONFIG NAMESPACE FILE`, until it is ended.
+
+Each line of the file is the time (seconds since the epoch), a tab, and the event as the server sent it. Prints "ready" once.
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+from jobs.clusters.kube_http import Api
+from jobs.clusters.kube_options import Access
+
+
+async def main(kubeconfig: str, namespace: str, file: str) -> None:
+    api = Api(Access(kubeconfig))
+    path = f"api/v1/namespaces/{namespace}/pods"
+    version = (await api.call("GET", path)).body["metadata"]["resourceVersion"]
+    print("ready", flush=True)
+    with open(file, "wb") as out:
+        while True:  # the server ends a watch that reads too slowly; the next one begins where it stood
+            params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "600"}
+            async for line in api.lines(path, params=params, silence_seconds=600):
+                out.write(b"%.6f\t%s\n" % (time.time(), line))
+                out.flush()
+                version = json.loads(line)["object"]["metadata"]["resourceVersion"]
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:4]))

@@ -1,0 +1,166 @@
+"""Changes of pods, and how soon they are committed rows.
+
+First 300 a second for 30 s on a real API server, in an open loop, beside a bare watch of the same pods: the rows come from the
+watcher of a whole installation, and a listener of the database is told at each commit. Then what the bare watch recorded is
+played back at 1,000 a second into the watcher of another installation.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cluster.rig.world import NAMESPACE
+
+from . import kube, lateness, row_news
+from .changing import WORD
+from .figures import Figure, Result
+from .kube import Bench
+from .procs import Meter, descendants
+from .replay import Replay
+from .rig import Rig, rig
+
+RATE, SECONDS = 300, 30
+REPLAYED = 1000
+JOBS, REPLICAS = 10, 30
+DRAIN_SECONDS = 10.0
+
+
+def run() -> Result:
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as name:
+        folder = Path(name)
+        with kube.bench(has_lifted_limits=True, nodes=0) as bench:
+            figures, notes = _live(bench, folder)
+        again, more = _replayed(folder)
+    return Result("watch", figures + again, {**notes, "replay": more})
+
+
+def _live(bench: Bench, folder: Path) -> tuple[list[Figure], dict[str, object]]:
+    with kube.installation(bench, folder / "live", SCHEDULER="nobody") as muster:
+        pods = _launch(bench, muster)
+        with row_news.Rows(muster.env["DATABASE_URL"]) as rows, _recorder(bench, folder / "stream"):
+            with Meter(lambda: descendants(muster.pid)) as meter:
+                load = kube.load()
+                said = _change(bench, pods)
+                print(said, file=sys.stderr, flush=True)
+            time.sleep(2)
+    changes = lateness.heard((folder / "stream").read_bytes().splitlines())
+    late, lost = lateness.behind(changes, rows.told)
+    assert len(changes) == said["changes"], f"the bare watch heard {len(changes)} of {said}"
+    figures = [
+        Figure("committed behind a bare watch, p99", 1000 * lateness.p99(late), "ms", 150.0),
+        Figure("changes that no row ever held", float(lost), "", 0.0),
+    ]
+    notes = {
+        **said, "pods": len(pods), "load": load, "p50_ms": round(1000 * sorted(late)[len(late) // 2], 1),
+        "commits_with_rows": len({one.transaction for one in rows.told}), "cpu_by_process": meter.by_command(),
+    }  # fmt: skip
+    print(notes, file=sys.stderr, flush=True)
+    return figures, notes
+
+
+def _launch(bench: Bench, muster: Rig) -> list[str]:
+    """Pods that no scheduler looks at: only this benchmark changes them."""
+    for _ in range(JOBS):
+        kube.submit(muster, nodes=REPLICAS)
+
+    def pods() -> list[str]:
+        found = bench.admin.get(
+            kube.PODS, headers={"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+        )
+        return [one["metadata"]["name"] for one in found.json()["items"] or []]
+
+    kube.until(lambda: len(pods()) == JOBS * REPLICAS)
+    time.sleep(6)  # until the visits of the launch are over
+    return sorted(pods(), key=lambda name: name.rpartition("-")[2])  # neighbours are of different jobs
+
+
+def _change(bench: Bench, pods: list[str]) -> dict[str, float]:
+    words = [sys.executable, "-m", "bench.changing", str(bench.plane.kubeconfig), NAMESPACE, str(RATE), str(SECONDS)]
+    done = subprocess.run(words, input="\n".join(pods), stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+@contextmanager
+def _recorder(bench: Bench, file: Path) -> Iterator[None]:
+    words = [sys.executable, "-m", "bench.recorded", str(bench.plane.kubeconfig), NAMESPACE, str(file)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "ready"
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _replayed(folder: Path) -> tuple[list[Figure], dict[str, object]]:
+    lines = [line.partition(b"\t")[2] for line in (folder / "stream").read_bytes().splitlines()]
+    with Replay(lines, REPLAYED) as server:
+        kubeconfig = folder / "replay.kubeconfig"
+        kubeconfig.write_text(json.dumps(_kubeconfig(server.url)))
+        options = {
+            "KUBECONFIG": str(kubeconfig),
+            "NAMESPACE": NAMESPACE,
+            "IMAGE": "x:1",
+            "CONTROL_URL": "http://muster.test",
+        }
+        backend = {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": options}
+        with rig(folder / "replay", environ={"MUSTER_CLUSTERS": json.dumps({"gpus": backend})}) as muster:
+            muster.manage(
+                "queue", "gpus", "--team", "demo", "--slots", "100000", "--cluster", "gpus", "--resource", "gpu"
+            )
+            _seed(muster, lines)
+            return _play(muster, server, lines)
+
+
+def _play(muster: Rig, server: Replay, lines: list[bytes]) -> tuple[list[Figure], dict[str, object]]:
+    url = muster.env["DATABASE_URL"]
+    wanted = {one.pod: f"{WORD} {one.number}" for one in lateness.heard(b"0\t" + line for line in lines)}
+    time.sleep(3)
+    with row_news.Rows(url) as rows, Meter(lambda: descendants(muster.pid)) as meter:
+        before, load = row_news.commits(url), kube.load()
+        server.play()
+        began = time.monotonic()
+        time.sleep(server.seconds)
+        while _wrong(url, wanted) and time.monotonic() < began + server.seconds + DRAIN_SECONDS:
+            time.sleep(0.1)
+        took, after = time.monotonic() - began, row_news.commits(url)
+    writes = len({one.transaction for one in rows.told})
+    figures = [
+        Figure("commits per replayed event", writes / len(lines), "", 0.05),
+        Figure("pods whose row is not their last event", float(_wrong(url, wanted)), "", 0.0),
+        Figure("drained after the last event", took - server.seconds, "s", 1.0),
+    ]
+    notes = {
+        "events": len(lines), "per_second": REPLAYED, "load": load, "commits_with_rows": writes,
+        "commits_of_the_whole_database_per_event": round((after - before) / len(lines), 4), "cpu_by_process": meter.by_command(),
+    }  # fmt: skip
+    return figures, notes
+
+
+def _wrong(url: str, wanted: dict[str, str]) -> int:
+    there = row_news.reasons(url)
+    return sum(there.get(pod) != reason for pod, reason in wanted.items())
+
+
+def _seed(muster: Rig, lines: list[bytes]) -> None:
+    runs: dict[str, int] = {}
+    for name in {json.loads(line)["object"]["metadata"]["name"] for line in lines}:
+        run = name.rsplit("-", 3)[0]
+        runs[run] = runs.get(run, 0) + 1
+    subprocess.run(
+        [sys.executable, "-m", "bench.watch_seed"], env=muster.env, input=json.dumps(runs), text=True, check=True
+    )
+
+
+def _kubeconfig(url: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": url}}], "users": [{"name": "x", "user": {"token": "x"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+    }  # fmt: skip

@@ -1,0 +1,87 @@
+"""What a watch tells, held until somebody takes it: replicas folded to their newest, and runs that need a visit.
+
+A visit looks at a whole attempt, so a thousand small changes must not ask for a thousand visits: one run is told again
+only after a pause, and then once for all that came meanwhile.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jobs.verdict import ENDED
+
+from .kube_picture import Key
+from .kube_pods import Pod
+
+AGAIN_SECONDS = 0.5  # between two visits for the sake of one run
+FLUSH_SECONDS = 0.05  # between two batches of rows, so that a busy cluster costs twenty commits a second
+
+
+@dataclass
+class Runs:
+    """Runs to visit, each at most once in AGAIN_SECONDS. Pure; `now` in seconds of one clock."""
+
+    _waiting: dict[str, None] = field(default_factory=dict)
+    _told: dict[str, float] = field(default_factory=dict)
+
+    def add(self, run: str) -> None:
+        self._waiting[run] = None
+
+    def take(self, *, now: float) -> list[str]:
+        self._told = {run: at for run, at in self._told.items() if now < at + AGAIN_SECONDS}
+        due = [run for run in self._waiting if run not in self._told]
+        for run in due:
+            del self._waiting[run]
+            self._told[run] = now
+        return due
+
+    def wait_seconds(self, *, now: float) -> float | None:
+        """Until one of those that wait is due; None where nothing waits."""
+        return min((max(0.0, self._told.get(run, 0.0) + AGAIN_SECONDS - now) for run in self._waiting), default=None)
+
+
+class News:
+    """Of one cluster and process: the watch puts, threads of the watcher take."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._runs, self._pods = Runs(), dict[Key, dict[str, Pod]]()
+        self._flush_at = 0.0
+        self.is_asked_for_runs = self.is_asked_for_pods = False
+
+    def run(self, run: str) -> None:
+        if self.is_asked_for_runs:
+            with self._changed:
+                self._runs.add(run)
+                self._changed.notify_all()
+
+    def pod(self, key: Key, pod: Pod, *, is_gone: bool = False) -> None:
+        """Who writes rows down sees by itself when all run, and only what ended is then worth a visit."""
+        if self.is_asked_for_pods and not is_gone:
+            with self._changed:
+                self._pods.setdefault(key, {})[pod.name] = pod
+                self._changed.notify_all()
+        if not self.is_asked_for_pods or is_gone or pod.state in ENDED:
+            self.run(key[0])
+
+    def take_runs(self, most_seconds: float) -> list[str]:
+        """Waits for the first one that is due."""
+        end = self._clock() + most_seconds
+        with self._changed:
+            while not (due := self._runs.take(now=self._clock())) and (left := end - self._clock()) > 0:
+                wait = self._runs.wait_seconds(now=self._clock())
+                self._changed.wait(left if wait is None else min(left, wait))
+        return due
+
+    def take_pods(self, most_seconds: float) -> dict[Key, dict[str, Pod]]:
+        """The newest of each; at once when it was quiet, else together with what comes in FLUSH_SECONDS."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._pods), most_seconds)
+        if self._pods and (early := self._flush_at - self._clock()) > 0:
+            time.sleep(early)
+        with self._changed:
+            self._flush_at = self._clock() + FLUSH_SECONDS
+            taken, self._pods = self._pods, {}
+        return taken

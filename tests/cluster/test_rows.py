@@ -1,0 +1,106 @@
+"""Replicas' rows come from the watch itself: the watcher writes them down, and rings only for what needs a visit."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs import watcher
+from jobs.clusters.kube_news import AGAIN_SECONDS, News, Runs
+from jobs.lifecycle import Phase
+from jobs.models import Replica
+from jobs.reconciler import visit
+from jobs.scheduler import schedule
+from jobs.store import DjangoStore
+from tests.cluster.test_life import life  # noqa: F401 - a fixture
+from tests.cluster.test_pods import read
+
+from .conftest import until
+
+
+def test_a_run_is_told_at_once_and_then_once_for_all_that_came_meanwhile():
+    runs = Runs()
+    runs.add("1-a")
+    assert runs.take(now=0.0) == ["1-a"]
+    runs.add("1-a")
+    runs.add("2-b")
+    runs.add("1-a")
+    assert runs.take(now=0.1) == ["2-b"]
+    assert runs.wait_seconds(now=0.1) == pytest.approx(AGAIN_SECONDS - 0.1)
+    assert runs.take(now=AGAIN_SECONDS) == ["1-a"]
+    assert (runs.take(now=9.0), runs.wait_seconds(now=9.0)) == ([], None)
+
+
+def test_replicas_are_folded_to_their_newest_and_only_ends_are_visited():
+    news = News()
+    news.is_asked_for_runs = news.is_asked_for_pods = True
+    for version, phase in enumerate(("Pending", "Running")):
+        pod = replace(read(phase=phase), version=version)
+        news.pod(("7-abc", 1), pod)
+    assert news.take_pods(0) == {("7-abc", 1): {pod.name: pod}}
+    assert news.take_runs(0) == []
+    news.pod(("7-abc", 1), read(phase="Failed"))
+    assert (list(news.take_pods(0)), news.take_runs(0)) == ([("7-abc", 1)], ["7-abc"])
+    assert news.take_pods(0) == {}
+
+
+def test_a_pod_that_is_gone_is_visited_and_has_no_look_to_write():
+    news = News()
+    news.is_asked_for_runs = news.is_asked_for_pods = True
+    news.pod(("7-abc", 1), read(phase="Running"), is_gone=True)
+    assert (news.take_pods(0), news.take_runs(0)) == ({}, ["7-abc"])
+
+
+def test_without_somebody_who_writes_rows_every_change_is_visited():
+    news = News()
+    news.is_asked_for_runs = True
+    news.pod(("7-abc", 1), read(phase="Running"))
+    assert news.take_runs(0) == ["7-abc"]
+
+
+class Desk:
+    """A watcher's two threads, taken turns with by the test."""
+
+    def __init__(self, cluster):
+        self.changes, self.sightings, self.writer = cluster.changes(), cluster.sightings(), watcher.Writer()
+        next(self.changes)
+
+    def rows(self, job) -> list[str]:
+        self.writer.take(next(self.sightings))
+        return list(
+            Replica.objects.filter(job=job, attempt=job.attempt).order_by("index").values_list("state", flat=True)
+        )
+
+    def rings(self) -> set[str]:
+        return {run for run, _ in zip(self.changes, range(2), strict=False) if run}
+
+
+@pytest.fixture
+def starting(life):  # noqa: F811
+    """A job whose pods are created, and which nobody visits any more; its rows say nothing of them yet."""
+    job = life.submit_only()
+    schedule()
+    visit(job.pk, store=DjangoStore(), clusters=lambda _: life.cluster, clock=lambda: job.created_at, owner="test")
+    job.refresh_from_db()
+    assert job.phase in (Phase.STARTING, Phase.RUNNING)
+    Replica.objects.filter(job=job).update(state="pending", node="", seen_version=0, seen_at=None)
+    return job
+
+
+def test_rows_follow_the_pods_without_a_visit(place, life, starting):  # noqa: F811
+    desk = Desk(place.cluster())
+    until(lambda: desk.rows(starting) == ["running", "running"])
+    assert all(Replica.objects.filter(job=starting).values_list("node", flat=True))
+    until(lambda: starting.run not in desk.rings())
+    place.annotate(life.pod(starting, 1), exit_code="3")
+    until(lambda: desk.rows(starting) == ["running", "failed"])
+    until(lambda: starting.run in desk.rings())
+    assert Replica.objects.get(job=starting, index=1).exit_code == 3
+
+
+def test_a_watcher_that_died_before_it_wrote_is_made_up_for_by_the_next(place, life, starting):  # noqa: F811
+    """What stands between two watchers is told by the list that the next one begins with."""
+    first = place.cluster()
+    sightings = first.sightings()
+    until(lambda: next(sightings))
+    desk = Desk(place.cluster())
+    until(lambda: desk.rows(starting) == ["running", "running"])

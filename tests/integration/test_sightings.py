@@ -1,0 +1,130 @@
+"""What a cluster tells of replicas, in their rows: many at once, once, and never an older look over a newer."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs import sightings, watcher
+from jobs.lifecycle import Phase
+from jobs.models import Job, Rank, Replica
+from jobs.verdict import ReplicaSeen, ReplicaState, Sighting
+
+pytestmark = pytest.mark.django_db
+RUNNING, PENDING, FAILED = ReplicaState.RUNNING, ReplicaState.PENDING, ReplicaState.FAILED
+
+
+@pytest.fixture
+def job(lab):
+    """Launched, and nothing runs yet."""
+    lab.cluster.start_seconds = 1e9
+    return lab.running()
+
+
+def look(job: Job, index: int, state: ReplicaState, *, version: int = 0, attempt: int = 1, **seen) -> Sighting:
+    return Sighting(job.run, attempt, ReplicaSeen("worker", index, state, version=version, **seen))
+
+
+def write(*news: Sighting, at=None) -> set[int]:
+    return sightings.write(news, now=at or timezone.now())
+
+
+def states(job: Job) -> list[str]:
+    return list(Replica.objects.filter(job=job, attempt=1).order_by("index").values_list("state", flat=True))
+
+
+def test_a_job_is_told_complete_with_its_last_replica(job):
+    assert write(look(job, 0, RUNNING, version=5, node="n1")) == set()
+    assert states(job) == ["running", "pending"]
+    assert write(look(job, 1, RUNNING, version=6)) == {job.pk}
+    row = Replica.objects.get(job=job, index=0)
+    assert (row.node, row.seen_version, row.started_at is not None, row.ended_at) == ("n1", 5, True, None)
+
+
+def test_news_of_one_job_or_of_many_is_three_statements(job, lab):
+    other = lab.running()
+    for number, jobs in enumerate(([job], [job, other])):
+        news = [look(one, index, PENDING, reason=f"{number}") for one in jobs for index in (0, 1)]
+        with CaptureQueriesContext(connection) as asked:
+            write(*news)
+        assert len([one for one in asked if "SAVEPOINT" not in one["sql"]]) == 3
+
+
+def test_an_older_look_does_not_write_over_a_newer_one(job):
+    write(look(job, 0, RUNNING, version=7))
+    write(look(job, 0, PENDING, version=6, reason="no place"))
+    assert states(job)[0] == "running"
+    write(look(job, 0, FAILED, version=8, exit_code=3))
+    row = Replica.objects.get(job=job, index=0)
+    assert (row.state, row.exit_code, row.ended_at is not None) == ("failed", 3, True)
+
+
+def test_versions_that_begin_anew_are_believed_after_a_while(job):
+    """A cluster restored from a backup counts from where the backup was."""
+    write(look(job, 0, RUNNING, version=700))
+    at = timezone.now()
+    write(look(job, 0, FAILED, version=5), at=at + timedelta(seconds=sightings.OLDEST_SECONDS - 5))
+    assert states(job)[0] == "running"
+    write(look(job, 0, FAILED, version=5), at=at + timedelta(seconds=sightings.OLDEST_SECONDS + 5))
+    assert states(job)[0] == "failed"
+
+
+def test_a_visit_with_an_old_picture_leaves_the_watchers_row(job, lab):
+    write(look(job, 0, RUNNING, version=7))
+    stale = ReplicaSeen("worker", 0, PENDING, version=6)
+    assert sightings.record({(job.pk, 1): [stale]}, now=timezone.now()) == set()
+    assert states(job)[0] == "running"
+
+
+def test_what_is_not_of_this_attempt_is_left_out(job, lab):
+    strange = Sighting(f"{job.pk}-other", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
+    nowhere = Sighting("999999-abc", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
+    write(strange, nowhere, look(job, 0, RUNNING, attempt=2), look(job, 99, RUNNING), look(job, 0, ReplicaState.ABSENT))
+    assert states(job) == ["pending", "pending"]
+
+
+def test_a_job_that_left_the_cluster_is_left_alone(job):
+    Job.objects.filter(pk=job.pk).update(phase=Phase.SUSPENDED)
+    write(look(job, 0, RUNNING, version=9))
+    assert states(job) == ["pending", "pending"]
+
+
+def test_the_same_news_twice_changes_nothing(job):
+    write(look(job, 0, RUNNING, version=9))
+    before = _row_versions(job)
+    write(look(job, 0, RUNNING, version=9), look(job, 0, RUNNING, version=10))
+    assert _row_versions(job) == before
+
+
+def _row_versions(job: Job) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ctid::text FROM jobs_replica WHERE job_id = %s ORDER BY id", [job.pk])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def test_what_could_not_be_written_is_written_later_at_its_newest(job):
+    writer = watcher.Writer()
+    with connection.cursor() as cursor:  # the row's table is not there: as good as a database that is away
+        cursor.execute("SAVEPOINT away")
+        cursor.execute("ALTER TABLE jobs_replica RENAME TO elsewhere")
+        with pytest.raises(watcher.DatabaseError):
+            writer.take([look(job, 0, PENDING, version=3), look(job, 1, RUNNING, version=4)])
+        cursor.execute("ROLLBACK TO SAVEPOINT away")
+    writer.take([look(job, 0, RUNNING, version=5)])
+    assert states(job) == ["running", "running"]
+
+
+def test_ranks_of_a_new_attempt_begin_as_their_model_says(job):
+    found = list(Rank.objects.filter(job=job).order_by("rank"))
+    assert [(one.replica.index, one.rank, one.local_rank) for one in found] == [
+        (0, 0, 0),
+        (0, 1, 1),
+        (1, 2, 0),
+        (1, 3, 1),
+    ]
+    begun = Rank()
+    for field in Rank._meta.concrete_fields:
+        if field.name not in ("id", "replica", "job", "attempt", "rank", "local_rank"):
+            assert {getattr(one, field.attname) for one in found} == {getattr(begun, field.attname)}, field.name
