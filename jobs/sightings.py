@@ -46,7 +46,7 @@ _WRITE = """
         -- Ranks of a replica that an elastic job lost, whose end nobody told: the others go on, and do not wait for them.
         UPDATE jobs_rank k SET state = %(failed)s, is_stopped = true, ended_at = %(now)s
         FROM changed c JOIN jobs_job j ON j.id = c.job_id
-        WHERE k.replica_id = c.id AND k.state = %(running)s AND j.min_nodes IS NOT NULL AND c.state = ANY(%(lost)s)
+        WHERE k.replica_id = c.id AND k.state = %(running)s AND j.spec->>'min_nodes' IS NOT NULL AND c.state = ANY(%(lost)s)
     )
     SELECT DISTINCT job_id FROM changed
 """
