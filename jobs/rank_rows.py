@@ -27,4 +27,4 @@ def insert(*, job: int, attempt: int, role: str, processes: int) -> None:
 def _beginning() -> dict[str, Any]:
     """Columns that do not say which rank it is, with their defaults."""
     fields = [one for one in Rank._meta.concrete_fields if not one.primary_key and one.column not in _PLACES]
-    return {one.column: one.get_db_prep_save(one.get_default(), connection) for one in fields}
+    return {str(one.column): one.get_db_prep_save(one.get_default(), connection) for one in fields}

@@ -59,7 +59,9 @@ def test_a_change_that_no_row_ever_held_is_lost():
 def event(pod: str, version: int, said: str) -> bytes:
     condition = {"type": "PodScheduled", "message": said}
     meta = {"name": pod, "resourceVersion": str(version)}
-    return json.dumps({"type": "MODIFIED", "object": {"metadata": meta, "status": {"conditions": [condition]}}}).encode()
+    return json.dumps(
+        {"type": "MODIFIED", "object": {"metadata": meta, "status": {"conditions": [condition]}}}
+    ).encode()
 
 
 def test_only_our_own_changes_are_heard():
