@@ -53,6 +53,7 @@ def _live(bench: Bench, folder: Path) -> tuple[list[Figure], dict[str, object]]:
     assert len(changes) == said["changes"], f"the bare watch heard {len(changes)} of {said}"
     figures = [
         Figure("committed behind a bare watch, p99", 1000 * lateness.p99(late), "ms", 150.0),
+        Figure("seconds that the changes took", said["seconds"], "s", 1.1 * SECONDS),
         Figure("changes that no row ever held", float(lost), "", 0.0),
     ]
     notes = {

@@ -7,7 +7,6 @@ than the row, because no picture that old is believed (clusters/kubernetes.py).
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,21 +20,21 @@ from .verdict import ENDED, ReplicaSeen, ReplicaState, Sighting
 OLDEST_SECONDS = 30.0
 _UP = [ReplicaState.RUNNING.value, ReplicaState.SUCCEEDED.value]
 
-_LOCK = """
-    SELECT id, team_id, uid, attempt FROM jobs_job WHERE id = ANY(%s) AND phase = ANY(%s) ORDER BY id FOR NO KEY UPDATE
-"""
-_WRITE = """
+_TOLD = """
     WITH told AS (
-        SELECT * FROM json_to_recordset(%(said)s::json) AS t(job bigint, attempt int, role text, index int, state text,
-            exit_code int, signal int, reason text, node text, incarnation int, version bigint)
-    ), changed AS (
+        SELECT * FROM json_to_recordset(%(said)s::json) AS t(job bigint, uid text, attempt int, role text, index int,
+            incarnation int, state text, exit_code int, signal int, reason text, node text, version bigint)
+    )
+"""
+_CHANGED = """
+    , changed AS (
         UPDATE jobs_replica r SET
             state = t.state, exit_code = t.exit_code, signal = t.signal, reason = t.reason,
             node = CASE WHEN t.node = '' THEN r.node ELSE t.node END,
-            started_at = CASE WHEN t.state = %(running)s THEN COALESCE(r.started_at, %(now)s) ELSE r.started_at END,
+            started_at = CASE WHEN t.state = 'running' THEN COALESCE(r.started_at, %(now)s) ELSE r.started_at END,
             ended_at = CASE WHEN t.state = ANY(%(ended)s) THEN COALESCE(r.ended_at, %(now)s) ELSE r.ended_at END,
             seen_version = t.version, seen_at = %(now)s
-        FROM told t
+        FROM ours t
         WHERE r.job_id = t.job AND r.attempt = t.attempt AND r.role = t.role AND r.index = t.index
             AND r.incarnation = t.incarnation
             AND (t.version >= r.seen_version OR t.version = 0 OR r.seen_at < %(oldest)s)
@@ -44,55 +43,55 @@ _WRITE = """
         RETURNING r.id, r.job_id, r.state
     ), closed AS (
         -- Ranks of a replica that an elastic job lost, whose end nobody told: the others go on, and do not wait for them.
-        UPDATE jobs_rank k SET state = %(failed)s, is_stopped = true, ended_at = %(now)s
+        UPDATE jobs_rank k SET state = 'failed', is_stopped = true, ended_at = %(now)s
         FROM changed c JOIN jobs_job j ON j.id = c.job_id
-        WHERE k.replica_id = c.id AND k.state = %(running)s AND j.spec->>'min_nodes' IS NOT NULL AND c.state = ANY(%(lost)s)
+        WHERE k.replica_id = c.id AND k.state = 'running' AND c.state IN ('failed', 'lost')
+            AND j.spec->>'min_nodes' IS NOT NULL
     )
-    SELECT DISTINCT job_id FROM changed
 """
+# Of a visit: it holds the job's lock already.
+_RECORD = f"{_TOLD}, ours AS (SELECT * FROM told) {_CHANGED} SELECT DISTINCT job_id FROM changed"  # noqa: S608 - put together of what stands above
+# Of the watcher, in one statement that is its own transaction: a busy cluster asks for twenty a second.
+_WRITE = f"""{_TOLD}
+    , held AS MATERIALIZED (
+        SELECT id, team_id, uid, attempt, phase FROM jobs_job
+        WHERE id IN (SELECT job FROM told) AND phase = ANY(%(phases)s) ORDER BY id FOR NO KEY UPDATE
+    ), ours AS (
+        SELECT t.* FROM told t JOIN held j ON j.id = t.job AND j.uid = t.uid AND j.attempt = t.attempt
+    ) {_CHANGED}
+    SELECT j.id, j.team_id, j.phase = 'starting' AND NOT EXISTS (
+        SELECT 1 FROM jobs_replica r LEFT JOIN changed c ON c.id = r.id
+        WHERE r.job_id = j.id AND r.attempt = j.attempt AND COALESCE(c.state, r.state) <> ALL(%(up)s))
+    FROM held j WHERE j.id IN (SELECT job_id FROM changed)
+"""  # noqa: S608 - put together of what stands above
 _WAITS = """
     SELECT j.id FROM jobs_job j WHERE j.id = ANY(%s) AND j.phase = 'starting' AND NOT EXISTS (
         SELECT 1 FROM jobs_replica r WHERE r.job_id = j.id AND r.attempt = j.attempt AND r.state <> ALL(%s))
 """
 
 
-@dataclass(frozen=True)
-class _Row:
-    team: int
-    run: str
-    attempt: int
-
-
 def write(news: Iterable[Sighting], *, now: datetime) -> set[int]:
-    """In one transaction. Returns the jobs that wait for their last replica no more: a visit can say that they run.
+    """Returns the jobs that wait for their last replica no more: a visit can say that they run.
 
     The lock on jobs keeps the order that visits have: the job first, then its replicas. What is of an attempt that is over,
     or of a job that is not there, is left out.
     """
-    news = list(news)
-    jobs = sorted({job_of(one.run) for one in news})
-    with crash.atomic("watcher.rows"):
-        rows = _locked(jobs)
-        ours = [one for one in news if _is_of(rows.get(job_of(one.run)), one)]
-        changed = record(_grouped(ours), now=now)
-        for job in changed:
-            doorbell.hint(job=job, team=rows[job].team, what="state")
-        return complete(changed)
+    said = [
+        _said(job_of(one.run), one.attempt, one.seen, uid=one.run.partition("-")[2])
+        for one in news
+        if one.seen.state is not ReplicaState.ABSENT
+    ]
+    with crash.around("watcher.rows"):
+        changed = _ask(_WRITE, said, now=now, phases=sorted(ON_CLUSTER), up=_UP)
+    for job, team, _ in changed:
+        doorbell.hint(job=job, team=team, what="state")
+    return {job for job, _, is_complete in changed if is_complete}
 
 
-def record(seen: dict[tuple[int, int], list[ReplicaSeen]], *, now: datetime) -> set[int]:
-    """By job and attempt; within a transaction that holds the jobs' locks. Returns those with news."""
-    said = [_said(*key, one) for key, looks in seen.items() for one in looks if one.state is not ReplicaState.ABSENT]
-    if not said:
-        return set()
-    values: dict[str, Any] = {
-        "said": json.dumps(said), "now": now, "oldest": now - timedelta(seconds=OLDEST_SECONDS),
-        "running": ReplicaState.RUNNING.value, "failed": ReplicaState.FAILED.value,
-        "ended": [state.value for state in ENDED], "lost": [ReplicaState.FAILED.value, ReplicaState.LOST.value],
-    }  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute(_WRITE, values)
-        return {job for (job,) in cursor.fetchall()}
+def record(job: int, attempt: int, looks: Iterable[ReplicaSeen], *, now: datetime) -> bool:
+    """Of a visit, within a transaction that holds the job's lock. Whether anything was news."""
+    said = [_said(job, attempt, one) for one in looks if one.state is not ReplicaState.ABSENT]
+    return bool(said and _ask(_RECORD, said, now=now))
 
 
 def complete(jobs: Iterable[int]) -> set[int]:
@@ -107,26 +106,17 @@ def job_of(run: str) -> int:
     return int(run.partition("-")[0])
 
 
-def _locked(jobs: list[int]) -> dict[int, _Row]:
+def _ask(statement: str, said: list[dict[str, Any]], *, now: datetime, **more: Any) -> list[tuple[Any, ...]]:
+    oldest, ended = now - timedelta(seconds=OLDEST_SECONDS), [state.value for state in ENDED]
+    values: dict[str, Any] = {"said": json.dumps(said), "now": now, "oldest": oldest, "ended": ended, **more}
     with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [jobs, sorted(ON_CLUSTER)])
-        return {job: _Row(team, f"{job}-{uid}", attempt) for job, team, uid, attempt in cursor.fetchall()}
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
 
 
-def _is_of(row: _Row | None, one: Sighting) -> bool:
-    return row is not None and (row.run, row.attempt) == (one.run, one.attempt)
-
-
-def _grouped(news: list[Sighting]) -> dict[tuple[int, int], list[ReplicaSeen]]:
-    found: dict[tuple[int, int], list[ReplicaSeen]] = {}
-    for one in news:
-        found.setdefault((job_of(one.run), one.attempt), []).append(one.seen)
-    return found
-
-
-def _said(job: int, attempt: int, one: ReplicaSeen) -> dict[str, Any]:
+def _said(job: int, attempt: int, one: ReplicaSeen, *, uid: str = "") -> dict[str, Any]:
     return {
-        "job": job, "attempt": attempt, "role": one.role, "index": one.index, "state": one.state.value,
-        "exit_code": one.exit_code, "signal": one.signal, "reason": one.reason, "node": one.node,
-        "incarnation": one.incarnation, "version": one.version,
+        "job": job, "uid": uid, "attempt": attempt, "role": one.role, "index": one.index,
+        "incarnation": one.incarnation, "state": one.state.value, "exit_code": one.exit_code, "signal": one.signal,
+        "reason": one.reason, "node": one.node, "version": one.version,
     }  # fmt: skip

@@ -229,4 +229,4 @@ def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:
     """Write what the cluster said of this attempt's replicas, only where it is news."""
     if seen.as_of is None or not seen.replicas:
         return False
-    return bool(sightings.record({(job.pk, job.attempt): list(seen.replicas)}, now=now))
+    return sightings.record(job.pk, job.attempt, seen.replicas, now=now)
