@@ -193,3 +193,37 @@ def _go_on_as_usual(crew: Crew) -> None:
         crew.annotate(name, exit_code="0")
         crew.until({name: Phase.SUCCEEDED})
     crew.end_all()
+
+
+CUT_SECONDS = 2.0
+LIVES = ("well", "ill", "again", "asleep", "unwanted", "robbed", "steady")
+
+
+def test_watches_that_are_cut_all_the_time_lose_no_end(crew, gate, ledger):
+    """Step by step, so that the cuts fall between them; tasks and watcher see through the gate alone."""
+    gate.cut_watches_after = CUT_SECONDS
+    queue = crew.queue("gated", 64, cluster="gated")
+    for name in LIVES:
+        crew.submit(name, queue, max_retries=1 if name == "again" else 0)
+    crew.until(dict.fromkeys(LIVES, Phase.RUNNING))
+    steady = crew.uids("steady")
+    crew.annotate("well", 0, exit_code="0")
+    crew.annotate("ill", 1, exit_code="3")
+    crew.until({"ill": Phase.FAILED})
+    crew.annotate("again", 0, exit_code="1")
+    services.suspend(job=crew.jobs["asleep"], by=crew.user)
+    crew.until({"again": Phase.RUNNING, "asleep": Phase.SUSPENDED}, attempts={"again": 2})
+    crew.place.remove("pods", crew.pods("robbed")[1])
+    services.cancel(job=crew.jobs["unwanted"], by=crew.user)
+    services.resume(job=crew.jobs["asleep"], by=crew.user)
+    crew.until({"robbed": Phase.FAILED, "unwanted": Phase.CANCELLED, "asleep": Phase.RUNNING}, attempts={"asleep": 2})
+    crew.annotate("well", 1, exit_code="0")
+    crew.annotate("again", exit_code="0")
+    crew.until({"well": Phase.SUCCEEDED, "again": Phase.SUCCEEDED, "steady": Phase.RUNNING, "asleep": Phase.RUNNING})
+    assert "worker-1 exited with code 3" in crew.jobs["ill"].message
+    assert "worker-1 vanished" in crew.jobs["robbed"].message
+    assert crew.uids("steady") == steady and crew.jobs["steady"].attempt == 1
+    crew.wait(lambda: gate.seen["WATCH pods"] >= 10)  # of two processes: each was cut several times
+    crew.end_all()
+    ledger.need_nothing_doubled()
+    crew.need_one_way_through()

@@ -1,6 +1,7 @@
 """etcd set back to an older snapshot while jobs run: what the cluster forgot is begun anew, what came back is ended again."""
 
 import shutil
+from itertools import count
 
 import pytest
 
@@ -14,9 +15,9 @@ from .crew import Crew, Ledger, options
 from .rig.plane import ControlPlane
 from .rig.world import fill, settle
 
-NAMESPACE = "restored"
 SERVERS = ("etcd", "kube-apiserver")
 OTHERS = ("kube-controller-manager", "kube-scheduler", "kwok")
+_numbers = count(1)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,8 @@ def own(plane):
 @pytest.fixture
 def crew(own, agent, transactional_db, people, team, settings, tmp_path):
     with own.client() as admin:
-        place = Place(own, NAMESPACE, settle(own, NAMESPACE), agent, admin)
+        namespace = f"restored-{next(_numbers)}"
+        place = Place(own, namespace, settle(own, namespace), agent, admin)
         settings.CLUSTERS = {"rig": options(place)}
         crew = Crew(place, people.owner, team, tmp_path, settings.CLUSTERS)
         crew.start()
@@ -139,3 +141,33 @@ def _are_strays_gone(crew: Crew) -> bool:
             open_now.add(labels.attempt_of(one["metadata"]["labels"]))
     crew.phases()
     return open_now <= {(job.run, job.attempt) for job in crew.jobs.values() if job.phase in ON_CLUSTER}
+
+
+def test_everything_is_killed_and_started_again_and_all_jobs_are_taken_up(crew, own, ledger):
+    queue = crew.queue("gpus", 160, gpus_per_node=8, resource="gpu")
+    names = ("kept", "ending", "finishing")
+    for name in names:
+        crew.submit(name, queue)
+    crew.until(dict.fromkeys(names, Phase.RUNNING))
+    before = {name: crew.uids(name) for name in names}
+    crew.hang("ending")
+    services.cancel(job=crew.jobs["ending"], by=crew.user)
+    crew.until({"ending": Phase.STOPPING})
+    crew.stop()
+    for process in own.processes.values():
+        process.kill()
+    services.suspend(job=crew.jobs["kept"], by=crew.user)
+    services.resume(job=crew.jobs["kept"], by=crew.user)
+    crew.submit("waiting", queue)
+
+    start(own)
+    crew.start()
+    crew.until({"kept": Phase.RUNNING, "finishing": Phase.RUNNING, "ending": Phase.STOPPING, "waiting": Phase.RUNNING})
+    assert {name: crew.uids(name) for name in names} == before, "the very same pods"
+    crew.annotate("ending", hang=None)
+    crew.annotate("finishing", exit_code="0")
+    crew.until({"ending": Phase.CANCELLED, "finishing": Phase.SUCCEEDED})
+    assert {job.attempt for job in crew.jobs.values()} == {1}
+    crew.end_all()
+    ledger.need_nothing_doubled()
+    crew.need_one_way_through()
