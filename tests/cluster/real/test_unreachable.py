@@ -1,5 +1,7 @@
 """Pods that do not reach the control plane: never, or for a while. Real containers, and their logs as a kubelet gives them."""
 
+import os
+import signal
 from pathlib import Path
 
 from tests.cluster.conftest import until
@@ -97,3 +99,22 @@ def _loses_its_way(pods):
     pods.gate.close()
     (pods.shared(job) / "go").touch()
     return job
+
+
+def test_of_a_container_killed_as_a_whole_no_line_is_lost_that_its_agent_had_not_sent(pods):
+    """As the kernel does it out of memory on newer machines: the agent, its ranks and what waits in its spool go at once."""
+    job = pods.in_image(TALKS_TWICE, queue="gated", nodes=1, nproc_per_node=1)
+    pods.until(job, lambda _: said(pods, job) == {0: ALL[:300]})
+    pods.gate.close()
+    try:
+        (pods.shared(job) / "go").touch()
+        (pod,) = pods.of(job)
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/log"
+        until(lambda: "line 599\n" in pods.admin.get(path).text, seconds=600)  # only there
+        for pid in pods.processes(pod, "start.py"):
+            os.kill(pid, signal.SIGKILL)
+        ended = pods.until_phase(job, "failed", "succeeded")
+    finally:
+        pods.gate.open()
+    assert "signal 9" in ended.message, ended.message
+    assert said(pods, job) == {0: ALL}

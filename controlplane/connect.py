@@ -1,0 +1,123 @@
+"""bin/connect: a kubeconfig for Muster's account in a cluster, and the setting that names it.
+
+As the person who runs it, by the kubeconfig that `kubectl` uses: it asks for a token of the account that
+deploy/account.yaml made, and changes nothing else.
+"""
+
+import argparse
+import base64
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+
+DAY_SECONDS = 86400
+ACCOUNT = "muster"
+BACKEND = "jobs.clusters.kubernetes.KubernetesCluster"
+
+
+class CanNotConnect(Exception):
+    """In words, with the way out."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    said = _parse(arguments)
+    try:
+        print(json.dumps({said.name: connect(said)}, indent=1))
+    except CanNotConnect as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def connect(said: argparse.Namespace) -> dict[str, Any]:
+    """The cluster's entry. The kubeconfig is written beside it."""
+    api, configuration = _api(said.context)
+    token, until = _token(api, said.namespace, days=said.days)
+    path = Path(said.kubeconfig or f"{said.name}.kubeconfig").absolute()
+    write(path, kubeconfig(_cluster(configuration), token=token, namespace=said.namespace))
+    print(f"{path} is good until {until}; bin/connect again renews it", file=sys.stderr)
+    options = {
+        "KUBECONFIG": str(path),
+        "NAMESPACE": said.namespace,
+        "IMAGE": said.image,
+        "CONTROL_URL": said.control_url,
+    }
+    return {"BACKEND": BACKEND, "OPTIONS": options}
+
+
+def kubeconfig(cluster: Mapping[str, Any], *, token: str, namespace: str) -> dict[str, Any]:
+    """Of the account: the same server, and nothing of the person who asked."""
+    context = {"cluster": "cluster", "user": ACCOUNT, "namespace": namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "cluster", "cluster": dict(cluster)}],
+        "users": [{"name": ACCOUNT, "user": {"token": token}}],
+        "contexts": [{"name": "muster", "context": context}],
+        "current-context": "muster",
+    }
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """For its owner alone, and never half: a running Muster may be reading it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(content, file, indent=1)
+    draft.replace(path)
+
+
+def _api(context: str) -> tuple[Any, Any]:
+    configuration = client.Configuration()
+    try:
+        config.load_kube_config(  # type: ignore[no-untyped-call]  # the package has no types here
+            context=context or None, client_configuration=configuration, persist_config=False
+        )
+    except (config.ConfigException, OSError) as error:
+        raise CanNotConnect(f"no kubeconfig to ask with: {error}; set KUBECONFIG, or --context") from error
+    return client.CoreV1Api(client.ApiClient(configuration)), configuration
+
+
+def _token(api: Any, namespace: str, *, days: int) -> tuple[str, str]:
+    body = {"spec": {"expirationSeconds": days * DAY_SECONDS}}
+    try:
+        status = api.create_namespaced_service_account_token(ACCOUNT, namespace, body).status
+    except client.ApiException as error:
+        if error.status == 404:
+            raise CanNotConnect(
+                f"there is no account {ACCOUNT} in namespace {namespace}: kubectl apply -f deploy/account.yaml"
+            ) from error
+        raise CanNotConnect(f"the cluster gives no token of {namespace}/{ACCOUNT}: {error.reason}") from error
+    except Exception as error:  # urllib3's own, of a server that is not there
+        raise CanNotConnect(f"the cluster does not answer: {error}") from error
+    return str(status.token), f"{status.expiration_timestamp:%Y-%m-%d %H:%M} UTC"
+
+
+def _cluster(configuration: Any) -> dict[str, Any]:
+    """Its address and authority, with the authority inside: the file may be carried elsewhere."""
+    found: dict[str, Any] = {"server": configuration.host}
+    if configuration.ssl_ca_cert:
+        found["certificate-authority-data"] = base64.b64encode(Path(configuration.ssl_ca_cert).read_bytes()).decode()
+    if not configuration.verify_ssl:
+        found["insecure-skip-tls-verify"] = True
+    return found
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("bin/connect", description="Print a cluster's entry of MUSTER_CLUSTERS.")
+    parser.add_argument("name", help="what queues call this cluster")
+    parser.add_argument("--image", required=True, help="of pods; has python3 and what jobs import")
+    parser.add_argument("--control-url", required=True, help="where pods reach Muster")
+    parser.add_argument("--namespace", default="muster-jobs", help="of deploy/account.yaml (default: muster-jobs)")
+    parser.add_argument("--context", default="", help="of your kubeconfig (default: the current one)")
+    parser.add_argument("--kubeconfig", default="", help="where to write Muster's (default: NAME.kubeconfig here)")
+    parser.add_argument("--days", type=int, default=365, help="that its token is good for (default: 365)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
