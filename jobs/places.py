@@ -8,7 +8,7 @@ from django.db.models import F, Max
 from .batches import LAUNCHER
 from .models import Job, JobEvent, LogSegment, Rank, RankState, Replica
 from .replacing import MOST, Key, Place
-from .verdict import ReplicaSeen, ReplicaState, Seen, describe_end
+from .verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
 
 
 def of(job: Job) -> dict[Key, Place]:
@@ -50,8 +50,10 @@ def confirm(job: int, attempt: int, keys: Iterable[Key], now: datetime) -> None:
 
 
 def _tell(job: Job, row: Replica, was: ReplicaSeen | None, now: datetime) -> None:
-    gone = ReplicaSeen(row.role, row.index, ReplicaState.LOST, reason="its process or pod is gone")
-    why = describe_end(gone if was is None or was.state is ReplicaState.ABSENT else was)
+    if was is None or was.state not in ENDED:  # nothing is there any more; the row has what was said before
+        reason = row.reason or "its process or pod is gone"
+        was = ReplicaSeen(row.role, row.index, ReplicaState.LOST, reason=reason)
+    why = describe_end(was)
     words = f"{why}; it comes back within the attempt, {row.incarnation + 1} of at most {MOST} times"
     JobEvent.objects.create(job=job, at=now, kind="replaced", phase=job.phase, attempt=job.attempt, message=words)
 

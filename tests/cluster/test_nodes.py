@@ -131,6 +131,38 @@ def test_a_job_on_a_lost_node_begins_anew_elsewhere(place, node, seeing, people,
     assert labels.pod(job.run, 1, "worker", 0) not in place.pods()
 
 
+def test_an_elastic_job_goes_on_while_one_of_its_nodes_is_lost(place, node, seeing, people, team):
+    """The pod there is deleted by force before another one takes its place; the others stay as they are."""
+    from queues.models import Queue
+
+    nodes = {node, place.add_node(), place.add_node()}
+    queue = Queue.objects.create(name="gpus", team=team, cluster="local", nominal=16, resource="gpu", gpus_per_node=8)
+    life = Life(place, queue, people.owner, NODE_LOST_SECONDS=1, NODE_SELECTOR={"rig": place.namespace})
+    for one in nodes:
+        label = {"metadata": {"labels": {"rig": place.namespace}}}
+        assert place.admin.patch(f"/api/v1/nodes/{one}", headers=STRATEGIC, json=label).status_code == 200
+    job = life.submit(nodes=2, min_nodes=1, nproc_per_node=8)
+    row = job.replicas.get(index=1)
+    until(lambda: life.until(job, *Phase) and job.replicas.filter(index=1, state="running").exists())
+    before = place.pods()
+    lost = before[row.name]["spec"]["nodeName"]
+    place.annotate(row.name, hang="true")
+    silence(place, lost)
+
+    def is_back() -> bool:
+        life.until(job, *Phase)
+        row.refresh_from_db()
+        return (row.incarnation, row.state) == (1, "running")
+
+    until(is_back)
+    assert (job.phase, job.attempt) == (Phase.RUNNING, 1)
+    now = place.pods()
+    assert set(now) == {life.pod(job, 0), row.name}, "what was lost is gone, and was gone first"
+    assert now[life.pod(job, 0)]["metadata"]["uid"] == before[life.pod(job, 0)]["metadata"]["uid"]
+    assert now[row.name]["spec"]["nodeName"] != lost
+    assert f"its node {lost} does not answer" in job.events.get(kind="replaced").message
+
+
 # -- the count alone
 
 
