@@ -12,9 +12,8 @@ import sys
 
 def mirror(rank: int, text: bytes, first_line: int) -> None:
     """`text` has whole lines, each with its end; `first_line` is the number of the first of them within its rank."""
-    numbered = [
-        b"[%d:%d] %s\n" % (rank, number, line) for number, line in enumerate(text[:-1].split(b"\n"), first_line)
-    ]
+    form = b"[%d:%%d] %%s\n" % rank
+    numbered = map(form.__mod__, enumerate(text[:-1].split(b"\n"), first_line))  # no step of Python's own for each line
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.buffer.write(b"".join(numbered))
         sys.stdout.buffer.flush()
