@@ -8,6 +8,7 @@ SHAPES = {
     "disc": '<circle class="halo" cx="8" cy="8" r="7" fill="currentColor" opacity=".22"/>'
     '<circle cx="8" cy="8" r="4.2" fill="currentColor"/>',
     "square": '<rect x="4" y="4" width="8" height="8" rx="1.5" fill="currentColor"/>',
+    "info": f'<circle cx="8" cy="8" r="5.5" {_LINE}/><path d="M8 7.4v3.6M8 5v.1" {_LINE}/>',
     "pause": f'<path d="M6 4v8M10 4v8" {_LINE}/>',
     "check": f'<path d="M3.5 8.5l3 3 6-7" {_LINE}/>',
     "cross": f'<path d="M4.5 4.5l7 7M11.5 4.5l-7 7" {_LINE}/>',

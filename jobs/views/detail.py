@@ -46,12 +46,14 @@ def common(request: Request, *, job: Job) -> Context:
 
 
 def state_context(request: Request, *, job: Job) -> Context:
-    steps = list(_steps(job).values_list("phase", "at", "attempt"))
+    history = list(_history(job).values_list("kind", "phase", "at", "attempt", "message"))
+    attempt = common(request, job=job)["attempt"]
     has_failed = job.phase == Phase.FAILED or job.stop_reason == "failed"
     failure = blame.first_failure(job) if has_failed else None
-    stays = legs((Phase(phase), at, attempt) for phase, at, attempt in steps)
+    stays = legs((Phase(phase), at, number) for kind, phase, at, number, _ in history if kind == "step")
     return {
         "slices": bar(stays, now=timezone.now()),
+        "notes": [words for kind, _, _, number, words in history if kind == "note" and number == attempt],
         "failure": failure,
         "telling": present.telling(failure.last_lines) if failure else "",
         "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) else None,
@@ -97,8 +99,9 @@ def about_context(request: Request, *, job: Job) -> Context:
     }
 
 
-def _steps(job: Job) -> QuerySet[JobEvent]:
-    return JobEvent.objects.filter(job=job, kind="step").order_by("id")
+def _history(job: Job) -> QuerySet[JobEvent]:
+    """Its steps, and what there is to know of its own reports (jobs/notes.py: a few per attempt at most)."""
+    return JobEvent.objects.filter(job=job, kind__in=("step", "note")).order_by("id")
 
 
 def _was_retried(job: Job) -> bool:

@@ -123,11 +123,18 @@ def test_the_number_of_queries_does_not_grow_with_the_ranks(owner, lab, django_a
         owner.get(f"/jobs/{job.pk}")
 
 
+def test_what_is_to_be_known_of_the_jobs_own_reports_stands_at_its_head(owner, job):
+    for attempt, words in ((job.attempt, "Agents of this job do not reach the control plane"), (job.attempt + 1, "later")):
+        JobEvent.objects.create(job=job, kind="note", phase=job.phase, attempt=attempt, message=words)
+    state = owner.get(f"/jobs/{job.pk}?part=state").text
+    assert "Agents of this job do not reach the control plane" in state and "later" not in state
+
+
 def test_hostile_text_stays_text(owner, lab):
     job = seed.failed(
         lab, steps=4, lines=["<script>alert(1)</script>", "\x1b[31m<b>red</b>\x1b[0m", "Error: \u202egnp.exe"]
     )
-    JobEvent.objects.create(job=job, kind="note", phase=job.phase, message="<script>alert(2)</script>")
+    JobEvent.objects.create(job=job, kind="note", phase=job.phase, attempt=job.attempt, message="<script>alert(2)</script>")
     Job.objects.filter(pk=job.pk).update(name='"><script>alert(3)</script>', message="<script>alert(4)</script>")
     page = owner.get(f"/jobs/{job.pk}").text
     assert "<script>alert" not in page
