@@ -32,6 +32,19 @@ def test_what_the_cluster_says_of_replicas_is_shown_with_their_node(owner, lab, 
     assert job.replicas.first().name in page
 
 
+def test_a_replica_that_came_back_is_in_the_history_and_ranks_tell_what_torchrun_calls_them(owner, lab):
+    job = lab.running(min_nodes=1)
+    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.visit(job, times=3)
+    job.ranks.filter(rank=3).update(world_rank=1, world_size=4)
+    page = owner.get(f"/jobs/{job.pk}?view=list").text
+    assert "elastic, 1 to 2 nodes" in page
+    assert "<b>Replaced</b>" in page
+    assert "worker-1 vanished: its process or pod is gone; it comes back within the attempt" in page
+    assert "1 of 4" in page
+    assert 'title="What torchrun calls it now' not in owner.get(f"/jobs/{lab.running().pk}?view=list").text
+
+
 def test_the_parts_of_a_live_job_name_the_hints_they_wait_for(owner, job):
     page = owner.get(f"/jobs/{job.pk}").text
     for what in ("state", "ranks", "metrics", "logs"):
