@@ -1,14 +1,21 @@
-"""Rows of places that get another replica within the attempt of an elastic job. Called by the store, in its transactions."""
+"""Rows of places that get another replica within the attempt of an elastic job, as the store reads and writes them."""
 
-from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from django.db.models import F, Max
 
 from .batches import LAUNCHER
-from .models import Job, JobEvent, LogSegment, Rank, RankState, Replica
+from .models import Job, LogSegment, RankState, Replica
 from .replacing import MOST, Key, Place
 from .verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
+
+# Ranks of the new one, before it says anything. Their steps and lines stay: they are of the place.
+RANKS_ANEW: dict[str, Any] = {
+    "state": RankState.WAITING, "pid": None, "world_rank": None, "world_size": None, "exit_code": None, "signal": None,
+    "started_at": None, "ended_at": None, "error_at": None, "is_connection_error": False, "is_stopped": False, "cpu": None,
+    "rss_bytes": None, "gpu": None, "gpu_mem_bytes": None,
+}  # fmt: skip
 
 
 def of(job: Job) -> dict[Key, Place]:
@@ -23,39 +30,26 @@ def of(job: Job) -> dict[Key, Place]:
     }
 
 
-def give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
-    """From here on nothing that the agent before says is taken. Its lines stay, and the next one's are counted on from there."""
-    for role, index in keys:
-        row = Replica.objects.select_for_update(no_key=True).get(
-            job=job, attempt=job.attempt, role=role, index=index
-        )  # fmt: skip
-        was = next((one for one in seen.replicas if (one.role, one.index) == (role, index)), None)
-        _tell(job, row, was, now)
-        Replica.objects.filter(pk=row.pk).update(
-            incarnation=F("incarnation") + 1, replaced_at=now, applied_at=None, lines_before=_lines(row),
-            name=f"{job.run}-{job.attempt}-{role}-{index}-r{row.incarnation + 1}", node="", batch_seq=0,
-            last_batch_at=None, seen_version=0, seen_at=None, state=ReplicaState.PENDING, reason="", exit_code=None, signal=None, started_at=None,
-            ended_at=None,
-        )  # fmt: skip
-        Rank.objects.filter(replica=row).update(
-            state=RankState.WAITING, pid=None, world_rank=None, world_size=None, exit_code=None, signal=None,
-            started_at=None, ended_at=None, error_at=None, is_connection_error=False, is_stopped=False, cpu=None,
-            rss_bytes=None, gpu=None, gpu_mem_bytes=None,
-        )  # fmt: skip
+def anew(row: Replica, now: datetime) -> dict[str, Any]:
+    """What the row becomes. From then on nothing that the agent before says is taken; its lines stay, and the next one's are
+    counted on from there. The row must be locked: a batch of the one before may be on its way.
+    """
+    number = row.incarnation + 1
+    plain = row.name.removesuffix(f"-r{row.incarnation}")
+    return {
+        "incarnation": number, "replaced_at": now, "applied_at": None, "lines_before": _lines(row), "name": f"{plain}-r{number}",
+        "node": "", "batch_seq": 0, "last_batch_at": None, "seen_version": 0, "seen_at": None, "state": ReplicaState.PENDING, "reason": "", "exit_code": None,
+        "signal": None, "started_at": None, "ended_at": None,
+    }  # fmt: skip
 
 
-def confirm(job: int, attempt: int, keys: Iterable[Key], now: datetime) -> None:
-    for role, index in keys:
-        Replica.objects.filter(job=job, attempt=attempt, role=role, index=index).update(applied_at=now)
-
-
-def _tell(job: Job, row: Replica, was: ReplicaSeen | None, now: datetime) -> None:
+def explain(row: Replica, seen: Seen) -> str:
+    """Why it is replaced, in words."""
+    was = next((one for one in seen.replicas if (one.role, one.index) == (row.role, row.index)), None)
     if was is None or was.state not in ENDED:  # nothing is there any more; the row has what was said before
         reason = row.reason or "its process or pod is gone"
         was = ReplicaSeen(row.role, row.index, ReplicaState.LOST, reason=reason)
-    why = describe_end(was)
-    words = f"{why}; it comes back within the attempt, {row.incarnation + 1} of at most {MOST} times"
-    JobEvent.objects.create(job=job, at=now, kind="replaced", phase=job.phase, attempt=job.attempt, message=words)
+    return f"{describe_end(was)}; it comes back within the attempt, {row.incarnation + 1} of at most {MOST} times"
 
 
 def _lines(row: Replica) -> dict[str, int]:

@@ -1,11 +1,13 @@
 """The reconciler's rows in Postgres. Each method is one short transaction that begins by locking the job's row."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import QuerySet
 
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
@@ -16,7 +18,7 @@ from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, a
 from .models import Job, JobEvent, Rank, RankState, Replica
 from .plan import Plan, Role
 from .reconciler import Held
-from .replacing import unconfirmed
+from .replacing import Key, unconfirmed
 from .verdict import RoleView, Seen
 
 TROUBLE = "The cluster does not do what it is asked, and is asked again: "
@@ -53,7 +55,7 @@ class DjangoStore:
                 _take_step(job, step, now)
                 job.save()
             if step.replace and is_same:
-                places.give_anew(job, step.replace, seen, now)
+                _give_anew(job, step.replace, seen, now)
             if is_step or changed or step.replace:
                 doorbell.hint(job=job.pk, team=job.team_id, what="state")
             if is_step and not job.is_on_quota:
@@ -65,7 +67,8 @@ class DjangoStore:
         with crash.atomic("store.applied"):
             _mine(held)
             Job.objects.filter(pk=held.job).update(applied_at=view.created_at)
-            places.confirm(held.job, view.attempt, unconfirmed(held.view.places), now)
+            for role, index in unconfirmed(held.view.places):
+                _replica(held.job, view.attempt, role, index).update(applied_at=now)
         return replace(held, view=view)
 
     def release(self, held: Held, *, due: datetime | None) -> None:
@@ -220,9 +223,28 @@ def _insert_attempt(job: Job) -> None:
 
 def _close_ranks(job: Job, now: datetime) -> None:
     """Ranks whose end nobody reported are over too: their replica is seen to be gone."""
-    Rank.objects.filter(job=job, attempt=job.attempt, state=RankState.RUNNING).update(
-        state=RankState.FAILED, is_stopped=True, ended_at=now
-    )
+    _end_ranks(Rank.objects.filter(job=job, attempt=job.attempt), now)
+
+
+def _end_ranks(ranks: QuerySet[Rank], now: datetime) -> None:
+    ranks.filter(state=RankState.RUNNING).update(state=RankState.FAILED, is_stopped=True, ended_at=now)
+
+
+def _give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
+    """Places of an elastic job whose replicas are gone, to new ones within the attempt."""
+    for role, index in keys:
+        rows = _replica(job.pk, job.attempt, role, index)
+        row = rows.select_for_update(no_key=True).get()
+        words = places.explain(row, seen)
+        rows.update(**places.anew(row, now))
+        Rank.objects.filter(replica=row).update(**places.RANKS_ANEW)
+        JobEvent.objects.create(
+            job=job, at=now, kind="replaced", phase=job.phase, attempt=job.attempt, message=words
+        )  # fmt: skip
+
+
+def _replica(job: int, attempt: int, role: str, index: int) -> QuerySet[Replica]:
+    return Replica.objects.filter(job=job, attempt=attempt, role=role, index=index)
 
 
 def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:

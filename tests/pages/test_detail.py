@@ -32,6 +32,19 @@ def test_what_the_cluster_says_of_replicas_is_shown_with_their_node(owner, lab, 
     assert job.replicas.first().name in page
 
 
+def test_a_replica_that_came_back_is_in_the_history_and_ranks_tell_what_torchrun_calls_them(owner, lab):
+    job = lab.running(min_nodes=1)
+    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.visit(job, times=3)
+    job.ranks.filter(rank=3).update(world_rank=1, world_size=4)
+    page = owner.get(f"/jobs/{job.pk}?view=list").text
+    assert "elastic, 1 to 2 nodes" in page
+    assert "<b>Replaced</b>" in page
+    assert "worker-1 vanished: its process or pod is gone; it comes back within the attempt" in page
+    assert "1 of 4" in page
+    assert 'title="What torchrun calls it now' not in owner.get(f"/jobs/{lab.running().pk}?view=list").text
+
+
 def test_the_parts_of_a_live_job_name_the_hints_they_wait_for(owner, job):
     page = owner.get(f"/jobs/{job.pk}").text
     for what in ("state", "ranks", "metrics", "logs"):
@@ -124,9 +137,12 @@ def test_the_number_of_queries_does_not_grow_with_the_ranks(owner, lab, django_a
 
 
 def test_what_is_to_be_known_of_the_jobs_own_reports_stands_at_its_head(owner, job):
-    for attempt, words in ((job.attempt, "Agents of this job do not reach the control plane"), (job.attempt + 1, "later")):
+    for attempt, words in (
+        (job.attempt, "Agents of this job do not reach the control plane"),
+        (job.attempt + 1, "later"),
+    ):
         JobEvent.objects.create(job=job, kind="note", phase=job.phase, attempt=attempt, message=words)
-    state = owner.get(f"/jobs/{job.pk}?part=state").text
+    state = part(owner, f"/jobs/{job.pk}", "state").text
     assert "Agents of this job do not reach the control plane" in state and "later" not in state
 
 
@@ -134,7 +150,9 @@ def test_hostile_text_stays_text(owner, lab):
     job = seed.failed(
         lab, steps=4, lines=["<script>alert(1)</script>", "\x1b[31m<b>red</b>\x1b[0m", "Error: \u202egnp.exe"]
     )
-    JobEvent.objects.create(job=job, kind="note", phase=job.phase, attempt=job.attempt, message="<script>alert(2)</script>")
+    JobEvent.objects.create(
+        job=job, kind="note", phase=job.phase, attempt=job.attempt, message="<script>alert(2)</script>"
+    )
     Job.objects.filter(pk=job.pk).update(name='"><script>alert(3)</script>', message="<script>alert(4)</script>")
     page = owner.get(f"/jobs/{job.pk}").text
     assert "<script>alert" not in page

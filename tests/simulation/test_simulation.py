@@ -33,7 +33,7 @@ def test_no_schedule_does_so_on_the_local_cluster():
 
 
 @pytest.mark.parametrize(
-    ("make_adapter", "schedules"), [(memory, range(40_000, 40_800)), (local, range(50_000, 50_080))]
+    ("make_adapter", "schedules"), [(memory, range(40_000, 40_500)), (local, range(50_000, 50_050))]
 )
 def test_no_schedule_gives_a_place_of_an_elastic_job_to_two_or_ends_it_without_need(make_adapter, schedules):
     replaced = []

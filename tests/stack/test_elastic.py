@@ -54,7 +54,7 @@ def lose_until_the_survivor_was_rank_0(muster, job) -> int:
 
 def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(muster):
     job = muster.submit(TRAINS, command="torchrun --nnodes=1:2 train.py", nodes=2)
-    muster.until_line(job, "worker-1 is rank")
+    muster.until_line(job, "worker-1 is rank", seconds=180)
     muster.until(job, lambda now: now.ranks.running == 2)
     lives = lose_until_the_survivor_was_rank_0(muster, job)
     worlds = [(rank.rank, rank.replica, rank.world_size) for rank in muster.client.ranks(job.id)]
@@ -62,7 +62,7 @@ def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(must
     assert sorted(rank.world_rank for rank in muster.client.ranks(job.id)) == [0, 1]
     (folder(muster, job) / "shared/enough-2").touch()
 
-    ended = muster.until_phase(job, "succeeded", "failed")
+    ended = muster.until(job, lambda now: now.is_finished, seconds=180)
     assert (ended.phase, ended.attempt, ended.failures) == ("succeeded", 1, 0), (ended.message, muster.text(job)[-30:])
     assert [(rank.state, rank.exit_code) for rank in muster.client.ranks(job.id)] == [("succeeded", 0)] * 2
     told = [one.message for one in muster.client.events(job.id) if one.kind == "replaced"]
@@ -76,9 +76,10 @@ def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(must
 
 def test_the_end_of_the_first_replica_ends_the_attempt_and_says_why(muster):
     job = muster.submit(TRAINS, nodes=2, min_nodes=1, grace_seconds=2)
-    muster.until_line(job, "worker-1 is rank")
+    muster.until_line(job, "worker-1 is rank", seconds=180)
     muster.until(job, lambda now: now.ranks.running == 2)
     kill_agent(muster, job, "worker-0")
-    ended = muster.until_phase(job, "failed")
+    ended = muster.until(job, lambda now: now.is_finished, seconds=180)
+    assert ended.phase == "failed"
     assert "all others met there" in ended.message
     assert muster.processes(job) == []
