@@ -136,13 +136,13 @@ def test_the_number_of_queries_does_not_grow_with_the_ranks(owner, lab, django_a
         owner.get(f"/jobs/{job.pk}")
 
 
-def test_what_is_to_be_known_of_the_jobs_own_reports_stands_at_its_head(owner, job):
+def test_what_is_to_be_known_of_the_jobs_own_reports_stands_at_its_head(owner, job, htmx):
     for attempt, words in (
         (job.attempt, "Agents of this job do not reach the control plane"),
         (job.attempt + 1, "later"),
     ):
         JobEvent.objects.create(job=job, kind="note", phase=job.phase, attempt=attempt, message=words)
-    state = part(owner, f"/jobs/{job.pk}", "state").text
+    state = htmx(owner, f"/jobs/{job.pk}", "state").text
     assert "Agents of this job do not reach the control plane" in state and "later" not in state
 
 
