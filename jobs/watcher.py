@@ -95,5 +95,6 @@ def _go_on(act: Callable[[str, threading.Event], None], alias: str, stop: thread
             return
         except (ClusterError, OSError, DatabaseError) as error:
             log.warning("cluster %s: %s; watching again in %s s", alias, error, PAUSE_SECONDS)
-            connections.close_all()
             time.sleep(PAUSE_SECONDS)
+        finally:
+            connections.close_all()

@@ -11,17 +11,18 @@ from controlplane import crash
 
 from . import labels, manifests
 from .kube_answers import Answer, need
-from .kube_http import Api
+from .kube_http import JSON, METADATA_LIST, Api
 from .kube_parallel import Limit, each
 from .kube_pods import Attempt, Owner, Pod, read_owner
 
 END_SECONDS = 12.0
 
 
-async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> Owner | None:
+async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False) -> Owner | None:
     """The next step of ending what `attempt` shows; an attempt without living pods must come from a direct look.
 
-    `path` is that of the namespace. Returns the tombstone where this step made it.
+    `path` is that of the namespace. `is_asked`: all its pods were told to end a moment ago, and the picture may not show it yet.
+    Returns the tombstone where this step made it.
     """
     await _force(attempt, api=api, path=path)
     leftover = [pod for pod in attempt.ours if not pod.is_ending and pod.node not in attempt.lost]
@@ -30,7 +31,7 @@ async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> O
         return await _close(attempt, api=api, path=path)
     if leftover and attempt.foreign:
         await _delete_each(leftover, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
-    elif leftover:
+    elif leftover and not is_asked:
         await _delete_all(attempt, api=api, path=path, grace_seconds=grace_seconds)
     elif not attempt.ours:
         await _delete_owner(attempt, api=api, path=path)
@@ -61,8 +62,11 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, grace_seconds: i
     mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
     params = {"labelSelector": labels.selector(mine)}
     body = _options(grace_seconds + manifests.DRAIN_SECONDS)
+    brief = f"{METADATA_LIST},{JSON}"  # it answers with all that it deletes
     with crash.around("kube.delete"):
-        answer = await api.call("DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS)
+        answer = await api.call(
+            "DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS, accept=brief
+        )  # fmt: skip
     need(answer, "deleting the pods")
 
 

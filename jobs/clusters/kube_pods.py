@@ -173,7 +173,8 @@ def owner_uid(meta: Any, place: labels.Place) -> str:
 
 
 def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
-    there = ((get(one, "name"), get(one, "persistentVolumeClaim", "claimName")) for one in items(get(thing, "spec", "volumes")))  # fmt: skip
+    of_claims = (one for one in items(get(thing, "spec", "volumes")) if get(one, "persistentVolumeClaim") is not None)
+    there = ((get(one, "name"), get(one, "persistentVolumeClaim", "claimName")) for one in of_claims)
     return tuple((words(name, most=63), words(claim, most=253)) for name, claim in there if text(name) and text(claim))
 
 

@@ -42,6 +42,7 @@ TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is stil
 TIDY_SECONDS = 300.0
 SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, once in a while
 IDLE_SECONDS = 1.0
+ASKED_SECONDS = 10.0  # until pods that were told to end, and do not show it, are told again
 VISIT_SECONDS = 2.0  # how long the look of a visit serves the end that the same visit asks for
 
 
@@ -59,6 +60,7 @@ class KubernetesCluster:
         self._launcher: Launcher | None = None
         self._lock = threading.Lock()
         self._news = News()
+        self._asked: dict[Key, float] = {}
         self._looked: tuple[Attempt, float] | None = None
         self._watching_pid = 0
         self._following: list[Future[None]] = []
@@ -217,7 +219,15 @@ class KubernetesCluster:
             known = self._just_seen(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         self._looked = None
-        tombstone = await end(found, api=self.api, path=self.path, grace_seconds=grace_seconds)
+        now, asked_at = self._clock(), self._asked.get((run, attempt), 0.0)
+        is_asked = now < asked_at + ASKED_SECONDS
+        tombstone = await end(
+            found, api=self.api, path=self.path, grace_seconds=grace_seconds, is_asked=is_asked
+        )  # fmt: skip
+        if not is_asked and found.is_any_alive:
+            self._asked = {key: at for key, at in self._asked.items() if now < at + ASKED_SECONDS} | {
+                (run, attempt): now
+            }
         if tombstone is not None:
             self.owners.put(tombstone)
 
