@@ -36,7 +36,7 @@ TASKS = (
     "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING",
 )  # fmt: skip
 WATCH = ("manage.py", "watch")
-LONG_SECONDS = 180.0  # beyond it something is stuck; nothing is decided by it otherwise
+LONG_SECONDS = 300.0  # beyond it something is stuck; nothing is decided by it otherwise
 LOOK_SECONDS = 0.2
 IMAGE = {"Content-Type": "application/strategic-merge-patch+json"}
 

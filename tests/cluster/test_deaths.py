@@ -36,7 +36,7 @@ WITHOUT_PODS = both(
     *VISIT, "scheduler.queue", "kube.owner", "kube.agent", "kube.secret", "kube.missing", "kube.read", "store.renew",
 )  # fmt: skip
 AFTER_PODS = both("store.applied", "store.release")
-ENDING = both(*VISIT, "store.release", "cluster.delete", "kube.delete")
+ENDING = both("store.record", "cluster.delete", "kube.delete")
 CLOSING = both("kube.disown", "kube.close")
 BELLS = both("doorbell.task", "doorbell.hint")
 SMALL = both("kube.remove", "kube.node", "kube.watch", "watcher.ring", "kube.list", "kube.tidy", "strays.delete")
