@@ -170,8 +170,7 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
                 view, attempt=view.attempt + 1, stop_reason=None, created_at=None, running_since=None, places={}
             )
         case Phase.RUNNING:
-            # Whoever made the last replica may have died before saying so; what runs was created.
-            return replace(view, running_since=now, created_at=view.created_at or now)
+            return replace(view, running_since=now)
         case Phase.QUEUED | Phase.SUSPENDED:
             return replace(view, is_preempt_requested=False, running_since=None)
     return view

@@ -5,11 +5,9 @@ verdicts hang on it, and because it is rare.
 """
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,21 +21,18 @@ from jobs.verdict import Seen, Sighting
 from . import Expected, kube_http, kube_logs, kube_options, kube_sizes, labels, manifests
 from .kube_answers import need
 from .kube_ending import END_SECONDS, end, retire
-from .kube_events import WANTED, Trouble, read_trouble
 from .kube_http import CALL_SECONDS, Api
 from .kube_launch import LAUNCH_SECONDS, Launcher
-from .kube_news import News
-from .kube_nodes import Node, Nodes, node_key, read_node
-from .kube_picture import Key, Picture
-from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
+from .kube_nodes import read_node
+from .kube_picture import Key
+from .kube_pods import Attempt, Owner, read_owner, read_pod
 from .kube_sizes import Size, read_size
-from .kube_watch import WATCH_SECONDS, Reflector
+from .kube_view import FRESH_SECONDS, View, owner_key, pod_key
 
 AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 START = Path(__file__).resolve().with_name("kube_start.py")
 # A visit looks once and then launches or ends once: together shorter than a lease (jobs/lease.py).
 LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
-FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
 TIDY_SECONDS = 300.0
 SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, once in a while
@@ -46,27 +41,21 @@ ASKED_SECONDS = 10.0  # until pods that were told to end, and do not show it, ar
 VISIT_SECONDS = 2.0  # how long the look of a visit serves the end that the same visit asks for
 
 
-class KubernetesCluster:
+class KubernetesCluster(View):
     """OPTIONS are described in docs/kubernetes.md."""
 
     MOUNTS = HAS_LOGS = HAS_NODES = True
 
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
-        access, self.site = kube_options.read(options)
-        self.api = Api(access)
-        self.control_url = self.site.control_url
-        self.path = f"api/v1/namespaces/{self.site.namespace}"
-        self._agent_file, self._clock = agent, clock
+        access, site = kube_options.read(options)
+        super().__init__(Api(access), site, clock=clock)
+        self.control_url = site.control_url
+        self._agent_file = agent
         self._launcher: Launcher | None = None
-        self._lock = threading.Lock()
-        self._news = News()
         self._asked: dict[Key, float] = {}
         self._looked: tuple[Attempt, float] | None = None
-        self._watching_pid = 0
-        self._following: list[Future[None]] = []
         self._sizes: tuple[Size, ...] = ()
         self._sized_at, self._sizing = 0.0, threading.Lock()
-        self._draw_anew()
 
     # -- the port
 
@@ -109,7 +98,7 @@ class KubernetesCluster:
         self._watch()
         if min(self.pods.as_of or 0.0, self.owners.as_of or 0.0) < self._clock() - FRESH_SECONDS:
             raise Unreachable("the watch has told nothing for a while")
-        keys = {_owner_key(one) for one in self.owners.everything()} | {_pod_key(one) for one in self.pods.everything()}
+        keys = {owner_key(one) for one in self.owners.everything()} | {pod_key(one) for one in self.pods.everything()}
         pictures = (self._drawn(run, attempt) for run, attempt in sorted(keys))
         return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
 
@@ -129,7 +118,7 @@ class KubernetesCluster:
         self._news.is_asked_for_pods = True
         self._watch()
         for pod in self.pods.everything():  # what was told before anybody asked
-            self._news.pod(_pod_key(pod), pod)
+            self._news.pod(pod_key(pod), pod)
         while True:
             taken = self._news.take_pods(IDLE_SECONDS)
             yield [one for key, pods in taken.items() for one in self._sighted(key, tuple(pods.values()))]
@@ -168,18 +157,6 @@ class KubernetesCluster:
         answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
         return tuple(read_size(one) for one in answer.body.get("items") or ()) if answer.is_good else ()
 
-    def _known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
-        """The attempt in the watch's picture and how old that is; None where it is too old to be believed."""
-        at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0  # before reading: never younger than it
-        if min(at, owners_at) < self._clock() - FRESH_SECONDS:
-            return None
-        found = self._told(self._drawn(run, attempt))
-        return found, at if found.has_live_owner else min(at, owners_at)
-
-    def _drawn(self, run: str, attempt: int) -> Attempt:
-        key = (run, attempt)
-        return Attempt(run, attempt, next(iter(self.owners.of(key)), None), self.pods.of(key), self.pods.gone(key))
-
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
         """The attempt as the server has it now."""
         at = self._clock()
@@ -195,17 +172,6 @@ class KubernetesCluster:
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
         self._looked = self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
         return self._looked
-
-    def _sighted(self, key: Key, pods: tuple[Pod, ...]) -> list[Sighting]:
-        """Those that are ours, as a visit would see them."""
-        found = self._told(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
-        places = [(pod.place.role, pod.place.index) for pod in found.ours]
-        return [Sighting(*key, seen) for seen in found.replicas(places)]
-
-    def _told(self, found: Attempt) -> Attempt:
-        """With what Events and nodes say of it; both may be forbidden to us, and then say nothing."""
-        troubles = self.troubles.of((found.run, found.number))
-        return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
 
     async def _owner(self, run: str, attempt: int) -> Owner | None:
         name = labels.service(run, attempt)
@@ -286,63 +252,3 @@ class KubernetesCluster:
         pod = read_pod(thing)
         if pod is not None:
             self.pods.put(pod)
-
-    # -- watching
-
-    def _watch(self) -> None:
-        """Follow pods and Services in the background of this process, once, and anew after a fork."""
-        with self._lock:
-            if self._watching_pid == os.getpid():
-                return
-            self._watching_pid = os.getpid()
-            self._draw_anew()
-        self._following = [kube_http.start(one.follow()) for one in self._watches]
-
-    def _draw_anew(self) -> None:
-        self.pods: Picture[Pod] = Picture(_pod_key, clock=self._clock)
-        self.owners: Picture[Owner] = Picture(_owner_key, clock=self._clock)
-        self.troubles: Picture[Trouble] = Picture(_trouble_key, clock=self._clock)
-        lost_seconds = float(self.site.node_lost_seconds)
-        self.nodes = Nodes(lost_seconds=lost_seconds, fresh_seconds=FRESH_SECONDS, clock=self._clock)
-        ours = {"labelSelector": labels.OURS}
-        self.pod_watch: Reflector[Pod] = Reflector(
-            self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
-            key=_pod_key, changed=self._listed, told=self._pod_told, clock=self._clock,
-        )  # fmt: skip
-        self.owner_watch: Reflector[Owner] = Reflector(
-            self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
-            key=_owner_key, changed=self._changed, clock=self._clock,
-        )  # fmt: skip
-        self.trouble_watch: Reflector[Trouble] = Reflector(
-            self.api, f"{self.path}/events", wanted=WANTED, read=read_trouble, picture=self.troubles,
-            key=_trouble_key, changed=self._changed, clock=self._clock, is_optional=True,
-        )  # fmt: skip
-        self.node_watch: Reflector[Node] = Reflector(
-            self.api, "api/v1/nodes", wanted={}, read=read_node, picture=self.nodes.picture,
-            key=node_key, changed=self.nodes.changed, clock=self._clock, is_optional=True,
-        )  # fmt: skip
-        self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
-
-    def _changed(self, key: Key) -> None:
-        self._news.run(key[0])
-
-    def _listed(self, key: Key) -> None:
-        """A whole list was read: all of the attempt may be new."""
-        for pod in self.pods.of(key):
-            self._news.pod(key, pod)
-        self._news.run(key[0])
-
-    def _pod_told(self, pod: Pod, is_gone: bool) -> None:
-        self._news.pod(_pod_key(pod), pod, is_gone=is_gone)
-
-
-def _pod_key(pod: Pod) -> Key:
-    return pod.place.run, pod.place.attempt
-
-
-def _owner_key(owner: Owner) -> Key:
-    return owner.run, owner.attempt
-
-
-def _trouble_key(trouble: Trouble) -> Key:
-    return trouble.run, trouble.attempt

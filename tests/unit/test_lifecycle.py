@@ -5,7 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.lifecycle import HOLDS_QUOTA, LANDS_ON, STEPS, STRENGTH, TERMINAL, JobView, Phase, StopReason, after, decide
+from jobs.lifecycle import (
+    HOLDS_QUOTA,
+    LANDS_ON,
+    STEPS,
+    STRENGTH,
+    TERMINAL,
+    JobView,
+    Phase,
+    StopReason,
+    after,
+    applied,
+    decide,
+)
 from jobs.verdict import PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -128,9 +140,11 @@ def test_a_taken_port_costs_no_retry_a_few_times():
 
 
 def test_a_loss_is_seen_also_where_nobody_lived_to_say_that_all_was_created():
-    """The last replica was made and its maker died; the next visit sees all of them run."""
+    """The last replica was made and its maker died: the next visit confirms it before anything counts as running."""
     starting = view("starting", created_at=None)
-    running = after(starting, decide(starting, seen("running", "running", as_of=5), at(5)), at(6))
+    assert decide(starting, seen("running", "running", as_of=5), at(5)).to is None
+    confirmed = applied(starting, at(6))
+    running = after(confirmed, decide(confirmed, seen("running", "running", as_of=7), at(7)), at(7))
     assert (running.phase, running.created_at) == (Phase.RUNNING, at(6))
     assert decide(running, seen("absent", "running", as_of=10), at(10)).reason is StopReason.FAILED
 
