@@ -10,6 +10,15 @@ from queues.models import Queue
 from tests.builders import Lab
 
 
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    if long:
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
+
+
 @dataclass
 class People:
     owner: User

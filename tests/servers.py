@@ -12,6 +12,7 @@ _running: list[tuple[tempfile.TemporaryDirectory, Servers]] = []
 
 
 def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="also what takes minutes (marked `long`)")
     parser.addoption("--full-matrix", action="store_true", help="every cell of tests/faults, not only a sample")
 
 

@@ -82,6 +82,7 @@ ENDS = {
 }
 
 
+@pytest.mark.long
 def test_a_server_that_is_away_for_a_minute_fails_no_job(crew, gate, ledger, plane, api_server):
     queues = _assemble(crew, gate)
     assert {str(job.phase) for job in crew.jobs.values()} == {str(phase) for phase in Phase} - {Phase.FAILED, Phase.CANCELLED}  # fmt: skip

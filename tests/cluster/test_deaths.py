@@ -122,6 +122,7 @@ def test_every_point_of_a_tasks_process_and_of_the_watcher_has_its_death_here():
     assert here == {point for point in crash.POINTS if point.startswith(mine)}
 
 
+@pytest.mark.long
 def test_two_hundred_pods_are_launched_and_ended_through_a_death_at_every_point(crew, visitors, gate):
     job = crew.submit("wide", crew.queue("wide", PODS, cluster="gated"), nodes=PODS, start_timeout_seconds=3600)
     visit = {"job": job.pk, "phases": [Phase.RUNNING], "cluster": "gated"}

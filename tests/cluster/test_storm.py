@@ -38,6 +38,7 @@ def crew(own, agent, transactional_db, people, team, settings, tmp_path):
         crew.stop()
 
 
+@pytest.mark.long
 def test_fifty_jobs_of_forty_replicas_all_run_and_none_starves(crew):
     """Fair is: no job sees more than half of those that came after it run before it; all came at once, and all fit."""
     queue = crew.queue("gpus", JOBS * REPLICAS * GPUS, gpus_per_node=8, resource="gpu")

@@ -5,6 +5,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 # Trains until a file says that it is enough, so that nothing here depends on how fast a machine is.
 TRAINS = """
 import os, time, torch
@@ -74,6 +76,7 @@ def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(must
     assert muster.processes(job) == []
 
 
+@pytest.mark.long
 def test_the_end_of_the_first_replica_ends_the_attempt_and_says_why(muster):
     job = muster.submit(TRAINS, nodes=2, min_nodes=1, grace_seconds=2)
     muster.until_line(job, "worker-1 is rank", seconds=180)

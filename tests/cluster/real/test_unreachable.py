@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.conftest import until
 
 TALKS_TWICE = """
@@ -51,6 +53,7 @@ def die_at(marks: Path, point: str) -> None:
     until((marks / point).exists, seconds=600)
 
 
+@pytest.mark.long
 def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_their_way_to_it(pods):
     """Two at once, because what is silent is asked only after a minute."""
     lost = _loses_its_way(pods)
