@@ -200,6 +200,7 @@ CUT_SECONDS = 2.0
 LIVES = ("well", "ill", "again", "asleep", "unwanted", "robbed", "steady")
 
 
+@pytest.mark.long
 def test_watches_that_are_cut_all_the_time_lose_no_end(crew, gate, ledger):
     """Step by step, so that the cuts fall between them; tasks and watcher see through the gate alone."""
     gate.cut_watches_after = CUT_SECONDS

@@ -168,6 +168,7 @@ def _need_one_of_everything(crew: Crew) -> None:
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in pods.values()} == {owner["metadata"]["uid"]}
 
 
+@pytest.mark.long
 def test_a_process_dies_while_it_rings(crew, visitors):
     """Each with a job of its own: how far its visit came meanwhile is nobody's to say."""
     queue = crew.queue("small")
@@ -187,6 +188,7 @@ def _running(crew: Crew, visitors: Visitors, cluster: str = "rig") -> dict[str, 
     return visit
 
 
+@pytest.mark.long
 def test_pods_that_go_one_by_one_go_through_deaths_too(crew, visitors):
     visit = _running(crew, visitors)
     one = crew.place.pods()[crew.pods("small")[0]]
@@ -198,6 +200,7 @@ def test_pods_that_go_one_by_one_go_through_deaths_too(crew, visitors):
     assert list(crew.place.pods()) == ["stranger"]
 
 
+@pytest.mark.long
 def test_a_lost_node_is_made_sure_of_through_deaths_too(crew, visitors):
     visit = _running(crew, visitors, "lost")
     crew.annotate("small", hang="true")
@@ -208,6 +211,7 @@ def test_a_lost_node_is_made_sure_of_through_deaths_too(crew, visitors):
     crew.need_nothing_left()
 
 
+@pytest.mark.long
 def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(crew, visitors):
     visit = _running(crew, visitors)
     services.suspend(job=crew.jobs["small"], by=crew.user)
@@ -226,6 +230,7 @@ def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(crew, 
     assert crew.uids("small") == present and crew.look("small").phase == Phase.RUNNING
 
 
+@pytest.mark.long
 def test_a_watcher_dies_anywhere_and_the_next_one_looks_and_tidies(crew, visitors, gate):
     visit = _running(crew, visitors)
     visitors.die_at(*both("kube.watch", "watcher.ring"), do="watch")

@@ -84,6 +84,7 @@ def restore_snapshot(plane: ControlPlane) -> None:
 RUNNING = ("kept", "done", "failed", "cancelled", "suspended", "retried", "ending")
 
 
+@pytest.mark.long
 def test_an_older_snapshot_doubles_nothing_and_forgets_no_end(crew, own, ledger):
     queue = crew.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     for name in RUNNING:
@@ -143,6 +144,7 @@ def _are_strays_gone(crew: Crew) -> bool:
     return open_now <= {(job.run, job.attempt) for job in crew.jobs.values() if job.phase in ON_CLUSTER}
 
 
+@pytest.mark.long
 def test_everything_is_killed_and_started_again_and_all_jobs_are_taken_up(crew, own, ledger):
     queue = crew.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     names = ("kept", "ending", "finishing")

@@ -153,9 +153,10 @@ class House:
             path.unlink(missing_ok=True)
 
     def fired(self, point: str) -> int:
-        """The process that came to this point; 0 while nobody did."""
-        with contextlib.suppress(FileNotFoundError, IndexError):
-            return int((self.marks / point).read_text().split()[0])
+        """The process that came to this point; 0 while nobody did, or where its mark says only how it was armed."""
+        with contextlib.suppress(FileNotFoundError):
+            words = (self.marks / point).read_text().split()
+            return int(words[0]) if len(words) > 1 else 0
         return 0
 
     def fired_at(self, point: str) -> float:

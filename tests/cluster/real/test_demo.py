@@ -31,6 +31,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**kept, "MUSTER_DATA_DIR": str(tmp_path / "data")}
 
 
+@pytest.mark.long
 def test_the_demo_trains_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path):
     need_node()
     before = trace()
