@@ -51,7 +51,7 @@ def script(tmp_path):
     return folder
 
 
-def until(is_so, seconds: float = 60) -> None:
+def until(is_so, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end

@@ -34,7 +34,7 @@ def status(url: str, **headers: str) -> int:
         return error.code
 
 
-def demo(folder: Path, *arguments: str, seconds: float = 120) -> subprocess.CompletedProcess:
+def demo(folder: Path, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess:
     """What a person types in another terminal."""
     env = {**os.environ, "MUSTER_DATA_DIR": str(folder), "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
     for name in ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_ALLOWED_HOSTS", "MUSTER_PUBLIC_URL"):
@@ -48,7 +48,7 @@ def muster_cli(muster: Installation, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(argv, env=muster.env, text=True, capture_output=True, check=False)
 
 
-def until(is_so, seconds: float = 30) -> None:
+def until(is_so, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end

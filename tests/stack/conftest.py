@@ -30,7 +30,7 @@ class Muster:
         asked = {"nodes": 1, "nproc_per_node": 1, **asked}
         return self.client.submit(command.split(), queue="default", directory=self.folder, **asked)
 
-    def until(self, job, what: Callable[[object], bool], seconds: float = 90):
+    def until(self, job, what: Callable[[object], bool], seconds: float = 600):
         end = time.monotonic() + seconds
         while not what(now := self.client.job(job.id)):
             assert time.monotonic() < end, (now.phase, now.message, self.text(job)[-20:])
@@ -40,7 +40,7 @@ class Muster:
     def until_phase(self, job, *phases: str):
         return self.until(job, lambda now: now.phase in phases)
 
-    def until_line(self, job, words: str, seconds: float = 90) -> None:
+    def until_line(self, job, words: str, seconds: float = 600) -> None:
         self.until(job, lambda now: any(words in line for line in self.text(job)), seconds)
 
     def text(self, job) -> list[str]:
