@@ -6,7 +6,7 @@ heard from, or not for a minute, or ended by a signal together with what they ha
 """
 
 import logging
-import random
+import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def collect(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
         return True
     is_last = held.view.phase is Phase.STOPPING
     silent = list(_silent(held, seen, now=now, is_last=is_last))
-    random.shuffle(silent)  # where one turn is not enough, everybody's turn comes
+    secrets.SystemRandom().shuffle(silent)  # where one turn is not enough, everybody's turn comes
     is_done = _read_all(held, silent, cluster=cluster)
     return is_done or not is_last or now - held.view.phase_since > LAST_CHANCE
 

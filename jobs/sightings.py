@@ -81,8 +81,9 @@ def write(news: Iterable[Sighting], *, now: datetime) -> set[int]:
         for one in news
         if one.seen.state is not ReplicaState.ABSENT
     ]
-    with crash.around("watcher.rows"):
-        changed = _ask(_WRITE, said, now=now, phases=sorted(ON_CLUSTER), up=_UP)
+    with crash.around("watcher.rows"), connection.cursor() as cursor:
+        cursor.execute(_WRITE, _values(said, now=now) | {"phases": sorted(ON_CLUSTER), "up": _UP})
+        changed = cursor.fetchall()
     for job, team, _ in changed:
         doorbell.hint(job=job, team=team, what="state")
     return {job for job, _, is_complete in changed if is_complete}
@@ -91,7 +92,11 @@ def write(news: Iterable[Sighting], *, now: datetime) -> set[int]:
 def record(job: int, attempt: int, looks: Iterable[ReplicaSeen], *, now: datetime) -> bool:
     """Of a visit, within a transaction that holds the job's lock. Whether anything was news."""
     said = [_said(job, attempt, one) for one in looks if one.state is not ReplicaState.ABSENT]
-    return bool(said and _ask(_RECORD, said, now=now))
+    if not said:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(_RECORD, _values(said, now=now))
+        return bool(cursor.fetchall())
 
 
 def complete(jobs: Iterable[int]) -> set[int]:
@@ -106,12 +111,9 @@ def job_of(run: str) -> int:
     return int(run.partition("-")[0])
 
 
-def _ask(statement: str, said: list[dict[str, Any]], *, now: datetime, **more: Any) -> list[tuple[Any, ...]]:
-    oldest, ended = now - timedelta(seconds=OLDEST_SECONDS), [state.value for state in ENDED]
-    values: dict[str, Any] = {"said": json.dumps(said), "now": now, "oldest": oldest, "ended": ended, **more}
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return list(cursor.fetchall())
+def _values(said: list[dict[str, Any]], *, now: datetime) -> dict[str, Any]:
+    oldest = now - timedelta(seconds=OLDEST_SECONDS)
+    return {"said": json.dumps(said), "now": now, "oldest": oldest, "ended": [state.value for state in ENDED]}
 
 
 def _said(job: int, attempt: int, one: ReplicaSeen, *, uid: str = "") -> dict[str, Any]:
