@@ -177,6 +177,7 @@ class Node:
             "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self.group}", "failCgroupV1": False, "failSwapOn": False,
             "containerRuntimeEndpoint": f"unix://{SOCKET}", "clusterDNS": [self.cable.node], "clusterDomain": "cluster.local",
             "resolvConf": str(self._write("resolv.conf", "")), "evictionHard": {"memory.available": "50Mi", **least},
+            "imageGCHighThresholdPercent": 100,  # on a full disk it would remove what no registry gives back
             "makeIPTablesUtilChains": False, "podLogsDir": str(self.folder / "pod-logs"),
             "volumePluginDir": str(self.folder / "plugins"), "nodeStatusUpdateFrequency": "5s",
         }  # fmt: skip
