@@ -15,8 +15,8 @@ from bench.rig import Rig
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.ports import free_port
 from tests.cluster.conftest import need_rig
-from tests.cluster.rig import network, programs
-from tests.cluster.rig.lending import lend
+from tests.cluster.rig import programs
+from tests.cluster.rig.lending import lend, raised
 from tests.cluster.rig.node import Node, why_not
 from tests.cluster.rig.plane import ControlPlane
 from tests.cluster.rig.world import NAMESPACE
@@ -26,7 +26,7 @@ from .gate import Gate
 
 ROOT = Path(__file__).resolve().parents[3]
 QUEUES = ("pods", "small", "nowhere", "gated")  # each on a cluster of its name, which is this node with other options
-SECONDS = 600.0  # generous: several interpreters that import torch on two cores that do other things as well
+SECONDS = 300.0  # generous: several interpreters that import torch on two cores that do other things as well
 
 
 @dataclass(frozen=True)
@@ -125,18 +125,13 @@ def need_node() -> None:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     need_node()
     with ExitStack() as at_the_end:
-        cable = network.lay()
-        at_the_end.callback(cable.remove)
-        plane = ControlPlane(address=cable.host)
-        at_the_end.callback(plane.stop)
-        plane.start()
-        node = Node(plane, cable)
-        at_the_end.callback(node.stop)
-        node.start()
+        plane, node = at_the_end.enter_context(raised())
+        cable = node.cable
         port, marks = free_port(cable.host), tmp_path_factory.mktemp("marks")
         gate = at_the_end.enter_context(Gate(cable.host, to=port))
         said = {"MUSTER_CLUSTERS": json.dumps(_clusters(plane, node, port=port, gate=gate)), "CRASH_MARKS": str(marks)}
-        installation = Installation(tmp_path_factory.mktemp("installation"), host=cable.host, port=port, environ=said)
+        folder = tmp_path_factory.mktemp("installation")
+        installation = Installation(folder, host=cable.host, port=port, environ=said, is_temporary=True)
         rig = Rig(at_the_end.enter_context(installation))
         for name in QUEUES:
             rig.manage("queue", name, "--team", "pods", "--slots", "8", "--cluster", name, "--member", "admin")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import until
-from tests.cluster.rig import image, network
+from tests.cluster.rig import image
+from tests.cluster.rig.lending import raised
 from tests.cluster.rig.node import HIDDEN, Node, remove
 from tests.cluster.rig.plane import ControlPlane
 from tests.cluster.rig.world import NAMESPACE, settle
@@ -43,17 +44,8 @@ def _here() -> None:
 
 @pytest.fixture
 def plane() -> Iterator[tuple[ControlPlane, Node]]:
-    cable = network.lay()
-    made = ControlPlane(address=cable.host)
-    node = Node(made, cable)
-    try:
-        made.start()
-        node.start()
-        yield made, node
-    finally:
-        node.stop()
-        made.stop()
-        cable.remove()
+    with raised() as both:
+        yield both
 
 
 def test_a_node_that_ran_a_pod_leaves_nothing_behind(request):

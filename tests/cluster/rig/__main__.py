@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from . import image, network, programs
-from .lending import lend
+from .lending import lend, raised
 from .node import NAME, Node, why_not
 from .plane import ControlPlane
 from .world import NAMESPACE, fill
@@ -71,17 +71,9 @@ def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
 
 def lend_to(file: Path) -> None:
     """Until it is interrupted: a cluster with one real node, for an installation that listens on this end of its cable."""
-    with contextlib.suppress(KeyboardInterrupt), ExitStack() as at_the_end:
-        cable = network.lay()
-        at_the_end.callback(cable.remove)
-        plane = ControlPlane(address=cable.host)
-        at_the_end.callback(plane.stop)
-        plane.start()
-        node = Node(plane, cable)
-        at_the_end.callback(node.stop)
-        node.start()
+    with contextlib.suppress(KeyboardInterrupt), raised() as (plane, node):
         draft = file.with_name(f"{file.name}.new")
-        draft.write_text(json.dumps({"host": cable.host, "options": lend(plane, node)}))
+        draft.write_text(json.dumps({"host": node.cable.host, "options": lend(plane, node)}))
         draft.rename(file)
         signal.pause()
 

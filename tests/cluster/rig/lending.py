@@ -1,13 +1,30 @@
 """What an installation is told to use the real node, and the two claims on it: this environment's packages and the job folder."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
 
-from . import image
+from . import image, network
 from .node import LENT, Node
 from .plane import ControlPlane
 from .world import NAMESPACE, settle
+
+
+@contextmanager
+def raised() -> Iterator[tuple[ControlPlane, Node]]:
+    """A cluster with one real node and nothing else; `node.cable` is what ties it to this machine."""
+    with ExitStack() as at_the_end:
+        cable = network.lay()
+        at_the_end.callback(cable.remove)
+        plane = ControlPlane(address=cable.host)
+        at_the_end.callback(plane.stop)
+        plane.start()
+        node = Node(plane, cable)
+        at_the_end.callback(node.stop)
+        node.start()
+        yield plane, node
 
 
 def lend(plane: ControlPlane, node: Node) -> dict[str, Any]:
