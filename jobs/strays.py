@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane import crash
 from controlplane.errors import ClusterError
 
-from . import clusters
+from . import clusters, sightings
 from .lifecycle import ON_CLUSTER, Phase
 from .models import Job
 
@@ -54,7 +54,7 @@ def sweep(alias: str, *, now: datetime) -> int:
 def _strays(there: Iterable[tuple[str, int]], now: datetime) -> list[tuple[Job, int]]:
     """A run that no row has is not ours: another installation may use the same cluster."""
     there = list(there)
-    ids = {int(run.partition("-")[0]) for run, _ in there}
+    ids = {sightings.job_of(run) for run, _ in there}
     jobs = {job.run: job for job in Job.objects.filter(pk__in=ids, phase_since__lt=now - SETTLED)}
     return [
         (jobs[run], attempt)
