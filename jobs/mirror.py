@@ -42,7 +42,7 @@ _complete: set[tuple[str, int, str, int, int]] = set()  # ended replicas read to
 
 @dataclass(frozen=True)
 class Silent:
-    """A replica to be read. `is_last`: its pod goes after this."""
+    """A replica to be read. `is_last`: after this its pod goes, or its place is given anew."""
 
     row: Replica
     seen: ReplicaSeen
@@ -58,22 +58,27 @@ class Silent:
 
 
 def collect(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
-    """Read what is new in one bounded turn. False while pods that are to be deleted still have something to read."""
+    """Read what is new in one bounded turn. False while those that are to go still have something to read."""
     if not cluster.HAS_LOGS or seen.as_of is None or _is_paused(held.cluster):
         return True
-    is_last = held.view.phase is Phase.STOPPING
-    silent = list(_silent(held, seen, now=now, is_last=is_last))
+    silent = list(_silent(held, seen, now=now))
     secrets.SystemRandom().shuffle(silent)  # where one turn is not enough, everybody's turn comes
+    going = [held.view.phase_since if _is_stopping(held) else one.row.ended_at or now for one in silent if one.is_last]
     is_done = _read_all(held, silent, cluster=cluster)
-    return is_done or not is_last or now - held.view.phase_since > LAST_CHANCE
+    return is_done or not going or now - max(going) > LAST_CHANCE
 
 
-def _silent(held: Held, seen: Seen, *, now: datetime, is_last: bool) -> Iterable[Silent]:
-    there = {(one.role, one.index): one for one in seen.replicas if _is_readable(one)}
+def _is_stopping(held: Held) -> bool:
+    return held.view.phase is Phase.STOPPING
+
+
+def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[Silent]:
+    there = {(one.role, one.index, one.incarnation): one for one in seen.replicas if _is_readable(one)}
     for row in Replica.objects.filter(job=held.job, attempt=held.view.attempt) if there else ():
-        one = there.get((row.role, row.index))
+        one = there.get((row.role, row.index, row.incarnation))
         if one is None or (held.run, held.view.attempt, row.role, row.index, row.incarnation) in _complete:
             continue
+        is_last = _is_stopping(held) or (one.state is ReplicaState.FAILED and one.signal is not None)
         if _is_silent(row, now) or (is_last and _is_cut_off(row, one)):
             yield Silent(row, one, is_last)
 

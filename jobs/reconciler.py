@@ -6,7 +6,7 @@ clusters are ports, so that the simulation drives this very code.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -124,6 +124,8 @@ def advance(
         store.tell(held, str(error))
         seen = Seen()  # no news is not bad news
     step = decide(held.view, seen, clock())
+    if step.replace and not listen(held, seen=seen, cluster=cluster, now=clock()):
+        step = replace(step, replace=(), requeue_after=STOP_TICK)  # nobody reads what a place's replica before said
     held = store.record(held, seen=seen, step=step, now=clock())
     if step.to is not None and held.view.phase is not step.to:
         return held, timedelta(0)  # it moved meanwhile; decide again on what it is now

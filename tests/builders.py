@@ -2,6 +2,7 @@
 
 import zlib
 from datetime import timedelta
+from typing import Any
 
 from django.utils import timezone
 
@@ -49,10 +50,10 @@ class Lab:
         schedule()
         return self.visit(job, times=3)
 
-    def visit(self, job: Job, times: int = 1) -> Job:
+    def visit(self, job: Job, times: int = 1, **ports: Any) -> Job:
         for _ in range(times):
             self.clock.advance(1)
-            visit(job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test")
+            visit(job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test", **ports)
         job.refresh_from_db()
         return job
 

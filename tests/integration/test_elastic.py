@@ -83,6 +83,15 @@ def test_a_replica_that_fails_comes_back_too(lab):
     assert "worker-1 exited with code 7" in job.events.get(kind="replaced").message
 
 
+def test_a_place_is_given_anew_only_when_what_its_replica_said_is_read(lab):
+    job = elastic(lab)
+    lab.cluster.finish(job.run, 1, "worker", 1, exit_code=7)
+    job = lab.visit(job, times=2, listen=lambda held, **_: False)
+    assert (job.phase, rows(job)[1]) == ("running", (1, 0, "failed"))
+    job = lab.visit(job, times=2, listen=lambda held, **_: True)
+    assert rows(job)[1] == (1, 1, "running")
+
+
 def test_one_on_a_silent_node_is_freed_before_it_comes_back(lab):
     job = elastic(lab)
     lab.cluster.silence(job.run, 1, "worker", 1, node="node-7")

@@ -62,10 +62,9 @@ def collect(job, cluster, *, states=("running", "running"), is_last=False) -> bo
     if is_last:
         view = held.view.__class__(**{**held.view.__dict__, "phase": Phase.STOPPING, "phase_since": timezone.now()})
         held = held.__class__(**{**held.__dict__, "view": view})
-    seen = Seen(
-        tuple(ReplicaSeen("worker", index, ReplicaState(state)) for index, state in enumerate(states)),
-        as_of=timezone.now(),
-    )  # fmt: skip
+    lives = dict(Replica.objects.filter(job=job).values_list("index", "incarnation"))
+    looks = (ReplicaSeen("worker", index, ReplicaState(state), incarnation=lives[index]) for index, state in enumerate(states))  # fmt: skip
+    seen = Seen(tuple(looks), as_of=timezone.now())
     try:
         return mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
     finally:
@@ -195,3 +194,23 @@ def test_logs_that_nobody_may_read_hold_nothing_up_and_are_not_asked_for_again_a
     assert len(cluster.asked) == mirror.MOST_FAILURES
     (note,) = notes(job)
     assert "pods/log is forbidden" in note
+
+
+def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_anew(job, cluster):
+    """Of an elastic attempt that goes on: its container is there, and after this nobody asks for it."""
+    now = timezone.now().timestamp()
+    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "sent")])))
+    ingest.apply(identity=identity(job, 1), batch=batch(1))
+    for number, text in enumerate(("sent", "not sent")):
+        cluster.say(0, 0, number, text)
+    held = DjangoStore().take(job.pk, owner="reader", now=timezone.now() + timedelta(hours=1))
+    killed = ReplicaSeen("worker", 0, ReplicaState.FAILED, signal=9)
+    seen = Seen((killed, ReplicaSeen("worker", 1, ReplicaState.RUNNING)), as_of=timezone.now())
+    assert mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert texts(job) == ["sent", "not sent"]
+    assert cluster.places == {(0, 0)}, "who is heard is not asked"
+
+    cluster.places.clear()
+    Replica.objects.filter(job=job, index=0).update(incarnation=1)
+    assert mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert cluster.places == set(), "what was seen is of the one before"
