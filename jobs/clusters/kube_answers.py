@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from controlplane.errors import Refused, Unreachable
 
 from .kube_objects import words
+from .kube_shapes import read_anything, read_object
 
 LONGEST_WAIT = 30.0
 # Of these a repetition says the same: a quota or a webhook's no, an object that is not valid, a namespace not there.
@@ -15,9 +17,25 @@ NEVER = frozenset({400, 403, 404, 405, 413, 415, 422})
 
 @dataclass(frozen=True)
 class Answer:
+    """`content` is read only when somebody asks what it says."""
+
     status: int
-    body: Mapping[str, Any]
+    content: bytes
     retry_after: str = ""
+
+    @cached_property
+    def body(self) -> Mapping[str, Any]:
+        """As an object; plain text (a proxy's, a timeout's) as its message."""
+        try:
+            found = read_anything(self.content)
+        except ValueError:
+            found = None
+        return found if isinstance(found, dict) else {"message": self.content[:500].decode(errors="replace").strip()}
+
+    @property
+    def thing(self) -> Any:
+        """The object of a good answer by its shape, for who reads pods and Services."""
+        return read_object(self.content)
 
     @property
     def is_good(self) -> bool:

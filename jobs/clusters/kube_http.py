@@ -5,7 +5,6 @@ aiohttp, which it brings along: its generated client spends several times as lon
 """
 
 import asyncio
-import json
 import os
 import ssl
 import threading
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import aiohttp
+import uvloop
 from kubernetes.aio import config as kubeconfigs
 from kubernetes.aio.client import Configuration
 
@@ -22,6 +22,7 @@ from controlplane.errors import Unreachable
 
 from .kube_answers import Answer
 from .kube_options import Access
+from .kube_shapes import write
 
 CALL_SECONDS = 10.0  # shorter than a lease (jobs/lease.py): a call of ours is over before somebody else's begins
 CONNECTIONS = 128
@@ -45,7 +46,7 @@ class _Loop:
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
-                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                self._loop, self._pid = uvloop.new_event_loop(), os.getpid()
                 threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True).start()
             return self._loop
 
@@ -102,7 +103,7 @@ class Api:
         accept: str = JSON, seconds: float = CALL_SECONDS,
     ) -> Answer:  # fmt: skip
         """Raises Unreachable where no answer came; what the answer means is decided by who asked."""
-        ask = _Request(verb, path, None if body is None else json.dumps(body).encode(), params, accept, seconds)
+        ask = _Request(verb, path, None if body is None else write(body), params, accept, seconds)
         used = await self._ready()
         answer = await self._send(ask, used)
         if answer.status != 401:
@@ -119,8 +120,8 @@ class Api:
         try:
             async with line.session.get(path, params=params, headers=line.headers, timeout=timeout) as response:
                 if response.status != 200:
-                    said = {**await _json(response), "code": response.status}
-                    yield json.dumps({"type": "ERROR", "object": said}).encode()
+                    said = {**Answer(response.status, await response.read()).body, "code": response.status}
+                    yield write({"type": "ERROR", "object": said})
                     return
                 async for event in _split(response.content):
                     yield event
@@ -140,7 +141,7 @@ class Api:
             async with line.session.request(
                 ask.verb, ask.path, data=ask.content, params=ask.params, headers=headers, timeout=timeout
             ) as response:
-                return Answer(response.status, await _json(response), response.headers.get("Retry-After", ""))
+                return Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"the cluster does not answer: {_words(error)}") from error
 
@@ -215,16 +216,6 @@ def _tls(configuration: Configuration) -> ssl.SSLContext | bool:
     if not configuration.verify_ssl:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
-
-
-async def _json(response: aiohttp.ClientResponse) -> dict[str, Any]:
-    """The body as an object; plain text (a proxy's, a timeout's) as its message."""
-    content = await response.read()
-    try:
-        found = json.loads(content)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {"message": content[:500].decode(errors="replace").strip()}
 
 
 async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -4,7 +4,7 @@ May be begun by one process and finished by another: every name is known before 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ class Launcher:
     api: Api
     site: Site
     agent: Manifest
-    created: Callable[[Mapping[str, Any]], object]
+    created: Callable[[Any], object]
     limit: Limit = field(default_factory=Limit)
     _agent_seen: float = 0.0
 
@@ -119,9 +119,11 @@ class Launcher:
 
     async def _settle(self, plan: Plan, place: tuple[str, int], answer: Answer, *, owner: str) -> None:
         name = _pod_name(plan, place)
-        if not answer.is_there_already:
-            self.created(need_created(answer, f"pod {name}"))
+        if answer.is_good:
+            self.created(answer.thing)
             return
+        if not answer.is_there_already:
+            need_created(answer, f"pod {name}")
         body = need(await self._read("pods", name), f"pod {name}")
         found = owner_uid(body.get("metadata"), labels.Place(plan.run, plan.attempt, *place))
         if found == owner:

@@ -16,6 +16,8 @@ from .kube_pods import Pod
 
 AGAIN_SECONDS = 0.5  # between two visits for the sake of one run
 FLUSH_SECONDS = 0.05  # between two batches of rows, so that a busy cluster costs twenty commits a second
+MANY = 10  # rows that are worth a commit
+TRICKLE_SECONDS = 0.25  # between two batches of fewer: a large gang comes up for half a minute, a few pods at a time
 
 
 @dataclass
@@ -48,7 +50,7 @@ class News:
         self._clock = clock
         self._changed = threading.Condition()
         self._runs, self._pods = Runs(), dict[Key, dict[str, Pod]]()
-        self._flush_at = 0.0
+        self._count, self._taken_at = 0, 0.0
         self.is_asked_for_runs = self.is_asked_for_pods = False
 
     def run(self, run: str) -> None:
@@ -61,8 +63,7 @@ class News:
         """Who writes rows down sees by itself when all run, and only what ended is then worth a visit."""
         if self.is_asked_for_pods and not is_gone:
             with self._changed:
-                self._pods.setdefault(key, {})[pod.name] = pod
-                self._changed.notify_all()
+                self._put(key, pod)
         if not self.is_asked_for_pods or is_gone or pod.state in ENDED:
             self.run(key[0])
 
@@ -76,12 +77,23 @@ class News:
         return due
 
     def take_pods(self, most_seconds: float) -> dict[Key, dict[str, Pod]]:
-        """The newest of each; at once when it was quiet, else together with what comes in FLUSH_SECONDS."""
+        """The newest of each; at once when it was quiet, else together with what comes in the seconds above."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._pods), most_seconds)
-        if self._pods and (early := self._flush_at - self._clock()) > 0:
+            self._changed.wait_for(lambda: self._count > 0, most_seconds)
+            late = self._taken_at + TRICKLE_SECONDS - self._clock()
+            if self._count and late > 0:
+                self._changed.wait_for(lambda: self._count >= MANY, late)
+        if self._count and (early := self._taken_at + FLUSH_SECONDS - self._clock()) > 0:
             time.sleep(early)
         with self._changed:
-            self._flush_at = self._clock() + FLUSH_SECONDS
-            taken, self._pods = self._pods, {}
+            self._taken_at = self._clock()
+            taken, self._pods, self._count = self._pods, {}, 0
         return taken
+
+    def _put(self, key: Key, pod: Pod) -> None:
+        """Wakes who waits where there is something, and where there is enough: not for each of a thousand."""
+        of_attempt = self._pods.setdefault(key, {})
+        self._count += pod.name not in of_attempt
+        of_attempt[pod.name] = pod
+        if self._count in (1, MANY):
+            self._changed.notify_all()

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 LONGEST_WORDS = 500
 # Control characters, what turns text around, and halves of characters that no database takes.
 _HOSTILE = re.compile("[\x00-\x20\x7f-\xa0\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]+")
@@ -11,11 +13,19 @@ _SMALLEST, _LARGEST = -(1 << 31), (1 << 31) - 1
 
 
 def get(thing: Any, *keys: str) -> Any:
+    """Of plain JSON, or of one of the shapes (kube_shapes.py)."""
     for key in keys:
-        if not isinstance(thing, Mapping):
+        if isinstance(thing, Struct):
+            thing = getattr(thing, key, None)
+        elif isinstance(thing, Mapping):
+            thing = thing.get(key)
+        else:
             return None
-        thing = thing.get(key)
     return thing
+
+
+def is_object(thing: Any) -> bool:
+    return isinstance(thing, Struct | Mapping)
 
 
 def items(thing: Any) -> list[Any]:

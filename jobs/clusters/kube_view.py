@@ -18,6 +18,7 @@ from .kube_news import News
 from .kube_nodes import Node, Nodes, node_key, read_node
 from .kube_picture import Key, Picture
 from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
+from .kube_shapes import read_event
 from .kube_site import Site
 from .kube_watch import WATCH_SECONDS, Reflector
 
@@ -81,11 +82,11 @@ class View:
         ours = {"labelSelector": labels.OURS}
         self.pod_watch: Reflector[Pod] = Reflector(
             self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
-            key=pod_key, changed=self._listed, told=self._pod_told, clock=self._clock,
+            key=pod_key, changed=self._listed, told=self._pod_told, parse=read_event, clock=self._clock,
         )  # fmt: skip
         self.owner_watch: Reflector[Owner] = Reflector(
             self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
-            key=owner_key, changed=self._changed, clock=self._clock,
+            key=owner_key, changed=self._changed, parse=read_event, clock=self._clock,
         )  # fmt: skip
         self.trouble_watch: Reflector[Trouble] = Reflector(
             self.api, f"{self.path}/events", wanted=WANTED, read=read_trouble, picture=self.troubles,
@@ -93,7 +94,7 @@ class View:
         )  # fmt: skip
         self.node_watch: Reflector[Node] = Reflector(
             self.api, "api/v1/nodes", wanted={}, read=read_node, picture=self.nodes.picture,
-            key=node_key, changed=self.nodes.changed, clock=self._clock, is_optional=True,
+            key=node_key, changed=self.nodes.changed, parse=read_event, clock=self._clock, is_optional=True,
         )  # fmt: skip
         self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
 

@@ -19,7 +19,7 @@ from controlplane.errors import Unreachable
 
 from .kube_answers import need
 from .kube_http import Api
-from .kube_objects import get, text, version
+from .kube_objects import get, is_object, text, version
 from .kube_picture import F, Key, Picture
 
 log = logging.getLogger(__name__)
@@ -48,17 +48,18 @@ class Reflector(Generic[F]):
     """`read` makes a fact of an object, None for what is none of ours; `changed` hears of every attempt with news, or, where
     there is `told`, that one of each fact with news, and whether it is gone.
 
-    `wanted` are the selectors; what `is_optional` may be forbidden to us.
+    `parse` makes an event of a line, `wanted` are the selectors; what `is_optional` may be forbidden to us.
     """
 
     def __init__(
         self, api: Api, path: str, *, wanted: Mapping[str, str], read: Callable[[Any], F | None], picture: Picture[F],
         key: Callable[[F], Key], changed: Callable[[Key], None], clock: Callable[[], float], is_optional: bool = False,
-        told: Callable[[F, bool], None] | None = None,
+        told: Callable[[F, bool], None] | None = None, parse: Callable[[bytes], Any] = json.loads,
     ):  # fmt: skip
         self._api, self._path, self._wanted = api, path, dict(wanted)
         self._read, self._picture, self._key, self._changed = read, picture, key, changed
         self._clock, self._is_optional = clock, is_optional
+        self._parse = parse
         self._told = told or (lambda fact, is_gone: changed(key(fact)))
         self._version = ""
         self._silent = 0
@@ -96,7 +97,7 @@ class Reflector(Generic[F]):
         said = 0
         with crash.around("kube.watch"):
             async for line in self._watch(resourceVersion=self._version):
-                self._take(json.loads(line))
+                self._take(self._parse(line))
                 said += 1
         self._silent = 0 if said else self._silent + 1
         if self._silent >= LONGEST_SILENCE:
@@ -115,18 +116,18 @@ class Reflector(Generic[F]):
     async def _take_stream(self) -> bool:
         at, facts, is_whole = self._clock(), list[F](), False
         async for line in self._watch(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
-            event = json.loads(line)
+            event = self._parse(line)
             if is_whole:
                 self._take(event)
-            elif event.get("type") == "ERROR":
+            elif get(event, "type") == "ERROR":
                 self.can_stream = get(event, "object", "code") not in _NOT_OFFERED
                 return False
-            elif event.get("type") == "BOOKMARK":
+            elif get(event, "type") == "BOOKMARK":
                 if get(event, "object", "metadata", "annotations", INITIAL_END) == "true":
                     self._draw(facts, at=at, meta=get(event, "object", "metadata"))
                     self.streams += 1
                     is_whole = True
-            elif (fact := self._fact(event.get("object"))) is not None:
+            elif (fact := self._fact(get(event, "object"))) is not None:
                 facts.append(fact)
         self.can_stream = is_whole  # one that does not know the word watches and never says that this was all
         return is_whole
@@ -157,7 +158,7 @@ class Reflector(Generic[F]):
 
     def _take(self, event: Any) -> None:
         kind, thing = get(event, "type"), get(event, "object")
-        if kind not in _KINDS or not isinstance(thing, dict):  # ERROR, or what nobody knows
+        if kind not in _KINDS or not is_object(thing):  # ERROR, or what nobody knows
             raise Gone(str(get(thing, "message") or get(thing, "code") or "an error without words"))
         self._go_on_from(get(thing, "metadata"))
         fact = None if kind == "BOOKMARK" else self._fact(thing)

@@ -247,7 +247,7 @@ class KubernetesCluster(View):
                 self._launcher = Launcher(self.api, self.site, agent, self._created)
             return self._launcher
 
-    def _created(self, thing: Mapping[str, Any]) -> None:
+    def _created(self, thing: Any) -> None:
         """Our own creations are seen at once, without waiting for the watch."""
         pod = read_pod(thing)
         if pod is not None:

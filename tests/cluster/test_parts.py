@@ -1,6 +1,7 @@
 """The adapter's parts without a cluster: answers, limits, pictures, options."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -12,6 +13,11 @@ from jobs.clusters.kube_picture import Picture
 from jobs.clusters.kube_pods import Owner
 from tests.builders import Clock
 
+
+def answered(status: int, body: dict, retry_after: str = "") -> Answer:
+    return Answer(status, json.dumps(body).encode(), retry_after)
+
+
 GOOD = {"NAMESPACE": "jobs", "IMAGE": "x:1", "CONTROL_URL": "https://muster.example"}
 
 
@@ -21,23 +27,23 @@ GOOD = {"NAMESPACE": "jobs", "IMAGE": "x:1", "CONTROL_URL": "https://muster.exam
 @pytest.mark.parametrize("status, error", [(403, Refused), (422, Refused), (404, Refused), (400, Refused), (401, Unreachable), (409, Unreachable), (429, Unreachable), (500, Unreachable), (504, Unreachable)])  # fmt: skip
 def test_what_a_creation_that_failed_means(status, error):
     with pytest.raises(error, match="exceeded quota: gpus"):
-        need_created(Answer(status, {"message": "exceeded quota: gpus"}), "pod x")
+        need_created(answered(status, {"message": "exceeded quota: gpus"}), "pod x")
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 429, 500])
 def test_reading_is_never_final(status):
     with pytest.raises(Unreachable, match="said"):
-        need(Answer(status, {"message": "said"}), "the pods")
+        need(answered(status, {"message": "said"}), "the pods")
 
 
 def test_409_has_two_meanings():
-    assert Answer(409, {"reason": "AlreadyExists"}).is_there_already
-    assert not Answer(409, {"reason": "Conflict"}).is_there_already
+    assert answered(409, {"reason": "AlreadyExists"}).is_there_already
+    assert not answered(409, {"reason": "Conflict"}).is_there_already
 
 
 @pytest.mark.parametrize("text, seconds", [("7", 7), ("", 1), ("soon", 1), ("-3", 1), ("99999", 30), ("9999999999", 1), ("²", 1)])  # fmt: skip
 def test_retry_after_is_read_with_care(text, seconds):
-    assert Answer(429, {}, text).wait_seconds == seconds
+    assert answered(429, {}, text).wait_seconds == seconds
 
 
 # -- how many at once
@@ -74,7 +80,7 @@ class Server:
         self.calls.append(thing)
         await asyncio.sleep(0)
         self.now -= 1
-        answer = self.first.pop(0) if self.first else Answer(201, {})
+        answer = self.first.pop(0) if self.first else answered(201, {})
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -92,14 +98,14 @@ def test_everything_is_called_once_and_in_parallel():
 
 
 def test_crowded_faulty_and_lost_answers_are_tried_again():
-    server = Server(Answer(429, {}, "0"), Answer(500, {}, "0"), Unreachable("cut"), Answer(503, {}, "0"))
+    server = Server(answered(429, {}, "0"), answered(500, {}, "0"), Unreachable("cut"), answered(503, {}, "0"))
     done = go(server, 50)
     assert sorted(thing for thing, _ in done) == list(range(50))
     assert len(server.calls) == 54
 
 
 def test_a_final_refusal_ends_it_early():
-    server = Server(Answer(403, {"message": "exceeded quota"}))
+    server = Server(answered(403, {"message": "exceeded quota"}))
     done = go(server, 2000, stop_at=NEVER)
     assert any(answer.status == 403 for _, answer in done)
     assert len(server.calls) <= FIRST + 1
@@ -108,7 +114,7 @@ def test_a_final_refusal_ends_it_early():
 def test_what_is_left_when_time_is_over_is_said():
     class Never(Server):
         async def __call__(self, thing):
-            return Answer(429, {"message": "too many requests"}, "0")
+            return answered(429, {"message": "too many requests"}, "0")
 
     with pytest.raises(Unreachable, match="0 of 5 done, then: too many requests"):
         go(Never(), 5, seconds=0.2)

@@ -1,11 +1,16 @@
 """What is read from pods and Services: states, reasons in words, and whose they are."""
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.clusters import labels, manifests
-from jobs.clusters.kube_pods import Attempt, Owner, Pod, read_owner, read_pod
+from jobs.clusters import kube_pods, labels, manifests
+from jobs.clusters.kube_objects import get
+from jobs.clusters.kube_pods import Attempt, Owner, Pod
+from jobs.clusters.kube_shapes import read_event, read_object
 from jobs.plan import Plan, Role
 from jobs.verdict import ReplicaState
 from tests.cluster.test_manifests import SITE
@@ -13,6 +18,27 @@ from tests.cluster.test_manifests import SITE
 PLAN = Plan("7-abc", 1, (Role("worker", 2, 1, ("x",)),))
 OWNER = Owner("m-7-abc-1", "ours", 5, "7-abc", 1, is_sealed=False, is_ending=False)
 TOMBSTONE = Owner("m-7-abc-1", "stone", 9, "7-abc", 1, is_sealed=True, is_ending=False)
+
+
+def as_told(thing: Any) -> tuple[Any, Any]:
+    """As the line of a watch, read by its shape, and as plain JSON."""
+    line = json.dumps({"type": "MODIFIED", "object": thing}).encode()
+    plain = json.loads(line)["object"]
+    assert kube_pods.read_pod(read_object(json.dumps(thing).encode())) == kube_pods.read_pod(plain)
+    return get(read_event(line), "object"), plain
+
+
+def read_pod(thing: Any) -> Pod | None:
+    """Both ways: a shape that lacks a field would hide it."""
+    shaped, plain = (kube_pods.read_pod(one) for one in as_told(thing))
+    assert shaped == plain
+    return plain
+
+
+def read_owner(thing: Any) -> Owner | None:
+    shaped, plain = (kube_pods.read_owner(one) for one in as_told(thing))
+    assert shaped == plain
+    return plain
 
 
 def thing(
@@ -78,6 +104,19 @@ def test_states_and_reasons(phase, status, state, exit_code, signal, reason):
 @pytest.mark.parametrize("phase, is_alive", [("Pending", True), ("Running", True), ("Unknown", True), ("Succeeded", False), ("Failed", False)])  # fmt: skip
 def test_what_has_not_ended_occupies_its_place(phase, is_alive):
     assert read(phase=phase).is_alive is is_alive
+
+
+def test_a_usual_pod_is_read_by_its_shape_and_an_absurd_one_as_it_is():
+    shaped, plain = as_told(thing(**ended(3)))
+    assert type(shaped) is not dict and get(shaped, "status", "phase") == get(plain, "status", "phase")
+    shaped, plain = as_told({**thing(), "status": [1, 2]})
+    assert shaped == plain
+
+
+def test_the_words_that_end_a_watch_are_read():
+    error = {"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "message": "too old", "code": 410}}
+    said = read_event(json.dumps(error).encode())
+    assert (get(said, "type"), get(said, "object", "code"), get(said, "object", "message")) == ("ERROR", 410, "too old")
 
 
 def test_ours_is_what_the_owners_uid_says():

@@ -12,6 +12,7 @@ from jobs.clusters.kube_picture import Picture
 from jobs.clusters.kube_pods import read_owner
 from jobs.clusters.kube_watch import INITIAL_END, Reflector
 from tests.builders import Clock
+from tests.cluster.test_parts import answered
 from tests.cluster.test_pods import PLAN
 
 KEY = (PLAN.run, PLAN.attempt)
@@ -59,7 +60,7 @@ def bookmark(version: int, *, is_end: bool = False) -> dict:
 
 
 def listed(version: int, *things: dict) -> Answer:
-    return Answer(200, {"metadata": {"resourceVersion": str(version)}, "items": list(things)})
+    return answered(200, {"metadata": {"resourceVersion": str(version)}, "items": list(things)})
 
 
 def error(code: int) -> dict:
@@ -169,7 +170,7 @@ def test_one_object_that_is_not_understood_hides_no_other():
 
 def test_what_may_be_forbidden_is_gone_on_without(monkeypatch):
     monkeypatch.setattr(kube_watch, "DENIED_SECONDS", 0.01)
-    run = Run([error(403)], [error(403)], lists=[Answer(403, {"message": "no"})] * 2, is_optional=True)
+    run = Run([error(403)], [error(403)], lists=[answered(403, {"message": "no"})] * 2, is_optional=True)
     assert run.picture.as_of is None and run.told == []
 
 
