@@ -7,7 +7,7 @@ from celery import shared_task
 from celery.signals import worker_init
 from django.utils import timezone
 
-from controlplane import doorbell
+from controlplane import doorbell, garbage
 
 from . import collecting, packing, strays, sweeper
 from .models import Job
@@ -18,6 +18,7 @@ SWEEP = 200  # jobs due at once that one tick wakes
 @worker_init.connect
 def _sweep(**_: Any) -> None:
     """Before Redis is asked for anything: the sweeper is what works without it."""
+    garbage.settle()
     sweeper.start()
 
 
