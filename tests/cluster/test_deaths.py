@@ -14,6 +14,7 @@ from jobs import services
 from jobs.clusters import labels
 from jobs.clusters.kube_parallel import FIRST
 from jobs.lifecycle import Phase
+from jobs.models import Job
 from jobs.store import plan_of
 
 from .conftest import Place, until
@@ -39,7 +40,12 @@ AFTER_PODS = both("store.applied", "store.release")
 ENDING = both("store.record", "cluster.delete", "kube.delete")
 CLOSING = both("kube.disown", "kube.close")
 BELLS = both("doorbell.task", "doorbell.hint")
-SMALL = both("kube.remove", "kube.node", "kube.watch", "watcher.ring", "kube.list", "kube.tidy", "strays.delete")
+SMALL = both(
+    "kube.remove", "kube.node", "kube.watch", "watcher.ring", "watcher.rows", "kube.list", "kube.tidy", "strays.delete"
+)  # fmt: skip
+# Of an elastic job (tests/faults), of a container's log (real/test_unreachable.py).
+ELSEWHERE = both("cluster.retire", "cluster.read_log")
+SUBMITTING = both("cluster.misfit")
 
 
 class Visitors:
@@ -118,6 +124,7 @@ def visitors(crew, tmp_path):
 
 def test_every_point_of_a_tasks_process_and_of_the_watcher_has_its_death_here():
     here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
+    here |= {*ELSEWHERE, *SUBMITTING}
     mine = ("scheduler.", "store.", "cluster.", "kube.", "doorbell.", "watcher.", "strays.")
     assert here == {point for point in crash.POINTS if point.startswith(mine)}
 
@@ -189,6 +196,16 @@ def _running(crew: Crew, visitors: Visitors, cluster: str = "rig") -> dict[str, 
 
 
 @pytest.mark.long
+def test_who_dies_while_the_nodes_are_asked_has_submitted_nothing(crew, visitors):
+    crew.queue("small")
+    asked = {"do": "submit", "user": crew.user.username, "queue": "small"}
+    visitors.die_at(*SUBMITTING, **asked)
+    assert not Job.objects.exists()
+    assert not visitors.live(**asked)
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.long
 def test_pods_that_go_one_by_one_go_through_deaths_too(crew, visitors):
     visit = _running(crew, visitors)
     one = crew.place.pods()[crew.pods("small")[0]]
@@ -234,6 +251,7 @@ def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(crew, 
 def test_a_watcher_dies_anywhere_and_the_next_one_looks_and_tidies(crew, visitors, gate):
     visit = _running(crew, visitors)
     visitors.die_at(*both("kube.watch", "watcher.ring"), do="watch")
+    visitors.die_at(*both("watcher.rows"), do="write")
     for point in both("kube.list"):
         gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch: this server does not stream lists
         visitors.die_at(point, do="look", cluster="gated")

@@ -21,13 +21,18 @@ LONGEST_SECONDS = 25.0
 
 @dataclass(frozen=True)
 class Life:
-    """What to do until the job is in one of these phases. `ahead`: how far its clock is before ours, so that a lease is over."""
+    """What to do until the job is in one of these phases. `ahead`: how far its clock is before ours, so that a lease is over.
+
+    `user` and `queue` are names, for who submits.
+    """
 
     do: str
     cluster: str = "rig"
     job: int = 0
     phases: list[str] = field(default_factory=list)
     ahead: float = 0.0
+    user: str = ""
+    queue: str = ""
 
 
 def main() -> None:
@@ -78,6 +83,23 @@ def _watch(life: Life) -> None:
     watcher.follow(life.cluster, threading.Event())
 
 
+def _submit(life: Life) -> None:
+    from accounts.models import User
+    from jobs import services
+    from queues.models import Queue
+
+    sent = {"command": "torchrun train.py", "nodes": 2, "nproc_per_node": 1}
+    user, queue = User.objects.get(username=life.user), Queue.objects.get(name=life.queue)
+    services.submit(user=user, queue=queue, sent=sent)
+
+
+def _write(life: Life) -> None:
+    """The watcher's other thread; it ends by dying only."""
+    from jobs import watcher
+
+    watcher.write(life.cluster, threading.Event())
+
+
 def _look(life: Life) -> Any:
     """Until there is a picture."""
     cluster = _cluster(life)
@@ -102,6 +124,8 @@ def _strays(life: Life) -> None:
 LIVES: dict[str, Callable[[Life], None]] = {
     "visit": _visit,
     "watch": _watch,
+    "write": _write,
+    "submit": _submit,
     "look": _look,
     "tidy": _tidy,
     "strays": _strays,
