@@ -26,6 +26,7 @@ def main() -> int:
         with open(os.path.join(TOLD, "role.json"), encoding="utf-8") as file:
             told = json.load(file)
         told["index"] = int(os.environ["MUSTER_INDEX"])
+        told["incarnation"] = int(os.environ.get("MUSTER_INCARNATION", "0"))
         told["last_words"] = MESSAGE
         check_shared(told.get("shared", ""))
         folder = lay_out(told)

@@ -152,6 +152,7 @@ def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str
     return {
         **env,
         "MUSTER_INDEX": str(index),
+        **({"MUSTER_INCARNATION": str(again)} if (again := plan.incarnation(role.name, index)) else {}),
         "HOME": HOME,
         "TMPDIR": "/tmp",  # noqa: S108 - a folder of the pod's own
         "USER": "muster",

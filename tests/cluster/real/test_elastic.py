@@ -52,6 +52,7 @@ def test_what_a_killed_pod_had_not_sent_is_in_the_log_before_its_successor_speak
         pods.until(job, lambda _: said(pods, job)[1] == ALL[:600])
     finally:
         pods.gate.open()
+    pods.until(job, lambda _: said(pods, job)[1] == [*ALL[:600], *ALL[:600]])  # the ranks have met anew
     (pods.shared(job) / "end").touch()
     ended = pods.until(job, lambda now: now.is_finished)
     assert (ended.phase, ended.attempt, ended.failures) == ("succeeded", 1, 0), ended.message
