@@ -7,6 +7,7 @@ from django.core.asgi import get_asgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 _django = get_asgi_application()
 
+from controlplane import garbage  # noqa: E402
 from controlplane.exposure import announce  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
 from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported only now
@@ -14,3 +15,4 @@ from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported onl
 # Batches have a door and a limit of their own; everything else is bounded before Django reads it.
 application = AgentDoor(Bounded(_django))
 announce()
+garbage.settle()

@@ -73,5 +73,4 @@ def _run() -> None:
             sweep(timezone.now())
         except Exception as error:  # the outermost loop of this thread; Postgres may be away
             log.warning("not swept: %s", error)
-        finally:
-            connections.close_all()
+            connections.close_all()  # kept while all goes well: to take one each second costs more than its question
