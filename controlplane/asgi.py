@@ -4,10 +4,11 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from controlplane import garbage
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 _django = get_asgi_application()
 
-from controlplane import garbage  # noqa: E402
 from controlplane.exposure import announce  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
 from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported only now

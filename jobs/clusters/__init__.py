@@ -19,9 +19,7 @@ Expected = list[tuple[str, int]]  # (role, index) of every replica of the attemp
 
 
 class Cluster(Protocol):
-    HAS_LOGS: (
-        bool  # whether what a replica's agent prints can be read: only then `read_log` and `control_url` are asked for
-    )
+    HAS_LOGS: bool  # whether what an agent prints can be read: only then `read_log` and `control_url` are asked for
     control_url: str  # where its agents look for us
     HAS_NODES: bool  # whether it has machines of different sizes: `misfit` is asked only then
     MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told

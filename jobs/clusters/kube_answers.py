@@ -1,5 +1,6 @@
 """What an answer of the API server means: go on, try again later, or never. Pure."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import Any
 from controlplane.errors import Refused, Unreachable
 
 from .kube_objects import words
-from .kube_shapes import read_anything, read_object
+from .kube_shapes import read_object
 
 LONGEST_WAIT = 30.0
 # Of these a repetition says the same: a quota or a webhook's no, an object that is not valid, a namespace not there.
@@ -27,15 +28,18 @@ class Answer:
     def body(self) -> Mapping[str, Any]:
         """As an object; plain text (a proxy's, a timeout's) as its message."""
         try:
-            found = read_anything(self.content)
+            found = json.loads(self.content)
         except ValueError:
             found = None
         return found if isinstance(found, dict) else {"message": self.content[:500].decode(errors="replace").strip()}
 
     @property
     def thing(self) -> Any:
-        """The object of a good answer by its shape, for who reads pods and Services."""
-        return read_object(self.content)
+        """The same by its shape, for who reads pods and Services; what is no JSON is nobody's object."""
+        try:
+            return read_object(self.content)
+        except ValueError:
+            return self.body
 
     @property
     def is_good(self) -> bool:

@@ -92,11 +92,6 @@ def read_object(content: bytes) -> Any:
     return _read(_objects, content)
 
 
-def read_anything(content: bytes) -> Any:
-    """Plain JSON, whole. Raises ValueError where it is none."""
-    return json.loads(content)
-
-
 def write(thing: Any) -> bytes:
     return msgspec.json.encode(thing)
 

@@ -10,7 +10,7 @@ from jobs.clusters import kube_options
 from jobs.clusters.kube_answers import NEVER, Answer, need, need_created
 from jobs.clusters.kube_parallel import FIRST, MOST, Limit, each
 from jobs.clusters.kube_picture import Picture
-from jobs.clusters.kube_pods import Owner
+from jobs.clusters.kube_pods import Owner, read_pod
 from tests.builders import Clock
 
 
@@ -34,6 +34,13 @@ def test_what_a_creation_that_failed_means(status, error):
 def test_reading_is_never_final(status):
     with pytest.raises(Unreachable, match="said"):
         need(answered(status, {"message": "said"}), "the pods")
+
+
+def test_a_good_answer_that_is_no_json_is_nobodys_pod():
+    """A proxy's page."""
+    answer = Answer(201, b"<html>")
+    assert answer.body == {"message": "<html>"}
+    assert read_pod(answer.thing) is None
 
 
 def test_409_has_two_meanings():
