@@ -69,9 +69,12 @@ class Bench:
     def asked(self, place: int) -> list[audit.Asked]:
         return audit.since(self.plane.audit_log, place)
 
-    def create(self, name: str) -> float:
+    def create(self, name: str, *, scheduler: str = "") -> float:
         """The raw limit: the same bodies in parallel, and nothing else. Returns when it began."""
-        bodies = [json.dumps(body).encode() for body in raw_pods(name)]
+        pods = raw_pods(name)
+        for pod in pods if scheduler else []:
+            pod["spec"]["schedulerName"] = scheduler
+        bodies = [json.dumps(pod).encode() for pod in pods]
         began = time.time()
         asyncio.run(_post(str(self.kubeconfig), bodies))
         return began

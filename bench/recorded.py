@@ -3,10 +3,11 @@
 Each line of the file is the time (seconds since the epoch), a tab, and the event as the server sent it. Prints "ready" once.
 """
 
-import asyncio
 import json
 import sys
 import time
+
+import uvloop
 
 from jobs.clusters.kube_http import Api
 from jobs.clusters.kube_options import Access
@@ -15,16 +16,17 @@ from jobs.clusters.kube_options import Access
 async def main(kubeconfig: str, namespace: str, file: str) -> None:
     api = Api(Access(kubeconfig))
     path = f"api/v1/namespaces/{namespace}/pods"
-    version = (await api.call("GET", path)).body["metadata"]["resourceVersion"]
+    version = (await api.call("GET", path, params={"limit": "1"})).body["metadata"]["resourceVersion"]
     print("ready", flush=True)
     with open(file, "wb") as out:
         while True:  # the server ends a watch that reads too slowly; the next one begins where it stood
             params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "600"}
-            async for line in api.lines(path, params=params, silence_seconds=600):
-                out.write(b"%.6f\t%s\n" % (time.time(), line))
+            last = b""
+            async for last in api.lines(path, params=params, silence_seconds=600):
+                out.write(b"%.6f\t%s\n" % (time.time(), last))
                 out.flush()
-                version = json.loads(line)["object"]["metadata"]["resourceVersion"]
+            version = json.loads(last)["object"]["metadata"]["resourceVersion"] if last else version
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4]))
+    uvloop.run(main(*sys.argv[1:4]))

@@ -17,7 +17,7 @@ from .kube_pods import Pod
 AGAIN_SECONDS = 0.5  # between two visits for the sake of one run
 FLUSH_SECONDS = 0.05  # between two batches of rows, so that a busy cluster costs twenty commits a second
 MANY = 10  # rows that are worth a commit
-TRICKLE_SECONDS = 0.25  # between two batches of fewer: a large gang comes up for half a minute, a few pods at a time
+TRICKLE_SECONDS = 0.1  # after a batch of fewer: a large gang comes up for half a minute, a few pods at a time
 
 
 @dataclass
@@ -50,7 +50,7 @@ class News:
         self._clock = clock
         self._changed = threading.Condition()
         self._runs, self._pods = Runs(), dict[Key, dict[str, Pod]]()
-        self._count, self._taken_at = 0, 0.0
+        self._count, self._taken_at, self._taken = 0, 0.0, 0
         self.is_asked_for_runs = self.is_asked_for_pods = False
 
     def run(self, run: str) -> None:
@@ -81,12 +81,12 @@ class News:
         with self._changed:
             self._changed.wait_for(lambda: self._count > 0, most_seconds)
             late = self._taken_at + TRICKLE_SECONDS - self._clock()
-            if self._count and late > 0:
+            if self._count and self._taken < MANY and late > 0:
                 self._changed.wait_for(lambda: self._count >= MANY, late)
         if self._count and (early := self._taken_at + FLUSH_SECONDS - self._clock()) > 0:
             time.sleep(early)
         with self._changed:
-            self._taken_at = self._clock()
+            self._taken_at, self._taken = self._clock(), self._count
             taken, self._pods, self._count = self._pods, {}, 0
         return taken
 

@@ -70,11 +70,13 @@ class Reflector(Generic[F]):
         """For ever."""
         pause = 0.1
         while True:
-            began = time.monotonic()
+            began, before = time.monotonic(), self._version
             try:
                 await self._once()
                 pause = 0.1
-                if time.monotonic() < began + SHORTEST_SECONDS:  # a proxy that ends every watch at once is not raced
+                # A server under load cuts whoever reads too slowly: there the next watch goes on at once. One that brought
+                # nothing is not repeated as fast as it ends, which is what a proxy may do to every watch.
+                if self._version == before and time.monotonic() < began + SHORTEST_SECONDS:
                     await asyncio.sleep(SHORTEST_SECONDS)
             except Denied as error:
                 log.info("%s: %s; going on without", self._path, error)

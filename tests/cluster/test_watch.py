@@ -108,6 +108,24 @@ def test_a_stream_is_list_and_watch_in_one():
     }  # fmt: skip
 
 
+def test_a_watch_that_is_cut_with_news_goes_on_at_once(monkeypatch):
+    monkeypatch.setattr(kube_watch, "SHORTEST_SECONDS", 3600.0)
+    run = Run(START, [event("ADDED", 8, uid="v")], [event("ADDED", 9, uid="w")])
+    assert run.uids == ["w"] and run.versions[:3] == [None, "7", "8"]
+
+
+def test_a_watch_that_ends_at_once_with_nothing_waits_a_moment(monkeypatch):
+    paused = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr(kube_watch, "SHORTEST_SECONDS", 3600.0)
+    monkeypatch.setattr(kube_watch.asyncio, "sleep", sleep)
+    Run(START, [bookmark(7)], [event("ADDED", 8)])
+    assert paused == [3600.0]
+
+
 def test_a_stream_that_breaks_before_its_end_changes_nothing():
     """Half a list must not look as if the other half were deleted."""
     from controlplane.errors import Unreachable

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -19,8 +19,8 @@ class DidNotStart(Exception):
 class Process:
     """One program. `start` may be called again after `kill` or `stop`."""
 
-    def __init__(self, name: str, words: list[str], *, log: Path):
-        self.name, self.words, self.log = name, words, log
+    def __init__(self, name: str, words: list[str], *, log: Path, env: Mapping[str, str] | None = None):
+        self.name, self.words, self.log, self.env = name, words, log, env or {}
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -35,8 +35,9 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
-                self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_die_with(os.getpid())
-            )
+                self.words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.env},
+                preexec_fn=_die_with(os.getpid()),
+            )  # fmt: skip
 
     def until(self, is_ready: Callable[[], bool], *, seconds: float) -> None:
         end = time.monotonic() + seconds
