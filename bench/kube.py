@@ -19,7 +19,7 @@ import psycopg
 from muster.models import Job
 
 from jobs.clusters import labels, manifests
-from jobs.clusters.kube_http import CONNECTIONS, Api
+from jobs.clusters.kube_http import CONNECTIONS, JSON, Api
 from jobs.clusters.kube_options import Access
 from jobs.clusters.kube_site import Site
 from jobs.plan import Host, Index, Plan, Port, Role
@@ -230,10 +230,11 @@ async def _post(kubeconfig: str, bodies: list[bytes]) -> None:
     """Raw aiohttp at full width. Returns when the last one was answered."""
     api = Api(Access(kubeconfig))
     line = await api._ready()
+    headers = {**line.headers, "Content-Type": JSON}
     width = asyncio.Semaphore(CONNECTIONS)
 
     async def one(body: bytes) -> None:
-        async with width, line.session.post(PODS[1:], data=body, headers=line.headers) as answer:
+        async with width, line.session.post(PODS[1:], data=body, headers=headers) as answer:
             await answer.read()
             assert answer.status == 201, await answer.text()
 

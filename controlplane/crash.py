@@ -41,6 +41,7 @@ NAMES = (
     "kube.read",
     "kube.look",
     "kube.node",
+    "kube.names",
     "kube.delete",
     "kube.remove",
     "kube.disown",

@@ -16,6 +16,9 @@ from .kube_parallel import Limit, each
 from .kube_pods import Attempt, Owner, Pod, read_owner
 
 END_SECONDS = 12.0
+# Of so many pods the cluster's controllers of endpoints go through all for each that ends: half of what an end costs.
+MANY_NAMES = 100
+MERGE = "application/merge-patch+json"
 
 
 async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False) -> Owner | None:
@@ -59,6 +62,8 @@ async def _force(attempt: Attempt, *, api: Api, path: str) -> None:
 
 async def _delete_all(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> None:
     assert attempt.owner is not None
+    if len(attempt.ours) > MANY_NAMES:
+        await _keep_names(attempt.owner, api=api, path=path)
     mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
     params = {"labelSelector": labels.selector(mine)}
     body = _options(grace_seconds + manifests.DRAIN_SECONDS)
@@ -68,6 +73,16 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, grace_seconds: i
             "DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS, accept=brief
         )  # fmt: skip
     need(answer, "deleting the pods")
+
+
+async def _keep_names(owner: Owner, *, api: Api, path: str) -> None:
+    """Without a selector nobody follows the pods any more: the names stay as they are until the Service goes.
+
+    Whatever the answer is, the end does not depend on it: an account may lack this right.
+    """
+    body = {"metadata": {"uid": owner.uid}, "spec": {"selector": None}}
+    with crash.around("kube.names"):
+        await api.call("PATCH", f"{path}/services/{owner.name}", body=body, kind=MERGE)
 
 
 async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) -> None:

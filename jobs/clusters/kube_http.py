@@ -84,6 +84,7 @@ class _Request:
     content: bytes | None
     params: Mapping[str, str] | None
     accept: str
+    kind: str
     seconds: float
 
 
@@ -100,10 +101,10 @@ class Api:
 
     async def call(
         self, verb: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None,
-        accept: str = JSON, seconds: float = CALL_SECONDS,
+        accept: str = JSON, kind: str = JSON, seconds: float = CALL_SECONDS,
     ) -> Answer:  # fmt: skip
-        """Raises Unreachable where no answer came; what the answer means is decided by who asked."""
-        ask = _Request(verb, path, None if body is None else write(body), params, accept, seconds)
+        """Raises Unreachable where no answer came; what the answer means is decided by who asked. `kind` is that of the body."""
+        ask = _Request(verb, path, None if body is None else write(body), params, accept, kind, seconds)
         used = await self._ready()
         answer = await self._send(ask, used)
         if answer.status != 401:
@@ -136,7 +137,7 @@ class Api:
     async def _send(self, ask: _Request, line: _Line) -> Answer:
         self.requests += 1
         timeout = aiohttp.ClientTimeout(total=ask.seconds)
-        headers = {**line.headers, "Accept": ask.accept}
+        headers = {**line.headers, "Accept": ask.accept, "Content-Type": ask.kind}
         try:
             async with line.session.request(
                 ask.verb, ask.path, data=ask.content, params=ask.params, headers=headers, timeout=timeout
@@ -154,8 +155,8 @@ class Api:
                 await self._open()
         assert self._session is not None and self._configuration is not None
         token = await self._configuration.get_api_key_with_prefix(TOKEN)
-        headers = {"Content-Type": JSON, "Accept": JSON}
-        return _Line(self._session, {**headers, **({"Authorization": token} if token else {})})
+        headers = {"Accept": JSON, **({"Authorization": token} if token else {})}
+        return _Line(self._session, headers)
 
     async def _renewed(self, used: aiohttp.ClientSession) -> _Line:
         """With credentials read anew, once for all whose calls were refused at the same moment."""

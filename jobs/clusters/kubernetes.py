@@ -52,7 +52,9 @@ class KubernetesCluster(View):
         self.control_url = site.control_url
         self._agent_file = agent
         self._launcher: Launcher | None = None
-        self._asked: dict[Key, float] = {}
+        self._asked: dict[
+            Key, tuple[float, float]
+        ] = {}  # when its pods were told to end: before the call, and after it
         self._looked: tuple[Attempt, float] | None = None
         self._sizes: tuple[Size, ...] = ()
         self._sized_at, self._sizing = 0.0, threading.Lock()
@@ -66,7 +68,7 @@ class KubernetesCluster(View):
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         self._watch()
         known = self._known(run, attempt)
-        if known is None or not known[0].is_any_alive:
+        if known is None or not (known[0].is_any_alive or self._is_told(known)):
             known = kube_http.run(self._look(run, attempt), LOOK_SECONDS)
         found, at = known
         return Seen(
@@ -181,21 +183,29 @@ class KubernetesCluster(View):
 
     async def _end(self, run: str, attempt: int, grace_seconds: int) -> None:
         known = self._known(run, attempt)
-        if known is None or not known[0].is_any_alive or not known[0].has_live_owner:
+        if known is None or not known[0].has_live_owner or not (known[0].is_any_alive or self._is_told(known)):
             known = self._just_seen(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         self._looked = None
-        now, asked_at = self._clock(), self._asked.get((run, attempt), 0.0)
-        is_asked = now < asked_at + ASKED_SECONDS
+        began = self._clock()
+        is_asked = began < self._asked.get((run, attempt), (0.0, 0.0))[1] + ASKED_SECONDS
         tombstone = await end(
             found, api=self.api, path=self.path, grace_seconds=grace_seconds, is_asked=is_asked
         )  # fmt: skip
         if not is_asked and found.is_any_alive:
-            self._asked = {key: at for key, at in self._asked.items() if now < at + ASKED_SECONDS} | {
-                (run, attempt): now
-            }
+            now = self._clock()
+            kept = {key: asked for key, asked in self._asked.items() if now < asked[1] + TOMBSTONE_SECONDS}
+            self._asked = {**kept, (run, attempt): (began, now)}
         if tombstone is not None:
             self.owners.put(tombstone)
+
+    def _is_told(self, known: tuple[Attempt, float]) -> bool:
+        """All its pods were told to end, and the picture is younger than that: that it shows none is what was asked for.
+
+        What it may miss was created since, belongs to an owner that is about to go, and is looked for once the name is closed.
+        """
+        found, at = known
+        return found.has_live_owner and at > self._asked.get((found.run, found.number), (at, at))[0]
 
     def _just_seen(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
         """The look that the same visit began with. What was created since belongs to an owner that is about to go."""

@@ -37,7 +37,7 @@ WITHOUT_PODS = both(
     *VISIT, "scheduler.queue", "kube.owner", "kube.agent", "kube.secret", "kube.missing", "kube.read", "store.renew",
 )  # fmt: skip
 AFTER_PODS = both("store.applied", "store.release")
-ENDING = both("store.record", "cluster.delete", "kube.delete")
+ENDING = both("store.record", "cluster.delete", "kube.names", "kube.delete")
 CLOSING = both("kube.disown", "kube.close")
 BELLS = both("doorbell.task", "doorbell.hint")
 SMALL = both(
