@@ -13,15 +13,17 @@ def note_once(*, job: int, attempt: int, about: str, message: str) -> None:
     key = (job, attempt, about)
     if key in _said:
         return
-    if not JobEvent.objects.filter(job=job, attempt=attempt, kind="note", message__startswith=about).exists():
-        _write(job, attempt, f"{about}{message}")
+    _write(job, attempt, about, message)
     if len(_said) >= MOST_REMEMBERED:
         _said.clear()
     _said.add(key)  # only now: of a note that could not be written the next batch is to remind
 
 
-def _write(job: int, attempt: int, message: str) -> None:
-    row = Job.objects.only("phase", "team_id").get(pk=job)
-    with crash.around("ingest.note"):
-        JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=attempt, message=message)
+def _write(job: int, attempt: int, about: str, message: str) -> None:
+    """The job's lock lets one look and write after the other: several agents may have the same to tell at the same moment."""
+    with crash.atomic("ingest.note"):
+        row = Job.objects.select_for_update(no_key=True).only("phase", "team_id").get(pk=job)
+        if JobEvent.objects.filter(job=job, attempt=attempt, kind="note", message__startswith=about).exists():
+            return
+        JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=attempt, message=f"{about}{message}")
     doorbell.hint(job=job, team=row.team_id, what="state")
