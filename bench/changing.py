@@ -47,16 +47,18 @@ async def main(kubeconfig: str, namespace: str, rate: float, seconds: float, pod
             number += WIDTH
         return (number - first) // WIDTH
 
-    began, tasks = time.monotonic() + 0.2, []
-    if not rate:
-        changes = sum(await asyncio.gather(*map(in_turn, range(WIDTH))))
-    else:
-        for number in range(changes := int(rate * seconds)):
+    async def in_time() -> int:
+        tasks = []
+        for number in range(int(rate * seconds)):
             due = began + number / rate
             if (early := due - time.monotonic()) > 0:
                 await asyncio.sleep(early)
             tasks.append(asyncio.create_task(change(number, due)))
         await asyncio.gather(*tasks)
+        return len(tasks)
+
+    began = time.monotonic() + 0.2
+    changes = await in_time() if rate else sum(await asyncio.gather(*map(in_turn, range(WIDTH))))
     print(json.dumps({"changes": changes, "late": late, "refused": wrong, "seconds": time.monotonic() - began}))
     await api.close()
 

@@ -71,10 +71,7 @@ class Bench:
 
     def create(self, name: str, *, scheduler: str = "") -> float:
         """The raw limit: the same bodies in parallel, and nothing else. Returns when it began."""
-        pods = raw_pods(name)
-        for pod in pods if scheduler else []:
-            pod["spec"]["schedulerName"] = scheduler
-        bodies = [json.dumps(pod).encode() for pod in pods]
+        bodies = [json.dumps(pod).encode() for pod in raw_pods(name, scheduler=scheduler)]
         began = time.time()
         asyncio.run(_post(str(self.kubeconfig), bodies))
         return began
@@ -182,9 +179,9 @@ def lists(asked: list[audit.Asked]) -> int:
     return audit.lists_of_a_job(asked, attempt_label=labels.ATTEMPT.replace("/", "%2F"))
 
 
-def raw_pods(run: str) -> list[dict[str, Any]]:
+def raw_pods(run: str, *, scheduler: str = "") -> list[dict[str, Any]]:
     """Bodies as Muster sends them, without an owner, so that nothing collects them."""
-    site = Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS))
+    site = Site(NAMESPACE, "x:1", "http://muster.test", tolerations=tuple(TOLERATIONS), scheduler=scheduler)
     described = plan(run)
     bodies = [
         manifests.pod(described, role, index, site=site, owner="none", agent="none")

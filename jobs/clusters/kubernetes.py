@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane import crash
 from controlplane.errors import Problem, Unreachable
@@ -41,6 +41,13 @@ ASKED_SECONDS = 10.0  # until pods that were told to end, and do not show it, ar
 VISIT_SECONDS = 2.0  # how long the look of a visit serves the end that the same visit asks for
 
 
+class Asked(NamedTuple):
+    """When all pods of an attempt were told to end, in seconds since the epoch: before the call and after it."""
+
+    began: float
+    answered: float
+
+
 class KubernetesCluster(View):
     """OPTIONS are described in docs/kubernetes.md."""
 
@@ -52,9 +59,7 @@ class KubernetesCluster(View):
         self.control_url = site.control_url
         self._agent_file = agent
         self._launcher: Launcher | None = None
-        self._asked: dict[
-            Key, tuple[float, float]
-        ] = {}  # when its pods were told to end: before the call, and after it
+        self._asked: dict[Key, Asked] = {}
         self._looked: tuple[Attempt, float] | None = None
         self._sizes: tuple[Size, ...] = ()
         self._sized_at, self._sizing = 0.0, threading.Lock()
@@ -188,14 +193,15 @@ class KubernetesCluster(View):
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         self._looked = None
         began = self._clock()
-        is_asked = began < self._asked.get((run, attempt), (0.0, 0.0))[1] + ASKED_SECONDS
+        asked = self._asked.get((run, attempt))
+        is_asked = asked is not None and began < asked.answered + ASKED_SECONDS
         tombstone = await end(
             found, api=self.api, path=self.path, grace_seconds=grace_seconds, is_asked=is_asked
         )  # fmt: skip
         if not is_asked and found.is_any_alive:
             now = self._clock()
-            kept = {key: asked for key, asked in self._asked.items() if now < asked[1] + TOMBSTONE_SECONDS}
-            self._asked = {**kept, (run, attempt): (began, now)}
+            kept = {key: one for key, one in self._asked.items() if now < one.answered + TOMBSTONE_SECONDS}
+            self._asked = {**kept, (run, attempt): Asked(began, now)}
         if tombstone is not None:
             self.owners.put(tombstone)
 
@@ -205,7 +211,8 @@ class KubernetesCluster(View):
         What it may miss was created since, belongs to an owner that is about to go, and is looked for once the name is closed.
         """
         found, at = known
-        return found.has_live_owner and at > self._asked.get((found.run, found.number), (at, at))[0]
+        asked = self._asked.get((found.run, found.number))
+        return found.has_live_owner and asked is not None and at > asked.began
 
     def _just_seen(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
         """The look that the same visit began with. What was created since belongs to an owner that is about to go."""

@@ -3,21 +3,20 @@
 import io
 import random
 import threading
-import time
 from datetime import timedelta
 
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from jobs.models import Job
 from tests import packs
+from tests.locks import PATIENCE_SECONDS, in_thread, until_waiting
 from workspaces import files, garbage, manifest, reading, sent, services
 from workspaces.models import Blob, Pack, Workspace
 
-PATIENCE_SECONDS = 30
 LATER = timedelta(days=365)
 
 
@@ -164,24 +163,6 @@ def test_beat_collects_once_a_day():
 # -- while others send
 
 
-def in_thread(action) -> threading.Thread:
-    def run() -> None:
-        try:
-            action()
-        finally:
-            connection.close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
-
-
-def somebody_waits_for_a_lock() -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return cursor.fetchone()[0] > 0
-
-
 @pytest.mark.django_db(transaction=True)
 def test_a_file_that_is_named_between_mark_and_sweep_stays(people, team):
     services.receive(team=team, by=people.owner, stream=io.BytesIO(packs.pack(b"reused")))
@@ -191,10 +172,7 @@ def test_a_file_that_is_named_between_mark_and_sweep_stays(people, team):
     with transaction.atomic():
         services._lock(team)
         collector = in_thread(lambda: swept.append(garbage.sweep(team, before=timezone.now() + LATER)))
-        until = time.monotonic() + PATIENCE_SECONDS
-        while not somebody_waits_for_a_lock():  # it has marked, and wants to sweep
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until_waiting()  # it has marked, and wants to sweep
         made, _ = services.create(team=team, by=people.owner, put=put)
     collector.join(PATIENCE_SECONDS)
     assert swept == [0]
@@ -227,10 +205,7 @@ def test_a_base_that_is_collected_meanwhile_is_refused(people, team, send):
     with transaction.atomic():
         services._lock(team)
         sender = in_thread(create)
-        until = time.monotonic() + PATIENCE_SECONDS
-        while not somebody_waits_for_a_lock():  # it has read the base, and wants to write
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until_waiting()  # it has read the base, and wants to write
         Workspace.objects.filter(pk=base.pk).delete()
     sender.join(PATIENCE_SECONDS)
     assert [error.problems[0].field for error in refused] == ["base"]

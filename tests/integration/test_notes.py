@@ -1,21 +1,11 @@
 """Notes about a job's own reports are said once, whoever has them to tell."""
 
-import threading
-import time
-
 import pytest
 from django.db import connection, transaction
 
 from jobs import notes
 from jobs.models import JobEvent
-
-PATIENCE_SECONDS = 60
-
-
-def who_wait_for_a_lock() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return int(cursor.fetchone()[0])
+from tests.locks import PATIENCE_SECONDS, in_thread, until_waiting
 
 
 @pytest.mark.django_db(transaction=True)
@@ -23,20 +13,12 @@ def test_two_who_tell_the_same_at_the_same_moment_say_it_once(lab):
     job = lab.submit()
 
     def tell() -> None:
-        try:
-            notes.note_once(job=job.pk, attempt=1, about="Too many series: ", message="this job has 200")
-        finally:
-            connection.close()
+        notes.note_once(job=job.pk, attempt=1, about="Too many series: ", message="this job has 200")
 
-    threads = [threading.Thread(target=tell) for _ in range(2)]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("LOCK TABLE jobs_jobevent IN SHARE ROW EXCLUSIVE MODE")  # all may look, nobody may write
-        for thread in threads:
-            thread.start()
-        until = time.monotonic() + PATIENCE_SECONDS
-        while who_wait_for_a_lock() < 2:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        threads = [in_thread(tell) for _ in range(2)]
+        until_waiting(2)
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
     said = JobEvent.objects.filter(job=job, kind="note").values_list("message", flat=True)
