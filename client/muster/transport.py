@@ -39,8 +39,10 @@ class Transport:
     def __enter__(self: S) -> S:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        # An interrupt may have struck where the pool of connections had just taken its lock, and closing wants it.
+        if kind is None or not issubclass(kind, KeyboardInterrupt):
+            self.close()
 
     def close(self) -> None:
         self._http.close()

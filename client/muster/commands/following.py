@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import click
 
 from muster.client import Client
+from muster.commands.apart import apart
 from muster.commands.output import as_json, note
 from muster.models import Job, LogLine
 from muster.render import Terminal, inert, printable, terminal_of
@@ -61,7 +63,7 @@ def follow(
 ) -> Job:
     """Print until the job has ended (or is suspended) and its log is complete; the job as it was last seen."""
     told: tuple[str, str] | None = None
-    for seen in client.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
+    for seen in apart(client.follow_pages(job, rank=rank, tail=tail, cursor=cursor)):
         if not isinstance(seen, Job):
             writer.write(seen.lines)
             continue
@@ -86,7 +88,7 @@ def exit_code_of(job: Job) -> int:
     return code if 0 < code < 256 else ENDED_BADLY
 
 
-def detached(job: Job) -> None:
+def detached(job: Job) -> NoReturn:
     """Ctrl-C leaves the job alone: stopping hours of training must be asked for by name."""
     ways = f"`muster logs -f {job.id}` comes back, `muster cancel {job.id}` ends it"
     note(f"\nmuster: detached; job {job.id} goes on: {ways}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from muster.commands.apart import done_apart
 from muster.commands.following import detached, leave
 from muster.commands.output import Output, reading
 from muster.commands.session import job_argument, open_client
@@ -17,11 +18,11 @@ from muster.render import printable, terminal_of
 def wait(*, job: str, timeout: float | None, output: Output) -> None:
     """Wait until a job has ended, and exit as it did; a suspended one ends the wait too, with 121."""
     with open_client() as client:
-        seen = client.job(job)
+        found = client.job(job)
         try:
-            seen = client.wait(seen, timeout=timeout)
+            seen = done_apart(lambda: client.wait(found, timeout=timeout))
         except KeyboardInterrupt:
-            detached(seen)
+            detached(found)
     said = printable(seen.message or seen.reason)
     line = f"job {seen.id} ({printable(seen.name)}): {terminal_of().phase(seen.phase)}{f': {said}' if said else ''}"
     output.item(seen, ident=seen.id, lines=lambda: [line])
