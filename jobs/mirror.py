@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from controlplane import crash
 from controlplane.errors import Unreachable
 
@@ -74,17 +76,30 @@ def _is_stopping(held: Held) -> bool:
 
 def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[Silent]:
     there = {(one.role, one.index, one.incarnation): one for one in seen.replicas if _is_readable(one)}
-    for row in Replica.objects.filter(job=held.job, attempt=held.view.attempt) if there else ():
+    rows = Replica.objects.filter(job=held.job, attempt=held.view.attempt)
+    if not any(_goes(held, one) for one in there.values()):
+        rows = rows.filter(_silent_rows(now))  # of a large gang that is heard: none
+    for row in rows if there else ():
         one = there.get((row.role, row.index, row.incarnation))
         if one is None or (held.run, held.view.attempt, row.role, row.index, row.incarnation) in _complete:
             continue
-        is_last = _is_stopping(held) or (one.state is ReplicaState.FAILED and one.signal is not None)
+        is_last = _goes(held, one)
         if _is_silent(row, now) or (is_last and _is_cut_off(row, one)):
             yield Silent(row, one, is_last)
 
 
 def _is_readable(one: ReplicaSeen) -> bool:
     return one.state in (ReplicaState.RUNNING, ReplicaState.SUCCEEDED, ReplicaState.FAILED)
+
+
+def _goes(held: Held, one: ReplicaSeen) -> bool:
+    """Its pod is deleted next, or its place given anew."""
+    return _is_stopping(held) or (one.state is ReplicaState.FAILED and one.signal is not None)
+
+
+def _silent_rows(now: datetime) -> Q:
+    """`_is_silent`, for the database."""
+    return Q(last_batch_at__lt=now - SILENT) | Q(last_batch_at=None, started_at__lt=now - NEVER_HEARD)
 
 
 def _is_silent(row: Replica, now: datetime) -> bool:

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
 
-from . import blame, frameworks, lease, notes, places, rank_rows, renewal, sightings, vault, volumes
+from . import attempt_rows, blame, frameworks, lease, notes, places, renewal, sightings, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from .models import Job, JobEvent, Rank, RankState, Replica
@@ -210,15 +210,11 @@ def _enter(job: Job, now: datetime) -> None:
 
 def _insert_attempt(job: Job) -> None:
     """Rows of a new attempt: they exist before anything is created, so that whatever appears has a place."""
-    roles = _roles(job)
-    Replica.objects.bulk_create(
-        Replica(job=job, attempt=job.attempt, role=role.name, index=index, name=name)
-        for role in roles
-        for index in range(role.replicas)
-        for name in [f"{job.run}-{job.attempt}-{role.name}-{index}"]
-    )
-    for role in roles:
-        rank_rows.insert(job=job.pk, attempt=job.attempt, role=role.name, processes=role.processes)
+    for role in _roles(job):
+        attempt_rows.insert(
+            job=job.pk, run=job.run, attempt=job.attempt, role=role.name, replicas=role.replicas,
+            processes=role.processes,
+        )  # fmt: skip
 
 
 def _close_ranks(job: Job, now: datetime) -> None:

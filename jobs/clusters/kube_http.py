@@ -5,7 +5,9 @@ aiohttp, which it brings along: its generated client spends several times as lon
 """
 
 import asyncio
+import contextlib
 import os
+import socket
 import ssl
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
@@ -22,10 +24,14 @@ from controlplane.errors import Unreachable
 
 from .kube_answers import Answer
 from .kube_options import Access
+from .kube_rest import Pause, newest
 from .kube_shapes import write
 
 CALL_SECONDS = 10.0  # shorter than a lease (jobs/lease.py): a call of ours is over before somebody else's begins
 CONNECTIONS = 128
+BUFFER_BYTES = 1 << 20  # parsed and not read
+PARSED_BYTES = 8 << 20  # of a watch at rest, before its server has to wait: a second of what a large launch brings
+UNREAD_BYTES = 256 << 10  # of a watch at rest, in the kernel
 RETIRED_SECONDS = 60.0  # longer than any call
 JSON = "application/json"
 # Labels and owners without the rest: a fifth of the bytes, where only "is it there, and whose is it" is asked.
@@ -112,19 +118,25 @@ class Api:
         return await self._send(ask, await self._renewed(used.session))
 
     async def lines(
-        self, path: str, *, params: Mapping[str, str], silence_seconds: float
+        self, path: str, *, params: Mapping[str, str], silence_seconds: float, rest: Pause | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """A watch: each line one event. Raises Unreachable when it breaks or is silent for too long."""
+        """A watch: each line one event. Raises Unreachable when it breaks or is silent for too long.
+
+        `rest` comes between two readings, with the number of bytes that the one before had; of what was read in one piece the
+        newest state of each object is told.
+        """
         line = await self._ready()
         self.requests += 1
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=silence_seconds)
         try:
-            async with line.session.get(path, params=params, headers=line.headers, timeout=timeout) as response:
+            async with line.session.get(
+                path, params=params, headers=line.headers, timeout=timeout, read_bufsize=PARSED_BYTES
+            ) as response:
                 if response.status != 200:
                     said = {**Answer(response.status, await response.read()).body, "code": response.status}
                     yield write({"type": "ERROR", "object": said})
                     return
-                async for event in _split(response.content):
+                async for event in _split(response.content, rest and _undisturbed(response, rest)):
                     yield event
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"the watch of {path} broke: {_words(error)}") from error
@@ -140,7 +152,13 @@ class Api:
         headers = {**line.headers, "Accept": ask.accept, "Content-Type": ask.kind}
         try:
             async with line.session.request(
-                ask.verb, ask.path, data=ask.content, params=ask.params, headers=headers, timeout=timeout
+                ask.verb,
+                ask.path,
+                data=ask.content,
+                params=ask.params,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,  # our credentials go nowhere else
             ) as response:
                 return Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -149,10 +167,11 @@ class Api:
     async def _ready(self) -> _Line:
         if self._pid != os.getpid():  # forked: the parent's sockets are not ours
             self._session, self._opening, self._pid = None, asyncio.Lock(), os.getpid()
-        assert self._opening is not None
-        async with self._opening:
-            if self._session is None or self._configuration is None:
-                await self._open()
+        if self._session is None:
+            assert self._opening is not None
+            async with self._opening:
+                if self._session is None:
+                    await self._open()
         assert self._session is not None and self._configuration is not None
         token = await self._configuration.get_api_key_with_prefix(TOKEN)
         headers = {"Accept": JSON, **({"Authorization": token} if token else {})}
@@ -205,7 +224,10 @@ def _session(configuration: Configuration) -> aiohttp.ClientSession:
         raise Unreachable(f"the cluster's certificates can not be used: {_words(error)}") from error
     base = configuration.host.rstrip("/") + "/"
     # Bodies are large and mostly sent once: compressing them would cost more than it saves on a cluster's own network.
-    return aiohttp.ClientSession(base, connector=connector, read_bufsize=1 << 20, skip_auto_headers=["Accept-Encoding"])
+    return aiohttp.ClientSession(
+        base, connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=BUFFER_BYTES,
+        skip_auto_headers=["Accept-Encoding"],
+    )  # fmt: skip
 
 
 def _tls(configuration: Configuration) -> ssl.SSLContext | bool:
@@ -219,15 +241,37 @@ def _tls(configuration: Configuration) -> ssl.SSLContext | bool:
     return context
 
 
-async def _split(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length: one object may be larger than any buffer."""
-    rest: list[bytes] = []
+def _undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
+    """While the reader rests, the kernel wakes us only for much, or for the end: not for each event. It goes on receiving."""
+
+    async def pause(size: int) -> None:
+        connection = response.connection
+        socket_of = connection.transport.get_extra_info("socket") if connection and connection.transport else None
+        if socket_of is None:
+            return  # it ended, and who gets the connection next is in a hurry
+        socket_of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, UNREAD_BYTES)
+        try:
+            await rest(size)
+        finally:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                socket_of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+    return pause
+
+
+async def _split(content: aiohttp.StreamReader, rest: Pause | None = None) -> AsyncIterator[bytes]:
+    """Lines of any length: one object may be larger than any buffer. With a `rest` between readings only the newest states."""
+    begun: list[bytes] = []
     async for piece in content.iter_any():
         first, *others = piece.split(b"\n")
-        rest.append(first)
-        for one in others:
-            yield b"".join(rest)
-            rest = [one]
+        begun.append(first)
+        if not others:
+            continue
+        lines, begun = [b"".join(begun), *others[:-1]], [others[-1]]
+        for one in lines if rest is None else newest(lines):
+            yield one
+        if rest is not None:
+            await rest(len(piece))
 
 
 def _words(error: BaseException) -> str:

@@ -53,6 +53,10 @@ class News:
         self._count, self._taken_at, self._taken = 0, 0.0, 0
         self.is_asked_for_runs = self.is_asked_for_pods = False
 
+    @property
+    def is_asked(self) -> bool:
+        return self.is_asked_for_runs or self.is_asked_for_pods
+
     def run(self, run: str) -> None:
         if self.is_asked_for_runs:
             with self._changed:

@@ -1,7 +1,6 @@
 """Reading objects that others wrote: what is absurd in them becomes nothing, never an exception. Pure."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -15,17 +14,17 @@ _SMALLEST, _LARGEST = -(1 << 31), (1 << 31) - 1
 def get(thing: Any, *keys: str) -> Any:
     """Of plain JSON, or of one of the shapes (kube_shapes.py)."""
     for key in keys:
-        if isinstance(thing, Struct):
-            thing = getattr(thing, key, None)
-        elif isinstance(thing, Mapping):
+        if isinstance(thing, dict):
             thing = thing.get(key)
+        elif isinstance(thing, Struct):
+            thing = getattr(thing, key, None)
         else:
             return None
     return thing
 
 
 def is_object(thing: Any) -> bool:
-    return isinstance(thing, Struct | Mapping)
+    return isinstance(thing, (Struct, dict))
 
 
 def items(thing: Any) -> list[Any]:
@@ -49,7 +48,10 @@ def words(thing: Any, *, most: int = LONGEST_WORDS) -> str:
 
 
 def condition(status: Any, kind: str) -> Any:
-    return next((one for one in items(get(status, "conditions")) if get(one, "type") == kind), None)
+    for one in items(get(status, "conditions")):
+        if get(one, "type") == kind:
+            return one
+    return None
 
 
 def version(meta: Any) -> int:

@@ -1,7 +1,7 @@
 """What a list and its watch have told so far, for any thread to read. Holds facts, not objects.
 
-`as_of` is when the API server last said something on this watch: an event, a bookmark, or the whole list. It is
-never younger than what is known, so a silent watch is an old picture.
+`as_of` is when the API server last said something on this watch: an event, a bookmark, or the whole list; or earlier, by
+as long as that may have waited for us. It is never younger than what is known, so a silent watch is an old picture.
 """
 
 import threading

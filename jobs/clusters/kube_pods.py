@@ -131,18 +131,18 @@ class Attempt:
 
 def read_pod(thing: Any) -> Pod | None:
     """None for what names no attempt. What lies about its place is kept as nobody's: a delete by label would hit it."""
-    meta = get(thing, "metadata")
-    run, attempt = labels.attempt_of(get(meta, "labels"))
-    name, uid = get(meta, "name"), get(meta, "uid")
+    meta, status = get(thing, "metadata"), get(thing, "status")
+    said, name, uid = get(meta, "labels"), get(meta, "name"), get(meta, "uid")
+    place = labels.place(said) or labels.Place(*labels.attempt_of(said), "", 0)
+    run, attempt = place.run, place.attempt
     if not run or not isinstance(name, str) or not isinstance(uid, str):
         return None
-    place = labels.place(get(meta, "labels")) or labels.Place(run, attempt, "", 0)
     is_named_so = name == labels.pod(run, attempt, place.role, place.index, place.incarnation)
     owner = owner_uid(meta, place) if is_named_so else ""
     state, exit_code, signal, reason = _state(thing)
     return Pod(
-        name, uid, version(meta), place, owner, text(get(meta, "labels", labels.OWNER)), state,
-        is_alive=get(thing, "status", "phase") not in ("Succeeded", "Failed"),
+        name, uid, version(meta), place, owner, text(get(said, labels.OWNER)), state,
+        is_alive=get(status, "phase") not in ("Succeeded", "Failed"),
         is_ending=get(meta, "deletionTimestamp") is not None,
         exit_code=exit_code, signal=signal, reason=words(reason),
         node=words(get(thing, "spec", "nodeName"), most=253), claims=_claims(thing),
@@ -216,10 +216,11 @@ def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
 
 def _is_out_of_sight(status: Any) -> bool:
     """Ended for its node's silence. Of a node that is only closed to it the kubelet would still say how it goes."""
-    target, ready = condition(status, "DisruptionTarget"), condition(status, "Ready")
+    if get(status, "phase") != "Running" or (target := condition(status, "DisruptionTarget")) is None:
+        return False
     is_ended = get(target, "status") == "True" and get(target, "reason") == "DeletionByTaintManager"
-    is_running = get(status, "phase") == "Running"
-    return is_ended and is_running and get(ready, "status") == "False" and not get(ready, "reason")
+    ready = condition(status, "Ready")
+    return is_ended and get(ready, "status") == "False" and not get(ready, "reason")
 
 
 def _failure(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:

@@ -18,10 +18,13 @@ from .kube_news import News
 from .kube_nodes import Node, Nodes, node_key, read_node
 from .kube_picture import Key, Picture
 from .kube_pods import Attempt, Owner, Pod, read_owner, read_pod
+from .kube_rest import Rest
 from .kube_shapes import read_event
 from .kube_site import Site
 from .kube_watch import WATCH_SECONDS, Reflector
 
+WRITER_REST_SECONDS = 0.1  # who writes rows is in a hurry
+VISITOR_REST_SECONDS = 1.0  # a visit ends it
 FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
 
 
@@ -62,7 +65,15 @@ class View:
         troubles = self.troubles.of((found.run, found.number))
         return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
 
+    async def _catch_up(self) -> None:
+        """What came while the watches rested is in the pictures after this."""
+        for one in (self._pod_rest, self._owner_rest):
+            await one.end()
+
     # -- watching
+
+    def _rest_seconds(self) -> float:
+        return WRITER_REST_SECONDS if self._news.is_asked else VISITOR_REST_SECONDS
 
     def _watch(self) -> None:
         """Follow pods and Services in the background of this process, once, and anew after a fork."""
@@ -80,13 +91,14 @@ class View:
         lost_seconds = float(self.site.node_lost_seconds)
         self.nodes = Nodes(lost_seconds=lost_seconds, fresh_seconds=FRESH_SECONDS, clock=self._clock)
         ours = {"labelSelector": labels.OURS}
+        self._pod_rest, self._owner_rest = Rest(self._rest_seconds), Rest(self._rest_seconds)
         self.pod_watch: Reflector[Pod] = Reflector(
             self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
-            key=pod_key, changed=self._listed, told=self._pod_told, parse=read_event, clock=self._clock,
+            key=pod_key, changed=self._listed, told=self._pod_told, parse=read_event, clock=self._clock, rest=self._pod_rest.take,
         )  # fmt: skip
         self.owner_watch: Reflector[Owner] = Reflector(
             self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
-            key=owner_key, changed=self._changed, parse=read_event, clock=self._clock,
+            key=owner_key, changed=self._changed, parse=read_event, clock=self._clock, rest=self._owner_rest.take,
         )  # fmt: skip
         self.trouble_watch: Reflector[Trouble] = Reflector(
             self.api, f"{self.path}/events", wanted=WANTED, read=read_trouble, picture=self.troubles,

@@ -21,6 +21,7 @@ from .kube_answers import need
 from .kube_http import Api
 from .kube_objects import get, is_object, text, version
 from .kube_picture import F, Key, Picture
+from .kube_rest import Pause
 
 log = logging.getLogger(__name__)
 
@@ -48,20 +49,23 @@ class Reflector(Generic[F]):
     """`read` makes a fact of an object, None for what is none of ours; `changed` hears of every attempt with news, or, where
     there is `told`, that one of each fact with news, and whether it is gone.
 
-    `parse` makes an event of a line, `wanted` are the selectors; what `is_optional` may be forbidden to us.
+    `parse` makes an event of a line, `wanted` are the selectors; what `is_optional` may be forbidden to us. `rest` comes
+    between two readings (kube_rest.py).
     """
 
     def __init__(
         self, api: Api, path: str, *, wanted: Mapping[str, str], read: Callable[[Any], F | None], picture: Picture[F],
         key: Callable[[F], Key], changed: Callable[[Key], None], clock: Callable[[], float], is_optional: bool = False,
         told: Callable[[F, bool], None] | None = None, parse: Callable[[bytes], Any] = json.loads,
+        rest: Pause | None = None,
     ):  # fmt: skip
         self._api, self._path, self._wanted = api, path, dict(wanted)
         self._read, self._picture, self._key, self._changed = read, picture, key, changed
         self._clock, self._is_optional = clock, is_optional
-        self._parse = parse
+        self._parse, self._pause = parse, rest
         self._told = told or (lambda fact, is_gone: changed(key(fact)))
         self._version = ""
+        self._rested = 0.0  # seconds, before what is read now
         self._silent = 0
         self.can_stream = True
         self.lists = self.streams = 0  # for figures and tests
@@ -108,7 +112,14 @@ class Reflector(Generic[F]):
 
     def _watch(self, **params: str) -> Any:
         asked = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS), **params}
-        return self._api.lines(self._path, params={**self._wanted, **asked}, silence_seconds=SILENCE_SECONDS)
+        params = {**self._wanted, **asked}
+        return self._api.lines(self._path, params=params, silence_seconds=SILENCE_SECONDS, rest=self._rest)
+
+    async def _rest(self, size: int) -> None:
+        if self._pause is not None and self._version:  # a list is read as fast as it comes
+            began = self._clock()
+            await self._pause(size)
+            self._rested = self._clock() - began
 
     async def _stream(self) -> bool:
         """List and watch in one request. False where the server does not do that: nothing was taken."""
@@ -170,7 +181,7 @@ class Reflector(Generic[F]):
             else:
                 self._picture.put(fact)
             self._told(fact, kind == "DELETED")
-        self._picture.confirm(self._clock())
+        self._picture.confirm(self._clock() - self._rested)  # it may have waited as long for us
 
     def _go_on_from(self, meta: Any) -> None:
         """Versions of one watch only grow. If not, the server was restored from a backup: what was deleted since is not told."""

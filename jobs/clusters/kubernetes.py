@@ -72,6 +72,7 @@ class KubernetesCluster(View):
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         self._watch()
+        kube_http.run(self._catch_up(), CALL_SECONDS)
         known = self._known(run, attempt)
         if known is None or not (known[0].is_any_alive or self._is_told(known)):
             known = kube_http.run(self._look(run, attempt), LOOK_SECONDS)
@@ -103,6 +104,7 @@ class KubernetesCluster(View):
 
     def open_attempts(self) -> list[tuple[str, int]]:
         self._watch()
+        kube_http.run(self._catch_up(), CALL_SECONDS)
         if min(self.pods.as_of or 0.0, self.owners.as_of or 0.0) < self._clock() - FRESH_SECONDS:
             raise Unreachable("the watch has told nothing for a while")
         keys = {owner_key(one) for one in self.owners.everything()} | {pod_key(one) for one in self.pods.everything()}

@@ -28,13 +28,16 @@ class Server:
     def __init__(self, watches: list, lists: list | None = None):
         self.watches, self.lists, self.asked = list(watches), list(lists or []), []
 
-    async def lines(self, path, *, params, silence_seconds):
+    async def lines(self, path, *, params, silence_seconds, rest=None):
         self.asked.append(params)
         if not self.watches:
             raise Over
         for one in self.watches.pop(0):
             if isinstance(one, BaseException):
                 raise one
+            if isinstance(one, int):  # so many bytes were read in one piece
+                await rest(one)
+                continue
             yield one if isinstance(one, bytes) else json.dumps(one).encode()
 
     async def call(self, verb, path, *, params):
@@ -75,7 +78,7 @@ class Run:
         self.reflector = Reflector(
             self.server, "services", wanted={"labelSelector": "x"}, read=options.pop("read", read_owner),
             picture=self.picture, key=lambda one: (one.run, one.attempt), changed=self.told.append,
-            clock=Clock().seconds, **options,
+            clock=options.pop("clock", Clock()).seconds, **options,
         )  # fmt: skip
         with pytest.raises(Over):
             asyncio.run(self.reflector.follow())
@@ -106,6 +109,18 @@ def test_a_stream_is_list_and_watch_in_one():
     assert set(run.server.asked[0]) == {
         "labelSelector", "watch", "allowWatchBookmarks", "timeoutSeconds", "sendInitialEvents", "resourceVersionMatch"
     }  # fmt: skip
+
+
+def test_what_is_read_after_a_rest_may_be_as_old_as_its_beginning():
+    clock = Clock()
+    began = clock.seconds()
+
+    async def rest(size):
+        clock.advance(0.75)
+
+    run = Run([*START, 100, event("DELETED", 8)], clock=clock, rest=rest)
+    assert run.picture.as_of == began and run.uids == []
+    assert clock.seconds() == began + 0.75
 
 
 def test_a_watch_that_is_cut_with_news_goes_on_at_once(monkeypatch):

@@ -16,7 +16,7 @@ TRANSACTIONS = {
     "submit": 'INSERT INTO "jobs_job"',
     "admit": "quota reserved",
     "take": '"lease_owner" = ',
-    "step": 'INSERT INTO "jobs_replica"',
+    "step": "INSERT INTO jobs_replica",
     "applied": 'UPDATE "jobs_job" SET "applied_at"',
     "batch": "INSERT INTO jobs_logsegment",
 }

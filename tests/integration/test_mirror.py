@@ -214,3 +214,20 @@ def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_an
     Replica.objects.filter(job=job, index=0).update(incarnation=1)
     assert mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
     assert cluster.places == set(), "what was seen is of the one before"
+
+
+AGES = [None, 1, 14, 16, 59, 61, 3600]
+
+
+@pytest.mark.parametrize("started", AGES)
+@pytest.mark.parametrize("heard", AGES)
+def test_the_database_knows_as_well_who_is_silent(job, started, heard):
+    now = timezone.now()
+    row = Replica.objects.filter(job=job).first()
+    row.started_at, row.last_batch_at = (
+        None if age is None else now - timedelta(seconds=age) for age in (started, heard)
+    )
+    row.save()
+    found = Replica.objects.filter(mirror._silent_rows(now), pk=row.pk).exists()
+    assert found == mirror._is_silent(row, now)
+    assert found == (heard > 60 if heard else bool(started and started > 15))

@@ -61,7 +61,7 @@ def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
 def make_namespace(client: httpx.Client, thing: dict[str, Any]) -> None:
     """Ready when its default account is there: without it no pod is admitted."""
     name = _made(client.post("/api/v1/namespaces", json=thing))["metadata"]["name"]
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300  # after a minute without its server a controller takes its time
     while client.get(f"/api/v1/namespaces/{name}/serviceaccounts/default").status_code != 200:
         assert time.monotonic() < end, "the controllers do not answer"
         time.sleep(0.1)

@@ -1,0 +1,40 @@
+"""Rows of a new attempt, made by the database itself: of a large job there are tens of thousands, all alike."""
+
+from typing import Any
+
+from django.db import connection, models
+
+from .models import Rank, Replica
+
+
+def _begun(model: type[models.Model], places: tuple[str, ...]) -> tuple[str, str, list[Any]]:
+    """(columns, placeholders of what is not a place, its fields): how a row begins is said by its model alone."""
+    rest = [one for one in model._meta.concrete_fields if not one.primary_key and one.column not in places]
+    columns = ", ".join(f'"{name}"' for name in (*places, *(one.column for one in rest)))
+    return columns, ", ".join(["%s"] * len(rest)), rest
+
+
+_REPLICA, _REPLICA_GIVEN, _REPLICA_REST = _begun(Replica, ("job_id", "attempt", "role", "index", "name"))
+_INSERT_REPLICAS = f"""
+    INSERT INTO jobs_replica ({_REPLICA})
+    SELECT %s, %s, %s, number, %s || number, {_REPLICA_GIVEN} FROM generate_series(0, %s - 1) AS number
+"""  # noqa: S608 - column names of our own model
+_RANK, _RANK_GIVEN, _RANK_REST = _begun(Rank, ("replica_id", "job_id", "attempt", "rank", "local_rank"))
+_INSERT_RANKS = f"""
+    INSERT INTO jobs_rank ({_RANK})
+    SELECT r.id, r.job_id, r.attempt, r.index * %s + local, local, {_RANK_GIVEN}
+    FROM jobs_replica r, generate_series(0, %s - 1) AS local
+    WHERE r.job_id = %s AND r.attempt = %s AND r.role = %s
+"""  # noqa: S608 - column names of our own model
+
+
+def insert(*, job: int, run: str, attempt: int, role: str, replicas: int, processes: int) -> None:
+    """`replicas` of a role, and `processes` ranks for each of them."""
+    with connection.cursor() as cursor:
+        places: list[Any] = [job, attempt, role, f"{run}-{attempt}-{role}-"]
+        cursor.execute(_INSERT_REPLICAS, [*places, *_values(_REPLICA_REST), replicas])
+        cursor.execute(_INSERT_RANKS, [processes, *_values(_RANK_REST), processes, job, attempt, role])
+
+
+def _values(rest: list[Any]) -> Any:
+    return [one.get_db_prep_save(one.get_default(), connection) for one in rest]
