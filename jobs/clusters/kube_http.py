@@ -32,6 +32,7 @@ CONNECTIONS = 128
 BUFFER_BYTES = 1 << 20  # parsed and not read
 PARSED_BYTES = 8 << 20  # of a watch at rest, before its server has to wait: a second of what a large launch brings
 UNREAD_BYTES = 256 << 10  # of a watch at rest, in the kernel
+POLL_TURNS = 2  # of the event loop: poll, and take what is there
 RETIRED_SECONDS = 60.0  # longer than any call
 JSON = "application/json"
 # Labels and owners without the rest: a fifth of the bytes, where only "is it there, and whose is it" is asked.
@@ -255,6 +256,8 @@ def _undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
         finally:
             with contextlib.suppress(OSError):  # closed meanwhile
                 socket_of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        for _ in range(POLL_TURNS):  # what the kernel kept comes now, not after the next rest
+            await asyncio.sleep(0)
 
     return pause
 

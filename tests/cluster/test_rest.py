@@ -134,6 +134,11 @@ def test_of_one_piece_the_newest_state_of_each_object_is_told(said, kept):
     assert newest(said) == [said[number] for number in kept]
 
 
+def waiting(one: socket.socket, where: int) -> int:
+    """Bytes that were sent to it and not read (FIONREAD), or sent by it and not received (TIOCOUTQ)."""
+    return struct.unpack("i", fcntl.ioctl(one.fileno(), where, b"\0\0\0\0"))[0]
+
+
 class Speaker:
     """An API server of one connection: what it says, and when, is the test's."""
 
@@ -162,13 +167,10 @@ class Speaker:
         for piece in pieces:
             self.connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
 
-    def until_received(self) -> None:
+    def until_received(self, seconds: float = 0.1) -> None:
         """The client's kernel has all of it, and its loop had time to be woken for it."""
-        until(lambda: self.unsent() == 0)
-        kube_http.run(asyncio.sleep(0.1), 10)
-
-    def unsent(self) -> int:
-        return struct.unpack("i", fcntl.ioctl(self.connection.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))[0]
+        until(lambda: waiting(self.connection, termios.TIOCOUTQ) == 0)
+        kube_http.run(asyncio.sleep(seconds), 10)
 
     def close(self) -> None:
         self.connection.close()
@@ -229,6 +231,34 @@ def test_over_tls_a_rest_leaves_what_comes_alone_and_its_end_takes_all_of_it(spe
     kube_http.run(rest.end(), 10)
     following.result(10)
     answers(speaker, api)
+
+
+def test_the_end_of_a_rest_takes_what_was_handed_on_and_what_the_kernel_kept(speaker, api, monkeypatch):
+    used, undisturbed = [], kube_http._undisturbed
+
+    def noted(response, rest):
+        used.append(response.connection.transport.get_extra_info("socket"))
+        return undisturbed(response, rest)
+
+    monkeypatch.setattr(kube_http, "_undisturbed", noted)
+    hours = itertools.count(0.0, 3600.0)
+    rest, taken = Rest(lambda: 3600.0, clock=lambda: next(hours)), []
+    following = follow(api, rest, taken)
+    speaker.begin()
+    speaker.say(b"a\n")
+    until(lambda: taken == [b"a"])
+    said, kept = 0, [0]
+    while kept[-1] >= kept[-2:][0]:  # until it hands on what it has
+        said += 1
+        speaker.say(b"%d-%s\n" % (said, b"x" * 6000))
+        speaker.until_received(seconds=0.01)
+        kept.append(waiting(used[-1], termios.FIONREAD))
+    speaker.say(b"kept\n")
+    speaker.until_received()
+    assert waiting(used[-1], termios.FIONREAD) > 0
+    kube_http.run(rest.end(), 10)
+    assert (len(taken), taken[-1]) == (1 + said + 1, b"kept")
+    following.cancel()
 
 
 def test_a_connection_whose_watch_ended_is_not_kept_at_rest(speaker, api):
