@@ -7,6 +7,7 @@ than the row, because no picture that old is believed (clusters/kubernetes.py).
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -68,7 +69,7 @@ _WRITE = f"""{_TOLD}
     ), ours AS (
         SELECT t.* FROM told t JOIN held j ON j.id = t.job AND j.uid = t.uid AND j.attempt = t.attempt
     ) {_CHANGED}
-    SELECT j.id, j.team_id, j.phase = 'starting' AND NOT EXISTS (
+    SELECT j.id, j.team_id, j.phase = 'starting', j.phase = 'starting' AND NOT EXISTS (
         SELECT 1 FROM jobs_replica r LEFT JOIN changed c ON c.id = r.id
         WHERE r.job_id = j.id AND r.attempt = j.attempt AND COALESCE(c.state, r.state) NOT IN ({_UP}))
     FROM held j WHERE j.id IN (SELECT job_id FROM changed)
@@ -79,10 +80,17 @@ _WAITS = f"""
 """  # noqa: S608 - put together of what stands above
 
 
-def write(news: Iterable[Sighting], *, now: datetime) -> set[int]:
-    """Returns the jobs that wait for their last replica no more: a visit can say that they run.
+@dataclass(frozen=True)
+class Written:
+    """Jobs that are starting and had news; of these, those that wait for their last replica no more: a visit can say that
+    they run. Where a visit wrote at the same moment, only `complete` knows."""
 
-    The lock on jobs keeps the order that visits have: the job first, then its replicas. What is of an attempt that is over,
+    starting: frozenset[int]
+    complete: frozenset[int]
+
+
+def write(news: Iterable[Sighting], *, now: datetime) -> Written:
+    """The lock on jobs keeps the order that visits have: the job first, then its replicas. What is of an attempt that is over,
     or of a job that is not there, is left out.
     """
     said = [
@@ -93,9 +101,12 @@ def write(news: Iterable[Sighting], *, now: datetime) -> set[int]:
     with crash.around("watcher.rows"), connection.cursor() as cursor:
         cursor.execute(_WRITE, _values(said, now=now))
         changed = cursor.fetchall()
-    for job, team, _ in changed:
+    for job, team, _, _ in changed:
         doorbell.hint(job=job, team=team, what="state")
-    return {job for job, _, is_complete in changed if is_complete}
+    return Written(
+        starting=frozenset(job for job, _, is_starting, _ in changed if is_starting),
+        complete=frozenset(job for job, _, _, is_complete in changed if is_complete),
+    )
 
 
 def record(job: int, attempt: int, looks: Iterable[ReplicaSeen], *, now: datetime) -> bool:

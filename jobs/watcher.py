@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from django.conf import settings
 from django.db import DatabaseError, connections
@@ -57,27 +57,31 @@ def write(alias: str, stop: threading.Event) -> None:
 class Writer:
     """Keeps what could not be written, so that a database that is away costs nothing but time."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._waiting: dict[tuple[str, int, str, int, int], Sighting] = {}
-        self._complete: set[int] = set()
+        self._starting: set[int] = set()
         self._again_at = 0.0
 
     def take(self, news: list[Sighting]) -> None:
         self._waiting |= {_which(one): one for one in news}
         if self._waiting:
-            complete = sightings.write(self._waiting.values(), now=timezone.now())
+            written = sightings.write(self._waiting.values(), now=timezone.now())
             self._waiting = {}
-            self._complete |= complete
-            self._ring(complete)
-        if self._complete and time.monotonic() > self._again_at:
-            self._complete = sightings.complete(self._complete)
-            self._ring(self._complete)
+            if not self._starting:
+                self._again_at = self._clock() + AGAIN_SECONDS
+            self._starting |= written.starting
+            _ring(written.complete)
+        if self._starting and self._clock() > self._again_at:
+            self._starting = sightings.complete(self._starting)
+            self._again_at = self._clock() + AGAIN_SECONDS
+            _ring(self._starting)
 
-    def _ring(self, complete: set[int]) -> None:
-        """Again and again until it is no more starting: the picture of whoever visits may lag behind ours."""
-        self._again_at = time.monotonic() + AGAIN_SECONDS
-        for job in complete:
-            doorbell.poke_now("jobs.reconcile", job)
+
+def _ring(complete: Iterable[int]) -> None:
+    """Again and again until it is no more starting: the picture of whoever visits may lag behind ours."""
+    for job in complete:
+        doorbell.poke_now("jobs.reconcile", job)
 
 
 def _which(one: Sighting) -> tuple[str, int, str, int, int]:

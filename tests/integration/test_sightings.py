@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -11,6 +11,8 @@ from jobs import sightings, watcher
 from jobs.lifecycle import Phase
 from jobs.models import Job, Rank, Replica
 from jobs.verdict import ReplicaSeen, ReplicaState, Sighting
+from tests.builders import Clock
+from tests.locks import PATIENCE_SECONDS, in_thread, until_waiting
 
 pytestmark = pytest.mark.django_db
 RUNNING, PENDING, FAILED = ReplicaState.RUNNING, ReplicaState.PENDING, ReplicaState.FAILED
@@ -28,7 +30,7 @@ def look(job: Job, index: int, state: ReplicaState, *, version: int = 0, attempt
 
 
 def write(*news: Sighting, at=None) -> set[int]:
-    return sightings.write(news, now=at or timezone.now())
+    return set(sightings.write(news, now=at or timezone.now()).complete)
 
 
 def states(job: Job) -> list[str]:
@@ -114,6 +116,43 @@ def test_what_could_not_be_written_is_written_later_at_its_newest(job):
         cursor.execute("ROLLBACK TO SAVEPOINT away")
     writer.take([look(job, 0, RUNNING, version=5)])
     assert states(job) == ["running", "running"]
+
+
+def test_a_job_that_should_run_is_rung_for_again_however_busy_the_others_are(job, lab, monkeypatch):
+    """A visit may have looked a moment too early, and nobody else would say so."""
+    rung, clock, other = [], Clock(), lab.running()
+    monkeypatch.setattr(watcher.doorbell, "poke_now", lambda task, job: rung.append(job))
+    writer = watcher.Writer(clock.seconds)
+    writer.take([look(job, 0, RUNNING), look(job, 1, RUNNING)])
+    rung.clear()
+    for number in range(10):  # never quiet for as long as the pause is
+        clock.advance(watcher.AGAIN_SECONDS / 4)
+        writer.take([look(other, 0, PENDING, reason=f"{number}")])
+    assert 2 <= rung.count(job.pk) <= 3
+    Job.objects.filter(pk=job.pk).update(phase=Phase.RUNNING)
+    rung.clear()
+    for _ in range(10):
+        clock.advance(watcher.AGAIN_SECONDS)
+        writer.take([])
+    assert rung == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_visit_that_writes_at_the_same_moment_hides_no_last_replica(job, monkeypatch):
+    """Each has seen one of both, and the statement that waited for the visit's lock looks at rows from before it."""
+    rung, clock = [], Clock()
+    monkeypatch.setattr(watcher.doorbell, "poke_now", lambda task, job: rung.append(job))
+    writer = watcher.Writer(clock.seconds)
+    with transaction.atomic():
+        Job.objects.select_for_update().get(pk=job.pk)
+        writing = in_thread(lambda: writer.take([look(job, 0, RUNNING, version=5), look(job, 1, RUNNING, version=6)]))
+        until_waiting()
+        sightings.record(job.pk, 1, [ReplicaSeen("worker", 0, RUNNING, version=5)], now=timezone.now())
+    writing.join(PATIENCE_SECONDS)
+    assert (states(job), rung) == (["running", "running"], [])
+    clock.advance(watcher.AGAIN_SECONDS * 1.5)
+    writer.take([])
+    assert rung == [job.pk]
 
 
 def test_ranks_of_a_new_attempt_begin_as_their_model_says(job):
