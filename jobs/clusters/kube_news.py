@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from jobs.verdict import ENDED
+from jobs.verdict import ENDED, ReplicaState
 
 from .kube_picture import Key
 from .kube_pods import Pod
@@ -65,7 +65,7 @@ class News:
 
     def pod(self, key: Key, pod: Pod, *, is_gone: bool = False) -> None:
         """Who writes rows down sees by itself when all run, and only what ended is then worth a visit."""
-        if self.is_asked_for_pods and not is_gone:
+        if self.is_asked_for_pods and not is_gone and not _is_untouched(pod):
             with self._changed:
                 self._put(key, pod)
         if not self.is_asked_for_pods or is_gone or pod.state in ENDED:
@@ -101,3 +101,8 @@ class News:
         of_attempt[pod.name] = pod
         if self._count in (1, MANY):
             self._changed.notify_all()
+
+
+def _is_untouched(pod: Pod) -> bool:
+    """Created, and nobody looked at it yet: its row says so since it was decided to create it."""
+    return pod.state is ReplicaState.PENDING and not pod.node and not pod.reason

@@ -43,6 +43,17 @@ def test_replicas_are_folded_to_their_newest_and_only_ends_are_visited():
     assert news.take_pods(0) == {}
 
 
+def test_a_pod_that_nobody_looked_at_yet_is_no_news_to_its_row():
+    news = News()
+    news.is_asked_for_runs = news.is_asked_for_pods = True
+    pod = replace(read(phase="Pending"), node="", reason="")
+    news.pod(("7-abc", 1), pod)
+    assert (news.take_pods(0), news.take_runs(0)) == ({}, [])
+    for touched in (replace(pod, node="n1"), replace(pod, reason="no node has 8 GPUs")):
+        news.pod(("7-abc", 1), touched)
+        assert news.take_pods(0) == {("7-abc", 1): {pod.name: touched}}
+
+
 def test_a_pod_that_is_gone_is_visited_and_has_no_look_to_write():
     news = News()
     news.is_asked_for_runs = news.is_asked_for_pods = True
