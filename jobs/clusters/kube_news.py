@@ -17,7 +17,7 @@ from .kube_pods import Pod
 AGAIN_SECONDS = 0.5  # between two visits for the sake of one run
 FLUSH_SECONDS = 0.05  # between two batches of rows, so that a busy cluster costs twenty commits a second
 MANY = 10  # rows that are worth a commit
-TRICKLE_SECONDS = 0.15  # after a batch of fewer: a large gang comes up for half a minute, a few pods at a time
+TRICKLE_SECONDS = 0.08  # after a batch of fewer, and no longer than the watcher rests: a large gang comes up for half a minute, a few at a time
 
 
 @dataclass

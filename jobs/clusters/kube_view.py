@@ -23,7 +23,7 @@ from .kube_shapes import read_event
 from .kube_site import Site
 from .kube_watch import WATCH_SECONDS, Reflector
 
-WRITER_REST_SECONDS = 0.1  # who writes rows is in a hurry
+WRITER_REST_SECONDS = 0.08  # who writes rows is in a hurry
 VISITOR_REST_SECONDS = 1.0  # a visit ends it
 FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
 
