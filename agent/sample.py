@@ -89,9 +89,10 @@ class Sampler(threading.Thread):
 
 
 def _usage(pid: int) -> tuple[int, int] | None:
-    """CPU ticks and resident bytes of one process (proc(5): utime, stime, rss)."""
+    """CPU ticks and resident bytes of one process (proc(5): utime, stime, rss). None where it is gone or has ended."""
     try:
         fields = linux.stat_fields(pid)
-        return int(fields[11]) + int(fields[12]), int(fields[21]) * _PAGE_BYTES
+        pages = int(fields[21])  # none: it gave its memory back, and waits for its parent
+        return (int(fields[11]) + int(fields[12]), pages * _PAGE_BYTES) if pages else None
     except (OSError, IndexError, ValueError):
         return None
