@@ -72,6 +72,7 @@ class Writer:
                 self._again_at = self._clock() + AGAIN_SECONDS
             self._starting |= written.starting
             _ring(written.complete)
+        # Again and again until it is no more starting: the picture of whoever visits may lag behind ours.
         if self._starting and self._clock() > self._again_at:
             self._starting = sightings.complete(self._starting)
             self._again_at = self._clock() + AGAIN_SECONDS
@@ -79,7 +80,6 @@ class Writer:
 
 
 def _ring(complete: Iterable[int]) -> None:
-    """Again and again until it is no more starting: the picture of whoever visits may lag behind ours."""
     for job in complete:
         doorbell.poke_now("jobs.reconcile", job)
 
