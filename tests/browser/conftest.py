@@ -1,12 +1,13 @@
 """A real Chromium against the real web process."""
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from queues.models import Queue
 from tests.builders import Lab
 from tests.machine import need_chromium
 from tests.pages.site import Site, serve
+from tests.patience import PATIENCE_SECONDS
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 
@@ -17,6 +18,7 @@ def chromium():
     # Playwright's event loop runs in this thread until it is stopped; Django would refuse to touch the database from it.
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        expect.set_options(1000 * PATIENCE_SECONDS)
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
@@ -36,7 +38,7 @@ def lab(site, people) -> Lab:
 @pytest.fixture
 def context(chromium: Browser, site: Site):
     context = chromium.new_context(base_url=site.url)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(1000 * PATIENCE_SECONDS)
     yield context
     context.close()
 

@@ -10,7 +10,7 @@ from tests.builders import batch, identity, item, log_item
 from tests.pages import seed
 from workspaces import reading
 
-SOON = 4000  # milliseconds; hints need a fraction of it, polling would need fifteen seconds
+SOON = 10_000  # milliseconds; hints need a fraction of it, polling would need fifteen seconds
 
 
 def live(page):
@@ -157,6 +157,7 @@ def test_every_page_works_without_javascript(chromium, site, lab):
     page.fill("[name=username]", "owner")
     page.fill("[name=password]", "owner-has-a-password")
     page.click("button")
+    page.wait_for_url("**/jobs")
     page.goto(f"/jobs/{job.pk}")
     page.locator(".rank-links a", has_text="3").click()
     expect(page.locator("#log-lines .l")).to_have_count(5)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pyotp
+from playwright.sync_api import expect
 
 from accounts.models import SecondFactor
 
@@ -28,7 +29,7 @@ def test_it_is_set_up_asked_for_and_removed(page):
     page.fill("[name=password]", RIGHT)
     shot(page, "factor-key")
     page.click("text=Switch it on")
-    assert page.locator(".codes li").count() == 10
+    expect(page.locator(".codes li")).to_have_count(10)
     shot(page, "factor-codes")
     SecondFactor.objects.update(last_step=0)  # as if half a minute had passed
     page.click(".menu summary")

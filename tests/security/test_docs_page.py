@@ -6,13 +6,11 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import chromium, context, page, site  # noqa: F401 - fixtures
 
-PATIENCE = 30_000  # milliseconds; the page draws itself, and a busy machine takes its time
-
 
 def test_the_documentation_lists_every_operation_under_our_policy(page, site):  # noqa: F811
     """The `page` fixture fails at its end when the console holds an error; a broken policy is one."""
     page.goto("/api/docs")
-    expect(page.locator(".opblock").first).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".opblock").first).to_be_visible()
     described = page.evaluate(
         """async () => {
             const answer = await fetch("/api/v1/schema", {headers: {Accept: "application/json"}});
@@ -20,7 +18,7 @@ def test_the_documentation_lists_every_operation_under_our_policy(page, site):  
             return Object.values(paths).flatMap((one) => Object.keys(one)).length;
         }"""
     )
-    expect(page.locator(".opblock")).to_have_count(described, timeout=PATIENCE)
+    expect(page.locator(".opblock")).to_have_count(described)
     assert described >= 17
 
 
@@ -29,9 +27,7 @@ def test_an_operation_can_be_tried_with_ones_session(page, site):  # noqa: F811
     page.locator("#operations-me-me .opblock-summary-path").click()
     page.locator("button", has_text="Try it out").click()
     page.locator("button.execute").click()
-    expect(page.locator(".live-responses-table .response .response-col_status").first).to_contain_text(
-        "200", timeout=PATIENCE
-    )
+    expect(page.locator(".live-responses-table .response .response-col_status").first).to_contain_text("200")
 
 
 def test_it_is_linked_and_for_members_only(as_, people):
