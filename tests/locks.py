@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from django.db import connection
 
-PATIENCE_SECONDS = 30.0
+from tests.patience import PATIENCE_SECONDS
 
 
 def in_thread(action: Callable[[], object]) -> threading.Thread:

@@ -10,6 +10,7 @@ from accounts.models import AuditEntry
 from jobs.scheduler import schedule
 from queues import services
 from queues.models import Queue
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +33,7 @@ def test_an_administrator_changes_the_quota_and_waiting_jobs_start(
     body = answer.json()
     assert (body["slots"], body["used"], body["description"], body["notice"]) == (12, 8, "for everyone", "")
     assert rung  # the doorbell, and the audit entry for the log service
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE_SECONDS
     while not heard(settings):
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -11,6 +11,7 @@ from accounts.models import AuditEntry, Membership, Role, Team, Token, User
 from accounts.permissions import role_in
 from controlplane.errors import Conflict, InvalidInput, NotAllowed
 from tests.conftest import make_user
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
 
@@ -123,7 +124,7 @@ def test_two_administrators_who_remove_each_other_at_once_leave_one(team, boss, 
     start, outcomes = threading.Barrier(2), []
 
     def remove(who: User, other: str) -> None:
-        start.wait(30)
+        start.wait(PATIENCE_SECONDS)
         try:
             members.remove(team=team, username=other, by=who)
             outcomes.append("removed")

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE_SECONDS
+
 from .plane import Plane, Received
 
 ENDED = ("succeeded", "failed")
@@ -58,7 +60,7 @@ class Bench:
         self.agents.append(agent)
         return agent
 
-    def run(self, command: list[str], *, timeout: float = 30, **told: Any) -> Received:
+    def run(self, command: list[str], *, timeout: float = PATIENCE_SECONDS, **told: Any) -> Received:
         """One replica from start to end."""
         folder = self.replica(command, **told)
         self.start(folder).wait(timeout)
@@ -70,7 +72,7 @@ class Bench:
         except FileNotFoundError:
             return {}
 
-    def wait_for(self, is_so: Callable[[], Any], timeout: float = 20) -> Any:
+    def wait_for(self, is_so: Callable[[], Any], timeout: float = PATIENCE_SECONDS) -> Any:
         """Looks often until it is so. Raises AssertionError with the agents' logs after `timeout` seconds."""
         give_up = time.monotonic() + timeout
         while time.monotonic() < give_up:

@@ -16,6 +16,7 @@ import pytest
 from agent import manifest, pack, workspace
 from agent.cache import Cache
 from tests import packs
+from tests.patience import PATIENCE_SECONDS
 
 from .bench import Bench
 from .plane import Plane, listed
@@ -55,7 +56,7 @@ def test_the_code_arrives_with_links_and_execute_bits_and_is_the_working_directo
 ) -> None:
     cache = {"cache": str(cache_of(bench))} if has_cache else {}
     folder = bench.replica(["./run.sh"], wants_workspace=True, **cache)
-    assert bench.start(folder).wait(20) == 0
+    assert bench.start(folder).wait(PATIENCE_SECONDS) == 0
     assert plane.of().texts() == ["hello", "hello"]
     code = folder / "code"
     assert (os.readlink(code / "link"), os.readlink(code / "lib" / "up")) == ("lib", "../run.sh")
@@ -71,18 +72,18 @@ def test_replicas_of_one_machine_fetch_a_file_once(bench: Bench, plane: Plane) -
         bench.start(bench.replica(["./run.sh"], index=index, wants_workspace=True, cache=str(cache_of(bench))))
         for index in range(4)
     ]
-    assert [agent.wait(40) for agent in agents] == [0, 0, 0, 0]
+    assert [agent.wait(PATIENCE_SECONDS) for agent in agents] == [0, 0, 0, 0]
     assert sorted(plane.given) == sorted({packs.sha(CODE["run.sh"]), packs.sha(b"hello\n")})
     assert all(plane.of(f"worker-{index}").texts() == ["hello", "hello"] for index in range(4))
 
 
 def test_a_change_of_one_file_fetches_that_file(bench: Bench, plane: Plane) -> None:
-    bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(20)
+    bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     plane.given.clear()
     assert plane.code is not None
     plane.code["lib/words.txt"] = b"changed\n"
     folder = bench.replica(["./run.sh"], index=1, wants_workspace=True, cache=str(cache_of(bench)))
-    bench.start(folder).wait(20)
+    bench.start(folder).wait(PATIENCE_SECONDS)
     assert plane.given == [packs.sha(b"changed\n")]
     assert plane.of("worker-1").texts() == ["changed", "changed"]
 
@@ -90,36 +91,40 @@ def test_a_change_of_one_file_fetches_that_file(bench: Bench, plane: Plane) -> N
 def test_what_a_job_writes_into_its_code_does_not_reach_the_next(bench: Bench, plane: Plane) -> None:
     for index in range(2):
         command = ["sh", "-c", "cat again.txt; echo spoilt > again.txt; chmod 777 run.sh"]
-        bench.start(bench.replica(command, index=index, wants_workspace=True, cache=str(cache_of(bench)))).wait(20)
+        bench.start(bench.replica(command, index=index, wants_workspace=True, cache=str(cache_of(bench)))).wait(
+            PATIENCE_SECONDS
+        )
         assert plane.of(f"worker-{index}").texts() == ["hello"]
 
 
 def test_a_cached_file_that_somebody_wrote_to_is_fetched_anew(bench: Bench, plane: Plane) -> None:
-    bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(20)
+    bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     digest = packs.sha(b"hello\n")
     (cache_of(bench) / "7" / digest[:2] / digest).write_text("HELLO\n")
     plane.given.clear()
-    bench.start(bench.replica(["./run.sh"], index=1, wants_workspace=True, cache=str(cache_of(bench)))).wait(20)
+    bench.start(bench.replica(["./run.sh"], index=1, wants_workspace=True, cache=str(cache_of(bench)))).wait(
+        PATIENCE_SECONDS
+    )
     assert plane.given == [digest]
     assert plane.of("worker-1").texts() == ["hello", "hello"]
 
 
 def test_a_cache_that_can_not_be_used_is_done_without(bench: Bench, plane: Plane) -> None:
     cache_of(bench).write_text("a file where the folder should be")
-    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(20)
+    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     assert plane.of().texts() == ["hello", "hello"]
 
 
 def test_a_job_without_code_has_an_empty_folder(bench: Bench, plane: Plane) -> None:
     plane.code = None
-    bench.start(bench.replica(["ls"], wants_workspace=True)).wait(20)
+    bench.start(bench.replica(["ls"], wants_workspace=True)).wait(PATIENCE_SECONDS)
     assert (plane.of().texts(), bench.status()["state"]) == ([], "succeeded")
 
 
 def test_what_an_agent_before_left_half_done_is_done_anew(bench: Bench, plane: Plane) -> None:
     folder = bench.replica(["./run.sh"], wants_workspace=True, files={"again.txt": "half", "stale.txt": "left"})
     (folder / "code" / "lib").symlink_to("/tmp")
-    bench.start(folder).wait(20)
+    bench.start(folder).wait(PATIENCE_SECONDS)
     assert plane.of().texts() == ["hello", "hello"]
     assert not (folder / "code" / "stale.txt").exists()
 
@@ -154,13 +159,13 @@ def spoilt(data: bytes) -> bytes:
 @pytest.mark.parametrize("spoil", [cut, spoilt, lambda data: b"", lambda data: b"<html>a proxy's words</html>" * 9])
 def test_an_answer_that_is_not_whole_is_asked_for_again(bench: Bench, plane: Plane, spoil: object) -> None:
     plane.spoil = once(spoil)  # type: ignore[assignment]
-    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(20)
+    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     assert plane.of().texts() == ["hello", "hello"]
 
 
 def test_what_came_before_a_break_is_not_fetched_again(bench: Bench, plane: Plane) -> None:
     plane.spoil = once(lambda data: data[:-60])  # type: ignore[assignment]
-    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(20)
+    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     assert plane.of().texts() == ["hello", "hello"]
     assert len(plane.given) == 3  # two, then the second once more
 
@@ -182,7 +187,7 @@ def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
     bench: Bench, plane: Plane, spoil: object, words: str
 ) -> None:
     plane.spoil = spoil  # type: ignore[assignment]
-    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(30)
+    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     status = bench.status()
     assert status["state"] == "failed"
     assert status["reason"].startswith("the workspace can not be fetched: ") and words in status["reason"]
@@ -192,7 +197,7 @@ def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
 def test_code_that_is_gone_fails_the_replica_in_the_servers_words(bench: Bench, plane: Plane) -> None:
     plane.refuse = 410
     agent = bench.start(bench.replica(["true"], wants_workspace=True), MUSTER_DRAIN_SECONDS="0.2")
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     assert bench.status()["reason"] == "the workspace can not be fetched: so it was told to"
 
 
@@ -201,7 +206,7 @@ def test_a_plane_that_is_away_for_a_while_is_waited_for(bench: Bench, plane: Pla
     agent = bench.start(bench.replica(["./run.sh"], wants_workspace=True))
     bench.wait_for(lambda: "answered 503" in (bench.attempt / "worker-0" / "agent.log").read_text())
     plane.refuse = 0
-    assert agent.wait(30) == 0
+    assert agent.wait(PATIENCE_SECONDS) == 0
     assert plane.of().texts() == ["hello", "hello"]
 
 
@@ -210,7 +215,7 @@ def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried
     plane.down()
     words = bench.root / "last-words"
     replica = bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=1, last_words=str(words))
-    assert bench.start(replica).wait(50) == 78
+    assert bench.start(replica).wait(PATIENCE_SECONDS) == 78
     said = f"the workspace can not be fetched: nobody answers at {plane.url}: ConnectionRefusedError"
     assert words.read_text().startswith(said) and bench.status()["reason"] == words.read_text()
 
@@ -221,7 +226,7 @@ def test_a_plane_that_answered_once_is_not_given_up(bench: Bench, plane: Plane) 
     log = bench.attempt / "worker-0" / "agent.log"
     bench.wait_for(lambda: log.read_text().count("answered 503") >= 5)  # with growing pauses: longer than it may take
     plane.refuse = 0
-    assert agent.wait(30) == 0
+    assert agent.wait(PATIENCE_SECONDS) == 0
 
 
 def test_a_stop_is_heard_while_another_replica_fetches(bench: Bench, plane: Plane) -> None:
@@ -235,7 +240,7 @@ def test_a_stop_is_heard_while_another_replica_fetches(bench: Bench, plane: Plan
         bench.wait_for(lambda: bench.status().get("state") == "starting")
         time.sleep(0.3)
         agent.terminate()
-        agent.wait(10)
+        agent.wait(PATIENCE_SECONDS)
     assert bench.status()["reason"] == "stopped on request"
 
 
@@ -304,7 +309,7 @@ def test_a_link_that_stands_in_the_way_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_hostile_list_fails_the_replica_in_words(bench: Bench, plane: Plane) -> None:
     plane.lists = f"muster workspace 1\nf\t0\t{FINE}\t../evil\n"
-    bench.start(bench.replica(["true"], wants_workspace=True)).wait(20)
+    bench.start(bench.replica(["true"], wants_workspace=True)).wait(PATIENCE_SECONDS)
     assert bench.status()["reason"].startswith("the workspace is not safe: '../evil'")
     assert list(bench.root.rglob("evil")) == []
 
@@ -384,7 +389,9 @@ def test_the_cache_keeps_its_bound_and_what_was_used_last(tmp_path: Path) -> Non
 
 def test_code_larger_than_the_cache_comes_all_the_same(bench: Bench, plane: Plane) -> None:
     """It keeps nothing: in every round what was fetched is gone before it is copied."""
-    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)), cache_bytes=0)).wait(30)
+    bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)), cache_bytes=0)).wait(
+        PATIENCE_SECONDS
+    )
     assert plane.of().texts() == ["hello", "hello"]
     assert files_in(cache_of(bench)) == []
 
@@ -412,7 +419,7 @@ def test_many_agents_use_one_cache_at_once(tmp_path: Path) -> None:
         "            cache.trim()\n"
     )
     users = [subprocess.Popen([sys.executable, str(script), str(tmp_path / "cache"), str(seed)]) for seed in range(4)]
-    assert [user.wait(120) for user in users] == [0, 0, 0, 0]
+    assert [user.wait(PATIENCE_SECONDS) for user in users] == [0, 0, 0, 0]
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) <= 6000
 
 

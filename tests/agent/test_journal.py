@@ -14,6 +14,7 @@ from agent.lines import Splitter
 from agent.salvage import salvage
 from agent.spool import Spool
 from agent.state import StateFolder
+from tests.patience import PATIENCE_SECONDS
 
 from .bench import Bench
 from .plane import Plane
@@ -57,7 +58,7 @@ def assert_all_there(plane: Plane, account: Path, rank: int) -> None:
 
 
 def drain(bench: Bench, folder: Path) -> None:
-    assert bench.start(folder, how="--drain").wait(20) == 0
+    assert bench.start(folder, how="--drain").wait(PATIENCE_SECONDS) == 0
     left = [path.name for path in (folder / "spool").iterdir()]
     assert left == [] and bench.status()["is_drained"]
 
@@ -114,7 +115,7 @@ def test_no_line_is_doubled_by_a_death_around_a_batch(bench: Bench, plane: Plane
     agent = bench.start(folder, CRASH_MARKS=str(marks))
     bench.wait_for(lambda: len(numbers(plane, -1)) > 100)
     (marks / f"{point}.armed").touch()
-    assert agent.wait(20) == -signal.SIGKILL
+    assert agent.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     drain(bench, folder)
     assert_all_there(plane, account, -1)
 
@@ -123,15 +124,15 @@ def test_no_line_is_doubled_by_a_death_around_a_batch(bench: Bench, plane: Plane
 def test_an_agent_killed_before_anything_was_written_leaves_nothing(
     bench: Bench, plane: Plane, tmp_path: Path, point: str
 ) -> None:
-    plane.code = {"run.sh": b"#!/bin/sh\nsleep 60\n"}
+    plane.code = {"run.sh": b"#!/bin/sh\nsleep 600\n"}
     folder = bench.replica(["./run.sh"], wants_workspace=True)
-    assert bench.start(folder, CRASH_MARKS=str(tmp_path), CRASH_AT=point).wait(20) == -signal.SIGKILL
+    assert bench.start(folder, CRASH_MARKS=str(tmp_path), CRASH_AT=point).wait(PATIENCE_SECONDS) == -signal.SIGKILL
     drain(bench, folder)
     assert plane.of().texts() == []
 
 
 def test_a_line_whose_half_was_read_long_before_the_death_is_whole(bench: Bench, plane: Plane) -> None:
-    folder = bench.replica(["bash", "-c", "printf '10%%\\r20%%\\r'; echo ready >&2; printf 'half '; sleep 300"])
+    folder = bench.replica(["bash", "-c", "printf '10%%\\r20%%\\r'; echo ready >&2; printf 'half '; sleep 600"])
     agent = bench.start(folder)
     bench.wait_for(lambda: "ready" in plane.of().texts())
     time.sleep(1.5)  # its line became a batch, and was acknowledged
@@ -142,7 +143,7 @@ def test_a_line_whose_half_was_read_long_before_the_death_is_whole(bench: Bench,
 
 def test_an_agent_that_ends_leaves_no_journal(bench: Bench, plane: Plane) -> None:
     folder = bench.replica(["echo", "one"])
-    bench.start(folder).wait(20)
+    bench.start(folder).wait(PATIENCE_SECONDS)
     assert journal.find(str(folder / "spool")) == []
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 from .bench import Bench
 from .plane import Plane
 
@@ -39,7 +41,7 @@ def launch(bench: Bench, script: str, *, ranks: int = 1, wait: bool = True, **to
     folder = bench.replica([sys.executable, "launcher.py", str(ranks)], files=files, processes=ranks, **told)
     agent = bench.start(folder)
     if wait:
-        agent.wait(30)
+        agent.wait(PATIENCE_SECONDS)
     return agent
 
 
@@ -82,7 +84,9 @@ def test_a_rank_sees_the_same_world_as_without_a_shim(bench: Bench, plane: Plane
 def test_a_rank_runs_under_the_launchers_interpreter(bench: Bench, plane: Plane, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     files = {"launcher.py": LAUNCHER, "rank.py": "import sys; print(sys.prefix)"}
-    bench.start(bench.replica([str(tmp_path / "venv/bin/python"), "launcher.py", "1"], files=files)).wait(20)
+    bench.start(bench.replica([str(tmp_path / "venv/bin/python"), "launcher.py", "1"], files=files)).wait(
+        PATIENCE_SECONDS
+    )
     assert plane.of().texts(0) == [str(tmp_path / "venv")]
 
 
@@ -93,7 +97,7 @@ open("here-" + os.environ["RANK"], "w")
 while os.environ["RANK"] == "1":
     if os.path.exists("here-0") and os.path.exists("here-2"):
         sys.exit(5)
-time.sleep(60)
+time.sleep(600)
 """
     launch(bench, script, ranks=3)
     ends = {rank: plane.of().end_of(rank) for rank in range(3)}
@@ -103,40 +107,40 @@ time.sleep(60)
 
 
 def test_a_rank_that_handles_the_stop_is_marked_as_stopped_too(bench: Bench, plane: Plane) -> None:
-    script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\nprint('ready')\ntime.sleep(60)"
+    script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\nprint('ready')\ntime.sleep(600)"
     agent = launch(bench, script, wait=False)
     bench.wait_for(lambda: plane.of().texts(0) == ["ready"])
     agent.terminate()
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     end = plane.of().end_of(0)
     assert (end["exit_code"], end["is_stopped"]) == (3, True)
 
 
 def test_a_rank_that_ignores_the_stop_is_killed_after_the_grace(bench: Bench, plane: Plane) -> None:
-    script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready')\ntime.sleep(60)"
+    script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready')\ntime.sleep(600)"
     agent = launch(bench, script, wait=False, grace_seconds=1)
     bench.wait_for(lambda: plane.of().texts(0) == ["ready"])
     agent.terminate()
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     end = plane.of().end_of(0)
     assert (end["signal"], end["is_stopped"], bench.status()["state"]) == (signal.SIGKILL, True, "failed")
 
 
-@pytest.mark.parametrize("loader", ["", "subprocess.Popen(['sleep', '300'], start_new_session=True)"])
+@pytest.mark.parametrize("loader", ["", "subprocess.Popen(['sleep', '600'], start_new_session=True)"])
 def test_an_agent_killed_takes_its_ranks_along(bench: Bench, plane: Plane, loader: str) -> None:
-    agent = launch(bench, f"import subprocess, time\n{loader}\nprint('ready')\ntime.sleep(60)", ranks=2, wait=False)
-    bench.wait_for(lambda: plane.of().texts(1) == ["ready"])
+    agent = launch(bench, f"import subprocess, time\n{loader}\nprint('ready')\ntime.sleep(600)", ranks=2, wait=False)
+    bench.wait_for(lambda: plane.of().texts(0) == plane.of().texts(1) == ["ready"])
     assert len(bench.carriers()) >= 5
     os.kill(agent.pid, signal.SIGKILL)
-    bench.wait_for(lambda: not bench.carriers(), 5)
+    bench.wait_for(lambda: not bench.carriers())
 
 
 def test_a_launcher_behind_a_shell_dies_with_its_agent(bench: Bench, plane: Plane) -> None:
-    files = {"launcher.py": LAUNCHER, "rank.py": "import time; print('ready'); time.sleep(60)"}
+    files = {"launcher.py": LAUNCHER, "rank.py": "import time; print('ready'); time.sleep(600)"}
     agent = bench.start(bench.replica(["sh", "-c", f"{sys.executable} launcher.py 1; true"], files=files))
     bench.wait_for(lambda: plane.of().texts(0) == ["ready"])
     os.kill(agent.pid, signal.SIGKILL)
-    bench.wait_for(lambda: not bench.carriers(), 5)
+    bench.wait_for(lambda: not bench.carriers())
 
 
 def test_reports_and_samples_arrive(bench: Bench, plane: Plane) -> None:
@@ -202,5 +206,5 @@ def test_the_shim_without_an_agent_is_the_interpreter(pyz: Path, tmp_path: Path)
     for address in ({}, {"MUSTER_REPORT": "@muster-nobody"}, {"MUSTER_REPORT": str(tmp_path / "none")}):
         env = {"PATH": os.environ["PATH"], "RANK": "0", **address}
         words = [sys.executable, "-I", "-S", "-E", str(pyz), "--shim", "-c", "import sys; print('here'); sys.exit(4)"]
-        ended = subprocess.run(words, env=env, capture_output=True, timeout=20)
+        ended = subprocess.run(words, env=env, capture_output=True, timeout=PATIENCE_SECONDS)
         assert (ended.returncode, ended.stdout) == (4, b"here\n")

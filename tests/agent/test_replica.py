@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.linux import is_alive
+from tests.patience import PATIENCE_SECONDS
 
 from .bench import ENDED, Bench, free_port
 from .plane import Plane
@@ -74,7 +75,7 @@ def test_a_command_that_can_not_start_says_why(bench: Bench, command: list[str],
 def test_a_sealed_attempt_starts_nothing(bench: Bench, tmp_path: Path) -> None:
     folder = bench.replica(["touch", str(tmp_path / "started")])
     (bench.attempt / "sealed").touch()
-    assert bench.start(folder).wait(10) == 0
+    assert bench.start(folder).wait(PATIENCE_SECONDS) == 0
     assert bench.status() == {} and not (tmp_path / "started").exists()
 
 
@@ -89,7 +90,7 @@ def test_an_attempt_sealed_while_the_workspace_is_fetched_starts_nothing(
         fcntl.flock(lock, fcntl.LOCK_EX)
         (bench.attempt / "sealed").touch()
     plane.refuse = 0
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     assert bench.status()["reason"] == "the attempt was closed before the command started"
     assert not (tmp_path / "started").exists()
 
@@ -97,21 +98,21 @@ def test_an_attempt_sealed_while_the_workspace_is_fetched_starts_nothing(
 def test_two_agents_of_one_replica_start_it_once(bench: Bench, tmp_path: Path) -> None:
     folder = bench.replica(["sh", "-c", f"echo started >> {tmp_path}/starts; sleep 0.5"])
     for agent in [bench.start(folder) for _ in range(4)]:
-        agent.wait(20)
+        agent.wait(PATIENCE_SECONDS)
     assert (tmp_path / "starts").read_text() == "started\n"
     assert bench.status()["state"] == "succeeded"
-    bench.start(folder).wait(20)
+    bench.start(folder).wait(PATIENCE_SECONDS)
     assert (tmp_path / "starts").read_text() == "started\n"
 
 
 def test_a_replica_whose_agent_was_killed_is_not_run_again(bench: Bench, tmp_path: Path) -> None:
-    folder = bench.replica(["sh", "-c", f"echo started >> {tmp_path}/starts; sleep 60"])
+    folder = bench.replica(["sh", "-c", f"echo started >> {tmp_path}/starts; sleep 600"])
     agent = bench.start(folder)
     bench.wait_for((tmp_path / "starts").exists)
     agent.kill()
     agent.wait()
-    bench.wait_for(lambda: not bench.carriers(), 3)
-    bench.start(folder).wait(10)
+    bench.wait_for(lambda: not bench.carriers())
+    bench.start(folder).wait(PATIENCE_SECONDS)
     status = bench.status()
     assert (status["state"], status["reason"], status["signal"]) == ("failed", "its agent was killed", signal.SIGKILL)
     assert (tmp_path / "starts").read_text() == "started\n"
@@ -140,7 +141,7 @@ def test_the_port_is_held_until_the_launcher_listens(bench: Bench) -> None:
     bench.wait_for(lambda: bench.status().get("state") == "running")
     with socket.socket() as other, pytest.raises(OSError):
         other.bind(("127.0.0.1", port))
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     assert bench.plane.of().texts() == ["listens"]
 
 
@@ -152,21 +153,21 @@ def test_a_stop_gives_grace_and_then_kills(bench: Bench) -> None:
     bench.wait_for(lambda: bench.plane.of().texts() == ["ready"])
     asked_at = time.monotonic()
     agent.terminate()
-    agent.wait(20)
-    assert 0.9 < time.monotonic() - asked_at < 5
+    agent.wait(PATIENCE_SECONDS)
+    assert time.monotonic() - asked_at > 0.9
     status = bench.status()
     assert (status["state"], status["signal"], status["reason"]) == ("failed", signal.SIGKILL, "stopped on request")
     assert "asked" in bench.plane.of().texts() and status["is_drained"]
 
 
 def test_a_second_stop_ends_the_grace(bench: Bench) -> None:
-    folder = bench.replica(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=60)
+    folder = bench.replica(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=600)
     agent = bench.start(folder)
     bench.wait_for(lambda: bench.plane.of().texts() == ["ready"])
     agent.terminate()
     time.sleep(0.1)  # two signals at once are one
     agent.terminate()
-    agent.wait(10)
+    agent.wait(PATIENCE_SECONDS)
     assert bench.status()["signal"] == signal.SIGKILL
 
 
@@ -175,19 +176,19 @@ def test_what_completes_during_its_grace_has_succeeded(bench: Bench) -> None:
     agent = bench.start(folder)
     bench.wait_for(lambda: bench.plane.of().texts() == ["ready"])
     agent.terminate()
-    agent.wait(10)
+    agent.wait(PATIENCE_SECONDS)
     assert (bench.status()["state"], bench.status()["reason"]) == ("succeeded", "")
 
 
 def test_processes_left_behind_are_killed_at_the_end(bench: Bench) -> None:
-    received = bench.run(["sh", "-c", "setsid sleep 300 & echo left"])
+    received = bench.run(["sh", "-c", "setsid sleep 600 & echo left"])
     assert received.texts() == ["left"] and bench.carriers() == []
 
 
 def test_a_stray_that_hid_its_environment_is_killed_too(bench: Bench, tmp_path: Path) -> None:
-    bench.run(["sh", "-c", f"setsid env -i sleep 300 & echo $! > {tmp_path}/pid"])
+    bench.run(["sh", "-c", f"setsid env -i sleep 600 & echo $! > {tmp_path}/pid"])
     pid = int((tmp_path / "pid").read_text())
-    bench.wait_for(lambda: not is_alive(pid), 5)
+    bench.wait_for(lambda: not is_alive(pid))
 
 
 def test_one_replica_never_kills_another(bench: Bench) -> None:
@@ -195,12 +196,12 @@ def test_one_replica_never_kills_another(bench: Bench) -> None:
     agent = bench.start(other)
     bench.wait_for(lambda: bench.plane.of("worker-1").texts() == ["ready"])
     bench.run(["true"])
-    agent.wait(10)
+    agent.wait(PATIENCE_SECONDS)
     assert bench.plane.of("worker-1").texts() == ["ready", "done"]
 
 
 def test_the_agent_says_whom_to_signal(bench: Bench) -> None:
-    agent = bench.start(bench.replica(["sleep", "60"]))
+    agent = bench.start(bench.replica(["sleep", "600"]))
     bench.wait_for(lambda: bench.status().get("state") == "running")
     told = json.loads((bench.attempt / "worker-0" / "agent.json").read_text())
     stat = Path(f"/proc/{agent.pid}/stat").read_text().rpartition(")")[2].split()
@@ -214,11 +215,11 @@ def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, plane: 
     bench.wait_for(lambda: bench.status().get("state") == "starting")
     time.sleep(0.3)
     agent.terminate()
-    agent.wait(5)
+    agent.wait(PATIENCE_SECONDS)
     assert bench.status()["reason"] == "stopped on request"
 
 
 def test_output_is_mirrored_with_its_rank_and_the_numbers_of_its_lines(bench: Bench) -> None:
     agent = bench.start(bench.replica(["echo", "hello"], mirror=True))
-    assert agent.communicate(timeout=20)[0] == b"[-1:0] hello\n"
+    assert agent.communicate(timeout=PATIENCE_SECONDS)[0] == b"[-1:0] hello\n"
     assert bench.status()["state"] in ENDED

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.machine import need
+from tests.patience import PATIENCE_SECONDS
 
 from .bench import Bench
 from .plane import Plane
@@ -34,7 +35,7 @@ def test_no_line_is_lost_or_doubled_when_the_control_plane_goes_away(bench: Benc
     plane.down()
     bench.wait_for(lambda: len(list((folder / "spool").glob("*.batch"))) > 2)
     plane.up()
-    agent.wait(30)
+    agent.wait(PATIENCE_SECONDS)
     assert_complete(plane, 2000)
     assert bench.status()["is_drained"] and not list((folder / "spool").glob("*"))
 
@@ -46,7 +47,7 @@ def test_a_control_plane_that_moves_is_found_again(bench: Bench, plane: Plane) -
     plane.port = 0
     plane.up()
     bench.point_to(plane.url)
-    agent.wait(30)
+    agent.wait(PATIENCE_SECONDS)
     assert_complete(plane, 1000)
 
 
@@ -60,10 +61,10 @@ def test_a_lost_answer_doubles_nothing(bench: Bench, plane: Plane) -> None:
 def test_what_was_not_sent_in_time_is_sent_by_a_drain(bench: Bench, plane: Plane) -> None:
     plane.refuse = 503
     folder = bench.replica(numbered(100))
-    bench.start(folder, MUSTER_DRAIN_SECONDS="0.2").wait(20)
+    bench.start(folder, MUSTER_DRAIN_SECONDS="0.2").wait(PATIENCE_SECONDS)
     assert (bench.status()["state"], bench.status()["is_drained"]) == ("succeeded", False)
     plane.refuse = 0
-    assert bench.start(folder, how="--drain").wait(20) == 0
+    assert bench.start(folder, how="--drain").wait(PATIENCE_SECONDS) == 0
     assert_complete(plane, 100)
     assert bench.status()["is_drained"]
 
@@ -78,7 +79,7 @@ def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, plane: 
     kept = sum(path.stat().st_size for path in (folder / "spool").glob("*.batch"))
     assert kept < 310_000
     plane.refuse = 0
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     received = plane.of()
     gaps, logs = received.kind("gap"), received.kind("log")
     assert gaps and logs and gaps[0]["first_line"] == 0 and gaps[0]["raw_bytes"] > 0
@@ -93,7 +94,7 @@ def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, plane: 
 def test_what_will_never_be_taken_becomes_a_gap_and_the_rest_arrives(bench: Bench, plane: Plane, kind: str) -> None:
     plane.wrong = kind
     agent = bench.start(bench.replica(["bash", "-c", "echo one; sleep 0.5; echo two; exit 3"]))
-    agent.wait(30)
+    agent.wait(PATIENCE_SECONDS)
     received = plane.of()
     assert bench.status()["is_drained"]
     states = [one["state"] for one in received.kind("replica")]
@@ -105,7 +106,7 @@ def test_what_will_never_be_taken_becomes_a_gap_and_the_rest_arrives(bench: Benc
 def test_a_refused_batch_is_told_of_once(bench: Bench, plane: Plane) -> None:
     plane.wrong = "log"
     folder = bench.replica(["echo", "one"])
-    bench.start(folder).wait(30)
+    bench.start(folder).wait(PATIENCE_SECONDS)
     assert (folder / "agent.log").read_text().count("was refused") == 1
 
 
@@ -118,7 +119,7 @@ def test_a_control_plane_that_asks_for_time_is_given_it(bench: Bench, plane: Pla
     bench.wait_for(lambda: len(list((bench.attempt / "worker-0" / "spool").glob("*.batch"))) > 3)
     assert first == 1 and plane.of().ack == 0  # at least 15 s are asked for; it would come back in a quarter otherwise
     agent.terminate()
-    agent.wait(30)
+    agent.wait(PATIENCE_SECONDS)
     assert plane.of().texts()[0] == "tick" and bench.status()["is_drained"]
 
 
@@ -128,7 +129,7 @@ def test_a_closed_attempt_ends_the_replica(bench: Bench, plane: Plane, status: i
     agent = bench.start(folder)
     bench.wait_for(lambda: plane.of().texts())
     plane.refuse = status
-    agent.wait(10)
+    agent.wait(PATIENCE_SECONDS)
     assert (bench.status()["state"], bench.status()["reason"]) == ("failed", "the attempt is closed")
     assert not bench.status()["is_drained"]
 
@@ -138,7 +139,7 @@ def test_a_stop_command_ends_the_replica_with_its_grace(bench: Bench, plane: Pla
     agent = bench.start(bench.replica(command))
     bench.wait_for(lambda: plane.of().texts())
     plane.commands = [{"do": "dance"}, {"do": "stop"}]
-    agent.wait(10)
+    agent.wait(PATIENCE_SECONDS)
     assert (bench.status()["exit_code"], bench.status()["reason"]) == (7, "stopped by the control plane")
     assert plane.of().texts()[-1] == "saved"
 
@@ -169,14 +170,14 @@ def test_the_token_is_read_anew(bench: Bench, plane: Plane) -> None:
     with plane.lock:
         plane.replicas["renewed"] = plane.of()
         (folder / "token").write_text("renewed")
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     assert_complete(plane, 300)
 
 
 def test_a_folder_without_a_spec_is_an_error_and_no_hang(bench: Bench, tmp_path: Path) -> None:
     folder = bench.replica(["true"])
     (folder / "replica.json").write_text(json.dumps({"nonsense": 1}))
-    assert bench.start(folder).wait(10) != 0
+    assert bench.start(folder).wait(PATIENCE_SECONDS) != 0
     assert bench.status()["state"] == "failed"
 
 
@@ -192,7 +193,7 @@ def test_a_spool_on_a_full_disk_gives_up_text_and_keeps_states(bench: Bench, pla
         agent = bench.start(folder, MUSTER_DRAIN_SECONDS="30")
         bench.wait_for(lambda: bench.status().get("state") == "failed")
         plane.refuse = 0
-        agent.wait(40)
+        agent.wait(PATIENCE_SECONDS)
     finally:
         subprocess.run(["umount", "-l", folder / "spool"], check=True)
     received = plane.of()
@@ -213,7 +214,7 @@ def test_a_line_without_end_takes_no_memory(bench: Bench, plane: Plane) -> None:
     folder = bench.replica(["bash", "-c", "head -c 200000000 /dev/zero | tr '\\0' x"])
     agent = bench.start(folder, MUSTER_DRAIN_SECONDS="60")
     sizes: list[int] = []
-    bench.wait_for(lambda: sizes.append(_resident_bytes(agent.pid)) or agent.poll() is not None, timeout=120)
+    bench.wait_for(lambda: sizes.append(_resident_bytes(agent.pid)) or agent.poll() is not None)
     received = plane.of()
     told = sum(one["raw_bytes"] for one in received.kind("log") + received.kind("gap"))
     assert told >= 200_000_000

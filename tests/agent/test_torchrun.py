@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 from .bench import ENDED, Bench, free_port, torch_env
 from .plane import Plane
 
@@ -35,10 +37,10 @@ def start_four(bench: Bench, *arguments: str) -> None:
         bench.start(folder)
 
 
-def wait_ended(bench: Bench, *indices: int, timeout: float = 60) -> None:
+def wait_ended(bench: Bench, *indices: int, timeout: float = PATIENCE_SECONDS) -> None:
     for index in indices or (0, 1):
         bench.wait_for(lambda index=index: bench.status(index).get("state") in ENDED, timeout)
-        bench.agents[index].wait(10)
+        bench.agents[index].wait(PATIENCE_SECONDS)
 
 
 def test_four_ranks_train_and_are_seen_one_by_one(bench: Bench, plane: Plane) -> None:
@@ -74,12 +76,12 @@ def test_the_rank_that_raised_is_found_among_those_it_took_along(bench: Bench, p
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_and_marked(bench: Bench, plane: Plane) -> None:
-    script = "import os, signal, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)"
+    script = "import os, signal, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)"
     env = torch_env(0, nodes=1, port=free_port())
     agent = bench.start(bench.replica(["torchrun", "train.py"], files={"train.py": script}, env=env, grace_seconds=2))
-    bench.wait_for(lambda: plane.of().texts(0) == plane.of().texts(1) == ["ready"], 40)
+    bench.wait_for(lambda: plane.of().texts(0) == plane.of().texts(1) == ["ready"])
     agent.terminate()
-    agent.wait(20)
+    agent.wait(PATIENCE_SECONDS)
     ends = [plane.of().end_of(rank) for rank in (0, 1)]
     assert [one["signal"] for one in ends] == [signal.SIGTERM, signal.SIGKILL]
     assert all(one["is_stopped"] for one in ends)
@@ -99,13 +101,13 @@ def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, pla
     env = torch_env(0, nodes=1, port=free_port())
     first = bench.replica([*command, "0.2"], files={"ddp_digits.py": script}, env=env, grace_seconds=20)
     agent = bench.start(first)
-    bench.wait_for(lambda: len(plane.of().texts(0)) > 3, 40)
+    bench.wait_for(lambda: len(plane.of().texts(0)) > 3)
     agent.terminate()
-    agent.wait(30)
+    agent.wait(PATIENCE_SECONDS)
     assert [plane.of().end_of(rank)["exit_code"] for rank in (0, 1)] == [143, 143]
     assert len(list((bench.shared / "checkpoints").glob("step-*.pt"))) == 1
     second = bench.replica([*command, "0"], index=1, files={"ddp_digits.py": script}, env=env)
-    bench.start(second).wait(60)
+    bench.start(second).wait(PATIENCE_SECONDS)
     told = plane.of("worker-1").texts(0)
     assert told[1].startswith("going on from step-") and told[-1].startswith("test accuracy 9")
     points = [point for item in plane.of("worker-1").kind("metrics", rank=0) for point in item["points"]]

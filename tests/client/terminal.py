@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+from tests.patience import PATIENCE_SECONDS
+
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "muster.cli", *arguments]
@@ -18,7 +20,7 @@ def on_a_terminal(words: list[str], *, env: dict[str, str]) -> str:
     ours, theirs = pty.openpty()
     child = subprocess.Popen(words, env={**env, "PYTHONUTF8": "1"}, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    pieces, deadline = [], time.monotonic() + 20
+    pieces, deadline = [], time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         try:
             piece = os.read(ours, 65536)
@@ -26,5 +28,5 @@ def on_a_terminal(words: list[str], *, env: dict[str, str]) -> str:
             break
         pieces.append(piece)
     os.close(ours)
-    child.wait(timeout=20)
+    child.wait(timeout=PATIENCE_SECONDS)
     return b"".join(pieces).decode()

@@ -11,6 +11,8 @@ import muster.cli
 import pytest
 from muster.version import VERSION
 
+from tests.patience import PATIENCE_SECONDS
+
 from .fake import TOKEN, FakeMuster
 from .terminal import command, on_a_terminal
 
@@ -75,7 +77,7 @@ def test_ctrl_c_detaches_from_a_running_job(muster: FakeMuster) -> None:
     assert following.stdout.readline() == "[rank 0] first\n"
 
     following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=20)
+    _, said = following.communicate(timeout=PATIENCE_SECONDS)
 
     assert following.returncode == 130
     assert "detached; job 1 goes on" in said

@@ -22,9 +22,9 @@ from jobs.models import Job
 from tests.builders import Lab, batch, identity, log_item
 from tests.conftest import People
 from tests.pages.site import Site, free_port, serve
+from tests.patience import PATIENCE_SECONDS
 
 BEGAN = 1_763_700_000
-PATIENCE_SECONDS = 60
 Follow = Callable[[str, str, int, list[Any]], None]
 
 

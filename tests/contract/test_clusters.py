@@ -22,6 +22,7 @@ from jobs.plan import Index, Plan, Port, Role
 from jobs.verdict import ReplicaState, Seen
 from tests.agent.plane import Plane
 from tests.builders import Clock
+from tests.patience import PATIENCE_SECONDS
 
 EXPECTED = [("worker", 0), ("worker", 1)]
 SLEEP = ("sh", "-c", "echo up; sleep 60 & wait")
@@ -58,7 +59,7 @@ class Rig:
     def look(self, attempt: int = 1) -> Seen:
         return self.cluster.observe("7-abc", attempt, EXPECTED)
 
-    def until(self, what, attempt: int = 1, seconds: float = 20) -> Seen:
+    def until(self, what, attempt: int = 1, seconds: float = PATIENCE_SECONDS) -> Seen:
         """The first look of which `what` holds. Time passes here; nothing is judged by it."""
         end = time.monotonic() + seconds
         while not what(seen := self.look(attempt)):
@@ -78,7 +79,7 @@ class Rig:
         self.until(gone, attempt)
 
 
-def until(what, seconds: float = 20) -> None:
+def until(what, seconds: float = PATIENCE_SECONDS) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "it did not come to that"
@@ -251,7 +252,7 @@ def test_what_is_open_is_listed_until_it_was_closed(rig):
 def test_changes_name_the_run_that_changed(rig):
     changes = rig.cluster.changes()
     rig.cluster.apply(plan())
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE_SECONDS
     while next(changes) != "7-abc":
         assert time.monotonic() < end
 

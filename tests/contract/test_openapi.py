@@ -30,6 +30,7 @@ from tests import packs
 from tests.builders import Lab, batch, identity, item, log_item
 from tests.conftest import make_user
 from tests.pages.site import serve
+from tests.patience import PATIENCE_SECONDS
 from workspaces import sent, services
 
 DESCRIPTION = SchemaGenerator().get_schema(request=None, public=True)
@@ -51,9 +52,6 @@ def packed(ctx, value):
     """Half of what is sent is a pack, and half is none."""
     data = value if isinstance(value, bytes) else str(value).encode(errors="replace")
     return packs.pack(data) if len(data) % 2 else data
-
-
-PATIENCE_SECONDS = 30
 
 
 @pytest.fixture(scope="module")

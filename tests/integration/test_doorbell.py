@@ -11,6 +11,7 @@ from redis import Redis
 
 from controlplane import doorbell
 from tests import servers
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -22,9 +23,9 @@ def redis_pid() -> int:
 def test_a_hint_reaches_whoever_listens(settings, transactional_db):
     listener = Redis.from_url(settings.REDIS_URL).pubsub()
     listener.subscribe(doorbell.CHANNEL)
-    listener.get_message(timeout=5)
+    listener.get_message(timeout=PATIENCE_SECONDS)
     doorbell.hint(job=42, team=7, what="ranks")
-    message = listener.get_message(timeout=5)
+    message = listener.get_message(timeout=PATIENCE_SECONDS)
     assert json.loads(message["data"]) == {"job": 42, "team": 7, "what": "ranks"}
     listener.close()
 
@@ -32,7 +33,7 @@ def test_a_hint_reaches_whoever_listens(settings, transactional_db):
 def test_ringing_returns_while_redis_is_stopped_and_is_heard_afterwards(settings, transactional_db, redis_pid):
     listener = Redis.from_url(settings.REDIS_URL).pubsub()
     listener.subscribe(doorbell.CHANNEL)
-    listener.get_message(timeout=5)
+    listener.get_message(timeout=PATIENCE_SECONDS)
     os.kill(redis_pid, signal.SIGSTOP)
     waker = threading.Timer(20, os.kill, (redis_pid, signal.SIGCONT))  # should the ringing hang, this test still ends
     waker.start()
@@ -44,7 +45,7 @@ def test_ringing_returns_while_redis_is_stopped_and_is_heard_afterwards(settings
     finally:
         os.kill(redis_pid, signal.SIGCONT)
         waker.cancel()
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_SECONDS
     while not (listener.get_message(timeout=1) or {}).get("data"):
         assert time.monotonic() < end
     listener.close()
@@ -58,7 +59,7 @@ def test_the_same_ring_waits_only_once():
     gate.set()
     done = threading.Event()
     bell.ring("last", done.set)
-    assert done.wait(5)
+    assert done.wait(PATIENCE_SECONDS)
     assert said == [1]
 
 
@@ -67,4 +68,4 @@ def test_a_failing_ring_does_not_stop_the_bell(monkeypatch):
     bell, done = doorbell.Bell(), threading.Event()
     bell.ring("bad", lambda: 1 / 0)
     bell.ring("good", done.set)
-    assert done.wait(5)
+    assert done.wait(PATIENCE_SECONDS)

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from jobs.models import Job
 from tests import packs
-from tests.locks import PATIENCE_SECONDS, in_thread, until_waiting
+from tests.locks import in_thread, until_waiting
+from tests.patience import PATIENCE_SECONDS
 from workspaces import files, garbage, manifest, reading, sent, services
 from workspaces.models import Blob, Pack, Workspace
 
@@ -272,7 +273,7 @@ def test_many_send_while_the_collector_runs_without_rest(people, team):
     collector = in_thread(collect)
     senders = [in_thread(lambda seed=seed: submit(seed)) for seed in range(3)]
     for sender in senders:
-        sender.join(4 * PATIENCE_SECONDS)
+        sender.join(PATIENCE_SECONDS)
     stop.set()
     collector.join(PATIENCE_SECONDS)
     assert troubles == []

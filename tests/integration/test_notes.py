@@ -5,7 +5,8 @@ from django.db import connection, transaction
 
 from jobs import notes
 from jobs.models import JobEvent
-from tests.locks import PATIENCE_SECONDS, in_thread, until_waiting
+from tests.locks import in_thread, until_waiting
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.django_db(transaction=True)

@@ -12,7 +12,8 @@ from jobs.lifecycle import Phase
 from jobs.models import Job, Rank, Replica
 from jobs.verdict import ReplicaSeen, ReplicaState, Sighting
 from tests.builders import Clock
-from tests.locks import PATIENCE_SECONDS, in_thread, until_waiting
+from tests.locks import in_thread, until_waiting
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
 RUNNING, PENDING, FAILED = ReplicaState.RUNNING, ReplicaState.PENDING, ReplicaState.FAILED

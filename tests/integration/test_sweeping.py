@@ -13,6 +13,7 @@ from jobs.lifecycle import Phase, Step
 from jobs.models import Job
 from jobs.store import DjangoStore
 from jobs.verdict import Seen
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
 
@@ -63,7 +64,7 @@ def test_a_visit_that_takes_longer_than_a_lease_keeps_it(job):
     """The renewing thread itself, in real time."""
     held = DjangoStore().take(job.pk, owner="slow", now=timezone.now())
     first = Job.objects.get(pk=job.pk).lease_expires_at
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_SECONDS
     while Job.objects.get(pk=job.pk).lease_expires_at < first + timedelta(seconds=LEASE_SECONDS):
         assert time.monotonic() < end
         time.sleep(0.1)

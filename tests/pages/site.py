@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 from django.conf import settings
 
-PATIENCE_SECONDS = 30
+from tests.patience import PATIENCE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Site:
     pid: int
 
     def sign_in(self, name: str) -> httpx.Client:
-        client = httpx.Client(base_url=self.url, timeout=20)
+        client = httpx.Client(base_url=self.url, timeout=PATIENCE_SECONDS)
         client.get("/login")
         sent = {
             "username": name,
@@ -48,7 +48,7 @@ def serve(port: int = 0) -> Iterator[Site]:
         yield site
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE_SECONDS)
 
 
 def _test_database_url() -> str:
