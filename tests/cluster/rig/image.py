@@ -28,7 +28,7 @@ FILES = {
     "usr/local/bin/torchrun": TORCHRUN,
 }
 FOLDERS = ("tmp", "proc", "sys", "dev", "muster", "run", "etc")
-LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "__pycache__")
+LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -114,8 +114,8 @@ def _needed(programs: list[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """As root's and readable by all, without what no job needs."""
-    if Path(info.name).name in LEFT_OUT:
+    """As root's and readable by all, without what no job needs. What is compiled stays: nobody can write it into a read-only root."""
+    if Path(info.name).name in LEFT_OUT or ".opt-" in info.name:  # compiled for flags that no job here sets
         return None
     info.uid = info.gid = 0
     info.uname = info.gname = ""
