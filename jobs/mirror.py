@@ -35,9 +35,10 @@ NEVER_HEARD = timedelta(seconds=15)  # an agent's first words come with its firs
 BUDGET_SECONDS = 3.0  # of one visit; the rest of the replicas is the next one's
 LAST_CHANCE = timedelta(seconds=60)  # so long pods that are to be deleted wait for being read
 OVERLAP_SECONDS = 2  # the API takes whole seconds, and clocks of nodes differ
-MOST_FAILURES, PAUSE_SECONDS = 2, 300.0  # a cluster whose logs nobody can read is left alone for a while
+MOST_FAILURES, PAUSE_SECONDS = 3, 300.0  # so many reads in a row, of whichever job: nobody can read them for a while
 MOST_REMEMBERED = 10_000
 
+_failures: dict[str, int] = {}  # cluster -> reads in a row that failed: one slow answer is no reason to stop
 _paused: dict[str, float] = {}  # cluster -> until when, on the monotonic clock
 _complete: set[tuple[str, int, str, int, int]] = set()  # ended replicas read to their end, by this process
 
@@ -114,17 +115,18 @@ def _is_cut_off(row: Replica, one: ReplicaSeen) -> bool:
 
 
 def _read_all(held: Held, silent: list[Silent], *, cluster: Cluster) -> bool:
-    until, failures, is_done = time.monotonic() + BUDGET_SECONDS, 0, True
+    until, is_done = time.monotonic() + BUDGET_SECONDS, True
     for one in silent:
         if time.monotonic() > until:
             return False
         try:
             is_done &= _read(held, one, cluster=cluster)
-            failures = 0
+            _failures.pop(held.cluster, None)
         except Unreachable as error:
-            failures += 1
+            is_done = False
             log.warning("job %s: %s", held.job, error)
-            if failures >= min(MOST_FAILURES, len(silent)):
+            _failures[held.cluster] = _failures.get(held.cluster, 0) + 1
+            if _failures[held.cluster] >= MOST_FAILURES:
                 return _give_up(held, str(error))
     return is_done
 
@@ -199,6 +201,7 @@ def _is_paused(cluster: str) -> bool:
 
 def _give_up(held: Held, why: str) -> bool:
     """Nothing waits for logs that nobody can read."""
+    _failures.pop(held.cluster, None)
     _paused[held.cluster] = time.monotonic() + PAUSE_SECONDS
     note_once(job=held.job, attempt=held.view.attempt, about=_ABOUT_UNREAD, message=f": {why}")
     return True

@@ -46,6 +46,7 @@ class Printing:
 @pytest.fixture
 def cluster():
     mirror._paused.clear()
+    mirror._failures.clear()
     mirror._complete.clear()
     return Printing()
 
@@ -189,11 +190,23 @@ def test_pods_that_are_to_go_wait_until_all_was_read_and_ended_ones_are_read_onc
 
 def test_logs_that_nobody_may_read_hold_nothing_up_and_are_not_asked_for_again_and_again(job, cluster):
     cluster.is_broken = True
+    assert not collect(job, cluster, states=("failed", "failed"), is_last=True), "two failures are not enough"
     assert collect(job, cluster, states=("failed", "failed"), is_last=True)
     assert collect(job, cluster, states=("failed", "failed"), is_last=True)
     assert len(cluster.asked) == mirror.MOST_FAILURES
     (note,) = notes(job)
     assert "pods/log is forbidden" in note
+
+
+def test_one_answer_that_did_not_come_in_time_is_asked_for_again(job, cluster):
+    """Of a job of one silent replica: it would be a pause of minutes for all jobs of this cluster."""
+    cluster.say(0, 0, 0, "slow")
+    cluster.is_broken = True
+    assert not collect(job, cluster, states=("failed", "absent"), is_last=True)
+    cluster.is_broken = False
+    assert collect(job, cluster, states=("failed", "absent"), is_last=True)
+    assert texts(job) == ["slow"]
+    assert not any("can not be read" in note for note in notes(job))
 
 
 def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_anew(job, cluster):
