@@ -4,10 +4,15 @@ from dataclasses import dataclass
 
 import pytest
 from django.test import Client
+from hypothesis import HealthCheck, settings
 
 from accounts.models import Membership, Role, Team, User
 from queues.models import Queue
 from tests.builders import Lab
+
+# How long an example takes is the machine's affair.
+settings.register_profile("ours", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ours")
 
 
 def pytest_collection_modifyitems(config, items):

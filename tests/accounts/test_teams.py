@@ -140,7 +140,7 @@ def test_two_administrators_who_remove_each_other_at_once_leave_one(team, boss, 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     assert sorted(outcomes) == ["refused", "removed"]
     assert list(roles(team).values()).count("admin") == 1
 

@@ -55,7 +55,7 @@ class Bench:
         with open(folder / "agent.log", "ab") as log:
             agent = subprocess.Popen(
                 words, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-                env={**os.environ, "MUSTER_DRAIN_SECONDS": "5", **env},
+                env={**os.environ, "MUSTER_DRAIN_SECONDS": "60", **env},
             )  # fmt: skip
         self.agents.append(agent)
         return agent
@@ -102,7 +102,7 @@ class Bench:
             agent.wait()
             if agent.stdout:
                 agent.stdout.close()
-        give_up = time.monotonic() + 3
+        give_up = time.monotonic() + PATIENCE_SECONDS
         while self.carriers() and time.monotonic() < give_up:
             time.sleep(0.02)
         return self.carriers()

@@ -139,7 +139,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     plane: Plane
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # its sender died in the middle of it
+            self.close_connection = True
+            return None
         if self.path == "/agent/v1/workspace":
             return self._give(body)
         assert self.path == "/agent/v1/batches"

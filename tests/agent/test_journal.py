@@ -71,7 +71,7 @@ def test_no_line_is_lost_when_the_agent_is_killed(
     account = tmp_path / "account"
     folder = bench.replica([sys.executable, "rank.py", str(account), pause], files={"rank.py": RANK})
     agent = bench.start(folder)
-    bench.wait_for(account.exists)
+    bench.wait_for(lambda: account.exists() and account.read_text())
     time.sleep(seconds)
     agent.kill()
     drain(bench, folder)
@@ -83,7 +83,8 @@ def test_no_line_of_a_rank_is_lost_when_the_agent_is_killed(bench: Bench, plane:
     folder = bench.replica([sys.executable, "torchrun.py", str(tmp_path / "account"), "0.0005"], files=files)
     agent = bench.start(folder)
     for rank in (0, 1):
-        bench.wait_for((tmp_path / f"account{rank}").exists)
+        account = tmp_path / f"account{rank}"
+        bench.wait_for(lambda account=account: account.exists() and account.read_text())
     time.sleep(0.3)
     agent.kill()
     drain(bench, folder)
@@ -95,12 +96,12 @@ def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(bench: Bench
     account = tmp_path / "account"
     folder = bench.replica([sys.executable, "rank.py", str(account), "0"], files={"rank.py": RANK})
     agent = bench.start(folder)
-    bench.wait_for(account.exists)
+    bench.wait_for(lambda: account.exists() and account.read_text())
     agent.send_signal(signal.SIGSTOP)
-    is_full = [0, -1]
-    while is_full[0] != is_full[1]:  # until both pipes are as full as they get
+    looks = [-1, 0]
+    while len(set(looks[-4:])) > 1:  # until both pipes are as full as they get
         time.sleep(0.3)
-        is_full = [is_full[1], int(account.read_text())]
+        looks.append(int(account.read_text()))
     agent.kill()
     drain(bench, folder)
     assert_all_there(plane, account, -1)

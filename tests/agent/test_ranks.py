@@ -145,10 +145,15 @@ def test_a_launcher_behind_a_shell_dies_with_its_agent(bench: Bench, plane: Plan
 
 def test_reports_and_samples_arrive(bench: Bench, plane: Plane) -> None:
     script = """
-import subprocess, sys, time, muster
+import os, subprocess, sys, time, muster
 child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+def used():
+    words = open(f"/proc/{child.pid}/stat").read().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 for step in range(18):
     muster.report(step=step, loss=1 / (step + 1), nan=float("nan"))
+    time.sleep(0.25)
+while used() < 2:  # others may want the cores too
     time.sleep(0.25)
 child.kill()
 """
@@ -159,7 +164,7 @@ child.kill()
     assert points[1][2] == {"loss": 0.5, "nan": None}
     samples = received.kind("sample", rank=0)
     assert samples[-1]["rss_bytes"] > 10_000_000 and samples[0]["gpu"] is None
-    assert max(one["cpu"] or 0 for one in samples) > 0.2  # the child's, while other tests may want the cores too
+    assert max(one["cpu"] or 0 for one in samples) > 0.05  # the child's: the rank itself sleeps
 
 
 @pytest.mark.parametrize("repetition", range(3))

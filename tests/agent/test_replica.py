@@ -136,11 +136,14 @@ def test_a_launcher_that_finds_its_port_in_use_is_told_apart(bench: Bench) -> No
 def test_the_port_is_held_until_the_launcher_listens(bench: Bench) -> None:
     port = free_port()
     script = f"import socket; s = socket.socket(); s.setsockopt(1, 2, 1); s.bind(('127.0.0.1', {port})); s.listen(); print('listens')"
-    folder = bench.replica(["sh", "-c", f'sleep 1; exec python3 -c "{script}"'], hold_port=port)
+    go = bench.root / "go"
+    words = f'until [ -e {go} ]; do sleep 0.05; done; exec python3 -c "{script}"'
+    folder = bench.replica(["sh", "-c", words], hold_port=port)
     agent = bench.start(folder)
     bench.wait_for(lambda: bench.status().get("state") == "running")
     with socket.socket() as other, pytest.raises(OSError):
         other.bind(("127.0.0.1", port))
+    go.touch()
     agent.wait(PATIENCE_SECONDS)
     assert bench.plane.of().texts() == ["listens"]
 
@@ -161,11 +164,13 @@ def test_a_stop_gives_grace_and_then_kills(bench: Bench) -> None:
 
 
 def test_a_second_stop_ends_the_grace(bench: Bench) -> None:
-    folder = bench.replica(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=600)
+    folder = bench.replica(
+        ["sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=600
+    )
     agent = bench.start(folder)
     bench.wait_for(lambda: bench.plane.of().texts() == ["ready"])
     agent.terminate()
-    time.sleep(0.1)  # two signals at once are one
+    bench.wait_for(lambda: "asked" in bench.plane.of().texts())  # two signals at once would be one
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
     assert bench.status()["signal"] == signal.SIGKILL
@@ -192,10 +197,12 @@ def test_a_stray_that_hid_its_environment_is_killed_too(bench: Bench, tmp_path: 
 
 
 def test_one_replica_never_kills_another(bench: Bench) -> None:
-    other = bench.replica(["sh", "-c", "echo ready; sleep 1; echo done"], index=1)
+    go = bench.root / "go"
+    other = bench.replica(["sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.05; done; echo done"], index=1)
     agent = bench.start(other)
     bench.wait_for(lambda: bench.plane.of("worker-1").texts() == ["ready"])
     bench.run(["true"])
+    go.touch()
     agent.wait(PATIENCE_SECONDS)
     assert bench.plane.of("worker-1").texts() == ["ready", "done"]
 

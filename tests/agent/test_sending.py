@@ -30,7 +30,7 @@ def assert_complete(plane: Plane, lines: int) -> None:
 
 def test_no_line_is_lost_or_doubled_when_the_control_plane_goes_away(bench: Bench, plane: Plane) -> None:
     folder = bench.replica(numbered(2000))
-    agent = bench.start(folder, MUSTER_DRAIN_SECONDS="20")
+    agent = bench.start(folder)
     bench.wait_for(lambda: plane.of().texts())
     plane.down()
     bench.wait_for(lambda: len(list((folder / "spool").glob("*.batch"))) > 2)
@@ -41,7 +41,7 @@ def test_no_line_is_lost_or_doubled_when_the_control_plane_goes_away(bench: Benc
 
 
 def test_a_control_plane_that_moves_is_found_again(bench: Bench, plane: Plane) -> None:
-    agent = bench.start(bench.replica(numbered(1000)), MUSTER_DRAIN_SECONDS="20")
+    agent = bench.start(bench.replica(numbered(1000)))
     bench.wait_for(lambda: plane.of().texts())
     plane.down()
     plane.port = 0
@@ -74,7 +74,7 @@ def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, plane: 
     folder = bench.replica(
         ["bash", "-c", "for i in $(seq 8); do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.3; done"]
     )
-    agent = bench.start(folder, MUSTER_SPOOL_BYTES="300000", MUSTER_DRAIN_SECONDS="20")
+    agent = bench.start(folder, MUSTER_SPOOL_BYTES="300000")
     bench.wait_for(lambda: bench.status().get("state") == "succeeded")
     kept = sum(path.stat().st_size for path in (folder / "spool").glob("*.batch"))
     assert kept < 310_000
@@ -148,7 +148,8 @@ def test_a_slow_command_makes_batches_rarer(bench: Bench, plane: Plane) -> None:
     plane.commands = [{"do": "slow", "seconds": 1}]
     bench.run(numbered(400, each=10, pause=0.05))
     assert_complete(plane, 400)
-    assert plane.of().ack <= 6
+    status = bench.status()
+    assert plane.of().ack <= status["at"] - status["started_at"] + 4
 
 
 def test_chatter_makes_few_batches(bench: Bench, plane: Plane) -> None:
@@ -190,7 +191,7 @@ def test_a_spool_on_a_full_disk_gives_up_text_and_keeps_states(bench: Bench, pla
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder / "spool"], check=True)
     try:
         plane.refuse = 503
-        agent = bench.start(folder, MUSTER_DRAIN_SECONDS="30")
+        agent = bench.start(folder)
         bench.wait_for(lambda: bench.status().get("state") == "failed")
         plane.refuse = 0
         agent.wait(PATIENCE_SECONDS)
@@ -212,7 +213,7 @@ def test_a_line_of_five_megabytes_arrives_in_marked_parts(bench: Bench, plane: P
 
 def test_a_line_without_end_takes_no_memory(bench: Bench, plane: Plane) -> None:
     folder = bench.replica(["bash", "-c", "head -c 200000000 /dev/zero | tr '\\0' x"])
-    agent = bench.start(folder, MUSTER_DRAIN_SECONDS="60")
+    agent = bench.start(folder)
     sizes: list[int] = []
     bench.wait_for(lambda: sizes.append(_resident_bytes(agent.pid)) or agent.poll() is not None)
     received = plane.of()

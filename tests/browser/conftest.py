@@ -10,6 +10,11 @@ from tests.pages.site import Site, serve
 from tests.patience import PATIENCE_SECONDS
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+COUNT_SYNCS = "window.syncs = 0; addEventListener('live-sync', () => { window.syncs += 1 }, true)"
+POLL_MS = 15_000  # templates ask "every 15s" where no hint comes
+NO_POLLING = (
+    f"{{const set = setTimeout; window.setTimeout = (f, ms, ...more) => ms >= {POLL_MS} ? 0 : set(f, ms, ...more)}}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +24,7 @@ def chromium():
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
         expect.set_options(1000 * PATIENCE_SECONDS)
-        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS, timeout=1000 * PATIENCE_SECONDS)
         yield browser
         browser.close()
 
@@ -35,10 +40,18 @@ def lab(site, people) -> Lab:
     return Lab(Queue.objects.get(name="default"), people.owner)
 
 
+def new_context(chromium: Browser, site: Site, **options) -> BrowserContext:
+    """Where what moves moves by hints alone: asking again every so often is taken away."""
+    context = chromium.new_context(base_url=site.url, **options)
+    context.set_default_timeout(1000 * PATIENCE_SECONDS)
+    context.add_init_script(COUNT_SYNCS)
+    context.add_init_script(NO_POLLING)
+    return context
+
+
 @pytest.fixture
 def context(chromium: Browser, site: Site):
-    context = chromium.new_context(base_url=site.url)
-    context.set_default_timeout(1000 * PATIENCE_SECONDS)
+    context = new_context(chromium, site)
     yield context
     context.close()
 

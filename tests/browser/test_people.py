@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 from accounts import members
 from accounts.models import Membership, Role, Team, Token, User
 from jobs import services
+from tests.browser.conftest import new_context
 
 PAGES = [
     "/account",
@@ -65,7 +66,7 @@ def test_removing_somebody_asks_first(boss, page, lab):
 
 
 def test_the_quota_is_changed_without_javascript(boss, chromium, site, queue):
-    context = chromium.new_context(base_url=site.url, java_script_enabled=False)
+    context = new_context(chromium, site, java_script_enabled=False)
     page = context.new_page()
     page.goto("/login?next=/queues")
     page.fill("[name=username]", "owner")

@@ -8,6 +8,7 @@ import pyotp
 from playwright.sync_api import expect
 
 from accounts.models import SecondFactor
+from tests.browser.conftest import new_context
 
 RIGHT = "owner-has-a-password"
 
@@ -50,7 +51,7 @@ def test_it_is_set_up_asked_for_and_removed(page):
 
 
 def test_another_session_is_ended_where_one_sees_it(page, chromium, site):
-    other = chromium.new_context(base_url=site.url).new_page()
+    other = new_context(chromium, site).new_page()
     other.goto("/login")
     other.fill("[name=username]", "owner")
     other.fill("[name=password]", RIGHT)

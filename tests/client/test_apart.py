@@ -10,6 +10,8 @@ import pytest
 from muster.client import Client
 from muster.commands.apart import AHEAD, apart, done_apart
 
+from tests.patience import PATIENCE_SECONDS
+
 from .fake import TOKEN, FakeMuster
 
 
@@ -66,5 +68,5 @@ def test_leaving_by_an_interrupt_waits_for_no_lock(muster: FakeMuster) -> None:
 
     leaving = threading.Thread(target=leave, daemon=True)
     leaving.start()
-    leaving.join(20)
+    leaving.join(PATIENCE_SECONDS)
     assert not leaving.is_alive()

@@ -116,7 +116,7 @@ def test_a_restart_in_the_middle_loses_and_doubles_nothing(follow: Follow, job: 
         reader.until_end()
 
     assert reader.lines == says.said
-    assert reader.phases == ["running", "succeeded"]
+    assert [one for one in reader.phases if one != "stopping"] == ["running", "succeeded"]
 
 
 class Cutter:

@@ -11,8 +11,10 @@ from jobs import services
 from jobs.lifecycle import Phase
 from tests.machine import need
 
+from .conftest import start_followers
 from .crew import Crew, Ledger, options
 from .rig.gate import Trouble
+from .rig.plane import START_SECONDS
 from .rig.world import let_see_nodes
 
 AWAY_SECONDS = 60.0  # the promise; longer than a node's silence is forgiven, a picture believed and a lease held
@@ -57,7 +59,7 @@ def api_server(plane):
     yield server
     if not server.is_running:
         server.start()
-    server.until(plane.is_ready, seconds=90)
+    server.until(plane.is_ready, seconds=START_SECONDS)
 
 
 # What each of them is doing when the server goes, and where it must end (phase, attempt).
@@ -95,10 +97,8 @@ def test_a_server_that_is_away_for_a_minute_fails_no_job(crew, gate, ledger, pla
 
     gate.troubles.clear()
     api_server.start()
-    api_server.until(plane.is_ready, seconds=90)
-    for name in ("kube-scheduler", "kwok"):  # anew: they would try again only after half a minute
-        plane.processes[name].kill()
-        plane.processes[name].start()
+    api_server.until(plane.is_ready, seconds=START_SECONDS)
+    start_followers(plane)
     for name in STOPPING:
         crew.annotate(name, hang=None)
     crew.give_image("starting")
@@ -123,7 +123,7 @@ def _assemble(crew: Crew, gate) -> dict:
         crew.submit(name, queues["wide"], max_retries=1 if name == "retrying" else 0)
     crew.until(dict.fromkeys(("holder", *up), Phase.RUNNING))
     crew.submit("queued", queues["narrow"])
-    crew.submit("starting", queues["slow"])
+    crew.submit("starting", queues["slow"], start_timeout_seconds=3600)
     _begin_to_launch(crew, gate, queues["gated"])
     for name in ("suspended", "resumed meanwhile"):
         services.suspend(job=crew.jobs[name], by=crew.user)

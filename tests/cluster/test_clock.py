@@ -52,7 +52,7 @@ def queue(team) -> Queue:
 def test_a_job_past_its_deadline_ends_with_all_its_pods(place, people, queue):
     life = Later(place, queue, people.owner)
     job = life.submit(deadline_seconds=600)
-    life.ahead = 590
+    life.ahead = 300
     assert life.until(job, *Phase).phase == Phase.RUNNING
     life.ahead = 601
     life.until(job, Phase.FAILED)
@@ -82,7 +82,7 @@ def test_what_is_left_of_a_finished_job_goes_in_its_time_by_whoever_follows_the_
     services.cancel(job=job, by=people.owner)
     life.until(job, Phase.CANCELLED)
     until(lambda: [one.is_sealed for one in life.cluster.owners.everything()] == [True])
-    life.ahead = 3590
+    life.ahead = 1800
     until(lambda: next(following) == "")
     assert len(place.admin.get(place.path("services")).json()["items"]) == 1
     life.ahead = 7200

@@ -43,7 +43,7 @@ def test_a_pod_deleted_by_hand_is_absent_and_its_run_is_news(place, cluster):
     place.remove("pods", pod_name(1))
     until(lambda: next(changes) == "7-abc")
     until(lambda: states(cluster) == ["running", "absent"])
-    assert cluster.observe("7-abc", 1, expected()).as_of.timestamp() > before
+    until(lambda: cluster.observe("7-abc", 1, expected()).as_of.timestamp() > before)
 
 
 def test_a_service_deleted_by_hand_ends_the_attempt_and_it_can_be_closed(place, cluster):
@@ -204,25 +204,33 @@ def test_a_pod_the_server_finds_invalid_is_refused_with_its_words(place):
         place.cluster(REQUESTS={"cpu": "plenty"}).apply(plan())
 
 
+def reason_with(cluster, words: str) -> str:
+    """Another reason may come first: a node that is not ready yet."""
+
+    def reason() -> str:
+        said = cluster.observe("7-abc", 1, expected(1)).replicas[0].reason
+        return said if words in said else ""
+
+    return until(reason)
+
+
 def test_what_no_node_has_is_the_reason_while_it_waits(place, cluster):
     cluster.apply(plan(1, processes=9, resource="gpu"))
-    reason = until(lambda: cluster.observe("7-abc", 1, expected(1)).replicas[0].reason)
-    assert reason.startswith("no place for it: 0 of ") and "without enough free nvidia.com/gpu" in reason
+    reason = reason_with(cluster, "without enough free nvidia.com/gpu")
+    assert reason.startswith("no place for it: 0 of ")
     assert states(cluster, 1) == ["pending"]
 
 
 def test_an_image_that_is_not_there_is_the_reason_while_it_waits(place):
     cluster = place.cluster(IMAGE="rig/no-image")
     cluster.apply(plan(1))
-    reason = until(lambda: cluster.observe("7-abc", 1, expected(1)).replicas[0].reason)
-    assert "the image rig/no-image can not be pulled (ErrImagePull): pull access denied" in reason
+    assert reason_with(cluster, "the image rig/no-image can not be pulled (ErrImagePull): pull access denied")
 
 
 def test_a_claim_that_is_not_there_is_the_reason_while_it_waits(place):
     cluster = place.cluster(JOB_CLAIM="scratch")
     cluster.apply(plan(1))
-    reason = until(lambda: cluster.observe("7-abc", 1, expected(1)).replicas[0].reason)
-    assert 'persistentvolumeclaim "scratch" not found' in reason
+    assert reason_with(cluster, 'persistentvolumeclaim "scratch" not found')
 
 
 def test_a_volume_without_a_claim_creates_nothing(place, cluster):
@@ -283,7 +291,8 @@ def test_a_launch_and_an_end_cost_few_requests(place):
         gate.seen.clear()
         end(cluster, 40)
         assert gate.seen["DELETE pods"] == 1 and gate.seen["DELETE services"] == 1 and gate.seen["POST services"] == 1
-        assert (gate.seen["GET pods"], gate.seen["GET services"]) == (1, 0), "looked for once more when closed"
+        assert 1 <= gate.seen["GET pods"] <= 2, "looked for once more when closed, or once before where news came late"
+        assert gate.seen["GET services"] == 0
         assert gate.seen["PATCH services"] == 0, "few names are not worth a request"
         place.clusters.remove(cluster)
         cluster.close()

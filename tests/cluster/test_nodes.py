@@ -12,7 +12,7 @@ from .rig.world import let_see_nodes
 from .test_life import Life
 
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
-LABEL = "kubernetes.io/hostname"
+LABEL, UNREACHABLE = "kubernetes.io/hostname", "node.kubernetes.io/unreachable"
 
 
 def silence(place, node: str, *, status: str = "Unknown") -> None:
@@ -22,6 +22,12 @@ def silence(place, node: str, *, status: str = "Unknown") -> None:
     for path, body in (("", note), ("/status", {"status": {"conditions": [ready]}})):
         answer = place.admin.patch(f"/api/v1/nodes/{node}{path}", headers=STRATEGIC, json=body)
         assert answer.status_code == 200, answer.text
+    if status != "True":  # the controllers answer: nothing new is placed there
+        until(lambda: any(one["key"] == UNREACHABLE for one in _taints(place, node)))
+
+
+def _taints(place, node: str) -> list[dict[str, str]]:
+    return place.admin.get(f"/api/v1/nodes/{node}").json()["spec"].get("taints", [])
 
 
 @pytest.fixture
@@ -70,7 +76,7 @@ def test_a_node_that_is_gone_loses_what_ran_there(place, node, seeing):
 def test_before_its_time_is_over_nothing_is_forced(place, node, seeing):
     cluster = run_on(place, node, lost_seconds=3600)
     silence(place, node)
-    until(lambda: cluster.nodes.picture.of((node, 0))[0].silence)
+    until(lambda: (found := cluster.nodes.picture.of((node, 0))) and found[0].silence)
     cluster.delete("7-abc", 1, 3)
     until(lambda: all("deletionTimestamp" in one["metadata"] for one in place.pods().values()))
     cluster.delete("7-abc", 1, 3)

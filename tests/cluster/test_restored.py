@@ -12,7 +12,7 @@ from jobs.lifecycle import ON_CLUSTER, Phase
 
 from .conftest import Place
 from .crew import Crew, Ledger, options
-from .rig.plane import ControlPlane
+from .rig.plane import START_SECONDS, ControlPlane
 from .rig.world import fill, settle
 
 SERVERS = ("etcd", "kube-apiserver")
@@ -60,7 +60,7 @@ def stop(plane: ControlPlane, *names: str) -> None:
 def start(plane: ControlPlane) -> None:
     for name in SERVERS:
         plane.processes[name].start()
-    plane.processes["kube-apiserver"].until(plane.is_ready, seconds=90)
+    plane.processes["kube-apiserver"].until(plane.is_ready, seconds=START_SECONDS)
     for name in OTHERS:
         if not plane.processes[name].is_running:
             plane.processes[name].start()

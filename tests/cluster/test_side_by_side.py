@@ -77,7 +77,8 @@ def test_news_of_one_cluster_rings_its_own_job_while_the_other_is_away(place, bo
     watching = threading.Thread(target=watcher.watch, args=(stop,), daemon=True)
     watching.start()
     try:
-        until(lambda: clusters.get(both[1].cluster)._news.is_asked_for_pods)
+        news = clusters.get(both[1].cluster)._news
+        until(lambda: news.is_asked_for_pods and news.is_asked_for_runs)
         path = f"/api/v1/namespaces/{both[1].cluster}/pods/{job.run}-1-worker-0"
         assert place.admin.delete(path).status_code in (200, 202)
         until(lambda: rung)

@@ -43,7 +43,7 @@ def test_fifty_jobs_of_forty_replicas_all_run_and_none_starves(crew):
     """Fair is: no job sees more than half of those that came after it run before it; all came at once, and all fit."""
     queue = crew.queue("gpus", JOBS * REPLICAS * GPUS, gpus_per_node=8, resource="gpu")
     for number in range(JOBS):
-        crew.submit(f"job-{number:02}", queue, nodes=REPLICAS, nproc_per_node=GPUS)
+        crew.submit(f"job-{number:02}", queue, nodes=REPLICAS, nproc_per_node=GPUS, start_timeout_seconds=3600)
     crew.until(dict.fromkeys(crew.jobs, Phase.RUNNING))
     assert {job.attempt for job in crew.jobs.values()} == {1}, "none began twice"
     assert Replica.objects.filter(state="running").count() == JOBS * REPLICAS

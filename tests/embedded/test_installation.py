@@ -32,6 +32,8 @@ def status(url: str, **headers: str) -> int:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
+    except (urllib.error.URLError, TimeoutError):  # nobody is there yet, or is too busy to say so
+        return 0
 
 
 def demo(folder: Path, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess:

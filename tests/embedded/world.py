@@ -1,5 +1,6 @@
 """What these tests look at outside of the code: processes, modes, and programs that an ordinary user may run."""
 
+import contextlib
 import os
 import stat
 import sys
@@ -25,10 +26,12 @@ def processes_naming(text: str) -> list[str]:
 
 
 def children(pid: int) -> list[int]:
-    """All processes below this one."""
-    direct = [
-        int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()
-    ]
+    """All processes below this one; threads and processes may end meanwhile."""
+    direct: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                direct += map(int, (task / "children").read_text().split())
     return direct + [one for child in direct for one in children(child)]
 
 

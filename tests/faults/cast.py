@@ -36,7 +36,7 @@ class Cast:
             jobs["suspended"] = house.submit(nodes=1)
             self.until_phase(jobs["suspended"], "running")
             house.api.act(jobs["suspended"], "suspend")
-        jobs["stopping"] = house.submit("--stubborn", nodes=1)
+        jobs["stopping"] = house.submit("--stubborn", nodes=1, grace_seconds=600)
         self.until_phase(jobs["running"], "running")
         self.until_phase(jobs["stopping"], "running")
         until(lambda: list(house.shared(jobs["stopping"]).glob("claims/1-0")))
@@ -53,9 +53,16 @@ class Cast:
     def _held_at(self, point: str, phase: str) -> int:
         self.house.arm(point, number="STOP")
         job = self.house.submit(nodes=1)
-        self.stopped.append(until(lambda: self.house.fired(point), what=f"{point} for {phase}"))
+        self._until_stopped(point, phase)
+        while self.house.api.job(job)["phase"] == "queued":  # by a pass that began before this job was there
+            self.house.arm(point, number="STOP")
+            self.go_on()
+            self._until_stopped(point, phase)
         self.until_phase(job, phase)
         return job
+
+    def _until_stopped(self, point: str, phase: str) -> None:
+        self.stopped.append(until(lambda: self.house.fired(point), what=f"{point} for {phase}"))
 
     def until_phase(self, job: int, *phases: str) -> None:
         until(lambda: self.house.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")

@@ -39,8 +39,8 @@ def check(
     assert found["is_finished"], found
     complete = found["attempt"] if found["phase"] == "succeeded" else None
     check_lines(house.api.lines(job), claims, complete=complete, had_power=had_power)
-    until(lambda: not house.carriers(job), 10, f"job {job} left processes")
-    until(lambda: not house.agents(job), 10, f"job {job} left agents")
+    until(lambda: not house.carriers(job), what=f"job {job} left processes")
+    until(lambda: not house.agents(job), what=f"job {job} left agents")
 
 
 def check_steps(events: list[dict[str, Any]]) -> None:

@@ -3,7 +3,6 @@
 import bisect
 import contextlib
 import json
-import math
 import os
 import threading
 import time
@@ -16,34 +15,42 @@ from controlplane.embedded.files import last_lines
 from tests.faults.cast import Cast
 from tests.faults.house import RIGHT_SECONDS, ROOT, House
 
-PRESSURE = Path("/proc/pressure/cpu")
+PRESSURES = Path("/proc/pressure/cpu"), Path("/proc/pressure/io")
 LOOK_SECONDS = 0.25
 ROWS: list[tuple[str, str, str, float | None]] = []  # fault, where, outcome, seconds
 
 
 class Pressure(threading.Thread):
-    """Seconds in which somebody on this machine waited for a core, as the kernel counts them (Documentation/accounting/psi)."""
+    """Seconds in which somebody on this machine waited for a core, or for a disk, as the kernel counts them.
+
+    Source: Documentation/accounting/psi, the line `some`.
+    """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._looks: list[tuple[float, float]] = [(time.time(), self._total())]
+        self._looks: list[tuple[float, tuple[float, ...]]] = [self._look()]
 
     def run(self) -> None:
         while True:
             time.sleep(LOOK_SECONDS)
-            self._looks.append((time.time(), self._total()))
+            self._looks.append(self._look())
 
     def between(self, begin: float, end: float) -> float:
-        return self._at(end) - self._at(begin)
+        """Of the two the longer: they overlap, nobody says how much."""
+        return max(after - before for before, after in zip(self._at(begin), self._at(end), strict=True))
 
-    def _at(self, moment: float) -> float:
-        return self._looks[max(0, bisect.bisect_right(self._looks, (moment, math.inf)) - 1)][1]
+    def _at(self, moment: float) -> tuple[float, ...]:
+        return self._looks[max(0, bisect.bisect_right(self._looks, moment, key=lambda look: look[0]) - 1)][1]
 
-    def _total(self) -> float:
-        """0 where the kernel does not count: then all time is ours."""
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            return int(PRESSURE.read_text().split("\n")[0].rpartition("total=")[2]) / 1e6
-        return 0.0
+    def _look(self) -> tuple[float, tuple[float, ...]]:
+        return time.time(), tuple(map(_total, PRESSURES))
+
+
+def _total(pressure: Path) -> float:
+    """0 where the kernel does not count: then all time is ours."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(pressure.read_text().split("\n")[0].rpartition("total=")[2]) / 1e6
+    return 0.0
 
 
 class Matrix:
@@ -56,12 +63,12 @@ class Matrix:
     def add(self, fault: str, where: str, outcome: str, seconds: float | None = None) -> None:
         ROWS.append((fault, where, outcome, seconds))
 
-    def add_all(self, fault: str, seconds: dict[str, float]) -> None:
+    def add_all(self, fault: str, seconds: dict[str, float], *, since: float | None = None) -> None:
         """The promise holds for a machine that has a core for us: time in which others had them all does not count.
 
-        Call it once the last of them is right.
+        Without `since`, the fault's end, call it at once when the last of them is right.
         """
-        since, late = time.time() - max(seconds.values()), {}
+        since, late = since or time.time() - max(seconds.values()), {}
         for where, took in seconds.items():
             waited = self._pressure.between(since, since + took)
             if took - waited > RIGHT_SECONDS:

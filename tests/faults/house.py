@@ -20,15 +20,15 @@ from controlplane.embedded.home import remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.processes import Identity, identity, is_alive
 from controlplane.embedded.supervisor import HEALTHY_SECONDS
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUEST = "guest"  # somebody who can be made a member
 CODE = ROOT / "tests/faults/code"
 RIGHT_SECONDS = 10.0  # the promise: all is right again this soon after a fault ended
-LONG_SECONDS = 60.0  # beyond it something is stuck; no test is decided by it otherwise
 
 
-def until(is_so: Callable[[], Any], seconds: float = LONG_SECONDS, what: str = "") -> Any:
+def until(is_so: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str = "") -> Any:
     """The first true answer. Polls; the limit only turns being stuck into a failure."""
     end = time.monotonic() + seconds
     while not (found := is_so()):
@@ -50,7 +50,7 @@ class Api:
     def close(self) -> None:
         self._http.close()
 
-    def ask(self, method: str, path: str, *, seconds: float = LONG_SECONDS, **options: Any) -> Any:
+    def ask(self, method: str, path: str, *, seconds: float = PATIENCE_SECONDS, **options: Any) -> Any:
         end = time.monotonic() + seconds
         while True:
             with contextlib.suppress(httpx.TransportError):

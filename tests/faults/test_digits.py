@@ -32,14 +32,14 @@ def until_text(house, job: int, words: str) -> None:
 
 def finished(house, job: int) -> dict:
     until(lambda: house.api.job(job)["is_finished"], 240, what=f"job {job} over")
-    until(lambda: not house.carriers(job), 10, f"job {job} left processes")
+    until(lambda: not house.carriers(job), what=f"job {job} left processes")
     check_steps(house.api.events(job))
     return house.api.job(job)
 
 
 def test_training_outlives_the_control_plane_and_goes_on_from_its_checkpoint(house, matrix):
     """One after the other web, tasks, Redis and Postgres are killed while it trains; then one of its agents."""
-    job = submit(house, "--epochs", "30", "--save-every", "20", max_retries=1)
+    job = submit(house, "--epochs", "30", "--save-every", "20", "--step-delay", "0.05", max_retries=1)
     until_text(house, job, "step 20 ")
     for name in ("web", "tasks", "redis", "postgres"):
         old = house.pid(name)

@@ -33,7 +33,7 @@ def test_a_process_is_killed(house, cast, matrix, name):
     since = strike(house, name)
     cast.go_on()
     seconds = cast.settle(since)
-    matrix.add_all(f"kill -9 {name}", {"admitted": seconds["admitted"]})
+    matrix.add_all(f"kill -9 {name}", {"admitted": seconds["admitted"]}, since=since)
     cast.dismiss("admitted", "new")
 
 

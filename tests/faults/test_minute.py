@@ -104,6 +104,7 @@ def test_a_minute_of_standing_still_and_of_an_upgrade(house, old, cast, matrix, 
     began = time.monotonic()
     with second_tasks(house):
         job, took = upgrade(old, seconds=61, release=release, meanwhile=lambda: cast.until_phase(held, "succeeded"))
+        matrix.add_all("upgrade, 60 s away", {"running": took})
         history = house.api.events(held)
         assert time.monotonic() - began > 60
         os.kill(stopped, signal.SIGCONT)
@@ -111,5 +112,4 @@ def test_a_minute_of_standing_still_and_of_an_upgrade(house, old, cast, matrix, 
     matrix.add("SIGSTOP tasks, 60 s", "cluster.apply.before", "refused")
     assert house.api.events(held) == history
     cast.verify(held, "succeeded", attempts=1)
-    matrix.add_all("upgrade, 60 s away", {"running": took})
     finish_upgraded(old, job)

@@ -73,7 +73,7 @@ def test_a_process_dies_at_its_point(house, matrix, tmp_path, cell):
     took = time.time() - since  # with all that the others still had to do, so never too little
     life.end()
     life.check()
-    matrix.add_all("crash point", {f"{point} ({what(house, point)})": took for point in cell})
+    matrix.add_all("crash point", {f"{point} ({what(house, point)})": took for point in cell}, since=since)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +140,7 @@ def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(house, 
     until(lambda: house.fired(point), what=f"{point} fired")
     since = time.time()
     until(lambda: house.api.job(job)["ranks"]["running"] == 3 and replaced(house, job), what="it came back")
+    until(lambda: len(read_claims(house, job)) == 4)  # it is told as running before its first word
     matrix.add_all("crash point", {point: time.time() - since})
     house.finish(job)
     cast.until_phase(job, "succeeded")

@@ -24,6 +24,7 @@ from queues.models import Queue
 from tests import packs
 from tests.builders import identity
 from tests.pages.site import Site, serve
+from tests.patience import PATIENCE_SECONDS
 from workspaces import reading
 from workspaces.models import Blob, Pack, TeamStore, Workspace
 
@@ -191,7 +192,9 @@ def test_a_pack_is_streamed_to_an_agent_by_the_real_server(client, code, lab, si
     Job.objects.filter(pk=job.pk).update(workspace=client.upload(code).id)
     headers = {"Authorization": f"Bearer {agent_tokens.issue(identity(job))}"}
     wanted = bytes.fromhex(packs.sha(content) + packs.sha(b"#!/bin/sh\n"))
-    with httpx.stream("POST", f"{site.url}/agent/v1/workspace", content=wanted, headers=headers) as answer:
+    with httpx.stream(
+        "POST", f"{site.url}/agent/v1/workspace", content=wanted, headers=headers, timeout=PATIENCE_SECONDS
+    ) as answer:
         assert answer.headers["transfer-encoding"] == "chunked"
         pieces = list(answer.iter_raw())
     assert packs.unpacked(b"".join(pieces)) == (
@@ -220,7 +223,7 @@ def run_replica(lab, site, tmp_path, tmp_path_factory):
         told |= {"control": {"file": str(tmp_path / "control.json")}, "cache": str(tmp_path / "cache-of-agents")}
         (folder / "replica.json").write_text(json.dumps({**told, "wants_workspace": True, "grace_seconds": 5}))
         (folder / "token").write_text(agent_tokens.issue(identity(job)))
-        subprocess.run([sys.executable, str(pyz), "--state", str(folder)], timeout=60, check=False)
+        subprocess.run([sys.executable, str(pyz), "--state", str(folder)], timeout=PATIENCE_SECONDS, check=False)
         return json.loads((folder / "status.json").read_text()), folder
 
     return run

@@ -25,8 +25,9 @@ def test_a_hint_reaches_whoever_listens(settings, transactional_db):
     listener.subscribe(doorbell.CHANNEL)
     listener.get_message(timeout=PATIENCE_SECONDS)
     doorbell.hint(job=42, team=7, what="ranks")
-    message = listener.get_message(timeout=PATIENCE_SECONDS)
-    assert json.loads(message["data"]) == {"job": 42, "team": 7, "what": "ranks"}
+    heard = iter(lambda: listener.get_message(timeout=PATIENCE_SECONDS)["data"], None)
+    hints = (json.loads(data) for data in heard)  # a test before this one may have rung as well
+    assert next(hint for hint in hints if hint["job"] == 42) == {"job": 42, "team": 7, "what": "ranks"}
     listener.close()
 
 
@@ -35,7 +36,9 @@ def test_ringing_returns_while_redis_is_stopped_and_is_heard_afterwards(settings
     listener.subscribe(doorbell.CHANNEL)
     listener.get_message(timeout=PATIENCE_SECONDS)
     os.kill(redis_pid, signal.SIGSTOP)
-    waker = threading.Timer(20, os.kill, (redis_pid, signal.SIGCONT))  # should the ringing hang, this test still ends
+    waker = threading.Timer(
+        PATIENCE_SECONDS, os.kill, (redis_pid, signal.SIGCONT)
+    )  # should the ringing hang, this test still ends
     waker.start()
     try:
         for job in range(50):

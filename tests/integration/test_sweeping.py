@@ -84,8 +84,9 @@ def test_the_sweeper_schedules_and_visits_what_nobody_did(lab, job, monkeypatch)
 
 
 def test_what_is_due_only_now_is_left_to_its_doorbell(lab, job):
-    Job.objects.filter(pk=job.pk).update(next_reconcile_at=timezone.now())
-    assert sweeper.sweep(timezone.now()) == 0
+    now = timezone.now()
+    Job.objects.filter(pk=job.pk).update(next_reconcile_at=now)
+    assert sweeper.sweep(now) == 0
 
 
 def test_one_job_that_fails_does_not_keep_the_sweeper_from_the_others(lab, job, monkeypatch):

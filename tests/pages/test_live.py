@@ -101,11 +101,17 @@ def test_a_stream_begins_with_sync_and_tells_of_ones_own_jobs(site, team, people
     with closing(site.sign_in("owner")) as client, client.stream("GET", "/live") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         lines = stream.iter_lines()
-        assert next(line for line in lines if line.startswith("event")) == "event: sync"
-        with transaction.atomic():
-            doorbell.hint(job=7, team=team.pk + 1000, what="state")
-            doorbell.hint(job=8, team=team.pk, what="state")
-        assert next(line for line in lines if line.startswith("event")) == "event: hints"
+        said = (line for line in lines if line.startswith("event"))
+
+        def rings() -> None:
+            with transaction.atomic():
+                doorbell.hint(job=7, team=team.pk + 1000, what="state")
+                doorbell.hint(job=8, team=team.pk, what="state")
+
+        assert next(said) == "event: sync"
+        rings()
+        while next(said) == "event: sync":  # another one: it listens only now, and nobody heard what was rung before
+            rings()
         assert json.loads(next(lines).removeprefix("data: ")) == [[8, "state"]]
 
 

@@ -10,6 +10,7 @@ from accounts.models import Token
 from jobs import ingest
 from tests.builders import batch, identity, log_item
 from tests.pages.site import serve
+from tests.patience import PATIENCE_SECONDS
 
 BEGAN = 1_763_700_000
 
@@ -47,7 +48,7 @@ def test_lines_come_as_they_are_written_and_the_stream_ends_with_the_job(site, l
     put(job, 1, "one", "two", first=0)
     token = Token.issue(people.viewer, "stream")[1]
     headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
-    with closing(httpx.Client(base_url=site.url, headers=headers, timeout=60)) as client:
+    with closing(httpx.Client(base_url=site.url, headers=headers, timeout=PATIENCE_SECONDS)) as client:
         with client.stream("GET", f"/api/v1/jobs/{job.pk}/logs/stream") as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
             found = events(stream.iter_lines())
@@ -71,7 +72,7 @@ def test_phases_are_told_and_where_an_empty_log_stands(site, lab, people):
     put(job, 1, "long ago", first=0)
     headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}", "Accept": "text/event-stream"}
     path = f"{site.url}/api/v1/jobs/{job.pk}/logs/stream"
-    with httpx.stream("GET", path, params={"tail": 0}, headers=headers, timeout=60) as stream:
+    with httpx.stream("GET", path, params={"tail": 0}, headers=headers, timeout=PATIENCE_SECONDS) as stream:
         found = every_event(stream.iter_lines())
         assert next(found)[2]["phase"] == "running"
         kind, cursor, page = next(found)
@@ -82,7 +83,7 @@ def test_phases_are_told_and_where_an_empty_log_stands(site, lab, people):
     assert [kind for kind, *_ in later][-1] == "end"
     put(job, 2, "just now", first=1)
     again = {**headers, "Last-Event-ID": cursor}
-    with httpx.stream("GET", path, params={"tail": 0}, headers=again, timeout=60) as stream:
+    with httpx.stream("GET", path, params={"tail": 0}, headers=again, timeout=PATIENCE_SECONDS) as stream:
         assert [line["text"] for line in next(events(stream.iter_lines()))[2]["lines"]] == ["just now"]
 
 
@@ -92,7 +93,9 @@ def test_a_stream_is_refused_before_it_begins(site, lab, people):
 
     def status(who: str, **query: str) -> int:
         headers = {"Authorization": f"Bearer {Token.issue(getattr(people, who), 'x')[1]}"} if who else {}
-        return httpx.get(path, params=query, headers={**headers, "Accept": "text/event-stream"}).status_code
+        return httpx.get(
+            path, params=query, headers={**headers, "Accept": "text/event-stream"}, timeout=PATIENCE_SECONDS
+        ).status_code
 
     assert status("") == 401
     assert status("stranger") == 404
@@ -104,5 +107,5 @@ def test_a_download_over_the_real_server_is_whole(site, lab, people):
     job = lab.running()
     put(job, 1, *(f"line {number}" for number in range(3000)), first=0)
     headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}"}
-    text = httpx.get(f"{site.url}/api/v1/jobs/{job.pk}/logs/text", headers=headers, timeout=60).text
+    text = httpx.get(f"{site.url}/api/v1/jobs/{job.pk}/logs/text", headers=headers, timeout=PATIENCE_SECONDS).text
     assert [line.rpartition("  ")[2] for line in text.splitlines()] == [f"line {number}" for number in range(3000)]

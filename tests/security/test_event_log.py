@@ -15,6 +15,7 @@ from accounts.audit import Deed
 from accounts.models import AuditEntry
 from controlplane import logs
 from tests.pages import site as pages_site
+from tests.patience import PATIENCE_SECONDS
 
 
 def line_of(message: str, **extra) -> dict:
@@ -67,9 +68,14 @@ def visited(people, transactional_db, tmp_path, monkeypatch):
             with pages_site.serve() as site:
                 site.sign_in("owner")
                 sent = {"username": "eve", "password": "a-wrong-password-of-eve"}
-                httpx.post(f"{site.url}/api/v1/login", json=sent, headers={"User-Agent": 'evil"}\n'.strip()})
-                httpx.post(f"{site.url}/login", data=sent)  # without the form's own token
-                httpx.get(f"{site.url}/nowhere")
+                httpx.post(
+                    f"{site.url}/api/v1/login",
+                    json=sent,
+                    headers={"User-Agent": 'evil"}\n'.strip()},
+                    timeout=PATIENCE_SECONDS,
+                )
+                httpx.post(f"{site.url}/login", data=sent, timeout=PATIENCE_SECONDS)  # without the form's own token
+                httpx.get(f"{site.url}/nowhere", timeout=PATIENCE_SECONDS)
         return [json.loads(line) for line in out.read_text().splitlines()], err.read_text()
 
     return visit

@@ -15,6 +15,7 @@ from controlplane.redaction import Redacted
 from jobs import agent_tokens
 from jobs.agent_tokens import AgentIdentity
 from tests.pages import site as pages_site
+from tests.patience import PATIENCE_SECONDS
 
 SECRETS = [
     "mst_Zk3v9tq0aBcDeFgHiJkLmNoPqRsTuVwXyZ012345678",
@@ -95,21 +96,31 @@ _popen = subprocess.Popen
 def visit(site) -> list[str]:
     browser = site.sign_in("owner")
     token = httpx.post(
-        f"{site.url}/api/v1/login", json={"username": "owner", "password": "owner-has-a-password", "name": "x"}
+        f"{site.url}/api/v1/login",
+        json={"username": "owner", "password": "owner-has-a-password", "name": "x"},
+        timeout=PATIENCE_SECONDS,
     ).json()["token"]
     forged = "mst_" + "f" * 43
     for one in (token, forged):
-        httpx.get(f"{site.url}/api/v1/me", headers={"Authorization": f"Bearer {one}"})
-        httpx.get(f"{site.url}/agent/v1/workspace", headers={"Authorization": f"Bearer {one}"})
+        httpx.get(f"{site.url}/api/v1/me", headers={"Authorization": f"Bearer {one}"}, timeout=PATIENCE_SECONDS)
+        httpx.get(
+            f"{site.url}/agent/v1/workspace", headers={"Authorization": f"Bearer {one}"}, timeout=PATIENCE_SECONDS
+        )
     sent = {
         "username": "eve",
         "password": "a-wrong-password-of-eve",
         "csrfmiddlewaretoken": browser.cookies["csrftoken"],
     }
     browser.post("/login", data=sent)
-    httpx.post(f"{site.url}/login", data=sent)
-    httpx.post(f"{site.url}/api/v1/login", json={"username": "eve", "password": "a-wrong-password-of-eve"})
-    httpx.post(f"{site.url}/api/v1/jobs", content=b"{", headers={"Authorization": f"Bearer {token}"})
+    httpx.post(f"{site.url}/login", data=sent, timeout=PATIENCE_SECONDS)
+    httpx.post(
+        f"{site.url}/api/v1/login",
+        json={"username": "eve", "password": "a-wrong-password-of-eve"},
+        timeout=PATIENCE_SECONDS,
+    )
+    httpx.post(
+        f"{site.url}/api/v1/jobs", content=b"{", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_SECONDS
+    )
     assert Token.objects.filter(user__username="owner").exists() and urlsplit(site.url).port
     cookies = [browser.cookies["sessionid"], browser.cookies["csrftoken"]]
     return [token, forged, "owner-has-a-password", "a-wrong-password-of-eve", *cookies, os.environ["MUSTER_SECRET_KEY"]]
@@ -117,7 +128,7 @@ def visit(site) -> list[str]:
 
 def test_the_server_does_not_name_itself(people, transactional_db):
     with pages_site.serve() as site:
-        assert "server" not in httpx.get(f"{site.url}/healthz").headers
+        assert "server" not in httpx.get(f"{site.url}/healthz", timeout=PATIENCE_SECONDS).headers
 
 
 def test_every_way_of_starting_the_web_process_is_quiet_about_itself():

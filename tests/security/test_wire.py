@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.pages.site import serve
+from tests.patience import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ LAST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 def said(address, sent: bytes) -> bytes:
     """Everything until the server closes; a last request asks it to, should it still listen."""
-    with socket.create_connection(address, timeout=20) as door:
+    with socket.create_connection(address, timeout=PATIENCE_SECONDS) as door:
         door.sendall(sent + LAST)
         answer = b""
         while piece := door.recv(65536):

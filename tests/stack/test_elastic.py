@@ -47,7 +47,7 @@ def lose_until_the_survivor_was_rank_0(muster, job) -> int:
         was_rank_0 = muster.client.ranks(job.id)[0].world_rank == 0
         kill_agent(muster, job, "worker-1" if lives == 1 else "worker-1.1")
         # By now the first one has lost its peer, both met anew, and torchrun has started all ranks again.
-        muster.until_line(job, f"worker-1.{lives} is rank", seconds=180)
+        muster.until_line(job, f"worker-1.{lives} is rank")
         muster.until(job, lambda now: now.ranks.running == 2)
         if was_rank_0:
             return lives
@@ -56,7 +56,7 @@ def lose_until_the_survivor_was_rank_0(muster, job) -> int:
 
 def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(muster):
     job = muster.submit(TRAINS, command="torchrun --nnodes=1:2 train.py", nodes=2)
-    muster.until_line(job, "worker-1 is rank", seconds=180)
+    muster.until_line(job, "worker-1 is rank")
     muster.until(job, lambda now: now.ranks.running == 2)
     lives = lose_until_the_survivor_was_rank_0(muster, job)
     worlds = [(rank.rank, rank.replica, rank.world_size) for rank in muster.client.ranks(job.id)]
@@ -64,7 +64,7 @@ def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(must
     assert sorted(rank.world_rank for rank in muster.client.ranks(job.id)) == [0, 1]
     (folder(muster, job) / "shared/enough-2").touch()
 
-    ended = muster.until(job, lambda now: now.is_finished, seconds=180)
+    ended = muster.until(job, lambda now: now.is_finished)
     assert (ended.phase, ended.attempt, ended.failures) == ("succeeded", 1, 0), (ended.message, muster.text(job)[-30:])
     assert [(rank.state, rank.exit_code) for rank in muster.client.ranks(job.id)] == [("succeeded", 0)] * 2
     told = [one.message for one in muster.client.events(job.id) if one.kind == "replaced"]
@@ -79,10 +79,10 @@ def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(must
 @pytest.mark.long
 def test_the_end_of_the_first_replica_ends_the_attempt_and_says_why(muster):
     job = muster.submit(TRAINS, nodes=2, min_nodes=1, grace_seconds=2)
-    muster.until_line(job, "worker-1 is rank", seconds=180)
+    muster.until_line(job, "worker-1 is rank")
     muster.until(job, lambda now: now.ranks.running == 2)
     kill_agent(muster, job, "worker-0")
-    ended = muster.until(job, lambda now: now.is_finished, seconds=180)
+    ended = muster.until(job, lambda now: now.is_finished)
     assert ended.phase == "failed"
     assert "all others met there" in ended.message
     assert muster.processes(job) == []

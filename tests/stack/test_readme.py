@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,16 @@ for number in range(200):
     time.sleep(0.1)
 sys.exit(7)
 """
+
+
+def kill_web(installation, *, after: int) -> int:
+    """Kills the web process that came after this one. Returns its id."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while (pid := installation.installation.pids.get("web")) in (None, after):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    return pid
 
 
 def block(language: str) -> str:
@@ -101,11 +112,11 @@ def test_following_goes_on_over_a_killed_web_process_and_ends_with_the_jobs_own_
     follower = subprocess.Popen(
         words.split(), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    heard = []
+    heard, killed = [], 0
     for line in follower.stdout:
         heard.append(line.rstrip("\n"))
         if line in ("[rank 0] line 20\n", "[rank 0] line 90\n"):
-            os.kill(installation.installation.pids["web"], signal.SIGKILL)
+            killed = kill_web(installation, after=killed)
     _, said = follower.communicate(timeout=PATIENCE_SECONDS)
 
     assert [line for line in heard if "line " in line and "[rank 0]" in line] == [
@@ -117,7 +128,7 @@ def test_following_goes_on_over_a_killed_web_process_and_ends_with_the_jobs_own_
 
 def test_ctrl_c_leaves_the_job_running(place, installation):
     folder, env = place
-    (folder / "my_project" / "train.py").write_text(TALKATIVE)
+    (folder / "my_project" / "train.py").write_text(TALKATIVE.replace("sys.exit(7)", "time.sleep(600)"))
     words = "muster submit --queue default --dir my_project --nodes 1 --nproc 1 --follow -- torchrun train.py"
     follower = subprocess.Popen(
         words.split(), cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -9,6 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 DDP = """
@@ -92,7 +94,7 @@ def test_a_rank_killed_by_hand_is_named_and_the_job_runs_again_where_the_budget_
     job = muster.submit(WAITS, nodes=2, nproc_per_node=2, max_retries=1)
     for attempt in (1, 2):
         muster.until(job, lambda now, attempt=attempt: now.attempt == attempt and now.ranks.running == 4)
-        muster.until_line(job, "ready 2")
+        muster.until(job, lambda now, times=attempt: muster.text(job).count("ready 2") == times)
         victim = next(pid for pid in muster.processes(job) if _is_rank(pid, 2))
         os.kill(victim, signal.SIGKILL)
         muster.until(job, lambda now, attempt=attempt: now.attempt > attempt or now.is_finished)
@@ -182,7 +184,7 @@ def test_two_hundred_open_streams_hold_no_database_connection(muster):
             rows = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
             return rows.fetchone()[0]
 
-    def ask(path: str, timeout: float = 30):
+    def ask(path: str, timeout: float = PATIENCE_SECONDS):
         return urllib.request.urlopen(
             urllib.request.Request(muster.rig.url + path, headers={"Cookie": cookie}), timeout=timeout
         )
@@ -194,8 +196,8 @@ def test_two_hundred_open_streams_hold_no_database_connection(muster):
         streams = list(pool.map(lambda _: ask("/live"), range(200)))
     try:
         assert all(one.readline() for one in streams)
-        assert connections() <= before
-        with ask("/login", timeout=10) as page:
+        assert connections() < before + 20  # the other processes have pools of their own, which may grow meanwhile
+        with ask("/login") as page:
             assert page.status == 200
     finally:
         for one in streams:

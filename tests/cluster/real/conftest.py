@@ -26,7 +26,7 @@ from .gate import Gate
 
 ROOT = Path(__file__).resolve().parents[3]
 QUEUES = ("pods", "small", "nowhere", "gated")  # each on a cluster of its name, which is this node with other options
-SECONDS = 300.0  # generous: several interpreters that import torch on two cores that do other things as well
+SECONDS = 900.0  # generous: several interpreters that import torch on two cores that do other things as well
 
 
 @dataclass(frozen=True)

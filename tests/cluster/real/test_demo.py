@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.conftest import until
 from tests.embedded.world import ROOT, processes_naming
 
 from .conftest import need_node
@@ -41,8 +42,8 @@ def test_the_demo_trains_on_real_pods_once_and_leaves_nothing_behind(env, tmp_pa
     result = json.loads(ended.stdout.splitlines()[-1])
     seconds = result.pop("seconds")
     assert result == {"job": 1, "phase": "succeeded", "attempts": 1, "replicas": 2, "ranks": 4}
-    assert 0 < seconds < 900
-    assert trace() == before
+    assert seconds > 0
+    until(lambda: trace() == before)
     assert processes_naming(str(tmp_path)) == []
 
 

@@ -61,7 +61,7 @@ def test_a_node_that_ran_a_pod_leaves_nothing_behind(request):
     assert node.cable.name in trace()["links"]
     node.stop()
     plane.stop()
-    assert trace() == before
+    until(lambda: trace() == before)  # the kernel takes the links of a namespace away in its own time
     assert not plane.folder.exists()
 
 
@@ -86,7 +86,8 @@ def test_a_rig_that_is_killed_takes_its_node_along(tmp_path):
         if before["folders"][str(path)] is None and path.exists():
             path.rmdir()
     for path in Path("/sys/fs/cgroup").glob("*/muster-*"):
-        remove(path)
+        if str(path) not in before["groups"]:  # another node may be up
+            remove(path)
 
 
 def _without_folders(found: dict[str, Any]) -> dict[str, Any]:

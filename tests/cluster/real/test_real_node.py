@@ -1,5 +1,6 @@
 """Jobs on real pods, through the whole installation: HTTP, Postgres, Celery, watcher, API server, kubelet, containers."""
 
+import contextlib
 import os
 import re
 import signal
@@ -89,7 +90,8 @@ def test_a_container_killed_from_outside_fails_the_attempt_and_the_next_one_runs
     pods.until_line(job, "ready", times=2)
     first = pods.of(job)
     for pid in pods.processes(first[1], "agent.pyz --state"):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # its guardian goes with it
+            os.kill(pid, signal.SIGKILL)
     pods.until(job, lambda now: now.attempt == 2 and now.ranks.running == 2)
     assert pods.client.job(job.id).failures == 1
     assert {one["metadata"]["uid"] for one in pods.of(job)}.isdisjoint(one["metadata"]["uid"] for one in first)

@@ -60,7 +60,7 @@ def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_their_way_to
     try:
         _never_has_one(pods)
         pods.until(lost, lambda _: said(pods, lost) == by_rank(2, ALL))  # though nobody sent the rest
-        assert any("fell silent" in note for note in notes(pods, lost)), notes(pods, lost)
+        pods.until(lost, lambda _: any("fell silent" in note for note in notes(pods, lost)))
         before = batches(pods, lost)
     finally:
         pods.gate.open()

@@ -13,7 +13,7 @@ import sys
 import time
 
 HIDDEN = "/run/muster"
-WAIT_SECONDS = 60
+WAIT_SECONDS = 300
 
 
 def main(path: str) -> int:

@@ -13,7 +13,7 @@ from .plane import ControlPlane
 NAMESPACE = "muster-jobs"
 GPUS = 8
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
-RBAC = "apis/rbac.authorization.k8s.io/v1"
+RBAC, REVIEW = "apis/rbac.authorization.k8s.io/v1", "authorization.k8s.io/v1"
 PATHS = {"ServiceAccount": "api/v1", "Role": RBAC, "RoleBinding": RBAC}
 PLURALS = {"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings"}
 
@@ -34,6 +34,7 @@ def settle(plane: ControlPlane | Elsewhere, namespace: str) -> Path:
         for thing in others:
             kind = thing["kind"]
             _made(client.post(f"/{PATHS[kind]}/namespaces/{namespace}/{PLURALS[kind]}", json=thing))
+        _until_allowed(client, namespace, namespace=namespace, resource="pods", verb="create")
         return plane.write_kubeconfig(f"muster-{namespace}", user={"token": issue_token(client, namespace)})
 
 
@@ -41,6 +42,17 @@ def let_see_nodes(client: httpx.Client, namespace: str) -> None:
     """The right that an installation can do without: deploy/nodes.yaml."""
     for thing in objects("nodes", namespace):
         _made(client.post(f"/{RBAC}/{thing['kind'].lower()}s", json=thing))
+    _until_allowed(client, namespace, resource="nodes", verb="watch")
+
+
+def _until_allowed(client: httpx.Client, account: str, **asked: str) -> None:
+    """The server answers by what it has heard of its own bindings so far."""
+    user = {"user": f"system:serviceaccount:{account}:muster", "groups": [f"system:serviceaccounts:{account}"]}
+    body = {"apiVersion": REVIEW, "kind": "SubjectAccessReview", "spec": {**user, "resourceAttributes": asked}}
+    end = time.monotonic() + 300
+    while not _made(client.post(f"/apis/{REVIEW}/subjectaccessreviews", json=body))["status"]["allowed"]:
+        assert time.monotonic() < end, f"the account of {account} may not {asked}"
+        time.sleep(0.05)
 
 
 def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
