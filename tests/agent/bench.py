@@ -60,10 +60,10 @@ class Bench:
         self.agents.append(agent)
         return agent
 
-    def run(self, command: list[str], *, timeout: float = PATIENCE_SECONDS, **told: Any) -> Received:
+    def run(self, command: list[str], **told: Any) -> Received:
         """One replica from start to end."""
         folder = self.replica(command, **told)
-        self.start(folder).wait(timeout)
+        self.start(folder).wait(PATIENCE_SECONDS)
         return self.plane.of(folder.name)
 
     def status(self, index: int = 0) -> dict[str, Any]:
@@ -72,9 +72,9 @@ class Bench:
         except FileNotFoundError:
             return {}
 
-    def wait_for(self, is_so: Callable[[], Any], timeout: float = PATIENCE_SECONDS) -> Any:
-        """Looks often until it is so. Raises AssertionError with the agents' logs after `timeout` seconds."""
-        give_up = time.monotonic() + timeout
+    def wait_for(self, is_so: Callable[[], Any]) -> Any:
+        """Looks often until it is so. Raises AssertionError with the agents' logs when patience is over."""
+        give_up = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < give_up:
             found = is_so()
             if found:

@@ -37,9 +37,9 @@ def start_four(bench: Bench, *arguments: str) -> None:
         bench.start(folder)
 
 
-def wait_ended(bench: Bench, *indices: int, timeout: float = PATIENCE_SECONDS) -> None:
+def wait_ended(bench: Bench, *indices: int) -> None:
     for index in indices or (0, 1):
-        bench.wait_for(lambda index=index: bench.status(index).get("state") in ENDED, timeout)
+        bench.wait_for(lambda index=index: bench.status(index).get("state") in ENDED)
         bench.agents[index].wait(PATIENCE_SECONDS)
 
 

@@ -103,15 +103,15 @@ def test_a_stream_begins_with_sync_and_tells_of_ones_own_jobs(site, team, people
         lines = stream.iter_lines()
         said = (line for line in lines if line.startswith("event"))
 
-        def rings() -> None:
+        def ring() -> None:
             with transaction.atomic():
                 doorbell.hint(job=7, team=team.pk + 1000, what="state")
                 doorbell.hint(job=8, team=team.pk, what="state")
 
         assert next(said) == "event: sync"
-        rings()
+        ring()
         while next(said) == "event: sync":  # another one: it listens only now, and nobody heard what was rung before
-            rings()
+            ring()
         assert json.loads(next(lines).removeprefix("data: ")) == [[8, "state"]]
 
 

@@ -40,8 +40,8 @@ class Muster:
     def until_phase(self, job, *phases: str):
         return self.until(job, lambda now: now.phase in phases)
 
-    def until_line(self, job, words: str, seconds: float = 600) -> None:
-        self.until(job, lambda now: any(words in line for line in self.text(job)), seconds)
+    def until_line(self, job, words: str) -> None:
+        self.until(job, lambda now: any(words in line for line in self.text(job)))
 
     def text(self, job) -> list[str]:
         return [line.text for line in self.client.logs(job.id)]

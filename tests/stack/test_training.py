@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.digits import assert_trained
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,13 +64,8 @@ def test_the_digits_job_is_suspended_resumed_from_its_checkpoint_and_says_how_we
     ended = muster.until_phase(job, "succeeded", "failed")
     assert ended.phase == "succeeded", muster.text(job)[-30:]
     assert (ended.attempt, ended.failures) == (2, 0)
+    assert_trained(muster.client, job)
     ranks = muster.client.ranks(job.id)
-    assert [(rank.rank, rank.state, rank.exit_code) for rank in ranks] == [
-        (number, "succeeded", 0) for number in range(4)
-    ]
-    series = {one.name: one.points for one in muster.client.metrics(job.id) if one.rank == 0}
-    assert series["accuracy"][-1].value > 0.95
-    assert len(series["loss"]) > 3
     assert ranks[0].cpu is not None
     assert ranks[0].rss_bytes > 50e6
     assert muster.processes(job) == []
@@ -184,9 +180,9 @@ def test_two_hundred_open_streams_hold_no_database_connection(muster):
             rows = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
             return rows.fetchone()[0]
 
-    def ask(path: str, timeout: float = PATIENCE_SECONDS):
+    def ask(path: str):
         return urllib.request.urlopen(
-            urllib.request.Request(muster.rig.url + path, headers={"Cookie": cookie}), timeout=timeout
+            urllib.request.Request(muster.rig.url + path, headers={"Cookie": cookie}), timeout=PATIENCE_SECONDS
         )
 
     with ThreadPoolExecutor(20) as pool:

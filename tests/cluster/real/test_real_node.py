@@ -6,6 +6,8 @@ import re
 import signal
 from pathlib import Path
 
+from tests.digits import assert_trained
+
 WAITS = """
 import os, time
 import torch.distributed as dist
@@ -76,12 +78,7 @@ def test_the_digits_job_trains_on_two_pods_and_goes_on_from_its_checkpoint_when_
     ended = pods.until_phase(job, "succeeded", "failed")
     assert ended.phase == "succeeded", (ended.message, pods.text(job)[-30:])
     assert (ended.attempt, ended.failures) == (2, 0)
-    ranks = pods.client.ranks(job.id)
-    assert [(rank.rank, rank.state, rank.exit_code) for rank in ranks] == [
-        (number, "succeeded", 0) for number in range(4)
-    ]
-    series = {one.name: one.points for one in pods.client.metrics(job.id) if one.rank == 0}
-    assert series["accuracy"][-1].value > 0.95
+    assert_trained(pods.client, job)
     assert pods.of(job) == []
 
 

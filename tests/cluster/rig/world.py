@@ -1,6 +1,7 @@
 """What the control plane is filled with: nodes that are not there, a namespace, and the account that Muster has."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,10 @@ def _until_allowed(client: httpx.Client, account: str, **asked: str) -> None:
     """The server answers by what it has heard of its own bindings so far."""
     user = {"user": f"system:serviceaccount:{account}:muster", "groups": [f"system:serviceaccounts:{account}"]}
     body = {"apiVersion": REVIEW, "kind": "SubjectAccessReview", "spec": {**user, "resourceAttributes": asked}}
-    end = time.monotonic() + 300
-    while not _made(client.post(f"/apis/{REVIEW}/subjectaccessreviews", json=body))["status"]["allowed"]:
-        assert time.monotonic() < end, f"the account of {account} may not {asked}"
-        time.sleep(0.05)
+    path = f"/apis/{REVIEW}/subjectaccessreviews"
+    _until(
+        lambda: _made(client.post(path, json=body))["status"]["allowed"], f"the account of {account} may not {asked}"
+    )
 
 
 def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
@@ -73,9 +74,15 @@ def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
 def make_namespace(client: httpx.Client, thing: dict[str, Any]) -> None:
     """Ready when its default account is there: without it no pod is admitted."""
     name = _made(client.post("/api/v1/namespaces", json=thing))["metadata"]["name"]
-    end = time.monotonic() + 300  # after a minute without its server a controller takes its time
-    while client.get(f"/api/v1/namespaces/{name}/serviceaccounts/default").status_code != 200:
-        assert time.monotonic() < end, "the controllers do not answer"
+    path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    _until(lambda: client.get(path).status_code == 200, "the controllers do not answer")
+
+
+def _until(is_so: Callable[[], bool], otherwise: str) -> None:
+    """After a minute without its server a controller takes its time."""
+    end = time.monotonic() + 300
+    while not is_so():
+        assert time.monotonic() < end, otherwise
         time.sleep(0.1)
 
 

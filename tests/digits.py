@@ -1,0 +1,15 @@
+"""What the sample job (examples/ddp_digits.py) must have come to, wherever it ran."""
+
+from muster.client import Client
+from muster.models import Job
+
+
+def assert_trained(client: Client, job: Job) -> None:
+    """Four ranks that ended well, and a network that reads digits."""
+    ranks = client.ranks(job.id)
+    assert [(rank.rank, rank.state, rank.exit_code) for rank in ranks] == [
+        (number, "succeeded", 0) for number in range(4)
+    ]
+    series = {one.name: one.points for one in client.metrics(job.id) if one.rank == 0}
+    assert series["accuracy"][-1].value > 0.95
+    assert len(series["loss"]) > 3
