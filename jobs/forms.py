@@ -4,6 +4,7 @@ The form knows no rules of its own: every complaint comes from the same validati
 """
 
 import json
+import secrets
 import shlex
 from typing import Any, cast
 
@@ -133,6 +134,13 @@ class SubmitForm(forms.Form):
         data = cast(QueryDict, self.data).copy()
         data["code"], data["workspace"] = "earlier", str(stored.pk)
         self.data = data
+
+    def renew_key(self) -> None:
+        """After this form has made a job and was changed since (the browser's "back"): the next click makes another."""
+        data = cast(QueryDict, self.data).copy()
+        data["idempotency_key"] = secrets.token_urlsafe(16)
+        self.data = data
+        self.add_error(None, "This form has already made a job and was changed since. Submit it again for another job.")
 
     def take(self, problem: Problem) -> None:
         """A service's complaint, at the field it is about."""

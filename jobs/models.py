@@ -46,6 +46,9 @@ class Job(models.Model):
     priority = models.SmallIntegerField(default=0)
     slots = models.PositiveIntegerField(help_text="quota it takes: one per process")
     idempotency_key = models.CharField(max_length=80, null=True)
+    request_digest = models.CharField(
+        max_length=64, null=True, help_text="sha256 of the request that brought the key; null for keys from before"
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     # what people and the scheduler want
     cancel_requested_at = models.DateTimeField(null=True)
@@ -78,7 +81,7 @@ class Job(models.Model):
         ordering = ["-id"]
         constraints = [
             models.UniqueConstraint(fields=["team", "name"], name="job_name_once_per_team"),
-            models.UniqueConstraint(fields=["user", "idempotency_key"], name="job_once_per_idempotency_key"),
+            models.UniqueConstraint(fields=["user", "team", "idempotency_key"], name="job_once_per_team_and_key"),
             models.CheckConstraint(
                 condition=Q(phase__in=[p.value for p in lifecycle.Phase]), name="job_phase_is_known"
             ),

@@ -3,15 +3,19 @@
 Intent is a column (`cancel_requested_at`, `suspended`); what follows from it is the reconciler's.
 """
 
+import hashlib
+import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 
 from accounts import audit
-from accounts.models import User
+from accounts.models import Team, User
 from accounts.permissions import Act, require
 from controlplane import crash, doorbell
 from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
@@ -26,6 +30,7 @@ from .lifecycle import Phase
 from .models import Job, JobEvent
 from .spec import JobSpec, parse
 
+KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80
 
 
@@ -36,24 +41,26 @@ def submit(
     sent: Mapping[str, Any],
     workspace: Workspace | None = None,
     idempotency_key: str | None = None,
+    copy_of: Job | None = None,
 ) -> tuple[Job, bool]:
-    """A new job in QUEUED, and True; the same idempotency key gives the job it made before, and False.
+    """A new job in QUEUED, and True; the same key with the same request gives the job it made before, and False.
 
-    Raises NotAllowed, InvalidInput with one problem per field, and Conflict for a name that is taken.
+    A key belongs to one user and one team. `copy_of`: the job that is submitted again.
+    Raises NotAllowed, InvalidInput with one problem per field, and Conflict for a name that is taken or a key that
+    came with another request.
     """
     require(user, Act.SUBMIT, queue.team)
-    if idempotency_key is not None and len(idempotency_key) > KEY_LENGTH:
-        raise InvalidInput(Problem("Idempotency-Key", idempotency_key, f"must have at most {KEY_LENGTH} characters"))
-    if earlier := _earlier(user, idempotency_key):
+    once = _once(idempotency_key, user=user, queue=queue, sent=sent, workspace=workspace, copy_of=copy_of)
+    if once and (earlier := once.earlier()):
         return earlier, False
     if workspace is not None and workspace.team_id != queue.team_id:
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
     spec = resolve(queue=queue, sent=sent)
     sealed = vault.seal(sent.get("secrets") or {})
     try:
-        return _insert(user, queue, spec, workspace, idempotency_key, sealed), True
+        return _insert(user, queue, spec, workspace, once, sealed), True
     except IntegrityError as error:
-        if earlier := _earlier(user, idempotency_key):  # the same request, a moment earlier
+        if once and (earlier := once.earlier()):  # the same request, a moment earlier
             return earlier, False
         raise Conflict(
             f"name {spec.name!r} is taken in team {queue.team}; choose another one or leave it out", "name", spec.name
@@ -130,15 +137,62 @@ def resume(*, job: Job, by: User) -> Job:
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
     """The same description, secrets and code as a new job, under a new name; keys as for `submit`."""
     sent = {**job.spec, "name": "", "secrets": vault.unseal(job.sealed_secrets)}
-    return submit(user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key)
+    return submit(
+        user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key, copy_of=job
+    )
 
 
-def _earlier(user: User, key: str | None) -> Job | None:
-    return Job.objects.select_related("queue").filter(user=user, idempotency_key=key).first() if key else None
+@dataclass(frozen=True)
+class _Once:
+    """An idempotency key, the one user and team it holds for, and the request that it came with."""
+
+    key: str
+    user: User
+    team: Team
+    digest: str
+
+    def earlier(self) -> Job | None:
+        """The job that this very request made before. Raises Conflict where another request brought the key."""
+        found = (
+            Job.objects.select_related("queue").filter(user=self.user, team=self.team, idempotency_key=self.key).first()
+        )
+        if found and found.request_digest not in (None, self.digest):
+            raise Conflict(
+                f"Idempotency-Key {self.key!r} already made job {found.name} (id {found.pk}) of team {self.team} from a "
+                "different request; use a new key for this one, or send the first request unchanged",
+                KEY_FIELD,
+                self.key,
+            )
+        return found
+
+
+def _once(key: str | None, *, user: User, queue: Queue, copy_of: Job | None, **request: Any) -> _Once | None:
+    """None without a key. Raises InvalidInput for a key that no row can hold."""
+    if not key:
+        return None
+    if len(key) > KEY_LENGTH:
+        raise InvalidInput(Problem(KEY_FIELD, key, f"must have at most {KEY_LENGTH} characters"))
+    return _Once(key, user, queue.team, request_digest(queue=queue, copy_of=copy_of, **request))
+
+
+def request_digest(
+    *, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None, copy_of: Job | None = None
+) -> str:
+    """sha256 (hex) of what was asked for, after parsing: absent and null fields are one, and order means nothing.
+
+    Secrets enter as HMACs, so that a dump of the database offers no way to try values against the digest.
+    """
+    asked = {name: value for name, value in sent.items() if value is not None}
+    asked["secrets"] = {
+        name: salted_hmac("muster.request", str(value), algorithm="sha256").hexdigest()
+        for name, value in (asked.get("secrets") or {}).items()
+    }
+    whole = [queue.pk, workspace and workspace.pk, copy_of and copy_of.pk, asked]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _insert(
-    user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, key: str | None, sealed_secrets: str
+    user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, once: _Once | None, sealed_secrets: str
 ) -> Job:
     with crash.atomic("services.submit"):
         if workspace is not None:
@@ -153,7 +207,8 @@ def _insert(
             sealed_secrets=sealed_secrets,
             priority=spec.priority,
             slots=spec.nodes * spec.nproc_per_node,
-            idempotency_key=key or None,
+            idempotency_key=once.key if once else None,
+            request_digest=once.digest if once else None,
             next_reconcile_at=None,  # until it is admitted there is nothing to reconcile
         )
         JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message="submitted", user=user)

@@ -28,7 +28,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "maxLength": 80},
     OpenApiParameter.HEADER,
-    description="the same key gives the same job",
+    description="the same key with the same request gives the same job; with another request the answer is 409",
 )
 
 

@@ -54,6 +54,9 @@ def _make(request: Request, form: SubmitForm) -> Job | None:
         for problem in error.problems:
             form.take(problem)
     except Conflict as error:
+        if error.field == services.KEY_FIELD:
+            form.renew_key()
+            return None
         form.take(Problem(error.field, error.value, str(error)))
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error

@@ -6,9 +6,10 @@ import pytest
 from django.urls import get_resolver
 from django.urls.resolvers import URLPattern, URLResolver
 
-from accounts.models import Token
+from accounts.models import Membership, Role, Team, Token
 from jobs import ingest
 from jobs.models import Job
+from queues.models import Queue
 from tests.builders import batch, identity, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -59,6 +60,53 @@ def test_the_same_key_gives_the_same_job_and_no_key_another(api, queue):
     other = api.post("/jobs", SENT)
     assert (first.status_code, again.status_code, other.status_code) == (201, 200, 201)
     assert first.json()["id"] == again.json()["id"] != other.json()["id"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"command": ["torchrun", "other.py"]},
+        {"nodes": 1},
+        {"env": {"A": "1"}},
+        {"secrets": {"HF": "2"}},
+        {"secrets": {}},
+    ],
+)
+def test_a_key_that_came_with_another_request_is_refused_and_both_are_named(api, queue, change):
+    sent = {**SENT, "secrets": {"HF": "1"}}
+    first = api.post("/jobs", sent, Idempotency_Key="abc").json()
+    answer = api.post("/jobs", {**sent, **change}, Idempotency_Key="abc")
+    assert answer.status_code == 409
+    said = answer.json()["detail"]
+    assert "Idempotency-Key 'abc'" in said
+    assert f"{first['name']} (id {first['id']})" in said
+    assert Job.objects.count() == 1
+
+
+def test_a_key_from_before_digests_were_kept_still_gives_its_job(api, queue):
+    first = api.post("/jobs", SENT, Idempotency_Key="abc").json()
+    Job.objects.update(request_digest=None)
+    again = api.post("/jobs", {**SENT, "nodes": 1}, Idempotency_Key="abc")
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
+
+
+def test_a_key_holds_for_one_team_and_a_token_of_another_never_sees_its_job(client, queue, people):
+    other = Team.objects.create(name="speech")
+    Membership.objects.create(user=people.owner, team=other, role=Role.MEMBER)
+    Queue.objects.create(name="second", team=other, cluster=queue.cluster, nominal=8)
+    theirs = Api(client, Token.issue(people.owner, "all")[1]).post("/jobs", SENT, Idempotency_Key="abc")
+    limited = Api(client, Token.issue(people.owner, "one", team=other)[1])
+    answer = limited.post("/jobs", {**SENT, "queue": "second"}, Idempotency_Key="abc")
+    assert (theirs.status_code, answer.status_code) == (201, 201)
+    assert answer.json()["team"] == "speech"
+    assert answer.json()["id"] != theirs.json()["id"]
+
+
+def test_two_jobs_submitted_again_with_one_key_are_two_requests(api, queue):
+    one, other = (api.post("/jobs", SENT).json()["id"] for _ in range(2))
+    made = api.post(f"/jobs/{one}/resubmit", Idempotency_Key="again")
+    assert api.post(f"/jobs/{one}/resubmit", Idempotency_Key="again").json()["id"] == made.json()["id"]
+    assert api.post(f"/jobs/{other}/resubmit", Idempotency_Key="again").status_code == 409
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,18 @@ def test_a_double_click_makes_one_job(owner, sent):
     assert Job.objects.count() == 1
 
 
+def test_a_form_that_made_a_job_and_was_changed_since_says_so_and_makes_another_on_the_next_click(owner, sent):
+    owner.post("/jobs/new", sent)
+    changed = {**sent, "command": "torchrun other.py"}
+    answer = owner.post("/jobs/new", changed)
+    assert answer.status_code == 422
+    assert "already made a job and was changed since" in answer.text
+    key = answer.context["form"]["idempotency_key"].value()
+    assert key != sent["idempotency_key"]
+    assert owner.post("/jobs/new", {**changed, "idempotency_key": key}).status_code == 302
+    assert Job.objects.count() == 2
+
+
 def test_each_opened_form_has_its_own_key(owner, queue):
     first, second = (owner.get("/jobs/new").context["form"]["idempotency_key"].value() for _ in range(2))
     assert first != second
