@@ -17,7 +17,11 @@ MAX_FRAMES = 100_000
 
 
 class BadPack(ValueError):
-    """The stream is no pack, or not what its heads say."""
+    """The stream is no pack, or not what its heads say; `value` is the number that was refused, if there is one."""
+
+    def __init__(self, message: str, *, value: int | None = None):
+        super().__init__(message)
+        self.value = value
 
 
 class Frame(NamedTuple):
@@ -43,7 +47,8 @@ def lost(digest: bytes, *, why: str) -> bytes:
 
 
 def receive(stream: IO[bytes], *, into: IO[bytes], limit_bytes: int) -> list[Frame]:
-    """Copies a pack and checks every byte of it; `limit_bytes` bounds one file, and the pack with its heads.
+    """Copies a pack and checks every byte of it. `limit_bytes` bounds the pack with its heads, and the sum of the sizes
+    that its files declare: inflating and hashing cost by plain bytes, and zlib makes a thousand of them from one.
 
     Raises BadPack; what was written to `into` is then of no use.
     """
@@ -51,8 +56,12 @@ def receive(stream: IO[bytes], *, into: IO[bytes], limit_bytes: int) -> list[Fra
         raise BadPack(f"does not begin with {MAGIC.decode()}: send a pack, as docs/wire.md describes it")
     into.write(MAGIC)
     frames: list[Frame] = []
-    at = len(MAGIC)
+    at, plain_bytes = len(MAGIC), 0
     while (frame := _next(stream, count=len(frames), at=at, limit_bytes=limit_bytes)) is not None:
+        plain_bytes += frame.size
+        if plain_bytes > limit_bytes:
+            said = f"unpacks to {plain_bytes:,} bytes or more, of {limit_bytes:,} that one pack may; send several packs"
+            raise BadPack(said, value=plain_bytes)
         into.write(frame.head())
         _check(_copied(stream, frame=frame, into=into), frame=frame)
         frames.append(frame)
@@ -101,7 +110,7 @@ def _next(stream: IO[bytes], *, count: int, at: int, limit_bytes: int) -> Frame 
         return None
     if kind not in (RAW, DEFLATED):
         raise BadPack(f"has a frame of the unknown kind {kind}")
-    if count >= MAX_FRAMES or size > limit_bytes or at + HEAD.size + packed > limit_bytes:
+    if count >= MAX_FRAMES or at + HEAD.size + packed > limit_bytes:
         raise BadPack(f"is larger than {limit_bytes:,} bytes or {MAX_FRAMES:,} files; send several smaller packs")
     if kind == RAW and packed != size:
         raise BadPack(f"file {digest.hex()} is raw, so {packed} packed bytes can not be {size} plain ones")

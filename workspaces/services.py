@@ -55,7 +55,7 @@ def receive(*, team: Team, by: User, stream: IO[bytes]) -> int:
         try:
             found = frames.receive(stream, into=copy, limit_bytes=_store(team).workspace_limit + frames.PIECE_BYTES)
         except frames.BadPack as error:
-            raise InvalidInput(Problem("body", None, str(error))) from error
+            raise InvalidInput(Problem("body", error.value, str(error))) from error
         if found:
             keep(team, found, copy)
     return len(found)

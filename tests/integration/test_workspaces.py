@@ -302,6 +302,15 @@ def test_knowing_the_digest_of_another_teams_file_gives_nothing(as_, api):
     assert Workspace.objects.count() == 1
 
 
+def test_a_pack_unpacks_to_no_more_than_a_workspace_of_the_team_may_hold(api, team, stored):
+    TeamStore.objects.create(team=team, workspace_limit_bytes=1_000_000)
+    answer = api.send(packs.pack(*(bytes([number]) * 900_000 for number in range(3))))
+    (problem,) = answer.json()["errors"]
+    assert (answer.status_code, problem["field"], problem["value"]) == (422, "body", 1_800_000)
+    assert "send several packs" in problem["message"]
+    assert stored() == []
+
+
 @pytest.mark.parametrize("path", ["/{id}", "/{id}/files", "/{id}/files/train.py", "/{id}/diff/{id}"])
 def test_code_is_read_through_a_team_one_may_read(as_, api, path):
     path = path.format(id=api.make(TREE)["id"])
