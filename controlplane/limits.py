@@ -25,6 +25,7 @@ MAX_DIGESTS_BYTES = (
 )  # an agent names the files that it lacks: one of a workspace's most files, 32 bytes each
 ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
+HOST_CHARACTERS = 255  # RFC 1035; nobody's address is longer
 SMALL = MIB
 TINY = 16 * 1024
 MARK = "muster.too_large"
@@ -121,6 +122,8 @@ class Limits:
 def _refused(request: HttpRequest) -> HttpResponse | None:
     if request.method not in METHODS:
         return refusal(request, status=405, detail=f"use one of {', '.join(sorted(METHODS))}")
+    if len(request.META.get("HTTP_HOST", "")) > HOST_CHARACTERS:
+        return refusal(request, status=400, detail=f"the Host header has at most {HOST_CHARACTERS} characters")
     if len(request.get_full_path()) > ADDRESS_CHARACTERS:
         detail = f"an address has at most {ADDRESS_CHARACTERS} characters; send long values in the body"
         return refusal(request, status=414, detail=detail)

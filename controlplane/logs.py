@@ -60,4 +60,4 @@ def _clean(value: Any) -> Any:
         return {str(name): _clean(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(one) for one in value]
-    return one_line(redacted(value))[:_TEXT_LENGTH] if isinstance(value, str) else value
+    return one_line(redacted(value, most=_TEXT_LENGTH)) if isinstance(value, str) else value
