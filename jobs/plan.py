@@ -88,6 +88,7 @@ class Plan:
     shared_folder: str = ""  # the job's own folder, kept across attempts
     team: str = ""  # whose volumes these are
     resource: str = ""  # what each process takes one of, in its queue's word
+    node_slots: int = 0  # how many of that a node of the queue has; 0: not known
     volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for wherever it lies
     has_code: bool = True  # False: all of it is in the image, and no replica needs to ask for more
     incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places given to another replica
@@ -97,6 +98,10 @@ class Plan:
         """Those to be created."""
         every = [(role, index) for role in self.roles for index in range(role.replicas)]
         return [(role, index) for role, index in every if self.wanted is None or (role.name, index) in self.wanted]
+
+    def is_whole_node(self, role: Role) -> bool:
+        """Whether a replica of this role takes all that a node of its queue has."""
+        return 0 < self.node_slots == role.processes
 
     def incarnation(self, role: str, index: int) -> int:
         return self.incarnations.get((role, index), 0)

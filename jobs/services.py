@@ -96,7 +96,12 @@ def _check_nodes(spec: JobSpec, queue: Queue) -> None:
     for role in frameworks.get(spec.framework).roles(spec):
         with crash.around("cluster.misfit"):
             cluster = clusters.get(queue.cluster)
-            problem = cluster.misfit(processes=role.processes, nodes=role.replicas, resource=queue.resource)
+            problem = cluster.misfit(
+                processes=role.processes,
+                nodes=role.replicas,
+                resource=queue.resource,
+                own_nodes=(role.least or role.replicas) if role.processes == queue.gpus_per_node else 0,
+            )
         if problem:
             raise InvalidSpec(problem)
 

@@ -50,8 +50,11 @@ class Cluster(Protocol):
         Returns whether that was all. Raises Unreachable where nothing could be read.
         """
 
-    def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
-        """Why no machine can ever take a replica of so many processes. May ask the cluster, once a minute and briefly."""
+    def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+        """Why the machines can never take these replicas of so many processes. May ask the cluster, once a minute and briefly.
+
+        `own_nodes`: how many replicas must run at once, each with a machine to itself; 0 where they may share.
+        """
 
     def open_attempts(self) -> list[tuple[str, int]]:
         """(run, attempt) of what is here and was not closed, or lives all the same. Raises Unreachable rather than guess."""

@@ -45,8 +45,13 @@ def quantity(text: str) -> Fraction:
     return Fraction(found[1]) * _SUFFIXES[found[2] or ""] if found else Fraction(0)
 
 
-def misfit(*, processes: int, nodes: int, resource: str, site: Site, sizes: Iterable[Size]) -> Problem | None:
-    """Why no node can ever take one replica of this job; None where one can, or where nothing is known of nodes."""
+def misfit(
+    *, processes: int, nodes: int, resource: str, site: Site, sizes: Iterable[Size], own_nodes: int = 0
+) -> Problem | None:
+    """Why the nodes can never take this job; None where they can, or where nothing is known of nodes.
+
+    `own_nodes`: how many replicas must run at once, each with a node to itself; 0 where they may share.
+    """
     there = [
         size for size in sizes if all(size.labels.get(name) == value for name, value in site.node_selector.items())
     ]
@@ -59,10 +64,20 @@ def misfit(*, processes: int, nodes: int, resource: str, site: Site, sizes: Iter
     device = site.devices.get(resource)
     most = max(int(quantity(size.amounts.get(device, "0"))) for size in able) if device else processes
     if processes <= most:
-        return None
+        return _too_few(processes, own_nodes, device, able) if device else None
     way_out = _nearest(processes * nodes, most) if most else "choose another queue"
     return Problem(
         "nproc_per_node", processes, f"needs {processes} {device} on one node, and the largest node has {most}; {way_out}"
+    )  # fmt: skip
+
+
+def _too_few(processes: int, own_nodes: int, device: str, able: list[Size]) -> Problem | None:
+    large = sum(size.has(device, str(processes)) for size in able)
+    if own_nodes <= large:
+        return None
+    return Problem(
+        "nodes", own_nodes, f"needs {own_nodes} nodes with {processes} {device} each, and the cluster has {large}; "
+        f"lower nodes to {large}",
     )  # fmt: skip
 
 

@@ -98,9 +98,11 @@ class KubernetesCluster(View):
             kube_logs.read(self.api, path, since=since, take=take), kube_logs.READ_SECONDS + LAST_SECONDS
         )
 
-    def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
-        sizes = self._known_sizes()
-        return kube_sizes.misfit(processes=processes, nodes=nodes, resource=resource, site=self.site, sizes=sizes)
+    def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+        return kube_sizes.misfit(
+            processes=processes, nodes=nodes, resource=resource, own_nodes=own_nodes, site=self.site,
+            sizes=self._known_sizes(),
+        )  # fmt: skip
 
     def open_attempts(self) -> list[tuple[str, int]]:
         self._watch()

@@ -24,6 +24,7 @@ GIVE_UP_SECONDS = 45
 AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"
 CONTAINER = "replica"
+NODE = "kubernetes.io/hostname"  # the well-known label that tells nodes apart
 PYTHON = "python3"  # what the image must have on its PATH
 
 
@@ -133,6 +134,8 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         "volumes": _volumes(plan, role, index, site=site, owner=owner, agent=agent),
     }
     spec |= _placement(site)
+    if sum(one.replicas for one in plan.roles) > 1:
+        spec |= _spread(plan, role, site)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -292,6 +295,19 @@ def _placement(site: Site) -> Manifest:
         "imagePullSecrets": [{"name": name} for name in site.pull_secrets],
     }
     return {name: value for name, value in wanted.items() if value}
+
+
+def _spread(plan: Plan, role: Role, site: Site) -> Manifest:
+    """Replicas of an attempt prefer nodes of their own; one that takes all devices of a node must have it to itself.
+
+    A preference costs the scheduler no more than its own default for pods of a Service, which it replaces.
+    """
+    siblings = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}
+    if plan.resource in site.devices and plan.is_whole_node(role):
+        apart = {**siblings, "topologyKey": NODE}
+        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+    prefer = {"maxSkew": 1, "topologyKey": NODE, "whenUnsatisfiable": "ScheduleAnyway", **siblings}
+    return {"topologySpreadConstraints": [prefer]}
 
 
 def _encoded(content: bytes) -> str:

@@ -55,6 +55,7 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE) -> manifests.Manifest:
             "pod-with-everything",
             lambda: pod(a_plan(resource="gpu", volumes={"datasets": "/data", "common": ""}), site=FULL),
         ),
+        ("pod-of-a-whole-node", lambda: pod(a_plan(resource="gpu", node_slots=4))),
     ],
 )
 def test_objects_are_as_written_down(name, made):

@@ -14,7 +14,7 @@ class Small:
 
     MOUNTS = HAS_NODES = True
 
-    def misfit(self, *, processes: int, nodes: int, resource: str) -> Problem | None:
+    def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         if processes <= 4:
             return None
         return Problem(

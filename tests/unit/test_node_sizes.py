@@ -10,9 +10,10 @@ LARGE = Size({"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8"}, {"zone": "b
 PLAIN = Size({"cpu": "500m", "memory": "2Gi"}, {"zone": "c"})
 
 
-def said(processes: int, *, nodes: int = 1, sizes=(SMALL, LARGE, PLAIN), resource: str = "gpu", **site) -> str:
+def said(processes, *, nodes=1, sizes=(SMALL, LARGE, PLAIN), resource="gpu", own_nodes=0, **site) -> str:
     site = Site("jobs", "x:1", "http://muster.test", **site)
-    found = misfit(processes=processes, nodes=nodes, resource=resource, site=site, sizes=sizes)
+    asked = {"processes": processes, "nodes": nodes, "resource": resource, "own_nodes": own_nodes}
+    found = misfit(**asked, site=site, sizes=sizes)
     return f"{found.field} {found.value}: {found.message}" if found else ""
 
 
@@ -45,6 +46,19 @@ def test_more_gpus_than_any_node_has_are_refused_with_the_nearest_shape(processe
 )
 def test_what_may_fit_is_not_refused(processes, changes):
     assert said(processes, **changes) == ""
+
+
+@pytest.mark.parametrize(
+    ("processes", "own_nodes", "words"),
+    [
+        (4, 2, ""),
+        (4, 3, "nodes 3: needs 3 nodes with 4 nvidia.com/gpu each, and the cluster has 2; lower nodes to 2"),
+        (8, 2, "nodes 2: needs 2 nodes with 8 nvidia.com/gpu each, and the cluster has 1; lower nodes to 1"),
+    ],
+)
+def test_whole_nodes_that_are_not_there_are_refused_by_their_number(processes, own_nodes, words):
+    assert said(processes, nodes=own_nodes, own_nodes=own_nodes) == words
+    assert said(processes, nodes=own_nodes, own_nodes=own_nodes, more_nodes=True) == ""
 
 
 def test_only_nodes_that_the_cluster_selects_and_that_have_the_rest_count():

@@ -33,7 +33,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="`muster queues` lists them."),
     click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs in total, split evenly over the nodes."),
     click.option("--nodes", metavar="N", type=COUNT,
-                 help="Replicas, each on a machine of its own where the queue has several."),
+                 help="Replicas, on different machines where possible; always, if each takes all GPUs of one."),
     click.option("--min-nodes", metavar="N", type=COUNT,
                  help="Makes the job elastic: it goes on with so few of its nodes."),
     click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes in each of them."),

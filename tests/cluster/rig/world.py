@@ -1,7 +1,7 @@
 """What the control plane is filled with: nodes that are not there, a namespace, and the account that Muster has."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def _until_allowed(client: httpx.Client, account: str, **asked: str) -> None:
     )
 
 
-def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
+def node(name: str, *, gpus: int = GPUS, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
     amounts = {"cpu": "128", "memory": "1Ti", "pods": "500", "nvidia.com/gpu": str(gpus)}
     return {
         "apiVersion": "v1",
@@ -64,7 +64,7 @@ def node(name: str, *, gpus: int = GPUS) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {"kubernetes.io/hostname": name, "type": "kwok"},
+            "labels": {"kubernetes.io/hostname": name, "type": "kwok", **(labels or {})},
         },
         "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
         "status": {"capacity": amounts, "allocatable": amounts},
