@@ -5,6 +5,7 @@ CLUSTERS = {alias: {"BACKEND": module.Class, "OPTIONS": {...}}}, in the manner o
 
 import json
 import os
+import re
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
@@ -185,6 +186,13 @@ CLUSTERS = json.loads(
         {"local": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(DATA_DIR / "local")}}}
     )
 )
+
+MUSTER_JOB_ENV = [one.strip() for one in os.environ.get("MUSTER_JOB_ENV", "").split(",") if one.strip()]
+for _name in MUSTER_JOB_ENV:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", _name):
+        raise ImproperlyConfigured(
+            f"MUSTER_JOB_ENV names {_name}; it must be names of variables by commas, or PREFIX_*"
+        )
 
 SESSION_ENGINE = "accounts.session_store"
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True

@@ -18,6 +18,10 @@ from .supervisor import StopAsked
 from .terminal import complain, is_terminal, say
 
 NO_RESULT = {"job": None, "phase": None, "attempts": 0, "replicas": 0, "ranks": 0, "seconds": 0.0}
+TRUST = (
+    "All teams of this machine are one trust domain: whoever may submit a job here can read and end every other local\n"
+    "job. Kubernetes separates teams; docs/security.md says what a local job can reach."
+)
 INTERRUPTED = 130  # 128 + SIGINT, as shells count it
 
 
@@ -93,7 +97,8 @@ class Demo:
             say(
                 f"Listening on {self.options.host}{_also(self.options.host, url=self.launch.url)}. This is plain HTTP: passwords and tokens"
             )
-            say("can be read on the way. Use it in a network you trust, or put a proxy with TLS before it.\n")
+            say("can be read on the way. Use it in a network you trust, or put a proxy with TLS before it.")
+            say(TRUST + "\n")
 
     def _choose(self, prepared: dict[str, Any]) -> int | None:
         """What to follow: jobs that go on before a new one."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -37,8 +37,9 @@ class Identity:
 class Host:
     """The real machine. Tests of lost and late calls put another one in its place."""
 
-    def __init__(self, agent: Path, python: str = sys.executable):
-        self._agent, self._python = agent, python
+    def __init__(self, agent: Path, python: str = sys.executable, more_env: Sequence[str] = ()):
+        """`more_env` names what jobs inherit of our environment besides processes.INHERITED."""
+        self._agent, self._python, self._more_env = agent, python, more_env
 
     def spawn(self, folder: Path, verb: str = "--state") -> Identity:
         """Start the agent of one replica, detached: it outlives whoever started it."""
@@ -49,7 +50,7 @@ class Host:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env=child_env(os.environ),
+                env=child_env(os.environ, self._more_env),
                 start_new_session=True,
             )
         # Somebody must take its exit code while we live; after us init does.

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
 from controlplane import crash
 from controlplane.errors import Sealed, Unreachable
 from jobs.plan import Plan
@@ -41,7 +43,7 @@ class LocalCluster:
 
     def __init__(self, ROOT: str, host: Host | None = None, clock: Callable[[], float] = time.time):  # noqa: N803 - named like in settings
         self.root = Path(ROOT)
-        self.host = host or Host(DEFAULT_AGENT)
+        self.host = host or Host(DEFAULT_AGENT, more_env=settings.MUSTER_JOB_ENV)
         self.clock = clock
         self._known: dict[str, object] = {}
 

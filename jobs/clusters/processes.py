@@ -1,6 +1,6 @@
 """From a plan to what a local agent is told: argv, environment, ports. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
@@ -8,9 +8,20 @@ from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Ro
 LOOPBACK = "127.0.0.1"
 # Collectives look for an interface by themselves and may choose one that a firewall closes.
 LOOPBACK_ENV = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
-# What the control plane knows and a job must not.
-_PRIVATE_PREFIXES = ("MUSTER_", "DJANGO_", "CELERY_", "PG")
-_PRIVATE = {"DATABASE_URL", "DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE", "PYTHONPATH", "VIRTUAL_ENV"}
+# What a local job inherits from the server's environment. A list of what is allowed: the shell that started the server
+# holds credentials under names that nobody can list. docs/security.md, "Local clusters".
+INHERITED = frozenset(
+    {
+        "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
+        "SSL_CERT_FILE", "SSL_CERT_DIR",
+    }
+)  # fmt: skip
+INHERITED_PREFIXES = (
+    "LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_", "PYTORCH_",
+)  # fmt: skip
+# Never inherited, whatever the operator names: they are the server's own, and would be taken for the job's.
+_OWN_PREFIXES = ("MUSTER_", "DJANGO_", "CELERY_", "PG")
+_OWN = frozenset({"DATABASE_URL", "DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE", "PYTHONPATH", "VIRTUAL_ENV"})
 
 
 def ports_needed(plan: Plan) -> dict[str, tuple[str, int]]:
@@ -97,10 +108,12 @@ def mark(run: str, attempt: int) -> str:
     return f"{run}-{attempt}"
 
 
-def child_env(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment an agent starts with: ours, without what is private to the control plane."""
+def child_env(environ: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
+    """The environment of a local agent and its job. `more` are names, or prefixes with `*` behind them (MUSTER_JOB_ENV)."""
+    names = {*INHERITED, *(one for one in more if not one.endswith("*"))}
+    prefixes = (*INHERITED_PREFIXES, *(one[:-1] for one in more if one.endswith("*")))
     return {
         name: value
         for name, value in environ.items()
-        if name not in _PRIVATE and not name.startswith(_PRIVATE_PREFIXES)
+        if (name in names or name.startswith(prefixes)) and name not in _OWN and not name.startswith(_OWN_PREFIXES)
     }

@@ -17,6 +17,7 @@ from jobs.clusters import Cluster
 from jobs.clusters.host import Host
 from jobs.clusters.local import LocalCluster
 from jobs.clusters.memory import MemoryCluster
+from jobs.clusters.processes import child_env
 from jobs.plan import Host as HostOf
 from jobs.plan import Index, Plan, Port, Role
 from jobs.verdict import ReplicaState, Seen
@@ -292,6 +293,39 @@ def test_the_control_planes_secrets_do_not_reach_a_rank(local, tmp_path, monkeyp
     assert "postgres://hidden" not in text
     assert "MUSTER_SECRET_KEY" not in text
     assert "MUSTER_JOB=7-abc" in text
+
+
+def test_a_job_inherits_what_training_needs_and_not_the_shell_that_started_the_server(local, tmp_path, monkeypatch):
+    """Credentials have names that nobody can list, so everything that is not named is left out."""
+    for name in (
+        "AWS_SECRET_ACCESS_KEY",
+        "GITHUB_TOKEN",
+        "SSH_AUTH_SOCK",
+        "KUBECONFIG",
+        "HTTPS_PROXY",
+        "WANDB_API_KEY",
+    ):
+        monkeypatch.setenv(name, f"of-the-operator-{name}")
+    wanted = {
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "NCCL_DEBUG": "WARN",
+        "OMP_NUM_THREADS": "3",
+        "LD_LIBRARY_PATH": "/opt/lib",
+    }
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
+    local.cluster.apply(plan("sh", "-c", f"env > {tmp_path}/env.$NUMBER"))
+    local.until(all_in("succeeded"))
+    text = (tmp_path / "env.0").read_text()
+    assert "of-the-operator" not in text
+    assert {f"{name}={value}" for name, value in wanted.items()} <= set(text.splitlines())
+
+
+def test_the_operator_names_more_variables_but_never_the_servers_own():
+    given = {"WANDB_API_KEY": "w", "HF_HOME": "/hf", "HTTPS_PROXY": "p", "MUSTER_SECRET_KEY": "k", "DATABASE_URL": "d"}
+    more = ("WANDB_*", "HF_HOME", "MUSTER_*", "DATABASE_URL")
+    assert child_env(given, more) == {"WANDB_API_KEY": "w", "HF_HOME": "/hf"}
 
 
 def test_a_killed_agent_is_seen_as_a_loss_and_what_it_left_is_ended(local):

@@ -165,6 +165,14 @@ def test_a_second_start_says_where_the_first_is(tmp_path, capsys, arguments, cod
     assert "bin/demo --stop" in said
 
 
+@pytest.mark.parametrize("host, is_said", [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_listening_for_others_it_says_that_all_teams_are_one_trust_domain(tmp_path, capsys, host, is_said):
+    demo = Demo(tmp_path, options=parse(["--host", host]))
+    demo.launch.env = {"MUSTER_PUBLIC_URL": "http://127.0.0.1:8000"}
+    demo._introduce({"user": "admin", "password": None}, seconds=1.0)
+    assert ("one trust domain" in capsys.readouterr().out) == is_said
+
+
 @pytest.mark.parametrize(
     "answer, expected", [(b"HTTP/1.1 200 OK\r\n\r\n", True), (b"HTTP/1.1 503 No\r\n\r\n", False), (b"", False)]
 )

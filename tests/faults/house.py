@@ -106,7 +106,7 @@ class House:
 
     def start(self, checkout: Path | None = None) -> None:
         """Durable, unlike in other tests: what Postgres confirmed must outlive its being killed."""
-        env = {"CRASH_MARKS": str(self.marks), **self.environ}
+        env = {"CRASH_MARKS": str(self.marks), "MUSTER_JOB_ENV": "CRASH_*", **self.environ}
         self.muster = Installation(self.folder, environ=env, checkout=checkout or self.checkout)
         # The administrator's is of the first start; a folder that is started again knows no other.
         self.password = self.muster.password = self.password or self.muster.password
