@@ -1,16 +1,23 @@
 """The way in for agents' batches: straight from the socket to a few threads, past sessions, forms and templates.
 
 Batches are by far the most frequent requests, and a flood of them must not take the threads and connections that pages
-need. So they have threads of their own, few, and what can not be held is sent away to come again.
+need. So they have threads of their own, few, and what cannot be held is sent away to come again. Teams take turns at the
+threads and share the memory, so that one team's flood delays another team's batch by a batch or two.
 """
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from django.conf import settings
+
+from controlplane.rates import buckets
+
+from . import turns
 from .agent_answers import Answer, answer, refused
 from .agent_tokens import AgentIdentity, bearer
 from .batches import MAX_BATCH_BYTES
@@ -33,7 +40,9 @@ class AgentDoor:
     def __init__(self, app: App):
         self.app = app
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ingest")
+        self.turns = turns.Turns(THREADS)
         self.waiting = self.waiting_bytes = 0
+        self.bytes_of: Counter[str] = Counter()  # who is charged -> bytes of theirs that wait
         self.inside: set[AgentIdentity] = set()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -48,35 +57,46 @@ class AgentDoor:
         identity = bearer(headers.get(b"authorization", b"").decode("latin-1"))
         if identity is None:
             return refused(401, "this is not an agent's token")
-        said = headers.get(b"content-length", b"0")
+        if seconds := buckets.take(f"batches {identity}", per_minute=settings.MUSTER_RATE_AGENT):
+            return refused(429, f"more than {settings.MUSTER_RATE_AGENT} batches a minute", retry_after=seconds)
+        said = headers.get(b"content-length", b"")  # without one it may be as long as any
         size = int(said) if said.isdigit() else MAX_BATCH_BYTES
         if size > MAX_BATCH_BYTES:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
-        if self.waiting_bytes + size > MOST_WAITING_BYTES:
+        who = turns.payer(identity.job)
+        # Nobody may hold more than is left for the others: one team alone at most half of the room.
+        if self.bytes_of[who] + size > MOST_WAITING_BYTES - self.waiting_bytes:
             return refused(503, "too many batches wait here already", retry_after=1)
         if identity in self.inside:
             return refused(503, "the batch before this one is still being taken", retry_after=1)
         self.inside.add(identity)
-        self.waiting, self.waiting_bytes = self.waiting + 1, self.waiting_bytes + size
+        self._hold(who, 1, size)
         try:
-            return self._slowed(await self._apply(identity, receive))
+            return self._slowed(await self._apply(identity, receive, who=who))
         finally:
             self.inside.discard(identity)
-            self.waiting, self.waiting_bytes = self.waiting - 1, self.waiting_bytes - size
+            self._hold(who, -1, -size)
+
+    def _hold(self, who: str, batches: int, size: int) -> None:
+        self.waiting, self.waiting_bytes = self.waiting + batches, self.waiting_bytes + size
+        self.bytes_of[who] += size
+        if not self.bytes_of[who]:
+            del self.bytes_of[who]
 
     def _slowed(self, one: Answer) -> Answer:
         if self.waiting > BUSY and one.status == 200:
             one.content["commands"].append({"do": "slow", "seconds": SLOW_SECONDS})
         return one
 
-    async def _apply(self, identity: AgentIdentity, receive: Receive) -> Answer:
+    async def _apply(self, identity: AgentIdentity, receive: Receive, *, who: str) -> Answer:
         try:
             body = await asyncio.wait_for(_body(receive), BODY_SECONDS)
         except TimeoutError:
             return refused(408, f"a batch must arrive within {BODY_SECONDS:g} s")
         if body is None:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
-        return await asyncio.get_running_loop().run_in_executor(self.threads, answer, identity, body)
+        async with self.turns.turn(who):
+            return await asyncio.get_running_loop().run_in_executor(self.threads, answer, identity, body)
 
 
 async def _body(receive: Receive) -> bytes | None:

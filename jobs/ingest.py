@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane import crash, doorbell
 from controlplane.errors import NotAllowed
 
-from . import log_store, news, printed, replica_rows
+from . import log_store, news, printed, replica_rows, turns
 from .agent_tokens import AgentIdentity
 from .batches import Batch, Item
 from .models import Job
@@ -75,6 +75,7 @@ def _find(identity: AgentIdentity) -> ReplicaRow:
     row = replica_rows.find(identity)
     if row is None:
         raise NotAllowed("this attempt is not known here; the agent ends its replica")
+    turns.note_team(row.job, row.team)
     return row
 
 

@@ -3,15 +3,18 @@
 import asyncio
 import json
 import struct
+import threading
 
 import pytest
 
-from jobs import agent_door
+from jobs import agent_door, turns
 from jobs.agent_door import AgentDoor
-from jobs.agent_tokens import issue
+from jobs.agent_answers import refused
+from jobs.agent_tokens import AgentIdentity, issue
 from jobs.batches import MAX_BATCH_BYTES
 from jobs.models import LogSegment, Replica
 from tests.builders import identity, log_item
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("files")]
 
@@ -147,3 +150,84 @@ def test_a_refusal_names_the_field(job, door):
 
 def test_everything_else_goes_on_to_the_pages(door):
     assert Call(path="/jobs", token="x").to(door)[0] == 418
+
+
+def test_batches_count_against_the_rate_of_their_own_agent(job, door, settings):
+    settings.MUSTER_RATE_AGENT = 2
+    tokens = [issue(identity(job, index)) for index in (0, 1)]
+    calls = [Call(body(seq=seq), token=tokens[0], length=100) for seq in (1, 2, 3)]
+    assert [call.to(door)[0] for call in calls] == [200, 200, 429]
+    assert calls[2].asked == 0 and 1 <= int(calls[2].headers["retry-after"]) <= 30
+    assert Call(body(), token=tokens[1], length=100).to(door)[0] == 200
+
+
+def test_a_batch_that_does_not_say_its_size_holds_the_room_of_the_largest(job, door):
+    door.waiting_bytes = agent_door.MOST_WAITING_BYTES - MAX_BATCH_BYTES + 1
+    assert Call(body(), token=issue(identity(job))).to(door)[0] == 503
+
+
+class Flood:
+    """Agents of two teams at one door. What is behind it takes batches only once the test says so, and in which order."""
+
+    FLOOD, OTHER = 1, 2  # jobs, and their teams
+
+    def __init__(self, door):
+        self.door = door
+        self.applied: list[AgentIdentity] = []
+        self.may_go = threading.Event()
+
+    def answer(self, who: AgentIdentity, body: bytes):
+        assert self.may_go.wait(PATIENCE_SECONDS)
+        self.applied.append(who)
+        return refused(200, "", commands=[])
+
+    def call(self, job: int, index: int, size: int) -> Call:
+        return Call(body(), token=issue(AgentIdentity(job, f"{job}-abc", 1, "worker", index)), length=size)
+
+
+@pytest.fixture
+def flood(door, monkeypatch):
+    found = Flood(door)
+    monkeypatch.setattr(agent_door, "answer", found.answer)
+    monkeypatch.setattr(turns, "_teams", {Flood.FLOOD: 1, Flood.OTHER: 2})
+    yield found
+    found.may_go.set()
+
+
+async def _start(flood, calls) -> list[asyncio.Task]:
+    """All of them inside, in this order, and none applied."""
+    tasks = []
+    for call in calls:
+        tasks.append(asyncio.create_task(flood.door(call.scope, call.receive, call.send)))
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_the_batch_of_another_team_is_applied_before_those_of_a_flood_that_came_first(flood):
+    many = [flood.call(Flood.FLOOD, index, 1000) for index in range(8)]
+    late = flood.call(Flood.OTHER, 0, 1000)
+
+    async def scene():
+        tasks = await _start(flood, [*many, late])
+        flood.may_go.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(scene())
+    assert len(flood.applied) == 9
+    # Two were begun before it came, and one more may be the flood's turn.
+    assert [one.job for one in flood.applied].index(Flood.OTHER) <= 4, flood.applied
+
+
+def test_one_team_cannot_take_all_the_room_for_batches_that_wait(flood):
+    many = [flood.call(Flood.FLOOD, index, MAX_BATCH_BYTES) for index in range(8)]
+    late = flood.call(Flood.OTHER, 0, MAX_BATCH_BYTES)
+
+    async def scene():
+        tasks = await _start(flood, [*many, late])
+        flood.may_go.set()
+        await asyncio.gather(*tasks)
+        return [call.sent[0]["status"] for call in (*many, late)]
+
+    statuses = asyncio.run(scene())
+    assert statuses == [200] * 4 + [503] * 4 + [200]
+    assert flood.door.waiting_bytes == 0 and not flood.door.bytes_of

@@ -1,0 +1,66 @@
+"""Whose batch is applied next: teams take turns, so that what one of them has waiting holds up no other.
+
+A turn is given within one event loop, so nothing here needs a lock.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+MOST_REMEMBERED = 10_000
+
+_teams: dict[int, int] = {}  # job -> team, as ingest last read them; an agent's token does not name the team
+
+
+def note_team(job: int, team: int) -> None:
+    if len(_teams) >= MOST_REMEMBERED:
+        _teams.clear()
+    _teams[job] = team
+
+
+def payer(job: int) -> str:
+    """Who is charged for a job's batches: its team, or until its first batch was read the job itself."""
+    team = _teams.get(job)
+    return f"job {job}" if team is None else f"team {team}"
+
+
+class Turns:
+    """`at_once` turns at a time. Payers that wait are served in rotation, one batch each."""
+
+    def __init__(self, at_once: int):
+        self.free = at_once
+        self.waiting: dict[str, deque[asyncio.Future[None]]] = {}  # in the order in which they are served
+
+    @asynccontextmanager
+    async def turn(self, who: str) -> AsyncIterator[None]:
+        await self._wait(who)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _wait(self, who: str) -> None:
+        if self.free:
+            self.free -= 1
+            return
+        mine = asyncio.get_running_loop().create_future()
+        self.waiting.setdefault(who, deque()).append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():  # its turn came in the same moment
+                self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        while self.waiting:
+            who = next(iter(self.waiting))
+            line = self.waiting.pop(who)
+            one = line.popleft()
+            if line:
+                self.waiting[who] = line  # behind the others
+            if not one.done():
+                one.set_result(None)
+                return
+        self.free += 1
