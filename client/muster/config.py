@@ -4,7 +4,7 @@
 
     {"current": "lab", "servers": {"lab": {"url": "https://...", "token": "...", "user": "ada"}}}
 
-`MUSTER_URL` and `MUSTER_TOKEN` win over the file.
+`MUSTER_URL` (an address, or the name of a saved server) and `MUSTER_TOKEN` win over the file.
 """
 
 from __future__ import annotations
@@ -82,16 +82,20 @@ def find_server(
 ) -> Server:
     """The server to speak to: arguments, then a server named on purpose, then the environment, then the file.
 
-    A token from the file goes only to the server it was saved for: MUSTER_URL alone never sends it elsewhere.
+    MUSTER_URL may also be the name of a saved server. A token from the file goes only to the server it was saved for:
+    MUSTER_URL alone never sends it elsewhere.
     """
-    if url is None and name is None and environ.get("MUSTER_URL") and (token or environ.get("MUSTER_TOKEN")):
-        # Complete without the file: whatever is wrong with it is of no matter here.
-        return Server(clean_url(environ["MUSTER_URL"]), _checked_token((token or environ["MUSTER_TOKEN"]).strip()))
+    chosen = environ.get("MUSTER_URL", "").strip()
+    given = token or environ.get("MUSTER_TOKEN")
+    if url is None and name is None and given and _is_address(chosen):
+        # Complete without the file, so a broken file does no harm.
+        return Server(clean_url(chosen), _checked_token(given.strip()))
     config = load(config_path(environ))
     if url is None and name is not None:
         return _named(config, name=name)
-    url = url or environ.get("MUSTER_URL") or _current(config).url
-    url = clean_url(url)
+    if url is None and chosen in config.servers:
+        url = config.servers[chosen].url
+    url = clean_url(url or chosen or _current(config).url)
     saved = _saved(config, url=url)
     token = token if token is not None else environ.get("MUSTER_TOKEN") or saved.token
     return Server(url, _checked_token(token.strip()), saved.user)
@@ -157,4 +161,12 @@ def _current(config: Config) -> Server:
 def _saved(config: Config, *, url: str) -> Server:
     """What the file knows of this address; the current server first, since two users may share an address."""
     current = [item for name, item in config.servers.items() if name == config.current]
-    return next((item for item in [*current, *config.servers.values()] if item.url == url), Server(url))
+    known = [item for item in [*current, *config.servers.values()] if _origin(item.url) == _origin(url)]
+    return replace(known[0], url=url) if known else Server(url)
+
+
+def _origin(url: str) -> tuple[str, str, int, str]:
+    """What makes two addresses one: case and the scheme's own port make no difference (RFC 3986, section 6.2)."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.scheme, parts.hostname or "", port, parts.path

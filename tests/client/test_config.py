@@ -63,6 +63,13 @@ def test_tokens_do_not_show_in_tracebacks() -> None:
         ({}, LAB),
         ({"MUSTER_TOKEN": "other"}, Server("http://lab:8000", "other", "ada")),
         ({"MUSTER_URL": "https://cloud/"}, CLOUD),
+        (
+            {"MUSTER_URL": "HTTPS://Cloud:443/api/v1"},
+            Server("HTTPS://Cloud:443", "cloud-token", "ada"),
+        ),  # spelt otherwise
+        ({"MUSTER_URL": "http://cloud"}, Server("http://cloud")),  # in the clear is another place
+        ({"MUSTER_URL": "cloud"}, CLOUD),  # a saved server's name
+        ({"MUSTER_URL": "cloud", "MUSTER_TOKEN": "t"}, Server("https://cloud", "t", "ada")),
         ({"MUSTER_URL": "https://stranger"}, Server("https://stranger")),  # nobody else's token goes there
         ({"MUSTER_URL": "https://stranger", "MUSTER_TOKEN": "t"}, Server("https://stranger", "t")),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -54,6 +55,19 @@ def test_a_submission_from_a_test_leaves_the_home_of_who_runs_it_alone(
 
     assert list(Path(os.environ["MUSTER_CACHE"]).iterdir()) != []
     assert list(home.rglob("*")) == []
+
+
+def test_bin_muster_uses_the_login_of_the_demo_where_muster_url_names_it(muster: FakeMuster, tmp_path: Path) -> None:
+    login = {"current": "demo", "servers": {"demo": {"url": muster.url, "token": TOKEN, "user": "ada"}}}
+    (tmp_path / "cli.json").write_text(json.dumps(login))
+    (tmp_path / "cli.json").chmod(0o600)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+    done = subprocess.run(
+        [str(Path(PACKAGES).parent / "bin" / "muster"), "jobs", "-q"],
+        env={**env, "MUSTER_DATA_DIR": str(tmp_path), "MUSTER_URL": f"{muster.url}/"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_nothing_but_one_line_is_seen_of_an_error(muster: FakeMuster) -> None:
