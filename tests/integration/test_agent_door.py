@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from jobs import agent_door, turns
-from jobs.agent_door import AgentDoor
 from jobs.agent_answers import refused
+from jobs.agent_door import AgentDoor
 from jobs.agent_tokens import AgentIdentity, issue
 from jobs.batches import MAX_BATCH_BYTES
 from jobs.models import LogSegment, Replica
