@@ -32,6 +32,16 @@ def test_a_free_port_is_taken_as_it_is():
         assert found.getsockname()[1] == port
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_answers_on_a_kept_connection_are_sent_at_once(host):
+    """As `uvicorn --fd` sees the socket: it believes that it is a Unix one, and sets nothing."""
+    with listen(host, port=0) as found, socket.fromfd(found.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as lent:
+        with socket.create_connection(found.getsockname()[:2]):
+            connection = socket.socket(fileno=lent._accept()[0])
+            with connection:
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
 def test_an_address_of_another_machine_is_an_error_that_says_what_to_change():
     with pytest.raises(EmbeddedError, match="--host"):
         listen("192.0.2.1", port=8000)
