@@ -103,6 +103,7 @@ class LocalCluster:
 
     def changes(self) -> Iterator[str]:
         """Polls the few attempts that are open: a killed agent sends no message."""
+        self._forget_old_secrets()
         while True:
             current = {name: self._fingerprint(name) for name in self._open_attempts()}
             changed = {name for name in {*current, *self._known} if current.get(name) != self._known.get(name)}
@@ -169,6 +170,8 @@ class LocalCluster:
         asked = place / "stop_asked"
         if not self.host.is_alive(one):
             self._tidy(place, carried)
+            if not self._is_alive(place, carried):
+                forget_secrets(place)
         elif not asked.exists():
             _write(asked, str(self.clock()))
             self.host.signal(one, signal.SIGTERM)
@@ -182,6 +185,16 @@ class LocalCluster:
             self.host.kill_carriers(carried, place.name)
         else:
             drains.start(place, self.host)
+
+    def _forget_old_secrets(self) -> None:
+        """Of attempts that were over before ended replicas forgot their secrets by themselves."""
+        for token in self.root.glob("jobs/*/*/*/token"):
+            attempt = token.parent.parent
+            if not attempt.name.isdecimal() or not (attempt / "sealed").exists():  # a job's own file, or not over
+                continue
+            run, number = attempt.parent.name, int(attempt.name)
+            if not self._active(run, number).exists() and not self._is_alive(token.parent, mark(run, number)):
+                forget_secrets(token.parent)
 
     # -- files
 
@@ -236,6 +249,18 @@ def _lock_soon(lock: int) -> None:
             if time.monotonic() > until:
                 raise Unreachable(f"the attempt's lock was held by somebody else for {LOCK_SECONDS:g} s") from None
         time.sleep(0.01)
+
+
+def forget_secrets(place: Path) -> None:
+    """A replica that ended and sent everything needs neither its environment, with the job's secrets, nor its token again.
+
+    The token goes last: that it is gone says that nothing is left to do.
+    """
+    if (place / "token").exists():
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            told = json.loads((place / "replica.json").read_text())
+            _write(place / "replica.json", json.dumps({**told, "env": {}}, indent=1))
+        (place / "token").unlink(missing_ok=True)
 
 
 def _identity(place: Path) -> Identity | None:

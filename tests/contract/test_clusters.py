@@ -322,6 +322,59 @@ def test_a_job_inherits_what_training_needs_and_not_the_shell_that_started_the_s
     assert {f"{name}={value}" for name, value in wanted.items()} <= set(text.splitlines())
 
 
+HUSH = {"env": {"API_KEY": "hush-hush"}}
+
+
+def secrets_below(root: Path) -> list[str]:
+    """Files that hold the job's secret or an agent's token."""
+    files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+    return sorted(
+        str(path.relative_to(root)) for path in files if b"hush-hush" in path.read_bytes() or path.name == "token"
+    )
+
+
+def test_an_ended_replica_keeps_neither_secrets_nor_its_token(local):
+    local.cluster.apply(replace(plan("true"), **HUSH))
+    assert secrets_below(local.cluster.root)
+    local.until(all_in("succeeded"))
+    local.end()
+    local.cluster.delete("7-abc", 1, 3)  # as the next sweep does, should the last look have come too early
+    assert secrets_below(local.cluster.root) == []
+    assert json.loads((local.cluster.root / "jobs/7-abc/1/worker-0/replica.json").read_text())["command"] == ["true"]
+
+
+def test_secrets_stay_as_long_as_lines_are_still_to_be_sent(local, plane):
+    local.cluster.apply(replace(plan(*TALKS), **HUSH))
+    local.until(lambda seen: all_in("running")(seen) and len(plane.of("worker-0").texts()) > 3)
+    plane.down()
+    place = local.cluster.root / "jobs/7-abc/1/worker-0"
+    local.until(lambda seen: len(list((place / "spool").glob("*.batch"))) > 2)
+    local.lose(0)
+    local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
+    local.cluster.delete("7-abc", 1, 3)
+    assert (place / "token").exists()  # without it nothing could be sent
+    plane.up()
+    local.end()
+    local.cluster.delete("7-abc", 1, 3)
+    assert secrets_below(local.cluster.root) == []
+
+
+def test_secrets_of_attempts_that_were_over_before_an_update_go_at_the_next_start(local):
+    local.cluster.apply(replace(plan("true"), **HUSH))
+    local.until(all_in("succeeded"))
+    local.end()
+    place = local.cluster.root / "jobs/7-abc/1/worker-1"
+    (place / "replica.json").write_text(json.dumps({"run": "7-abc", **HUSH}))
+    (place / "token").write_text("worker-1")
+    theirs = local.cluster.root / "jobs/7-abc/shared/checkpoints/token"  # a job's file, whatever its name
+    theirs.parent.mkdir()
+    theirs.write_text("words")
+    next(local.cluster.changes())
+    assert theirs.read_text() == "words"
+    theirs.unlink()
+    assert secrets_below(local.cluster.root) == []
+
+
 def test_the_operator_names_more_variables_but_never_the_servers_own():
     given = {"WANDB_API_KEY": "w", "HF_HOME": "/hf", "HTTPS_PROXY": "p", "MUSTER_SECRET_KEY": "k", "DATABASE_URL": "d"}
     more = ("WANDB_*", "HF_HOME", "MUSTER_*", "DATABASE_URL")
