@@ -4,6 +4,7 @@ import asyncio
 import json
 import struct
 import threading
+import time
 
 import pytest
 
@@ -209,6 +210,10 @@ def test_the_batch_of_another_team_is_applied_before_those_of_a_flood_that_came_
 
     async def scene():
         tasks = await _start(flood, [*many, late])
+        until = time.monotonic() + PATIENCE_SECONDS
+        while sum(map(len, flood.door.turns.waiting.values())) < len(tasks) - agent_door.THREADS:
+            assert time.monotonic() < until, "they did not come to wait"
+            await asyncio.sleep(0)
         flood.may_go.set()
         await asyncio.gather(*tasks)
 
