@@ -2,9 +2,10 @@
 
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from . import EmbeddedError
 
@@ -53,6 +54,30 @@ def open_log(path: Path) -> int:
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(path.with_name(path.name + ".1"))
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def bound_log(path: Path, *, most: int = LOG_BYTES) -> bool:
+    """Empty a log that a running process appends to, once it grew too long; its newest part is kept beside it.
+
+    The process keeps its descriptor: with O_APPEND it goes on at the new end. A line that is written between the copy and
+    the cut is lost.
+    """
+    try:
+        size = path.stat().st_size
+        if size <= most:
+            return False
+        with path.open("rb") as file, _beside(path) as kept:
+            file.seek(max(size - most, 0))
+            shutil.copyfileobj(file, kept)
+        os.truncate(path, 0)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _beside(path: Path) -> IO[bytes]:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    return os.fdopen(os.open(path.with_name(path.name + ".1"), flags, 0o600), "wb")
 
 
 def last_lines(path: Path, *, count: int = 5) -> str:

@@ -12,7 +12,7 @@ from controlplane.environment import BadSetting, unfolded
 
 from . import EmbeddedError
 from .agents import end_agents
-from .files import last_lines, open_log, private_folder, write_json
+from .files import bound_log, last_lines, open_log, private_folder, write_json
 from .health import Probe
 from .instance import Instance
 from .ports import listen
@@ -42,7 +42,9 @@ class Launch:
         given = _unfolded(given)
         self.host, self.port, self.given = host, port, given
         self.logs = self.data / "logs"
-        self.supervisor = Supervisor(say, on_change=lambda pids: note_running(self.data, pids=pids))
+        self.supervisor = Supervisor(
+            say, on_change=lambda pids: note_running(self.data, pids=pids), chore=self._bound_logs
+        )
         urls = {"database_url": given.get("DATABASE_URL", ""), "redis_url": given.get("REDIS_URL", "")}
         self.servers = Servers(self.data, **urls, is_temporary=is_temporary)
         self.env: dict[str, str] = {}
@@ -150,6 +152,11 @@ class Launch:
                 break
             self.supervisor.wait(lambda: False, seconds=0.05)
         raise EmbeddedError(f"The web process does not answer; {log} ends with:\n{last_lines(log, count=12)}")
+
+    def _bound_logs(self) -> None:
+        """While they are written: a stranger who keeps being refused would fill the disk with it."""
+        for log in self.logs.glob("*.log"):
+            bound_log(log)
 
     def _suspend(self) -> None:
         try:

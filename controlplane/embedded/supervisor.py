@@ -1,6 +1,6 @@
 """Keeps children running: starts them again when they die, ends them in order, sleeps in between.
 
-It blocks on pidfds, signals and due restarts, and never polls. Whoever waits for anything waits in `wait`, so that a
+It blocks on pidfds, signals, due restarts and its chore, and never polls. Whoever waits for anything waits in `wait`, so that a
 dying child or a Ctrl-C is seen whatever else is going on.
 """
 
@@ -16,6 +16,7 @@ from typing import Protocol
 
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
+CHORE_SECONDS = 5.0
 HEALTHY_SECONDS = 5.0  # a child that lived this long was up and working: its death is a first one again
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -59,6 +60,8 @@ class Supervisor:
     say: Callable[[str], None]
     on_change: Callable[[dict[str, int]], None] = lambda pids: None
     clock: Callable[[], float] = time.monotonic
+    chore: Callable[[], None] | None = None  # every few seconds, while anything is waited for
+    chore_due: float = 0.0
     children: dict[str, Child] = field(default_factory=dict)
     stops: int = 0  # how often a signal asked for the end
     _heard: int = 0
@@ -153,10 +156,13 @@ class Supervisor:
 
     def _once(self, end: float | None) -> None:
         dues = [child.due for child in self.children.values() if child.due is not None]
+        if self.chore is not None:
+            dues.append(self.chore_due)
         soonest = min([*dues, *([end] if end is not None else [])], default=None)
         for key, _ in self._selector.select(None if soonest is None else max(soonest - self.clock(), 0)):
             key.data()
         self._restart_due()
+        self._do_chore()
 
     def _died(self, name: str) -> None:
         child = self.children[name]
@@ -174,6 +180,11 @@ class Supervisor:
             if child.due is not None and child.due <= self.clock():
                 child.due = None
                 self.start(child.program)
+
+    def _do_chore(self) -> None:
+        if self.chore is not None and self.clock() >= self.chore_due:
+            self.chore_due = self.clock() + CHORE_SECONDS
+            self.chore()
 
     def _changed(self) -> None:
         self.on_change({name: child.process.pid for name, child in self.children.items()})

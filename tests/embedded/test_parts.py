@@ -9,14 +9,16 @@ import pytest
 
 from controlplane.embedded import EmbeddedError
 from controlplane.embedded.demo import Demo
-from controlplane.embedded.files import LOG_BYTES, open_log, private_folder, read_json, write_json
+from controlplane.embedded.files import LOG_BYTES, bound_log, open_log, private_folder, read_json, write_json
 from controlplane.embedded.health import Probe
 from controlplane.embedded.home import SOCKET_PATH_BYTES, find_home
 from controlplane.embedded.instance import Instance, running
+from controlplane.embedded.launch import Launch
 from controlplane.embedded.options import data_folder, parse
 from controlplane.embedded.ports import free_port, listen
 from controlplane.embedded.programs import CHECKOUT, address, allowed_hosts, environment
 from controlplane.embedded.view import JobView, RankView, plain, screen
+from tests.patience import PATIENCE_SECONDS
 
 
 def test_a_port_in_use_is_stepped_over():
@@ -134,6 +136,31 @@ def test_a_log_that_grew_too_long_is_put_aside(tmp_path):
     os.close(open_log(log))
     assert log.stat().st_size == 0
     assert (tmp_path / "web.log.1").stat().st_size == LOG_BYTES + 1
+
+
+def test_a_log_is_cut_while_its_process_writes_on(tmp_path):
+    log = tmp_path / "web.log"
+    descriptor = open_log(log)
+    os.write(descriptor, b"old" * 1000)
+    assert not bound_log(log, most=3000)
+    os.write(descriptor, b"new" * 500)
+    assert bound_log(log, most=3000)
+    os.write(descriptor, b"after")
+    os.close(descriptor)
+    assert log.read_bytes() == b"after"  # and not behind a hole
+    kept = tmp_path / "web.log.1"
+    assert kept.read_bytes() == b"old" * 500 + b"new" * 500
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert not bound_log(tmp_path / "none.log")
+
+
+def test_the_logs_of_an_installation_have_a_bound_while_it_runs(tmp_path):
+    launch = Launch(Instance(tmp_path), host="127.0.0.1", port=0, given={})
+    launch.logs.mkdir()
+    for name in ("web.log", "postgres.log"):
+        (launch.logs / name).write_bytes(b"x" * (LOG_BYTES + 1))
+    sizes = lambda: [(launch.logs / name).stat().st_size for name in ("web.log", "postgres.log")]  # noqa: E731
+    assert launch.supervisor.wait(lambda: sizes() == [0, 0], seconds=PATIENCE_SECONDS)
 
 
 def test_a_socket_has_its_own_short_folder_where_the_path_is_too_long(tmp_path):

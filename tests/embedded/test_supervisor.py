@@ -129,6 +129,17 @@ def test_waiting_costs_no_processor_time(supervisor):
     assert (after.user + after.system) - (before.user + before.system) <= 0.02
 
 
+def test_the_chore_is_done_now_and_then_while_children_run(said):
+    """And not more often: what is waited for does not decide it."""
+    done, now = [], [0.0]
+    supervisor = Supervisor(said.append, clock=lambda: now[0], chore=lambda: done.append(now[0]))
+    for at in (0.0, 1.0, 4.9, 5.0, 5.1, 9.9, 10.0, 30.0):
+        now[0] = at
+        ticks = iter((False, True))
+        supervisor.wait(lambda ticks=ticks: next(ticks), seconds=0.01 if at else None)
+    assert done == [0.0, 5.0, 10.0, 30.0]
+
+
 def test_an_answer_from_a_terminal_is_read(supervisor):
     reader, writer = os.pipe()
     os.write(writer, b"yes\n")
