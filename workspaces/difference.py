@@ -1,16 +1,35 @@
-"""What changed between two trees: which files, and for text which lines, within bounds of work and size. Pure."""
+"""What changed between two trees: which files, and for text which lines, within bounds of work and size. Pure.
 
+Every bound is a count and not a time, so that the same two trees have the same answer on every machine. What is beyond
+one says so in `why`; the file itself is always named.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import accumulate
 from typing import NamedTuple
 
 from .manifest import Entry
 
 MAX_FILE_BYTES = 256 << 10  # larger files are only named
+MAX_READ_FILES = 200  # of one answer: each is looked up, opened and unpacked twice
+MAX_READ_BYTES = 4 << 20
 MAX_TOTAL_BYTES = 1 << 20  # of all line differences of one answer
-MAX_CORE_LINES = 1200  # between what is alike at both ends; finding the least difference is quadratic
+MAX_TOTAL_LINES = 20_000
+MAX_CORE_LINES = 1200  # between what is alike at both ends; finding the least difference is at least quadratic
+# Of two lines with each other, about ten million a second. Lines that occur often make difflib cubic: 60 small files took 11 s.
+MAX_COMPARISONS = 5_000_000
+MAX_FILE_COMPARISONS = 1_000_000  # so that one such file does not leave the others without
 CONTEXT = 3
+
+TOO_LARGE = f"larger than {MAX_FILE_BYTES >> 10} KiB"
+TOO_MANY = f"not compared: the lines of at most {MAX_READ_FILES} files and {MAX_READ_BYTES >> 20} MiB are; look at this file in both"
+TOO_COSTLY = "not compared: lines that repeat this often take too long; look at this file in both"
+FULL = f"the answer is full: it shows at most {MAX_TOTAL_LINES:,} lines and {MAX_TOTAL_BYTES >> 20} MiB"
+
+Pair = tuple[Entry, Entry]  # a path, before and after
 
 
 class Change(NamedTuple):
@@ -34,45 +53,106 @@ class Difference:
         return bool(self.added or self.removed or self.changed)
 
 
+class TooCostly(Exception):
+    """Comparing these lines takes more work than there is left."""
+
+
+@dataclass
+class Budget:
+    """What is left of one answer's bounds."""
+
+    comparisons: int = MAX_COMPARISONS
+    file_comparisons: int = MAX_FILE_COMPARISONS
+    lines: int = MAX_TOTAL_LINES
+    size: int = MAX_TOTAL_BYTES
+
+    def compare(self, count: int) -> None:
+        """Called before the work: what is refused was not done, and leaves the budget for others."""
+        if count > min(self.comparisons, self.file_comparisons):
+            raise TooCostly
+        self.comparisons -= count
+        self.file_comparisons -= count
+
+    def show(self, text: str) -> bool:
+        """Whether there is room for this text; if not, the answer is full."""
+        lines = text.count("\n") + 1
+        is_room = lines <= self.lines and len(text) <= self.size
+        self.lines = self.lines - lines if is_room else 0
+        self.size -= len(text) if is_room else 0
+        return is_room
+
+
 def difference(before: list[Entry], after: list[Entry], *, read: Callable[[str, Entry], bytes]) -> Difference:
-    """`read` gives a file's content; its first argument is "before" or "after"."""
+    """`read` gives a file's content, of those that `to_read` names; its first argument is "before" or "after"."""
     old, new = ({entry.path: entry for entry in tree} for tree in (before, after))
-    found = Difference(
+    pairs = _changed(before, after)
+    readable = {entry.path for _, entry in _to_read(pairs)}
+    budget = Budget()
+    return Difference(
         added=[entry for entry in after if entry.path not in old],
         removed=[entry for entry in before if entry.path not in new],
+        changed=[_change(pair, readable=readable, read=read, budget=budget) for pair in pairs],
     )
-    left = MAX_TOTAL_BYTES
-    for entry in after:
-        earlier = old.get(entry.path)
-        if earlier is not None and earlier != entry:
-            found.changed.append(_change(earlier, entry, read=read, left=left))
-            left -= len(found.changed[-1].lines or "")
-    return found
 
 
-def unified(before: str, after: str) -> str:
-    """The hunks of a unified diff, without its head. Equal lines at both ends are set aside first."""
+def to_read(before: list[Entry], after: list[Entry]) -> list[Pair]:
+    """The changed files whose lines are compared, so that a reader can look all of them up at once."""
+    return _to_read(_changed(before, after))
+
+
+def unified(before: str, after: str, budget: Budget | None = None) -> str:
+    """The hunks of a unified diff, without its head. Equal lines at both ends are set aside first. Raises TooCostly."""
     old, new = before.split("\n"), after.split("\n")
     begin = _alike(zip(old, new, strict=False))
     tail = _alike(zip(reversed(old[begin:]), reversed(new[begin:]), strict=False))
     skip = max(0, begin - CONTEXT)
     end = max(0, tail - CONTEXT)
-    return "\n".join(_hunks(old[skip : len(old) - end], new[skip : len(new) - end], skip=skip))
+    core = old[skip : len(old) - end], new[skip : len(new) - end]
+    return "\n".join(_hunks(*core, skip=skip, budget=budget or Budget()))
 
 
-def _change(before: Entry, after: Entry, *, read: Callable[[str, Entry], bytes], left: int) -> Change:
+def _changed(before: list[Entry], after: list[Entry]) -> list[Pair]:
+    old = {entry.path: entry for entry in before}
+    pairs = ((old.get(entry.path), entry) for entry in after)
+    return [(earlier, entry) for earlier, entry in pairs if earlier is not None and earlier != entry]
+
+
+def _to_read(pairs: list[Pair]) -> list[Pair]:
+    found: list[Pair] = []
+    size = 0
+    for before, after in pairs:
+        if not _objection(before, after) and len(found) < MAX_READ_FILES:
+            size += before.size + after.size
+            if size > MAX_READ_BYTES:
+                break
+            found.append((before, after))
+    return found
+
+
+def _objection(before: Entry, after: Entry) -> str:
+    """Why the lines of these two cannot be compared, as far as their entries say."""
     if not (before.is_file and after.is_file):
-        return Change(before, after, None, "a link is involved")
+        return "a link is involved"
     if before.digest == after.digest:
-        return Change(before, after, None, "only the execute bit changed")
-    if max(before.size, after.size) > MAX_FILE_BYTES:
-        return Change(before, after, None, f"larger than {MAX_FILE_BYTES >> 10} KiB")
-    if left <= 0:
-        return Change(before, after, None, "the answer is full")
+        return "only the execute bit changed"
+    return TOO_LARGE if max(before.size, after.size) > MAX_FILE_BYTES else ""
+
+
+def _change(pair: Pair, *, readable: set[str], read: Callable[[str, Entry], bytes], budget: Budget) -> Change:
+    before, after = pair
+    if why := _objection(before, after) or ("" if after.path in readable else TOO_MANY):
+        return Change(before, after, None, why)
+    if not budget.lines:
+        return Change(before, after, None, FULL)
     texts = [_text(read("before", before)), _text(read("after", after))]
     if texts[0] is None or texts[1] is None:
         return Change(before, after, None, "not text")
-    return Change(before, after, unified(texts[0], texts[1]))
+    budget.file_comparisons = MAX_FILE_COMPARISONS
+    try:
+        lines = unified(texts[0], texts[1], budget)
+    except TooCostly:
+        return Change(before, after, None, TOO_COSTLY)
+    return Change(before, after, lines) if budget.show(lines) else Change(before, after, None, FULL)
 
 
 def _text(data: bytes) -> str | None:
@@ -93,8 +173,8 @@ def _alike(pairs: Iterator[tuple[str, str]]) -> int:
     return count
 
 
-def _hunks(old: list[str], new: list[str], *, skip: int) -> Iterator[str]:
-    for group in _groups(old, new):
+def _hunks(old: list[str], new: list[str], *, skip: int, budget: Budget) -> Iterator[str]:
+    for group in _groups(old, new, budget):
         first, last = group[0], group[-1]
         yield f"@@ -{_span(first[1], last[2], skip)} +{_span(first[3], last[4], skip)} @@"
         for kind, old_from, old_to, new_from, new_to in group:
@@ -105,10 +185,24 @@ def _hunks(old: list[str], new: list[str], *, skip: int) -> Iterator[str]:
                 yield from (f"+{line}" for line in new[new_from:new_to])
 
 
-def _groups(old: list[str], new: list[str]) -> list[list[tuple[str, int, int, int, int]]]:
+class _Matcher(SequenceMatcher[str]):
+    """Counts its work before it does it: each look for the longest match goes over all pairs of equal lines in a range."""
+
+    def __init__(self, old: list[str], new: list[str], budget: Budget):
+        super().__init__(None, old, new, autojunk=False)
+        self.budget = budget
+        often = Counter(new)
+        self.work = [0, *accumulate(1 + often[line] for line in old)]
+
+    def find_longest_match(self, alo=0, ahi=None, blo=0, bhi=None):  # type: ignore[no-untyped-def]  # as difflib has it
+        self.budget.compare(self.work[-1 if ahi is None else ahi] - self.work[alo])
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def _groups(old: list[str], new: list[str], budget: Budget) -> list[list[tuple[str, int, int, int, int]]]:
     if max(len(old), len(new)) > MAX_CORE_LINES:
         return [[("replace", 0, len(old), 0, len(new))]]  # true, if not the least
-    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    matcher = _Matcher(old, new, budget)
     return [list(group) for group in matcher.get_grouped_opcodes(CONTEXT)]
 
 

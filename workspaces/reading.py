@@ -16,7 +16,7 @@ from accounts.permissions import readable_teams
 from controlplane.errors import InvalidInput, MusterError, Problem
 
 from . import files, frames, manifest
-from .difference import Difference, difference
+from .difference import Difference, difference, to_read
 from .manifest import Entry
 from .models import Blob, Workspace
 
@@ -64,8 +64,24 @@ def content(workspace: Workspace, entry: Entry) -> bytes:
 
 def compare(before: Workspace, after: Workspace) -> Difference:
     """What changed from the one to the other, with lines where both are text."""
-    sides = {"before": before, "after": after}
-    return difference(entries(before), entries(after), read=lambda side, entry: content(sides[side], entry))
+    old, new = entries(before), entries(after)
+    pairs = to_read(old, new)
+    sides = {
+        "before": _by_digest(before, [one for one, _ in pairs]),
+        "after": _by_digest(after, [one for _, one in pairs]),
+    }
+
+    def read(side: str, entry: Entry) -> bytes:
+        place = sides[side].get(entry.digest)
+        if place is None:
+            raise Lost(f"{entry.path} is not in the store any more")
+        return _plain(place)
+
+    return difference(old, new, read=read)
+
+
+def _by_digest(workspace: Workspace, asked: list[Entry]) -> dict[str, Place]:
+    return {place.frame.digest.hex(): place for place in _places(workspace, [entry.digest for entry in asked])}
 
 
 def manifest_text(workspace: Workspace) -> bytes:

@@ -61,6 +61,17 @@ class EntrySerializer(serializers.Serializer[Any]):
     executable = serializers.SerializerMethodField()
     target = serializers.CharField()
 
+    def to_representation(self, entry: Entry) -> dict[str, Any]:
+        """Without DRF's fields, which take twenty times as long: a workspace has up to 100,000 entries."""
+        return {
+            "path": entry.path,
+            "kind": self.get_kind(entry),
+            "size": entry.size,
+            "digest": entry.digest,
+            "executable": self.get_executable(entry),
+            "target": entry.target,
+        }
+
     @extend_schema_field(serializers.ChoiceField(["file", "link"]))
     def get_kind(self, entry: Entry) -> str:
         return "link" if entry.kind == LINK else "file"

@@ -113,10 +113,12 @@ def _with_code(request: Request, job: Job) -> QuerySet[Job]:
 def _difference(job: Job, other: Job) -> Context:
     assert job.workspace is not None and other.workspace is not None
     found: Difference = reading.compare(other.workspace, job.workspace)
+    hidden = sum(max(0, len(some) - SHOWN_FILES) for some in (found.added, found.removed, found.changed))
     return {
-        "added": found.added,
-        "removed": found.removed,
-        "changed": [(change.path, change.why, _toned(change)) for change in found.changed],
+        "added": found.added[:SHOWN_FILES],
+        "removed": found.removed[:SHOWN_FILES],
+        "changed": [(change.path, change.why, _toned(change)) for change in found.changed[:SHOWN_FILES]],
+        "hidden": hidden,
         "is_empty": not found,
     }
 

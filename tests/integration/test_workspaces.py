@@ -419,6 +419,27 @@ def test_a_long_list_takes_no_more_queries_than_a_short_one(api):
     assert counts[0] == counts[1]
 
 
+def test_comparing_many_files_takes_no_more_queries_than_comparing_one(api):
+    counts = []
+    for size in (1, 50):
+        before, after = (
+            api.make({f"file-{number}": f"{size} {side} {number}".encode() for number in range(size)})["id"]
+            for side in ("before", "after")
+        )
+        with CaptureQueriesContext(connection) as seen:
+            found = api.get(f"/{before}/diff/{after}").json()
+        assert [bool(one["lines"]) for one in found["changed"]] == [True] * size
+        counts.append(len(seen))
+    assert counts[0] == counts[1]
+
+
+def test_a_file_that_is_gone_from_the_store_is_told_by_a_comparison(api, tmp_path):
+    before, after = api.make({"a": b"1"})["id"], api.make({"a": b"2"})["id"]
+    Blob.objects.filter(digest=bytes.fromhex(packs.sha(b"1"))).delete()
+    answer = api.get(f"/{before}/diff/{after}")
+    assert (answer.status_code, "not in the store any more" in answer.json()["detail"]) == (500, True)
+
+
 def test_a_pack_tells_which_files_it_can_not_give(api, tmp_path):
     workspace = Workspace.objects.get(pk=api.make({"a": b"1", "b": b"2"})["id"])
     digests = [packs.sha(b"1"), packs.sha(b"2")]

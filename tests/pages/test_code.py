@@ -126,4 +126,7 @@ def test_a_lost_file_is_told_on_the_page(owner, ran, root):
 
 def test_a_long_list_is_cut_and_counted(owner, ran, monkeypatch):
     monkeypatch.setattr("jobs.views.code.SHOWN_FILES", 2)
-    assert "and 1 more" in owner.get(f"/jobs/{ran({'a': b'', 'b': b'', 'c': b''}).pk}/code").text
+    job = ran({"a": b"", "b": b"", "c": b""})
+    assert "and 1 more" in owner.get(f"/jobs/{job.pk}/code").text
+    after = ran(dict.fromkeys("defgh", b"1"))
+    assert "and 4 more; <code>muster diff" in owner.get(f"/jobs/{after.pk}/code?with={job.pk}").text

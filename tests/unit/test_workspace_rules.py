@@ -377,3 +377,71 @@ def test_what_can_not_be_shown_line_by_line_says_why():
         "text": "@@ -1,2 +1,2 @@\n a\n-b\n+c", "binary": "not text", "latin": "not text", "large": "larger than 256 KiB",
         "link": "a link is involved", "mode": "only the execute bit changed",
     }  # fmt: skip
+
+
+def compared(before: dict[str, bytes], after: dict[str, bytes]) -> tuple[dict[str, str], list[str]]:
+    """path -> the lines or why there are none; and what was read for it."""
+    by_digest = {packs.sha(content): content for tree in (before, after) for content in tree.values()}
+    trees = [entries(*(packs.file(path, content) for path, content in tree.items())) for tree in (before, after)]
+    was_read = []
+
+    def read(side: str, entry: manifest.Entry) -> bytes:
+        was_read.append(entry.path)
+        return by_digest[entry.digest]
+
+    found = difference.difference(*(sorted(tree) for tree in trees), read=read)
+    return {one.path: one.lines or one.why for one in found.changed}, was_read
+
+
+def repeating(first: str, kinds: str, number: int) -> bytes:
+    """1,000 lines of which each is equal to very many of the other side."""
+    return "\n".join([first, *(kinds[(line * line + number) % len(kinds)] for line in range(1000)), first]).encode()
+
+
+@pytest.mark.parametrize("kinds", ["a", "ab", "abc", "abcdefghij"])
+def test_lines_that_make_difflib_slow_are_not_compared_and_cost_others_nothing(kinds):
+    before = {f"hostile-{number}": repeating("old", kinds, number) for number in range(60)} | {"ordinary": b"a\nb"}
+    after = {f"hostile-{number}": repeating("new", kinds, 3 * number + 1) for number in range(60)} | {
+        "ordinary": b"a\nc"
+    }
+    found, _ = compared(before, after)
+    assert found.pop("ordinary") == "@@ -1,2 +1,2 @@\n a\n-b\n+c"
+    assert len(found) == 60
+    given_up = [path for path, said in found.items() if said == difference.TOO_COSTLY]
+    assert len(given_up) >= 50
+
+
+def test_work_is_counted_before_it_is_done():
+    """A pair of equal lines is one comparison in each look for the longest match; nothing is done beyond the bound."""
+    old, new = repeating("old", "ab", 0).decode(), repeating("new", "ab", 1).decode()
+    budget = difference.Budget(comparisons=200_000)
+    with pytest.raises(difference.TooCostly):
+        difference.unified(old, new, budget)
+    assert 0 <= budget.comparisons <= 200_000
+    enough = difference.Budget(comparisons=10**12, file_comparisons=10**12)
+    assert rebuilt(old, difference.unified(old, new, enough)) == new
+    assert 10**12 - enough.comparisons > 200_000
+
+
+def test_only_so_many_files_are_read_for_one_answer():
+    names = [f"{number:04}" for number in range(4000)]
+    found, was_read = compared(dict.fromkeys(names, b"a"), dict.fromkeys(names, b"b"))
+    assert len(found) == 4000
+    assert was_read == [name for name in names[: difference.MAX_READ_FILES] for _ in ("before", "after")]
+    assert {found[name] for name in names[difference.MAX_READ_FILES :]} == {difference.TOO_MANY}
+
+
+def test_only_so_many_bytes_are_read_for_one_answer():
+    names = [f"{number:04}" for number in range(40)]
+    old, new = (b"x" * (200 << 10) + end for end in (b"a", b"b"))
+    found, was_read = compared(dict.fromkeys(names, old), dict.fromkeys(names, new))
+    assert len(was_read) * len(old) <= difference.MAX_READ_BYTES
+    assert found["0039"] == difference.TOO_MANY
+
+
+def test_an_answer_shows_only_so_many_lines():
+    before = {f"{number}": b"\n" * 9000 for number in range(4)}
+    after = {f"{number}": b"x\n" * 9000 for number in range(4)}
+    found, _ = compared(before, after)
+    assert sum(said.count("\n") for said in found.values()) <= difference.MAX_TOTAL_LINES
+    assert [said == difference.FULL for said in found.values()] == [False, True, True, True]
