@@ -1,0 +1,3 @@
+from data import batches
+
+WIDTH = len(batches()[0])
