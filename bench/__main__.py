@@ -5,7 +5,7 @@ import sys
 
 from .figures import Result
 
-NAMES = ("overhead", "idle", "list", "keepalive", "submit", "ingest", "sync", "launch", "watch", "delete")
+NAMES = ("overhead", "idle", "list", "keepalive", "submit", "ingest", "sync", "launch", "watch", "delete", "verdicts")
 
 
 def main(names: list[str]) -> int:

@@ -1,0 +1,83 @@
+"""Verdicts: a corpus of failing jobs, each with what a careful person says of it (README.md), played on one installation.
+
+First rank, kind and headline are scored apart, for scripts and for what a cluster does; each may be wrong in 5 % of the cases, where a
+wrong verdict that calls itself sure counts twice. The time is from the event that proves a verdict to its last change in the API.
+
+MUSTER_BENCH_CASES=name,name plays only these, MUSTER_BENCH_AT_ONCE that many jobs at a time (2).
+"""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..figures import Figure, Result
+from ..rig import rig
+from . import score
+from .cases import Case, corpus
+from .playing import clusters, play
+from .score import JUDGED, Played
+
+WRONG_PERCENT = 5.0
+SECONDS = 5.0
+
+
+def run() -> Result:
+    played = played_on_an_installation(chosen(os.environ.get("MUSTER_BENCH_CASES", "")))
+    scripts = [one for one in played if not one.case.is_of_cluster]
+    of_cluster = [one for one in played if one.case.is_of_cluster]
+    for title, half in (("scripts", scripts), ("cluster", of_cluster)):
+        _print_table(title, half)
+    for one in played:
+        if one.score.wrong or one.trouble:
+            print("\n".join(score.report(one)), flush=True)
+    figures = [*_figures("scripts", scripts), *_figures("cluster", of_cluster)]
+    notes = {
+        "cases": len(played),
+        "wrong": {what: sorted(one.case.name for one in played if what in one.score.wrong) for what in _ALL},
+        "late": sorted(one.case.name for one in played if (one.seconds or 0) > SECONDS),
+        "kinds": {"scripts": score.by_kind(scripts), "cluster": score.by_kind(of_cluster)},
+    }
+    return Result("verdicts", figures, notes)
+
+
+def played_on_an_installation(wanted: Sequence[Case]) -> list[Played]:
+    """Scripts first: they are what takes time."""
+    at_once = int(os.environ.get("MUSTER_BENCH_AT_ONCE", "2"))
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+        scripted = Path(folder, "scripted")
+        with rig(Path(folder, "installation"), environ={"MUSTER_CLUSTERS": clusters(scripted)}) as muster:
+            ordered = sorted(wanted, key=lambda case: (case.is_of_cluster, case.name))
+            return play(muster, ordered, scripts=scripted, at_once=at_once, tell=_tell)
+
+
+def chosen(names: str) -> list[Case]:
+    """All where nothing is asked for. Raises ValueError for a name that no case has."""
+    known = {case.name: case for case in corpus()}
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(f"MUSTER_BENCH_CASES: no case {', '.join(unknown)}; bench/verdicts holds them")
+    return [known[name] for name in wanted] or list(known.values())
+
+
+_ALL = (*JUDGED, "certainty", "traceback")
+
+
+def _figures(title: str, half: list[Played]) -> list[Figure]:
+    if not half:
+        return []
+    wrong = [Figure(f"{title}_{what}_wrong", score.wrong_percent(half, what), "%", WRONG_PERCENT) for what in JUDGED]
+    return [*wrong, Figure(f"{title}_slowest", score.slowest(half), "s", SECONDS)]
+
+
+def _tell(one: Played) -> None:
+    seconds = "no verdict" if one.seconds is None else f"{one.seconds:4.1f} s"
+    wrong = ", ".join(one.score.wrong)
+    print(f"{one.case.name:44} {seconds:10} {f'wrong: {wrong}' if wrong else 'right'}", flush=True)
+
+
+def _print_table(title: str, half: list[Played]) -> None:
+    print(f"{title:16} {'cases':>6} {'rank':>6} {'kind':>6} {'headline':>9} {'slowest':>8}")
+    for kind, row in score.by_kind(half).items():
+        counts = f"{row['cases']:6} {row['rank']:6} {row['kind']:6} {row['headline']:9}"
+        print(f"  {kind:14} {counts} {row['slowest_seconds']:7} s", flush=True)

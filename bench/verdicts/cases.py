@@ -91,7 +91,7 @@ class Case:
         return not self.files
 
 
-def cases() -> list[Case]:
+def corpus() -> list[Case]:
     """All of them, by name."""
     scripts = [_script(path) for path in CORPUS.iterdir() if path.name != "__pycache__"]
     clusters = [_of_cluster(path) for path in CLUSTER.glob("*.yaml")]

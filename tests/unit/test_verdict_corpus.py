@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from bench.verdicts import cases
-from bench.verdicts.cases import KINDS, BadLabel, header, label_of
+from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of
 
-ALL = cases.cases()
+ALL = corpus()
 
 
 def test_the_corpus_is_large_enough_and_both_halves_are_there():

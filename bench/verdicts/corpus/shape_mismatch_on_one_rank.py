@@ -1,7 +1,7 @@
 # /// label
 # kind = "user_code"
 # rank = 1
-# headline = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x30 and 32x10)"
+# headline = "mat1 and mat2 shapes cannot be multiplied (8x30 and 32x10)"
 # without = ["Connection closed", "exited with code"]
 # certainty = "sure"
 # ///

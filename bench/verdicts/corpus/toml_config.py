@@ -1,7 +1,7 @@
 # /// label
 # kind = "config"
 # rank = [0, 1, 2, 3]
-# headline = "TOMLDecodeError: Invalid value (at line 3, column 10)"
+# headline = "TOMLDecodeError: Invalid value (at line 3, column 9)"
 # ///
 import tomllib
 

@@ -1,7 +1,7 @@
 # /// label
 # kind = "disk"
 # rank = 0
-# matches = "No space left on device|PytorchStreamWriter failed writing|unexpected pos"
+# matches = "No space left on device|PytorchStreamWriter failed writing|unexpected pos|iostream error"
 # ///
 import torch
 import torch.distributed as dist
