@@ -17,6 +17,8 @@ from .peers import Peer, Server
 from .streams import Stream
 
 NO_RANK = -1  # the launcher, and processes that report without a RANK
+UNEXPECTED = -2  # processes whose RANK is none of this replica's
+HIGHEST_RANK = 2**31 - 1  # that a control plane takes
 _STOPS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 
 
@@ -29,6 +31,8 @@ class Rank:
     world: dict[str, int] = field(
         default_factory=dict
     )  # of an elastic job: RANK and WORLD_SIZE, as torchrun has them now
+    is_expected: bool = True  # False: none of this replica's; its lines go into the launcher's log
+    local_size: int | None = None  # of an unexpected one: LOCAL_WORLD_SIZE, from which a person sees what to change
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     pid: int = 0
     streams: list[Stream] = field(default_factory=list)
@@ -47,11 +51,12 @@ class Ranks:
         outbox: Outbox,
         journal: Journal,
         is_stopping: Callable[[], bool],
-        first_rank: int | None = None,
+        expected: range,
+        is_elastic: bool = False,
     ) -> None:
-        """`first_rank`: count the ranks from here by their local rank, whatever RANK says."""
+        """`expected`: the ranks of this replica. Of an elastic job they are counted by local rank, whatever RANK says."""
         self._loop, self._outbox, self._journal, self._is_stopping = loop, outbox, journal, is_stopping
-        self._first_rank = first_rank
+        self._expected, self._is_elastic = expected, is_elastic
         self._ranks: dict[int, Rank] = {}
         self.streams: list[Stream] = []
         self.dropped = 0  # points that a full socket did not take
@@ -62,6 +67,10 @@ class Ranks:
         return bool(self._ranks)
 
     def running(self) -> list[Rank]:
+        """This replica's own."""
+        return [one for one in self._open() if one.is_expected]
+
+    def _open(self) -> list[Rank]:
         return [one for one in list(self._ranks.values()) if one.pid and not one.is_ended]
 
     def are_silent(self) -> bool:
@@ -75,7 +84,7 @@ class Ranks:
 
     def end_all(self, *, exit_code: int | None, ended_by: int | None) -> None:
         """For ranks that never told their end: they ended with the launcher, or were killed after it."""
-        for rank in self.running():
+        for rank in self._open():
             if rank.streams:
                 self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
             else:
@@ -105,8 +114,8 @@ class Ranks:
 
     def _greet(self, peer: Peer, hello: dict[str, Any]) -> None:
         rank = self._placed(hello["rank"], local_rank=hello["local_rank"], world_size=hello.get("world_size"))
-        rank.visible = hello.get("visible")
-        rank.streams = [self.add_stream(fd, rank=rank.rank) for fd in peer.fds]
+        rank.visible, rank.local_size = hello.get("visible"), hello.get("local_size") or None
+        rank.streams = [self.add_stream(fd, rank=rank.rank if rank.is_expected else NO_RANK) for fd in peer.fds]
         peer.rank, peer.fds = rank, []
         self._ranks[rank.rank] = rank
         peer.welcome()
@@ -116,22 +125,27 @@ class Ranks:
             self._placed(who["rank"], local_rank=who.get("local_rank") or 0) if _is_whole(who.get("rank")) else None
         )
         number = placed.rank if placed else NO_RANK
-        known = self._ranks.get(number)
+        if placed and not placed.is_expected:
+            number = UNEXPECTED  # its figures are nobody's
+            known = self._ranks.get(placed.rank)
+        else:
+            known = self._ranks.get(number)
         # Only its number is kept: the end of this connection is not the end of the rank.
         peer.rank = number
         if known is None and placed is not None:
             placed.visible, placed.pid = who.get("visible"), who["pid"]
-            self._ranks[number] = placed
+            self._ranks[placed.rank] = placed
             self._running(placed, at=time.time())
 
     def _placed(self, number: int, *, local_rank: int, world_size: int | None = None) -> Rank:
-        if self._first_rank is None:
-            return Rank(number, local_rank)
+        if not self._is_elastic:
+            return Rank(number, local_rank, is_expected=number in self._expected)
         world = {"world_rank": number, "world_size": world_size} if world_size else {"world_rank": number}
-        return Rank(self._first_rank + local_rank, local_rank, world=world)
+        place = self._expected.start + local_rank
+        return Rank(place, local_rank, world=world, is_expected=place in self._expected)
 
     def _point(self, peer: Peer, point: list[Any]) -> None:
-        if isinstance(peer.rank, int) and len(point) == 3 and isinstance(point[2], dict):
+        if isinstance(peer.rank, int) and peer.rank != UNEXPECTED and len(point) == 3 and isinstance(point[2], dict):
             point[2] = {str(name): value for name, value in point[2].items() if _is_number(value)}
             self._outbox.point(peer.rank, point=point)
 
@@ -145,8 +159,14 @@ class Ranks:
             self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
 
     def _running(self, rank: Rank, *, at: float) -> None:
-        self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, pid=rank.pid, state="running", at=at,
-                          **rank.world)  # fmt: skip
+        more = dict(rank.world)
+        if rank.local_size and not rank.is_expected:
+            more["local_world_size"] = rank.local_size
+        self._state(rank, pid=rank.pid, state="running", at=at, **more)
+
+    def _state(self, rank: Rank, **values: Any) -> None:
+        if rank.is_expected or 0 <= rank.rank <= HIGHEST_RANK:
+            self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, **values)
 
     def _end(self, rank: Rank, *, exit_code: int | None, ended_by: int | None, at: float) -> None:
         if rank.is_ended:
@@ -156,8 +176,7 @@ class Ranks:
         rank.is_ended, rank.has_failed = True, exit_code != 0
         facts = self._facts(rank, ended_by=ended_by, at=at) if rank.has_failed else {}
         state = "failed" if rank.has_failed else "succeeded"
-        self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, state=state, exit_code=exit_code,
-                          signal=ended_by, at=at, **facts)  # fmt: skip
+        self._state(rank, state=state, exit_code=exit_code, signal=ended_by, at=at, **facts)
 
     def _facts(self, rank: Rank, *, ended_by: int | None, at: float) -> dict[str, Any]:
         tails = [list(stream.tail) for stream in rank.streams] or [[], []]

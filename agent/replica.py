@@ -106,7 +106,8 @@ class Replica:
             outbox=self._outbox,
             journal=self._journal,
             is_stopping=self._is_stopping,
-            first_rank=self._spec.index * self._spec.processes if self._spec.is_elastic else None,
+            expected=self._spec.ranks,
+            is_elastic=self._spec.is_elastic,
         )
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
         self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)

@@ -156,6 +156,7 @@ def _introduce(agent: socket.socket, *, read_ends: list[int]) -> None:
         "rank": int(os.environ["RANK"]),
         "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
         "world_size": int(os.environ.get("WORLD_SIZE", "0")),
+        "local_size": int(os.environ.get("LOCAL_WORLD_SIZE", "0")),
         "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "at": time.time(),

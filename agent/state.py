@@ -41,6 +41,11 @@ class Spec:
     give_up_seconds: float = 0  # without one answer of the control plane, before code is given up; 0: never
     last_words: str = ""  # a file that takes the reason, where nobody reads the status
 
+    @property
+    def ranks(self) -> range:
+        """Those that the control plane expects of this replica."""
+        return range(self.index * self.processes, (self.index + 1) * self.processes)
+
 
 class StateFolder:
     """One replica's folder. Small files, each replaced atomically, so that any process may read them."""

@@ -33,6 +33,13 @@ class Item:
             raise _wrong(f"{self.kind}.{name}", value, f"must be a whole number from {least} to {most}")
         return value
 
+    def whole(self, name: str) -> int:
+        """A whole number of any size."""
+        value = self.fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _wrong(f"{self.kind}.{name}", value, "must be a whole number")
+        return value
+
     def optional(self, name: str, least: float = -(2**31), most: float = 2**53) -> int | None:
         return None if self.fields.get(name) is None else self.number(name, least, most)
 

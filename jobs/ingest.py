@@ -12,11 +12,11 @@ from django.utils import timezone
 from controlplane import crash, doorbell
 from controlplane.errors import NotAllowed
 
-from . import log_store, news, printed, replica_rows, turns
+from . import log_store, news, printed, replica_rows, turns, unexpected
 from .agent_tokens import AgentIdentity
-from .batches import Batch, Item
+from .batches import LAUNCHER, Batch, Item
 from .models import Job
-from .notes import note_once
+from .notes import note_latest, note_once
 from .replica_rows import ReplicaRow
 from .series import known_names, note_names
 
@@ -39,7 +39,7 @@ def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str,
         if not is_ours:
             row = _find(identity)  # the same batch came twice at once; the other one is as good
             return row.batch_seq, _commands(row)
-        _tell(row, said, attempt=identity.attempt)
+        _tell(row, said, identity=identity)
         return batch.seq, _commands(row)
     return row.batch_seq, _commands(row)
 
@@ -56,7 +56,7 @@ def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item
     except log_store.NoRoom:
         return False
     if is_ours:
-        _tell(row, said, attempt=identity.attempt)
+        _tell(row, said, identity=identity)
     return is_ours
 
 
@@ -90,7 +90,8 @@ def _store(identity: AgentIdentity, batch: Batch, said: news.News) -> str:
         return ""
 
 
-def _tell(row: ReplicaRow, said: news.News, *, attempt: int) -> None:
+def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
+    attempt = identity.attempt
     for what in sorted(said.what):
         doorbell.hint(job=row.job, team=row.team, what=what)
     note_names(row.job, names=said.names)
@@ -101,6 +102,11 @@ def _tell(row: ReplicaRow, said: news.News, *, attempt: int) -> None:
     if said.left_out:
         words = f"this job has {news.MAX_NAMES}; {min(said.left_out)} and further ones are left out"
         note_once(job=row.job, attempt=attempt, about="Too many series: ", message=words)
+    if said.unexpected:
+        place = f"{identity.role}-{identity.index}"
+        processes = sum(rank != LAUNCHER for rank in row.places)
+        words = unexpected.advice(said.unexpected, replica=place, processes=processes, world=row.world)
+        note_latest(job=row.job, attempt=attempt, about=unexpected.ABOUT, message=words)
 
 
 def _wake(job: int) -> None:

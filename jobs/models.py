@@ -177,7 +177,7 @@ class Job(models.Model):
 
 
 class Replica(models.Model):
-    """One pod or local process of one attempt. The reconciler writes it; `batch_seq` is ingest's."""
+    """One pod or local process of one attempt. The reconciler writes it; `batch_seq` and `unexpected_*` are ingest's."""
 
     STATES = [(state.value, state.value) for state in verdict.ReplicaState]
 
@@ -204,6 +204,14 @@ class Replica(models.Model):
     batch_seq = models.BigIntegerField(default=0, help_text="the last batch of its agent that was applied")
     last_batch_at = models.DateTimeField(null=True)
     mirrored_at = models.DateTimeField(null=True, help_text="when lines were last read from its container's own log")
+    unexpected_ranks = models.JSONField(
+        default=dict,
+        db_default={},
+        help_text="rank to what its agent reported of it, though it is none of this replica",
+    )
+    unexpected_lines = models.BigIntegerField(
+        default=0, db_default=0, help_text="lines of unexpected ranks that were added to the launcher's log"
+    )
 
     class Meta:
         ordering = ["attempt", "role", "index"]

@@ -1,7 +1,8 @@
 """What a batch says, as the rows it becomes. Pure: what is known and the time are arguments, nothing is written here.
 
-Whatever a replica sends is hostile until it went through here: numbers that no row can hold, ranks of somebody else and
-lines that were sent before are refused by name; times are kept within what the control plane itself saw.
+Whatever a replica sends is hostile until it went through here: numbers that no row can hold and lines that were sent before
+are refused by name; times are kept within what the control plane itself saw. A rank that is none of the replica's costs its
+own items only (unexpected.py).
 """
 
 import math
@@ -11,6 +12,7 @@ from typing import Any
 
 from controlplane.errors import InvalidInput, Problem
 
+from . import unexpected
 from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean
 
 STATES = ("waiting", "running", "succeeded", "failed")
@@ -18,6 +20,7 @@ MAX_INT = 2**31 - 1
 MAX_LINE = 2**53
 MAX_NAMES_PER_POINT = 50
 MAX_NAMES = 200  # of one job's series: a chart each, and a page must stay a page
+MOST_LOCAL = 4096  # of what an unexpected rank says of itself
 AHEAD_SECONDS = 5.0  # a replica's clock may be a little ahead of ours
 BEHIND_SECONDS = 3600.0  # and further behind, before the job was even submitted
 SAMPLES = {
@@ -41,7 +44,10 @@ class Known:
     places: dict[int, Place]
     since: float  # when the job was submitted
     names: frozenset[str] = frozenset()  # series that the job has
-    before: Mapping[int, int] = field(default_factory=dict)  # rank to the lines of earlier agents at this place
+    before: Mapping[int, int] = field(
+        default_factory=dict
+    )  # rank to lines of its stream that this agent does not count
+    unexpected: Mapping[str, Any] = field(default_factory=dict)  # as the replica's row has it
 
     @property
     def ranks(self) -> list[int]:
@@ -60,6 +66,8 @@ class News:
     left_out: set[str] = field(default_factory=set)  # series beyond what a job may have
     has_replica_state: bool = False
     lost: str = ""  # why its text is not kept
+    unexpected: dict[str, Any] | None = None  # the replica's unexpected ranks, where the batch has items of such
+    unexpected_lines: int = 0  # of theirs, in the launcher's stream
 
     def lose_text(self, why: str) -> None:
         """What a store did not take becomes gaps; everything else stays."""
@@ -101,8 +109,11 @@ class _Reading:
         signal = item.optional("signal", 1, 1000)
         exit_code = item.optional("exit_code", -MAX_INT, MAX_INT) if signal is None else None
         error_at = item.real("error_at")
+        rank = self._own(item, state=state, exit_code=exit_code, signal=signal)
+        if rank is None:
+            return
         self._change(
-            self._own(item), state=state, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
+            rank, state=state, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
             world_rank=item.optional("world_rank", 0, MAX_INT), world_size=item.optional("world_size", 1, MAX_INT),
             exit_code=exit_code, error_at=None if error_at is None else self._kept(error_at),
             is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"),
@@ -110,9 +121,9 @@ class _Reading:
         self.news.what.add("ranks")
 
     def _log(self, item: Item) -> None:
-        rank, place = self._stream(item)
         first, lines = item.number("first_line", 0, MAX_LINE), item.number("lines", 0, MAX_INT)
-        first += self.known.before.get(rank, 0)  # an agent counts its own from 0
+        rank, first = self._stream(item, first, lines)
+        place = self.places.get(rank, Place())
         if first < place.line:
             raise _wrong(f"{item.kind}.first_line", first, f"rank {rank} sent its lines up to {place.line} before")
         if not lines:
@@ -134,12 +145,13 @@ class _Reading:
         self.news.what.add("logs")
 
     def _metrics(self, item: Item) -> None:
-        rank = self._reporter(item)
         points = item.fields.get("points")
         if not isinstance(points, list):
             raise _wrong("metrics.points", None, "must be a list")
-        for entry in points:
-            at, step, values = _point(entry)
+        rank = self._reporter(item)
+        for at, step, values in map(_point, points):
+            if rank is None:
+                continue
             at = self._kept(at)
             for name, value in list(values.items())[:MAX_NAMES_PER_POINT]:
                 if value is not None:
@@ -150,6 +162,8 @@ class _Reading:
 
     def _sample(self, item: Item) -> None:
         rank, at = self._own(item), self._time(item)
+        if rank is None:
+            return
         for name, (series, most) in SAMPLES.items():
             value = item.real(name)
             if value is None:
@@ -180,23 +194,36 @@ class _Reading:
         self.news.names.add(name)
         return True
 
-    def _stream(self, item: Item) -> tuple[int, Place]:
-        if item.number("rank", LAUNCHER, MAX_INT) == LAUNCHER:
-            return LAUNCHER, self.places.get(LAUNCHER, Place())
-        rank = self._own(item)
-        return rank, self.places[rank]
+    def _stream(self, item: Item, first: int, lines: int) -> tuple[int, int]:
+        """The stream in which these lines are kept, and the number of the first of them there.
 
-    def _reporter(self, item: Item) -> int:
-        """Who reports. A process that knows no RANK (-1) speaks for the first rank of its replica."""
-        if item.number("rank", LAUNCHER, MAX_INT) == LAUNCHER and self.known.ranks:
+        Those of an unexpected rank are put behind what the launcher printed; its agent does not count them, so what the
+        launcher prints later is counted on by as many.
+        """
+        rank = LAUNCHER if item.whole("rank") == LAUNCHER else self._own(item)
+        if rank is None:
+            self.news.unexpected_lines += lines
+            return LAUNCHER, self.places.get(LAUNCHER, Place(self.known.before.get(LAUNCHER, 0))).line
+        first += self.known.before.get(rank, 0)  # an agent counts its own from 0
+        return rank, first + self.news.unexpected_lines if rank == LAUNCHER else first
+
+    def _reporter(self, item: Item) -> int | None:
+        """The rank of these points; None for an unexpected one. A process without a RANK (-1) reports for the first rank."""
+        if item.whole("rank") == LAUNCHER and self.known.ranks:
             return self.known.ranks[0]
         return self._own(item)
 
-    def _own(self, item: Item) -> int:
-        number = item.number("rank", 0, MAX_INT)
-        if number not in self.known.places:
-            raise _wrong(f"{item.kind}.rank", number, "does not belong to this replica")
-        return number
+    def _own(self, item: Item, **values: Any) -> int | None:
+        """The rank of an item; None for one that is none of the replica's: `values` and the fact itself are kept apart."""
+        number = item.whole("rank")
+        if number != LAUNCHER and number in self.known.places:
+            return number
+        if 0 <= number <= MAX_INT:
+            values |= {name: _small(item.fields.get(name)) for name in ("local_rank", "local_world_size")}
+            kept = self.known.unexpected if self.news.unexpected is None else self.news.unexpected
+            self.news.unexpected = unexpected.with_rank(kept, number, values)
+            self.news.what.add("ranks")
+        return None
 
     def _change(self, rank: int, **values: Any) -> None:
         self.news.ranks.setdefault(rank, {"rank": rank}).update(values)
@@ -216,6 +243,12 @@ def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
         case [int() | float() as at, None | int() as step, dict() as values] if not isinstance(at, bool):
             return _real(at) or 0.0, _step(step), {str(name): _real(value) for name, value in values.items()}
     raise _wrong("metrics.points", None, "each must be [time, step or null, {name: number}]")
+
+
+def _small(value: Any) -> int | None:
+    """A count of an unexpected rank, which only serves to advise; anything else is left out."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_LOCAL
+    return value if is_count else None
 
 
 def _step(value: int | None) -> int | None:

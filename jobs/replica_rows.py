@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -13,7 +13,7 @@ from .news import Known, News, Place
 
 _READ = """
     SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places,
-        r.lines_before, r.mirrored_at IS NOT NULL
+        r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines, j.slots
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
         SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at))) AS places FROM (
             SELECT rank, lines AS line, last_line_at AS at FROM jobs_rank WHERE replica_id = r.id
@@ -34,7 +34,9 @@ _WRITE = """
     ), won AS (
         UPDATE jobs_replica SET batch_seq = %(seq)s,
             last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
-            mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END
+            mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
+            unexpected_ranks = COALESCE(%(unexpected)s::jsonb, unexpected_ranks),
+            unexpected_lines = unexpected_lines + %(unexpected_lines)s
         WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt
     ), segment AS (
         INSERT INTO jobs_logsegment
@@ -99,6 +101,8 @@ class ReplicaRow(NamedTuple):
     incarnation: int
     before: dict[int, int]
     is_mirrored: bool = False  # some of its lines were read from its container's own log
+    unexpected: dict[str, Any] = {}
+    world: int = 1  # processes of the job
 
     @property
     def own_places(self) -> dict[int, Place]:
@@ -106,7 +110,7 @@ class ReplicaRow(NamedTuple):
         return {rank: replace(place, line=place.line - self.before.get(rank, 0)) for rank, place in self.places.items()}
 
     def known(self, names: frozenset[str]) -> Known:
-        return Known(self.places, self.since, names, self.before)
+        return Known(self.places, self.since, names, self.before, self.unexpected)
 
 
 def find(identity: AgentIdentity) -> ReplicaRow | None:
@@ -118,11 +122,16 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    replica, seq, job, team, attempt, phase, since, places, before, is_mirrored = row
+    replica, seq, job, team, attempt, phase, since, places, before, is_mirrored, kept, kept_lines, world = row
     is_over = attempt != identity.attempt or phase not in HOLDS_QUOTA
     stands = {rank: Place(line, at or 0.0) for rank, line, at in places or ()}
     lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
-    return ReplicaRow(replica, seq, job, team, is_over, since, stands, identity.incarnation, lines_before, is_mirrored)
+    if kept_lines:
+        lines_before[LAUNCHER] = lines_before.get(LAUNCHER, 0) + kept_lines
+    return ReplicaRow(
+        replica, seq, job, team, is_over, since, stands, identity.incarnation, lines_before, is_mirrored,
+        json.loads(kept), world,
+    )  # fmt: skip
 
 
 def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
@@ -133,8 +142,10 @@ def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
     said = {"segments": news.segments, "chunks": list(news.chunks.values()), "ranks": list(news.ranks.values())}
     before = seq if seq == row.batch_seq else seq - 1
     which = {"replica": row.id, "seq": seq, "before": before, "incarnation": row.incarnation}
+    which["unexpected_lines"] = news.unexpected_lines
+    kept = None if news.unexpected is None else json.dumps(news.unexpected)
     with connection.cursor() as cursor:
-        cursor.execute(_WRITE, {"news": json.dumps(said), "path": path, **which})
+        cursor.execute(_WRITE, {"news": json.dumps(said), "path": path, "unexpected": kept, **which})
         (count,) = cursor.fetchone()
     return bool(count)
 

@@ -5,7 +5,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from . import blame
+from . import blame, unexpected
 from .lifecycle import Phase
 from .models import Job, JobEvent, Rank, RankState, Replica
 
@@ -146,13 +146,30 @@ class RankSerializer(serializers.ModelSerializer[Rank]):
         return f"{rank.replica.role}-{rank.replica.index}"
 
 
+class UnexpectedRankSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField()
+    local_rank = serializers.IntegerField(allow_null=True)
+    state = serializers.CharField(allow_null=True, help_text="as its agent reported it; null where it only printed")
+    exit_code = serializers.IntegerField(allow_null=True)
+    signal = serializers.IntegerField(allow_null=True)
+
+
 class ReplicaSerializer(serializers.ModelSerializer[Replica]):
+    unexpected_ranks = serializers.SerializerMethodField(
+        help_text="ranks that its agent reported although they are none of this replica; their lines are the launcher's"
+    )
+
     class Meta:
         model = Replica
         fields = (
             "attempt", "role", "index", "name", "node", "state", "reason", "exit_code", "signal", "started_at", "ended_at",
+            "unexpected_ranks",
         )  # fmt: skip
         read_only_fields = fields
+
+    @extend_schema_field(UnexpectedRankSerializer(many=True))
+    def get_unexpected_ranks(self, replica: Replica) -> list[dict[str, Any]]:
+        return list(UnexpectedRankSerializer(unexpected.rows(replica.unexpected_ranks), many=True).data)
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):

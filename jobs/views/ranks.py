@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median_low
+from typing import Any
 
-from jobs import present
+from jobs import present, unexpected
 from jobs.models import Job, Rank, Replica
 from jobs.verdict import ENDED
 
 ROOMY = 16  # up to here a cell has room for meters
+SHOWN_UNEXPECTED = 8
 COMPACT = 64  # beyond it a cell is a square with a number
 
 
@@ -60,6 +62,12 @@ class Matrix:
         return sorted(told.items(), key=lambda pair: -len(pair[1]))
 
     @property
+    def unexpected(self) -> list[tuple[Replica, dict[str, Any], str]]:
+        """Ranks that are none of the job's, with how they ended; of many the first few tell enough."""
+        found = [(replica, one) for replica, _ in self.rows for one in unexpected.rows(replica.unexpected_ranks)]
+        return [(replica, one, _unexpected_words(one)) for replica, one in found[:SHOWN_UNEXPECTED]]
+
+    @property
     def summary(self) -> list[tuple[present.Look, int]]:
         """How many ranks are in which state, without the states that none is in."""
         looks = {cell.look.word: cell.look for cell in self.cells}
@@ -89,6 +97,15 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         has_gpu=any(rank.gpu is not None for rank in ranks),
         median=median_low(steps) if steps else None,
         furthest=max(steps, default=None),
+    )
+
+
+def _unexpected_words(one: dict[str, Any]) -> str:
+    is_over = one["state"] in ("succeeded", "failed")
+    return (
+        present.exit_words(one["exit_code"], one["signal"])
+        if is_over
+        else str(one["state"] or "seen by its lines only")
     )
 
 

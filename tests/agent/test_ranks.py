@@ -177,7 +177,7 @@ def test_the_last_words_of_short_ranks_go_where_they_belong(bench: Bench, plane:
 
 def test_a_report_without_a_shim_announces_its_rank(bench: Bench, plane: Plane) -> None:
     script = "import os, muster, time\nos.environ.update(RANK='2', LOCAL_RANK='0')\nmuster.report(step=1, x=2)\ntime.sleep(0.3)"
-    bench.run([sys.executable, "-c", script])
+    bench.run([sys.executable, "-c", script], processes=3)
     received = plane.of()
     assert [one["state"] for one in received.kind("rank", rank=2)] == ["running", "succeeded"]
     assert received.kind("metrics", rank=2)[0]["points"][0][1:] == [1, {"x": 2}]
@@ -189,8 +189,9 @@ def test_a_rank_of_an_elastic_job_is_numbered_by_its_place(
 ) -> None:
     """torchrun may call it 1 of 4 now and 0 of 2 a minute later; its lines, its figures and its row are of one place."""
     script = "import muster\nprint('here')\nmuster.report(step=1, x=2)"
-    launch(bench, script, ranks=2, index=1, is_elastic=is_elastic, env={"WORLD_SIZE": "4"})
-    received = plane.of("worker-1")
+    index = 1 if is_elastic else 0
+    launch(bench, script, ranks=2, index=index, is_elastic=is_elastic, env={"WORLD_SIZE": "4"})
+    received = plane.of(f"worker-{index}")
     assert received.texts(expected) == ["here"]
     assert received.kind("metrics", rank=expected)[0]["points"][0][1:] == [1, {"x": 2}]
     running, ended = received.kind("rank", rank=expected)
@@ -205,6 +206,50 @@ def test_a_report_without_a_shim_is_of_its_place_too(bench: Bench, plane: Plane)
     received = plane.of("worker-2")
     assert [one["state"] for one in received.kind("rank", rank=5)] == ["running", "succeeded"]
     assert received.kind("metrics", rank=5)[0]["points"][0][1:] == [1, {"x": 2}]
+
+
+def test_ranks_that_nobody_expects_keep_their_lines_and_take_nothing_from_the_others(
+    bench: Bench, plane: Plane
+) -> None:
+    """A command that starts three ranks, in a job of one process: two are none of the job's."""
+    script = """
+import os, muster, sys, time
+rank = int(os.environ["RANK"])
+muster.report(step=1, x=rank)
+print("rank", rank, flush=True)
+open(f"here-{rank}", "w")
+while not all(os.path.exists(f"here-{one}") for one in range(3)):
+    time.sleep(0.02)
+if rank == 2:
+    sys.exit(7)
+time.sleep(600)
+"""
+    folder = bench.replica(
+        [sys.executable, "launcher.py", "3"], files={"launcher.py": LAUNCHER, "rank.py": script}, processes=1,
+        env={"LOCAL_WORLD_SIZE": "3"},
+    )  # fmt: skip
+    bench.start(folder).wait(PATIENCE_SECONDS)
+    received = plane.of()
+    assert received.texts(0) == ["rank 0"]
+    assert {"rank 1", "rank 2"} < set(received.texts(-1))
+    assert {one["rank"] for one in received.kind("metrics")} == {0}
+    assert {one["rank"] for one in received.kind("sample")} <= {0}
+    assert next(one["state"] for one in received.kind("rank", rank=0)) == "running"
+    assert [one.get("local_world_size") for one in received.kind("rank", state="running")] == [None, 3, 3]
+    assert (received.end_of(2)["exit_code"], received.end_of(0)["is_stopped"]) == (7, True)
+
+
+@pytest.mark.parametrize("number", ["-1", "-7", "77", "99999999999999999999"])
+def test_a_helper_that_reports_with_an_odd_rank_is_told_apart(bench: Bench, plane: Plane, number: str) -> None:
+    helper = f"import os, muster\nos.environ.update(RANK='{number}')\nmuster.report(step=1, x=9)"
+    script = f"import subprocess, sys, muster\nmuster.report(step=1, x=2)\nsubprocess.run([sys.executable, '-c', {helper!r}])\nprint('done')"
+    launch(bench, script)
+    received = plane.of()
+    assert received.texts(0) == ["done"]
+    assert [one["state"] for one in received.kind("rank", rank=0)] == ["running", "succeeded"]
+    assert {one["rank"] for one in received.kind("rank")} <= {0, 77}
+    points = [(one["rank"], point[2]) for one in received.kind("metrics") for point in one["points"]]
+    assert points == [(0, {"x": 2})]
 
 
 def test_the_shim_without_an_agent_is_the_interpreter(pyz: Path, tmp_path: Path) -> None:

@@ -68,8 +68,11 @@ def test_a_token_of_another_job_or_attempt_or_replica_opens_only_what_it_names(c
     for one in strangers:
         said = post(client, issue(one), body(log_item(0, 0, [(T, "x")])))
         assert said.status_code == 403, one
-    assert post(client, issue(replace(mine, index=1)), body(log_item(0, 0, [(T, "x")]))).status_code == 400
     assert rows() == (0, 0, 0)
+    other = body(log_item(0, 0, [(T, "x")]), item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T))
+    assert post(client, issue(replace(mine, index=1)), other).status_code == 200
+    assert Rank.objects.get(job=job, rank=0).state == "waiting"
+    assert [line.text for line in logs.read(job=job, rank=0).lines] == []
 
 
 def test_a_replayed_batch_with_other_bytes_changes_nothing(client, job, files):

@@ -155,7 +155,6 @@ def test_series_are_thinned_and_end_where_training_stands(job):
 @pytest.mark.parametrize(
     "bad",
     [
-        item("rank", rank=99, state="running", at=T),
         item("rank", rank=0, state="dancing", at=T),
         item("rank", rank="0", state="running", at=T),
         item("sample", rank=0, at=T, cpu="much"),
