@@ -4,11 +4,11 @@ The earliest own failure counts, by the shim's clock. Ranks that their launcher 
 of a lost connection count only if nothing else failed: they are the echo of somebody else's end.
 """
 
-import signal as signals
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from . import exits
 from .logs import LAUNCHER, last_lines
 from .models import Job, Rank, RankState, Replica
 from .verdict import ReplicaState
@@ -65,25 +65,7 @@ def choose(failed: Iterable[Rank]) -> Rank | None:
 
 
 def explain(rank: Rank) -> str:
-    return f"rank {rank.rank} {explain_end(rank.exit_code, rank.signal)}"
-
-
-def explain_end(exit_code: int | None, signal: int | None) -> str:
-    """ "exited with code 1", "was killed by SIGKILL (9): ..." """
-    if signal is None and exit_code is not None and exit_code > 128 and exit_code - 128 in _SIGNALS:
-        signal = exit_code - 128
-    if signal is not None:
-        name = _SIGNALS.get(signal, "a signal")
-        return f"was ended by {name} ({signal})" + _HINTS.get(signal, "")
-    return "ended" if exit_code is None else f"exited with code {exit_code}"
-
-
-_SIGNALS = {one.value: one.name for one in signals.Signals}
-_HINTS: dict[int, str] = {
-    signals.SIGKILL: ": killed by hand, or by the kernel for lack of memory",
-    signals.SIGSEGV: ": a crash in native code",
-    signals.SIGBUS: ": often a full /dev/shm",
-}
+    return f"rank {rank.rank} {exits.explained(rank.exit_code, rank.signal)}"
 
 
 def _of_rank(job: Job, rank: Rank) -> Failure:
@@ -97,7 +79,7 @@ def _of_rank(job: Job, rank: Rank) -> Failure:
 
 def _of_replica(job: Job, replica: Replica) -> Failure:
     name = f"{replica.role}-{replica.index}"
-    words = replica.reason or explain_end(replica.exit_code, replica.signal)
+    words = replica.reason or exits.explained(replica.exit_code, replica.signal)
     return Failure(
         None, name, replica.exit_code, replica.signal, replica.ended_at, f"{name}: {words}",
         last_lines(job=job, attempt=replica.attempt, rank=LAUNCHER, count=LAST_LINES),

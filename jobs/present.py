@@ -1,7 +1,6 @@
 """How facts look to a person: words, tones and shapes, each in one table. Pure; times come in as arguments."""
 
 import re
-import signal as signals
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,37 +39,6 @@ RANKS = {
     "unseen": Look("Not seen", "idle", "ring"),  # its replica is over, and nobody announced this rank
     "behind": Look("Behind", "warn", "triangle"),
 }
-
-_SIGNALS: dict[int, str] = {
-    signals.SIGKILL: "killed (SIGKILL), most often because memory ran out",
-    signals.SIGSEGV: "crashed with a segmentation fault (SIGSEGV)",
-    signals.SIGABRT: "aborted itself (SIGABRT)",
-    signals.SIGBUS: "crashed with a bus error (SIGBUS); /dev/shm may be full",
-    signals.SIGILL: "met an instruction this processor lacks (SIGILL)",
-    signals.SIGFPE: "crashed on arithmetic (SIGFPE)",
-    signals.SIGTERM: "was asked to end (SIGTERM)",
-    signals.SIGINT: "was interrupted (SIGINT)",
-}
-_EXITS = {
-    0: "ended well",
-    2: "exited with code 2, often a wrong argument",
-    126: "could not be executed (code 126)",
-    127: "was not found (code 127)",
-}
-_SHELL_SIGNAL = 128  # a shell reports death by signal n as exit code 128 + n (POSIX sh)
-
-
-def exit_words(exit_code: int | None, signal: int | None) -> str:
-    """How a process ended, as the second half of a sentence: "rank 5" + "exited with code 1"."""
-    if signal is None and exit_code is not None and exit_code > _SHELL_SIGNAL:
-        signal = exit_code - _SHELL_SIGNAL
-        known = _SIGNALS.get(signal)
-        return f"{known}, code {exit_code}" if known else f"exited with code {exit_code}"
-    if signal is not None:
-        return _SIGNALS.get(signal, f"was ended by signal {signal}")
-    if exit_code is None:
-        return "ended without saying how"
-    return _EXITS.get(exit_code, f"exited with code {exit_code}")
 
 
 def duration(seconds: float | None) -> str:

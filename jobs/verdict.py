@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from . import exits
+
 
 class ReplicaState(StrEnum):
     ABSENT = "absent"  # no such object
@@ -112,10 +114,7 @@ def describe_end(replica: ReplicaSeen) -> str:
     if replica.state is ReplicaState.LOST:
         return f"{name} vanished: {replica.reason or 'it ended without reporting how'}"
     why = f": {replica.reason}" if replica.reason else ""
-    if replica.signal:
-        return f"{name} was ended by signal {replica.signal}{why}"
-    code = "" if replica.exit_code is None else f" with code {replica.exit_code}"
-    return f"{name} exited{code}{why}"
+    return f"{name} {exits.ending(replica.exit_code, replica.signal or None)}{why}"
 
 
 def _is_done(role: RoleView, replicas: list[ReplicaSeen]) -> bool:

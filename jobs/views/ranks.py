@@ -6,7 +6,7 @@ from datetime import datetime
 from statistics import median_low
 from typing import Any
 
-from jobs import present, unexpected
+from jobs import exits, present, unexpected
 from jobs.models import Job, Rank, Replica
 from jobs.verdict import ENDED
 
@@ -22,7 +22,8 @@ class Cell:
     rank: Rank
     look: present.Look
     behind: int = 0
-    ended: str = ""
+    ended: str = ""  # how, in words
+    end: str = ""  # the same for a cell: "exit 1", "SIGKILL"
 
     @property
     def load(self) -> str:
@@ -112,5 +113,6 @@ def _unexpected_words(one: dict[str, Any]) -> str:
 def _cell(rank: Rank, behind: int, is_over: bool) -> Cell:
     state = "stopped" if rank.is_stopped and rank.state == "failed" else rank.state
     state = "unseen" if is_over and state == "waiting" else state
-    ended = present.exit_words(rank.exit_code, rank.signal) if rank.ended_at else ""
-    return Cell(rank, present.RANKS["behind" if behind else state], behind, ended)
+    ended = exits.explained(rank.exit_code, rank.signal) if rank.ended_at else ""
+    end = exits.brief(rank.exit_code, rank.signal) if rank.ended_at else ""
+    return Cell(rank, present.RANKS["behind" if behind else state], behind, ended, end)

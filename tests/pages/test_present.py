@@ -48,23 +48,6 @@ def test_sizes(count, words):
 
 
 @pytest.mark.parametrize(
-    ("code", "signal", "words"),
-    [
-        (0, None, "ended well"),
-        (1, None, "exited with code 1"),
-        (137, None, "killed (SIGKILL), most often because memory ran out, code 137"),
-        (None, 9, "killed (SIGKILL), most often because memory ran out"),
-        (139, None, "crashed with a segmentation fault (SIGSEGV), code 139"),
-        (None, 44, "was ended by signal 44"),
-        (200, None, "exited with code 200"),
-        (None, None, "ended without saying how"),
-    ],
-)
-def test_exit_codes_and_signals_in_words(code, signal, words):
-    assert present.exit_words(code, signal) == words
-
-
-@pytest.mark.parametrize(
     ("text", "seen"),
     [
         ("\x1b[31mred\x1b[0m", "red"),

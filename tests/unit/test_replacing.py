@@ -42,14 +42,14 @@ def view(phase: str = "running", **values) -> JobView:
         ("running running running failed", "open", ""),
         ("running running lost failed", "open", ""),
         ("running lost failed failed", "failed", "worker-1 vanished: it ended without reporting how; 1 of at least 2 replicas are left"),
-        ("failed running running running", "failed", "worker-0 exited; all others met there, so the attempt ends with it"),
+        ("failed running running running", "failed", "worker-0 ended without an exit code; all others met there, so the attempt ends with it"),
         ("lost running running running", "failed", "worker-0 vanished"),
         ("succeeded running succeeded succeeded", "open", ""),  # it ends in a moment
         ("succeeded succeeded succeeded succeeded", "succeeded", ""),
         ("succeeded succeeded failed lost", "succeeded", ""),  # the living ones did it
         ("succeeded succeeded pending lost", "succeeded", ""),  # who comes too late finds nobody
         ("succeeded failed lost lost", "failed", "1 of at least 2"),
-        ("succeeded failed pending pending", "failed", "worker-1 exited; 1 of at least 2"),
+        ("succeeded failed pending pending", "failed", "worker-1 ended without an exit code; 1 of at least 2"),
         ("running succeeded succeeded succeeded", "open", ""),
     ],
 )  # fmt: skip

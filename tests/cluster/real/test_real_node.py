@@ -92,7 +92,7 @@ def test_a_container_killed_from_outside_fails_the_attempt_and_the_next_one_runs
     pods.until(job, lambda now: now.attempt == 2 and now.ranks.running == 2)
     assert pods.client.job(job.id).failures == 1
     assert {one["metadata"]["uid"] for one in pods.of(job)}.isdisjoint(one["metadata"]["uid"] for one in first)
-    assert "worker-1 was ended by signal 9; retry 1 of 1" in [one.message for one in pods.client.events(job.id)]
+    assert "worker-1 was ended by SIGKILL (9); retry 1 of 1" in [one.message for one in pods.client.events(job.id)]
 
 
 def test_an_agent_killed_while_its_rank_talks_loses_no_line_and_tells_none_twice(pods):

@@ -1,0 +1,295 @@
+"""Why an attempt failed: which rank or replica was first, with which error, of which kind, and how sure that is. Pure.
+
+The earliest own failure counts, by the shims' clocks. Ranks that their launcher ended do not count, unless they had raised an
+error of their own before. Ranks that lost a connection or waited in vain are the echo of another one's end: where nothing
+else failed, the rank that left, or the only one that neither failed nor waited, is named.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from signal import SIGKILL
+
+from . import error_kinds, exits, failure_kinds, tracebacks
+from .failure_kinds import ECHOES, Certainty, Kind
+from .last_words import Said, chain_of, judged, shown
+from .lifecycle import Phase, StopReason
+from .verdict import ReplicaState
+
+HEADLINE_CHARACTERS = 400
+_EVER = datetime.max.replace(tzinfo=UTC)
+_NOT_A_FAILURE = frozenset({StopReason.COMPLETED, StopReason.CANCELLED, StopReason.SUSPENDED})
+_WANTED = {StopReason.DEADLINE: Kind.DEADLINE, StopReason.PREEMPTED: Kind.PREEMPTED}
+_NAMED_LATE = re.compile(r"Ranks? ([\d, ]{1,200}?) failed to pass monitoredBarrier")
+_SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """One rank as its row has it."""
+
+    rank: int
+    replica: str
+    state: str
+    exit_code: int | None = None
+    signal: int | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error_at: datetime | None = None
+    is_stopped: bool = False
+    is_connection_error: bool = False
+    step: int | None = None
+    last_line_at: datetime | None = None
+    said: Said | None = None
+
+    @property
+    def failed_at(self) -> datetime:
+        return self.error_at or self.ended_at or _EVER
+
+
+@dataclass(frozen=True)
+class ReplicaFacts:
+    name: str
+    state: str
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """`stop_reason` and `message` are the attempt's, while it is the newest one or from its history."""
+
+    phase: str = ""
+    stop_reason: str = ""
+    message: str = ""
+    ranks: tuple[RankFacts, ...] = ()
+    replicas: tuple[ReplicaFacts, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The verdict. `rank` is None when a replica failed before it had ranks, or the whole attempt was ended.
+
+    `explanation` is the end in words, `headline` the error itself. `traceback_rank`: whose lines are shown, where the rank
+    that is named said nothing.
+    """
+
+    rank: int | None
+    replica: str
+    exit_code: int | None
+    signal: int | None
+    at: datetime | None
+    explanation: str
+    last_lines: list[str] = field(default_factory=list)
+    kind: str = Kind.UNKNOWN
+    headline: str = ""
+    traceback: list[str] = field(default_factory=list)
+    certainty: str = _LIKELY
+    traceback_rank: int | None = None
+
+
+Read = Callable[[RankFacts | ReplicaFacts], Said]
+
+
+def nothing(_: RankFacts | ReplicaFacts) -> Said:
+    return Said()
+
+
+def judge(facts: AttemptFacts, *, read: Read = nothing) -> Failure | None:
+    """None while nothing failed. `read` gives what a process printed where its agent did not send that along."""
+    if facts.stop_reason in _NOT_A_FAILURE:
+        return None
+    if wanted := _WANTED.get(facts.stop_reason):  # type: ignore[call-overload]  # a StrEnum's text is its value
+        return _of_attempt(wanted, facts)
+    return _of_ranks(facts, read) or _of_replicas(facts, read) or _of_waiting(facts)
+
+
+def first_own(ranks: Iterable[RankFacts]) -> RankFacts | None:
+    """The first failing rank as their rows tell: of those that failed by themselves the earliest, echoes last."""
+    own = [one for one in ranks if one.state == "failed" and not one.is_stopped]
+    return min(own, key=lambda one: (_is_echo(one), one.failed_at, one.rank), default=None)
+
+
+# ---- ranks
+
+
+def _of_ranks(facts: AttemptFacts, read: Read) -> Failure | None:
+    first = first_own(facts.ranks)
+    if first is not None and not _is_echo(first):
+        return of_rank(first, facts.replicas, read)
+    raised = [one for one in facts.ranks if one.is_stopped and _has_raised(one)]
+    if raised:  # stopped while it was ending by its own error: the connections it closed ended the others first
+        return _less_sure(of_rank(min(raised, key=lambda one: one.failed_at), facts.replicas, read))
+    if first is None:
+        return None
+    culprit = _broken(facts.replicas, before=first.failed_at)
+    if culprit is not None:
+        return _of_replica(culprit, read)
+    said = _said(first, read)
+    return _behind_echoes(facts, first, said) or _less_sure(of_rank(first, facts.replicas, read))
+
+
+def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read = nothing) -> Failure:
+    said = _said(rank, read)
+    words, (kind, certainty) = judged(said, rank.exit_code, rank.signal)
+    reason = next((one.reason for one in replicas if one.name == rank.replica and one.reason), "")
+    if rank.signal == SIGKILL and (of_reason := failure_kinds.of_reason(reason)):
+        kind, certainty, words = *of_reason, words or reason
+    ending = exits.explained(rank.exit_code, rank.signal)
+    lines = shown(said)
+    return Failure(
+        rank.rank, rank.replica, rank.exit_code, rank.signal, rank.ended_at, f"rank {rank.rank} {ending}",
+        last_lines=lines or said.last_lines, kind=kind,
+        headline=_cut(f"rank {rank.rank}: {words}" if words else f"rank {rank.rank} {ending}"),
+        traceback=lines, certainty=certainty, traceback_rank=rank.rank if lines else None,
+    )  # fmt: skip
+
+
+def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said) -> Failure | None:
+    """Every rank that failed by itself only lost or waited for another one: which?"""
+    echo, (kind, _) = judged(said, first.exit_code, first.signal)
+    named = _named_late(said)
+    left = [one for one in facts.ranks if one.state == "succeeded" and one.ended_at and one.ended_at <= first.failed_at]
+    silent = [one for one in facts.ranks if one.started_at and not _has_ended_itself(one) and not _has_waited(one)]
+    if culprit := next((one for one in facts.ranks if one.rank in named), None):
+        what = f"did not come while rank {first.rank} waited for it"
+    elif left:
+        culprit = min(left, key=lambda one: (one.ended_at or _EVER, one.rank))
+        what = f"left with exit code 0 while rank {first.rank} still needed it"
+    elif silent and (len(silent) == 1 or len(silent) < len(facts.ranks) - 1):
+        culprit = min(silent, key=lambda one: (one.step or 0, one.last_line_at or _EVER, one.rank))
+        what = f"silent while rank {first.rank} waited for it"
+    else:
+        return None
+    lines = shown(said)
+    return Failure(
+        culprit.rank, culprit.replica, culprit.exit_code, culprit.signal, culprit.ended_at,
+        f"rank {culprit.rank}: {what}",
+        last_lines=lines or said.last_lines, kind=kind if kind in ECHOES else Kind.CONNECTION_LOST,
+        headline=_cut(f"rank {culprit.rank}: {what} ({echo})" if echo else f"rank {culprit.rank}: {what}"),
+        traceback=lines, certainty=_LIKELY, traceback_rank=first.rank if lines else None,
+    )  # fmt: skip
+
+
+def _has_ended_itself(rank: RankFacts) -> bool:
+    return rank.state in ("succeeded", "waiting") or (rank.state == "failed" and not rank.is_stopped)
+
+
+def _has_waited(rank: RankFacts) -> bool:
+    """Stopped, after it had printed that it lost or missed another one."""
+    if rank.said is None:
+        return rank.error_at is not None
+    return _is_echo(rank)
+
+
+def _has_raised(rank: RankFacts) -> bool:
+    chain = chain_of(rank.said)
+    if chain is None or rank.error_at is None or chain.is_harmless or tracebacks.is_report(chain):
+        return False
+    if chain.raised[-1].short_name in ("KeyboardInterrupt", "SystemExit"):
+        return False
+    return error_kinds.of_chain(chain)[0] not in ECHOES
+
+
+def _named_late(said: Said) -> set[int]:
+    found = next(filter(None, map(_NAMED_LATE.search, (*said.traceback, *said.stderr))), None)
+    return {int(one) for one in re.findall(r"\d{1,7}", found[1])} if found else set()
+
+
+def _is_echo(rank: RankFacts) -> bool:
+    if rank.said is None:
+        return rank.is_connection_error
+    return judged(rank.said, rank.exit_code, rank.signal)[1][0] in ECHOES
+
+
+def _said(rank: RankFacts, read: Read) -> Said:
+    return read(rank) if rank.said is None else rank.said
+
+
+# ---- replicas
+
+
+def _broken(replicas: Iterable[ReplicaFacts], *, before: datetime) -> ReplicaFacts | None:
+    """A replica that went away as a whole, so that the ranks of others could only lose it."""
+    gone = [one for one in replicas if one.state == ReplicaState.LOST]
+    gone += [one for one in replicas if one.state == ReplicaState.FAILED and failure_kinds.of_reason(one.reason)]
+    gone += [
+        one
+        for one in replicas
+        if one.state == ReplicaState.FAILED and one.signal == SIGKILL and (one.ended_at or _EVER) <= before
+    ]
+    return next(iter(gone), None)
+
+
+def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
+    ended = [one for one in facts.replicas if one.state in (ReplicaState.FAILED, ReplicaState.LOST)]
+    ended.sort(key=lambda one: (one.state != ReplicaState.LOST, one.ended_at or _EVER, one.name))
+    return _of_replica(ended[0], read) if ended else None
+
+
+def _of_replica(replica: ReplicaFacts, read: Read) -> Failure:
+    said = Said() if replica.state == ReplicaState.LOST else read(replica)
+    words, (kind, certainty) = judged(said, replica.exit_code, replica.signal)
+    ending = exits.explained(replica.exit_code, replica.signal)
+    if found := failure_kinds.of_reason(replica.reason):
+        (kind, certainty), words = found, replica.reason
+    elif replica.state == ReplicaState.LOST:
+        kind, certainty = Kind.NODE_LOST, _LIKELY
+        words = f"vanished: {replica.reason or 'it ended without reporting how'}"
+    elif replica.reason:
+        words = words or replica.reason
+    lines = shown(said)
+    return Failure(
+        None, replica.name, replica.exit_code, replica.signal, replica.ended_at,
+        f"{replica.name}: {replica.reason}" if replica.reason else f"{replica.name} {ending}",
+        last_lines=lines or said.last_lines, kind=kind,
+        headline=_cut(f"{replica.name}: {words}" if words else f"{replica.name} {ending}"),
+        traceback=lines, certainty=certainty,
+    )  # fmt: skip
+
+
+# ---- attempts without a failed replica
+
+
+def _of_waiting(facts: AttemptFacts) -> Failure | None:
+    """Replicas that do not come up: their reason says more than the time that passed."""
+    is_late = facts.stop_reason == StopReason.START_TIMEOUT
+    if not is_late and facts.phase != Phase.STARTING:
+        return _of_attempt(Kind.UNKNOWN, facts) if facts.phase == Phase.FAILED and facts.message else None
+    waiting = [one for one in facts.replicas if one.state == ReplicaState.PENDING and one.reason]
+    reasons = ((one, failure_kinds.of_reason(one.reason)) for one in waiting)
+    for replica, found in reasons:
+        if found is not None:
+            headline = _cut(f"{replica.name}: {replica.reason}")
+            kind, certainty = found
+            return Failure(
+                None, replica.name, None, None, None, headline, kind=kind, headline=headline,
+                certainty=certainty if is_late else _LIKELY,
+            )  # fmt: skip
+    if not is_late:
+        return None
+    found_late = _of_attempt(Kind.START_TIMEOUT, facts)
+    if waiting:
+        words = _cut(f"{facts.message}; {waiting[0].name}: {waiting[0].reason}")
+        found_late = replace(found_late, replica=waiting[0].name, headline=words)
+    return found_late
+
+
+def _of_attempt(kind: Kind, facts: AttemptFacts) -> Failure:
+    words = _cut(facts.message or kind.replace("_", " "))
+    certainty = _LIKELY if kind is Kind.UNKNOWN else _SURE
+    if kind is Kind.UNKNOWN and (found := failure_kinds.of_reason(words) or failure_kinds.of_words(words)):
+        kind, certainty = found
+    return Failure(None, "", None, None, None, words, kind=kind, headline=words, certainty=certainty)
+
+
+def _less_sure(failure: Failure) -> Failure:
+    return replace(failure, certainty=_LIKELY)
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= HEADLINE_CHARACTERS else f"{line[: HEADLINE_CHARACTERS - 1]}…"

@@ -1,0 +1,190 @@
+"""What a process printed last, as the one sentence that says why it ended, and of which kind that is. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from signal import SIGABRT, SIGKILL
+
+from . import error_kinds, exits, failure_kinds, tracebacks
+from .failure_kinds import Certainty, Found, Kind
+from .tracebacks import Chain
+
+LAST_LINES = 20
+_SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
+_WHERE = re.compile(
+    r"^\[[^\]\n]{1,300}\.(?:cc|cpp|cu|h|hpp):\d+\] "
+)  # gloo and c10d begin with a place in their source
+
+
+@dataclass(frozen=True)
+class Said:
+    """The end of what a process printed: its last chain of tracebacks, and the last lines of both streams."""
+
+    traceback: tuple[str, ...] = ()
+    stderr: tuple[str, ...] = ()
+    stdout: tuple[str, ...] = ()
+    oom_kills: int | None = None  # processes that the kernel killed for memory around it while it ran; None: not known
+
+    @property
+    def last_lines(self) -> list[str]:
+        return list(self.traceback or self.stderr or self.stdout)[-LAST_LINES:]
+
+
+def chain_of(said: Said | None) -> Chain | None:
+    return tracebacks.last_chain(said.traceback) if said and said.traceback else None
+
+
+def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, Found]:
+    """The error in one line, empty where none was printed, and its kind."""
+    chain = chain_of(said)
+    found_signal = exits.signal_of(exit_code, signal)
+    if chain is not None and not tracebacks.is_report(chain) and not chain.is_harmless:
+        return _headline(chain), _of_printed_chain(chain, said)
+    found = _of_signal(said, found_signal) if found_signal is not None else _of_exit(_beside(said, chain), exit_code)
+    if chain is not None and chain.is_harmless and not found[0] and found_signal is None:
+        return _headline(chain), _of_printed_chain(chain, said)
+    return found
+
+
+def _beside(said: Said, chain: Chain | None) -> Said:
+    """Without the lines of a traceback that ended a thread only."""
+    quoted = set(chain.lines) if chain else set()
+    left = tuple(line for line in said.stderr if tracebacks.clean(line) not in quoted)
+    return replace(said, stderr=tuple(line for line in left if not line.startswith("Exception in thread")))
+
+
+def _of_printed_chain(chain: Chain, said: Said) -> Found:
+    found = error_kinds.of_chain(chain)
+    if found[0] is Kind.SIGNAL and said.oom_kills:
+        return Kind.HOST_MEMORY, _LIKELY
+    return (found[0], _LIKELY) if chain.is_harmless else found
+
+
+def _headline(chain: Chain) -> str:
+    """The first cause; the last error, too, where it says something else."""
+    first, last = (_without_place(one.words) for one in (chain.raised[0], chain.raised[-1]))
+    is_same = first == last or chain.raised[0].short_name in last or "terminated with the following error" in last
+    return first if is_same else f"{first[:250]} (then {last[:140]})"
+
+
+def _without_place(words: str) -> str:
+    name, colon, message = words.partition(": ")
+    return f"{name}{colon}{_WHERE.sub('', message)}"
+
+
+_WHAT = re.compile(r"^\s*what\(\):\s*(.{1,2000})")
+_THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
+_FATAL = re.compile(r"^Fatal Python error: (.{1,400})")
+_ASSERT = re.compile(
+    r"^\S{1,200}: .{1,300}: Assertion `.{1,300}' failed|^(free|malloc|munmap_chunk|double free|corrupted|\*\*\* stack smashing|realloc)\b.{0,120}"
+)
+_USAGE = re.compile(r"^\s*usage: ", re.IGNORECASE)
+_ARGUMENT = re.compile(r"^(?:\S{1,200}: error: |Error: |ERROR: |FATAL Flags parsing error:?\s*)(.{0,1000})")
+_NOT_STARTED = re.compile(
+    r"^\S{0,300}: (can't open file .{1,500}|No module named \S{1,300}|Error while finding module specification .{1,400})"
+)
+_HYDRA = re.compile(
+    r"^(Could not override|Cannot find primary config|Could not load|Key '.{1,200}' is not in struct|You must specify|Missing mandatory value|Error merging|In '.{1,200}': |Primary config|Ambiguous value|mismatched input|LexerNoViableAltException)"
+)
+_LOUD = re.compile(
+    r"\b(error|fatal|failed|failure|exception|cannot|can not|can't|could not|unable|not found|missing|invalid|abort(ed|ing)?|no such|denied|killed|panic|unsupported|refus\w+|required)\b",
+    re.IGNORECASE,
+)
+_QUIET = re.compile(
+    r"\b(info|debug|warn(ing)?)\b|Warning:|^\s*$|^\[?[WI]\d{4} |^\*+$|^Setting OMP_NUM_THREADS|^\s*\d{1,3}%\||it/s\]|NCCL INFO|^step\b|^epoch\b|^={3,}|^-{3,}",
+    re.IGNORECASE,
+)
+_WATCHDOG = re.compile(r"(?:Watchdog caught collective operation timeout|failed to pass monitoredBarrier|Timed out waiting|Connection closed by)")  # fmt: skip
+
+
+def _of_signal(said: Said, signal: int) -> tuple[str, Found]:
+    """What native code printed before it was ended, else nothing."""
+    lines = [tracebacks.clean(line) for line in said.stderr]
+    if signal == SIGKILL:
+        return _of_kill(said, lines)
+    words = _native(lines)
+    text = "\n".join([words, *(line for line in lines[-15:] if _WATCHDOG.search(line))])
+    found = failure_kinds.of_words(text)
+    if found and found[0] is not Kind.IMPORT_ERROR:
+        return words or _last_matching(lines, _WATCHDOG) or _loud(lines), found
+    name = f"{exits.signal_name(signal)} ({signal})"
+    return f"{words} ({name})" if words and signal != SIGABRT else words, (Kind.SIGNAL, _SURE)
+
+
+def _of_kill(said: Said, lines: Sequence[str]) -> tuple[str, Found]:
+    if any(re.search(r"out of memory|oom-kill|Cannot allocate memory", line, re.IGNORECASE) for line in lines[-10:]):
+        return "", (Kind.HOST_MEMORY, _LIKELY)
+    if said.oom_kills:
+        return "killed by SIGKILL (9) when the kernel ran out of memory", (Kind.HOST_MEMORY, _SURE)
+    return "", (Kind.SIGNAL, _LIKELY if said.oom_kills is None else _SURE)
+
+
+def _native(lines: Sequence[str]) -> str:
+    """The last words of C++ or of the interpreter itself."""
+    thrown = next((found[1] for line in reversed(lines) if (found := _THROWN.search(line))), "")
+    if what := next((found[1] for line in reversed(lines) if (found := _WHAT.match(line))), ""):
+        return f"{thrown}: {what}" if thrown else what
+    if fatal := next((found[1] for line in reversed(lines) if (found := _FATAL.match(line))), ""):
+        return f"Fatal Python error: {fatal}"
+    return thrown or _last_matching(lines, _ASSERT)
+
+
+def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
+    """A process that ended itself with a code and no traceback: what it said last, if it said why."""
+    errors = [tracebacks.clean(line) for line in said.stderr]
+    ending = exits.ending(exit_code, None)
+    if not_started := next((found[1] for line in errors if (found := _NOT_STARTED.match(line))), ""):
+        kind = Kind.CONFIG if not_started.startswith("can't open") else Kind.IMPORT_ERROR
+        return not_started, (kind, _SURE)
+    refused = next((line for line in reversed(errors) if _ARGUMENT.match(line)), "")
+    if refused and (exit_code == 2 or any(_USAGE.match(line) for line in errors)):
+        return refused, (Kind.CONFIG, _SURE)
+    if hydra := next((line for line in errors if _HYDRA.match(line)), ""):
+        return f"{hydra} ({ending})", (Kind.CONFIG, _SURE)
+    if (native := _native(errors)) and (exit_code or 0) not in (0, 1):
+        return native, failure_kinds.of_words(native) or (Kind.SIGNAL, _LIKELY)
+    words = _loud(errors) or _loud([tracebacks.clean(line) for line in said.stdout])
+    if not words:
+        words = next((line for line in reversed(errors[-3:]) if not _QUIET.search(line)), "")
+    if exit_code in (126, 127):
+        return f"{words or exits.explained(exit_code, None)}", (Kind.CONFIG, _SURE)
+    if not words:
+        return "", (Kind.UNKNOWN, _LIKELY)
+    return f"{words.strip()} ({ending})", _of_plain_words(words)
+
+
+_PLAIN: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    (Kind.IMPORT_ERROR, re.compile(r"No module named|ModuleNotFoundError|ImportError|not installed", re.IGNORECASE)),
+    (Kind.CONFIG, re.compile(r"config|\bsetting|hyper-?param|argument|option|environment variable|\byaml\b|\btoml\b|usage:", re.IGNORECASE)),
+    (Kind.DATA, re.compile(r"No such file|data ?set|\bdata\b|\bshard|corrupt|checksum|\brecord|manifest|decode", re.IGNORECASE)),
+)  # fmt: skip
+
+
+def _of_plain_words(words: str) -> Found:
+    if re.search(r"^Killed$", words.strip()):
+        return Kind.HOST_MEMORY, _LIKELY
+    if found := failure_kinds.of_words(words):
+        return found[0], _LIKELY
+    named = re.match(r"^(?:\S{0,40} ){0,3}([A-Za-z_][\w.]{0,80}(?:Error|Exception)): (.*)", words)
+    if named and (found := error_kinds.of_raised(tracebacks.Raised(named[1], named[2])))[0] is not Kind.USER_CODE:
+        return found[0], _LIKELY
+    return next((kind for kind, pattern in _PLAIN if pattern.search(words)), Kind.USER_CODE), _LIKELY
+
+
+def _loud(lines: Sequence[str]) -> str:
+    """The last line that complains."""
+    return next((line.strip() for line in reversed(lines[-25:]) if _LOUD.search(line) and not _QUIET.search(line)), "")
+
+
+def _last_matching(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
+    return next((line.strip() for line in reversed(lines) if pattern.search(line)), "")
+
+
+def shown(said: Said) -> list[str]:
+    """The traceback as lines; of a crash in native code what the interpreter printed in its place."""
+    chain = chain_of(said)
+    if chain is not None and not tracebacks.is_report(chain):
+        return list(chain.lines)
+    lines = [tracebacks.clean(line) for line in said.stderr]
+    begin = next((at for at, line in enumerate(lines) if _FATAL.match(line) or _THROWN.search(line)), None)
+    return tracebacks.kept(lines[begin:]) if begin is not None else []

@@ -1,0 +1,300 @@
+"""Tracebacks in what a process printed: the chain that ended it, its exceptions, and which lines are the user's own. Pure.
+
+Lines come as they were printed: torch's excepthook and torchrun put `[rank2]: ` or `[default2]:` before each of them, a
+DataLoader's worker is quoted within its parent's error, an ExceptionGroup draws a frame around the errors in it.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MOST_LINES = 160  # of a chain that is kept; a longer one loses its middle
+MOST_CHARACTERS = 500  # of a line
+MESSAGE_LINES = 12  # NCCL and DataLoader explain themselves in the lines below an exception's first
+READ_CHARACTERS = 1000  # of a line: nothing after them is looked at, so that a hostile one costs little
+HEAD = "Traceback (most recent call last)"
+
+# torch writes a space behind its own, torchrun none behind a role and a local rank.
+_PREFIX = re.compile(r"\[rank\d{1,7}\]:[ ]?|\[[a-z][a-z_]{0,30}?\d{1,7}\]:")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|[@-Z\\-_])")
+_BOX = "│┃|╭╰╮╯─┄"
+_HEAD = re.compile(r"^(?:[\s|+]*)(?:Exception Group |Original )?Traceback \(most recent call last\):?\s*$")
+_RICH_HEAD = re.compile(r"^╭─+ ?Traceback \(most recent call last\) ?─+╮\s*$")
+_RICH_END = re.compile(r"^╰─+╯\s*$")
+_LINKS = (
+    "During handling of the above exception, another exception occurred",
+    "The above exception was the direct cause of the following exception",
+)
+_FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d+)(?:, in (.{1,200}))?')
+_RAISED = re.compile(r"^([A-Za-z_][\w.]{0,150}(?:\.<locals>\.\w{1,80})?)(?::(?:[ ](.*))?)?$")
+_SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError):")
+# These tracebacks do not end a process: they stand alone, or nothing else is to blame.
+_HARMLESS = re.compile(
+    r"^(Exception in thread|Exception ignored in|Exception in callback|Error in atexit|--- Logging error ---"
+    r"|Task exception was never retrieved|Unraisable exception)"
+)
+# torchrun's report of its ranks, and the end of one that was asked to end.
+_REPORTS = ("ChildFailedError", "SignalException")
+# What is not the message of an exception although it follows: logs of C++, an abort, Python's own end, warnings.
+_FOREIGN = re.compile(
+    r"^(\[?[WIEF]\d{4} |\[[WIEF]\d* |\[[WIEF]\d{3} |terminate called|Fatal Python error|Exception |swanlab:|wandb: |sys:1: "
+    r"|\S{0,300}:\d+: \w*Warning: |\d{4}-\d\d-\d\d[ T]\d\d:\d\d)"
+)
+_LIBRARY = re.compile(r"(^<frozen |/site-packages/|/dist-packages/|/lib(?:64)?/python\d|/torch/|\.pyz/)")
+_QUOTE = "terminated with the following error"  # torch.multiprocessing.spawn
+_LEFT_OUT = "  ... {} lines left out ..."
+
+
+@dataclass(frozen=True)
+class Raised:
+    """One exception: its class as printed, its message, and where it was raised, innermost frame last."""
+
+    name: str
+    message: str = ""
+    frames: tuple[tuple[str, str, str], ...] = ()  # (file, function, the line of code)
+
+    @property
+    def short_name(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def words(self) -> str:
+        """The error itself in one line; its class where it has no message."""
+        first = next((line.strip() for line in self.message.split("\n") if line.strip()), "")
+        return f"{self.name}: {first}" if first else self.name
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Exceptions that belong together, the first cause first, and their lines from `begin` to before `end`."""
+
+    raised: tuple[Raised, ...]
+    lines: tuple[str, ...]
+    begin: int
+    end: int
+    is_harmless: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Lines of a traceback that are shown alike. `look`: "own" (the user's), "library" (may be folded) or "words"."""
+
+    look: str
+    lines: tuple[str, ...]
+
+
+def clean(line: str) -> str:
+    """A line without colours and without what torch and torchrun put before it."""
+    line = line[:READ_CHARACTERS]
+    line = _ANSI.sub("", line) if "\x1b" in line else line
+    for _ in range(3):
+        if not line.startswith("[") or not (found := _PREFIX.match(line)):
+            break
+        line = line[found.end() :]
+    return line.rstrip("\r\n")
+
+
+def prefix_of(line: str) -> str:
+    """What torch and torchrun put before a line: lines of one rank among those of others have the same."""
+    line = _ANSI.sub("", line) if "\x1b" in line else line
+    at = 0
+    while at < 60 and (found := _PREFIX.match(line, at)):
+        at = found.end()
+    return line[:at].rstrip()
+
+
+def last_chain(lines: Sequence[str]) -> Chain | None:
+    """The chain of tracebacks that ended the process: the last one that did not belong to a thread or to torchrun."""
+    found = chains(lines)
+    fatal = [one for one in found if not one.is_harmless and not is_report(one)]
+    ordered = fatal or [one for one in found if not is_report(one)] or found
+    return ordered[-1] if ordered else None
+
+
+def chains(lines: Sequence[str]) -> list[Chain]:
+    """All chains, in order. Lines of several ranks must have been taken apart before."""
+    text = [clean(line) for line in lines]
+    prefixes = [prefix_of(line) for line in lines]
+    blocks = _blocks(text, prefixes)
+    groups: list[list[_Block]] = []
+    for block in blocks:
+        if groups and _belongs(text, groups[-1][-1], block):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return [_chain(text, group) for group in groups]
+
+
+def kept(lines: Sequence[str]) -> list[str]:
+    """Bounded: the first cause and the last words stay, of a very long chain the middle goes."""
+    cut = [line[:MOST_CHARACTERS] for line in lines]
+    if len(cut) <= MOST_LINES:
+        return cut
+    half = MOST_LINES // 2
+    return [*cut[:half], _LEFT_OUT.format(len(cut) - 2 * half), *cut[-half:]]
+
+
+def shown(lines: Iterable[str]) -> list[Shown]:
+    """A traceback for a reader: own frames apart from those of libraries."""
+    found: list[tuple[str, list[str]]] = []
+    look = "words"
+    for line in lines:
+        look = _look(line, look)
+        if found and found[-1][0] == look:
+            found[-1][1].append(line)
+        else:
+            found.append((look, [line]))
+    return [Shown(one, tuple(some)) for one, some in found]
+
+
+def is_library(path: str) -> bool:
+    return bool(_LIBRARY.search(path))
+
+
+def _look(line: str, before: str) -> str:
+    if frame := _FRAME.match(line.lstrip(_BOX + "+ ")):
+        return "library" if is_library(frame[1]) else "own"
+    return before if before != "words" and line.startswith("    ") else "words"
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One traceback: its first line, the line after its last, and what was raised."""
+
+    begin: int
+    end: int
+    raised: Raised
+    is_nested: bool = False  # quoted within the message of the one before
+
+
+def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
+    found: list[_Block] = []
+    at = 0
+    while at < len(text):
+        block = None
+        if HEAD in text[at]:
+            if _HEAD.match(text[at]):
+                block = _read_block(text, prefixes, at)
+            elif _RICH_HEAD.match(text[at].strip()):
+                block = _read_rich(text, at)
+        elif text[at].startswith('  File "'):
+            block = _read_syntax(text, at)
+        if block is None:
+            at += 1
+            continue
+        found.append(block)
+        at = max(at + 1, block.end)
+    return found
+
+
+def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int) -> _Block | None:
+    """From "Traceback" to the end of the message. None where it breaks off before an exception is named."""
+    margin = _margin(text[begin])
+    frames: list[tuple[str, str, str]] = []
+    at = begin + 1
+    while at < len(text):
+        line = _within(text[at], margin)
+        if _HEAD.match(text[at]):
+            return None
+        if frame := _FRAME.match(line):
+            code = _within(text[at + 1], margin).strip() if at + 1 < len(text) else ""
+            frames.append((frame[1], frame[3] or "", "" if _FRAME.match(code) else code))
+        elif line.strip() and not line.startswith(" ") and (raised := _RAISED.match(line)):
+            end = _message_end(text, prefixes, at, margin)
+            message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
+            said = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
+            is_nested = "Original Traceback" in text[begin] or bool(margin)
+            return _Block(begin, end, said, is_nested)
+        elif line.strip() and not line.startswith(" ") and not frames:
+            return None
+        at += 1
+    return None
+
+
+def _margin(line: str) -> str:
+    """What an ExceptionGroup draws before each line of the errors within it."""
+    found = re.match(r"^[\s|+]*[|+][\s|+]*", line)
+    return found[0] if found else ""
+
+
+def _within(line: str, margin: str) -> str:
+    if not margin:
+        return line
+    width = len(margin)
+    return line[width:] if len(line) > width and not line[:width].strip(" |+-") else line.lstrip(" |+-")
+
+
+def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margin: str) -> int:
+    """The line after the message of the exception that is named at `begin`."""
+    at = begin + 1
+    while at < len(text) and at - begin < MESSAGE_LINES:
+        line = text[at]
+        if HEAD in line or line.startswith(_LINKS) or _FOREIGN.match(line) or prefixes[at] != prefixes[begin]:
+            break
+        if margin and (re.match(r"^[\s|+]*\+-", line) or not line.lstrip().startswith("|")):
+            break
+        if _FRAME.match(line) and text[at - 1].strip() == "":
+            break
+        at += 1
+    while at > begin + 1 and not text[at - 1].strip(' "'):
+        at -= 1
+    return at
+
+
+def _read_syntax(text: Sequence[str], begin: int) -> _Block | None:
+    """A script that does not compile: its place and the error, without the word Traceback."""
+    for at in range(begin + 1, min(begin + 6, len(text))):
+        if _SYNTAX.match(text[at]):
+            name, _, message = text[at].partition(": ")
+            frame = _FRAME.match(text[begin])
+            frames = ((frame[1], "", text[begin + 1].strip()),) if frame else ()
+            return _Block(begin, at + 1, Raised(name, message, frames))
+        if not text[at].startswith(" "):
+            return None
+    return None
+
+
+def _read_rich(text: Sequence[str], begin: int) -> _Block | None:
+    """As the library rich draws it: a box of frames, the error below."""
+    end = next((at for at in range(begin + 1, len(text)) if _RICH_END.match(text[at].strip())), None)
+    if end is None or end + 1 >= len(text) or not (raised := _RAISED.match(text[end + 1].strip())):
+        return None
+    places = (re.match(r"^│ (\S+):(\d+) in (\S+)", line.strip()) for line in text[begin:end])
+    frames = tuple((one[1], one[3], "") for one in places if one)
+    return _Block(begin, end + 2, Raised(raised[1], raised[2] or "", frames))
+
+
+def _belongs(text: Sequence[str], first: _Block, second: _Block) -> bool:
+    """Whether both are of one chain: linked by Python's own words, or the second is quoted within the first."""
+    between = text[first.end : second.begin]
+    if second.is_nested and len(between) <= 8:
+        return True
+    if len(between) <= 8 and any(line.lstrip(" |+").startswith(_LINKS) for line in between):
+        return True
+    return _QUOTE in first.raised.message and len(between) <= 3
+
+
+def _chain(text: Sequence[str], group: Sequence[_Block]) -> Chain:
+    begin, end = group[0].begin, group[-1].end
+    before = [line for line in text[max(0, begin - 2) : begin] if line.strip()]
+    is_harmless = any(_HARMLESS.match(line) for line in before)
+    return Chain(tuple(_in_order(group)), tuple(kept(text[begin:end])), begin, end, is_harmless)
+
+
+def _in_order(group: Sequence[_Block]) -> list[Raised]:
+    """First cause first. What is quoted within an error is its cause and comes after it in print."""
+    ordered: list[Raised] = []
+    at = 0
+    while at < len(group):
+        stop = at + 1
+        while stop < len(group) and (group[stop].is_nested or _QUOTE in group[stop - 1].raised.message):
+            stop += 1
+        outer, *inner = group[at:stop]
+        ordered += [*(one.raised for one in inner), outer.raised]
+        at = stop
+    return ordered
+
+
+def is_report(chain: Chain) -> bool:
+    """torchrun's own report of a rank that failed: never a cause."""
+    return chain.raised[-1].name.endswith(_REPORTS)

@@ -1,0 +1,301 @@
+"""Which rank failed first, of which kind, and in which words: from what ranks print and how they end."""
+
+import textwrap
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs import tracebacks
+from jobs.judging import AttemptFacts, RankFacts, ReplicaFacts, judge
+from jobs.last_words import Said
+
+T = datetime(2026, 1, 1, tzinfo=UTC)
+PLACE = "/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp"
+TIMED_OUT = f"RuntimeError: [{PLACE}/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete"
+CLOSED = f"RuntimeError: [{PLACE}/pair.cc:561] Connection closed by peer [127.0.0.1]:44442. This is typically caused by a remote worker crashing."
+RESET = f"RuntimeError: [{PLACE}/pair.cc:545] Read error [127.0.0.1]:43400: Connection reset by peer."
+WATCHDOG = (
+    "[rank1]:[E1122 15:34:56.261 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=10000) ran for 10047 milliseconds before timing out."
+)
+
+
+def raised(*errors: str, file: str = "/code/train.py", code: str = "step()", function: str = "main") -> Said:
+    """Standard error as it is after an exception, `errors` being a chain of them."""
+    text: list[str] = []
+    for error in errors:
+        if text:
+            text += ["", "The above exception was the direct cause of the following exception:", ""]
+        text += ["Traceback (most recent call last):", f'  File "{file}", line 9, in {function}', f"    {code}"]
+        text += error.split("\n")
+    return Said(traceback=tuple(text), stderr=tuple(text))
+
+
+def printed(text: str = "", stdout: str = "", **more) -> Said:
+    lines = tuple(textwrap.dedent(text).strip("\n").split("\n")) if text else ()
+    return Said(stderr=lines, stdout=tuple(stdout.split("\n")) if stdout else (), **more)
+
+
+def rank(
+    number: int, said: Said | None = None, *, at: float = 10, code: int | None = 1, signal=None, **more
+) -> RankFacts:
+    values = {"state": "failed", "started_at": T, "ended_at": T + timedelta(seconds=at), **more}
+    if said is not None and said.traceback:
+        values.setdefault("error_at", values["ended_at"])
+    return RankFacts(
+        number, f"worker-{number // 2}", exit_code=None if signal else code, signal=signal, said=said, **values
+    )
+
+
+def stopped(number: int, said: Said | None = None, **more) -> RankFacts:
+    return rank(number, Said() if said is None else said, signal=15, is_stopped=True, **{"at": 11, **more})
+
+
+def judged(*ranks: RankFacts, replicas=(), **more):
+    return judge(AttemptFacts("failed", "failed", ranks=ranks, replicas=tuple(replicas), **more))
+
+
+def of(said: Said, code: int | None = 1, signal: int | None = None):
+    found = judged(rank(2, said, code=code, signal=signal), stopped(0), stopped(1), stopped(3))
+    assert found.rank == 2
+    return found
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("ValueError: label 17 is outside 0..9", "user_code"),
+        ("IndexError: Target 17 is out of bounds.", "user_code"),
+        ("RuntimeError: CUDA error: device-side assert triggered", "user_code"),
+        ("AssertionError", "user_code"),
+        ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 16x2)", "user_code"),
+        ("ModuleNotFoundError: No module named 'timm'", "import_error"),
+        ("ImportError: cannot import name 'x' from 'y'", "import_error"),
+        ("OSError: libcudart.so.12: cannot open shared object file: No such file or directory", "import_error"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train/shard-000.tar'", "data"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'conf/train.yaml'", "config"),
+        ("UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte", "data"),
+        ("PIL.UnidentifiedImageError: cannot identify image file '/data/1.jpg'", "data"),
+        ("RuntimeError: PytorchStreamReader failed reading zip archive: not a ZIP archive", "data"),
+        ("_pickle.UnpicklingError: invalid load key, '\\x00'.", "data"),
+        ("omegaconf.errors.ConfigAttributeError: Missing key lr\n    full_key: optim.lr", "config"),
+        ("yaml.scanner.ScannerError: mapping values are not allowed here", "config"),
+        ("argparse.ArgumentError: argument --lr: expected one argument", "config"),
+        ("OSError: [Errno 28] No space left on device", "disk"),
+        ("OSError: [Errno 122] Disk quota exceeded", "disk"),
+        ("MemoryError", "host_memory"),
+        ("numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8.00 TiB for an array", "host_memory"),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory", "host_memory"),
+        ("RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed. ", "host_memory"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.", "device_memory"),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.", "device_memory"),
+        (TIMED_OUT, "comm_timeout"),
+        ("torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//worker_count", "comm_timeout"),
+        (CLOSED, "connection_lost"),
+        (RESET, "connection_lost"),
+        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94, unhandled system error\n"
+         "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.", "connection_lost"),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "hardware"),
+    ],
+)  # fmt: skip
+def test_an_exception_says_which_kind_it_is(error, kind):
+    found = of(raised(error))
+    assert found.kind == kind
+    assert found.headline.startswith("rank 2: " + error.split("\n")[0].split(": ")[0])
+
+
+def test_the_headline_is_the_error_itself():
+    found = of(raised("ValueError: label 17 is outside 0..9"))
+    assert (found.headline, found.certainty) == ("rank 2: ValueError: label 17 is outside 0..9", "sure")
+    assert found.explanation == "rank 2 exited with code 1"
+    assert found.traceback[0] == "Traceback (most recent call last):"
+
+
+def test_the_first_cause_of_a_chain_counts_and_the_last_is_named_too():
+    found = of(raised("ValueError: label 17 is outside 0..9", "train.TrainingError: step 4 failed"))
+    assert found.headline == "rank 2: ValueError: label 17 is outside 0..9 (then train.TrainingError: step 4 failed)"
+
+
+def test_where_gloo_stands_in_its_source_is_left_out_of_the_headline():
+    assert (
+        of(raised(TIMED_OUT)).headline
+        == "rank 2: RuntimeError: Timed out waiting 8000ms for recv operation to complete"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "signal", "kind", "words"),
+    [
+        (printed("usage: train.py [-h] --lr LR\ntrain.py: error: argument --lr: invalid float value: 'x'"), 2, None,
+         "config", "train.py: error: argument --lr: invalid float value: 'x'"),
+        (printed("Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n\nError: No such option: --foo"), 2, None,
+         "config", "Error: No such option: --foo"),
+        (printed("Key 'lrr' is not in struct\n    full_key: optim.lrr"), 1, None, "config", "Key 'lrr' is not in struct"),
+        (printed("/usr/bin/python3: can't open file '/code/trian.py': [Errno 2] No such file or directory"), 2, None,
+         "config", "can't open file '/code/trian.py'"),
+        (printed("/usr/bin/python3: No module named trian"), 1, None, "import_error", "No module named trian"),
+        (printed("ERROR: 3 of 8 shards are missing"), 4, None, "data", "ERROR: 3 of 8 shards are missing (exited with code 4)"),
+        (printed("loss is not finite at step 40, giving up"), 1, None, "user_code", "loss is not finite at step 40"),
+        (printed("", stdout="step 3\nERROR: loss is nan"), 3, None, "user_code", "ERROR: loss is nan (exited with code 3)"),
+        (printed("", stdout="step 3\nstep 4"), 3, None, "unknown", "exited with code 3"),
+        (printed(""), None, 11, "signal", "was ended by SIGSEGV (11): a crash in native code"),
+        (printed("Fatal Python error: Segmentation fault\n\nCurrent thread 0x0 (most recent call first):"), None, 11,
+         "signal", "Fatal Python error: Segmentation fault"),
+        (printed("terminate called after throwing an instance of 'std::runtime_error'\n  what():  boom"), None, 6,
+         "signal", "std::runtime_error: boom"),
+        (printed("terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc"), None, 6,
+         "host_memory", "std::bad_alloc"),
+        (printed(f"{WATCHDOG}\nterminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [PG ID 0 Rank 1] "
+                 "Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout"),
+         None, 6, "comm_timeout", "Watchdog caught collective operation timeout"),
+        (printed("", oom_kills=0), None, 9, "signal", "was ended by SIGKILL (9)"),
+        (printed("", oom_kills=1), None, 9, "host_memory", "the kernel ran out of memory"),
+    ],
+)  # fmt: skip
+def test_an_end_without_a_traceback(said, code, signal, kind, words):
+    found = of(said, code, signal)
+    assert (found.kind, words in found.headline) == (kind, True), found.headline
+
+
+def test_a_kill_is_sure_only_where_the_kernels_count_is_known():
+    assert of(printed("", oom_kills=0), None, 9).certainty == "sure"
+    assert of(printed(""), None, 9).certainty == "likely"
+
+
+def test_an_error_in_a_thread_is_no_more_than_what_the_program_said_last():
+    text = ["Exception in thread Thread-1 (f):", *raised("ValueError: in thread").traceback]
+    chain = tracebacks.last_chain(text)
+    assert chain.is_harmless
+    found = of(Said(traceback=tuple(text), stderr=(*text, "no more data")))
+    assert found.headline == "rank 2: no more data (exited with code 1)"
+
+
+class TestWhoWasFirst:
+    def test_the_earliest_own_failure(self):
+        found = judged(
+            rank(0, raised("KeyError: 'b'"), at=9), rank(3, raised("ValueError: a"), at=5), stopped(1), stopped(2)
+        )
+        assert (found.rank, found.certainty) == (3, "sure")
+
+    def test_an_echo_never_hides_the_cause_however_early_it_ended(self):
+        found = judged(
+            rank(0, raised(CLOSED), at=5), rank(1, raised(RESET), at=6), rank(3, raised("ValueError: a"), at=9)
+        )
+        assert (found.rank, found.kind) == (3, "user_code")
+
+    def test_a_rank_that_was_stopped_while_its_own_error_ended_it(self):
+        found = judged(
+            rank(0, raised(CLOSED), at=5), stopped(2, raised("ValueError: a"), error_at=T + timedelta(seconds=4))
+        )
+        assert (found.rank, found.kind, found.certainty) == (2, "user_code", "likely")
+
+    def test_the_silent_rank_and_not_those_that_waited_for_it(self):
+        found = judged(
+            rank(3, raised(TIMED_OUT), at=5), stopped(0, raised(TIMED_OUT)), stopped(1, raised(TIMED_OUT)), stopped(2)
+        )
+        assert (found.rank, found.kind, found.certainty) == (2, "comm_timeout", "likely")
+        assert found.headline == (
+            "rank 2: silent while rank 3 waited for it (RuntimeError: Timed out waiting 8000ms for recv operation to complete)"
+        )
+        assert found.traceback_rank == 3
+
+    def test_the_silent_rank_of_agents_one_release_old(self):
+        """They send no text, and of a stopped rank when its traceback began."""
+        old = {"is_stopped": True, "signal": 15, "is_connection_error": True, "error_at": T}
+        found = judged(rank(3, None, is_connection_error=True), rank(0, None, **old), rank(1, None, **old), stopped(2))
+        assert (found.rank, found.certainty) == (2, "likely")
+
+    def test_the_rank_that_left_with_code_0(self):
+        found = judged(
+            rank(3, raised(RESET), at=5),
+            stopped(0, raised(CLOSED)),
+            stopped(1),
+            rank(2, Said(), state="succeeded", code=0, at=4),
+        )
+        assert (found.rank, found.kind, found.certainty) == (2, "connection_lost", "likely")
+        assert "left with exit code 0 while rank 3 still needed it" in found.headline
+
+    def test_a_monitored_barrier_names_the_late_rank(self):
+        error = (
+            "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 4000 ms\n Original exception:\n"
+            + TIMED_OUT
+        )
+        found = judged(rank(0, raised(error), at=5), stopped(1, raised(CLOSED)), stopped(2), stopped(3))
+        assert (found.rank, found.kind) == (2, "comm_timeout")
+
+    def test_without_anybody_to_name_the_first_that_failed_is_named_and_is_not_sure(self):
+        found = judged(*(rank(number, raised(CLOSED), at=5 + number) for number in range(4)))
+        assert (found.rank, found.kind, found.certainty) == (0, "connection_lost", "likely")
+
+    def test_a_lost_replica_before_those_that_lost_it(self):
+        gone = ReplicaFacts("worker-1", "lost", "its node gpu-3 does not answer")
+        found = judged(rank(0, raised(CLOSED)), rank(1, raised(CLOSED)), stopped(2), stopped(3), replicas=[gone])
+        assert (found.rank, found.replica, found.kind, found.certainty) == (None, "worker-1", "node_lost", "sure")
+
+    def test_a_killed_launcher_is_not_blamed_on_its_ranks(self):
+        gone = ReplicaFacts("worker-0", "failed", signal=9, ended_at=T)
+        found = judged(stopped(0), stopped(1), rank(2, raised(CLOSED)), rank(3, raised(CLOSED)), replicas=[gone])
+        assert (found.rank, found.replica, found.kind) == (None, "worker-0", "signal")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("the image registry/x:1 can not be pulled (ErrImagePull): not found", "image"),
+        ("the image registry/x:1 cannot be pulled (ImagePullBackOff): not found", "image"),
+        ("volume not mounted, claim data: MountVolume.SetUp failed for volume", "volume"),
+        ('no place for it: persistentvolumeclaim "data" not found', "volume"),
+        ("no place for it: 0 of 9 nodes fit: 9 without enough free nvidia.com/gpu; ask for less, or wait", "no_place"),
+        ("its node can not set it up: failed to create pod sandbox", "start_timeout"),
+    ],
+)
+def test_replicas_that_never_came_up_say_why(reason, kind):
+    waiting = (ReplicaFacts("worker-0", "pending", reason), ReplicaFacts("worker-1", "pending"))
+    late = AttemptFacts("queued", "start_timeout", "not all replicas ran within 300 s", replicas=waiting)
+    found = judge(late)
+    assert (found.kind, found.certainty, reason in found.headline) == (kind, "sure", True)
+
+
+def test_while_it_starts_a_reason_is_likely_and_nothing_is_said_without_one():
+    waiting = (ReplicaFacts("worker-0", "pending", "the image x can not be pulled (ErrImagePull): not found"),)
+    found = judge(AttemptFacts("starting", replicas=waiting))
+    assert (found.kind, found.certainty) == ("image", "likely")
+    assert judge(AttemptFacts("starting", replicas=(ReplicaFacts("worker-0", "pending"),))) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("out of memory: it used more than its limit of 64Gi; raise memory in LIMITS, or use less", "host_memory"),
+        ('evicted from node a: Usage of EmptyDir volume "tmp" exceeds the limit "20Gi".', "disk"),
+        ("a pod of a higher priority took its place (PreemptionByScheduler): ...", "preempted"),
+        ("its node is gone (DeletionByPodGC): PodGC: node not found", "node_lost"),
+        ("command not found: trian.py", "config"),
+    ],
+)
+def test_a_replica_ended_by_the_cluster(reason, kind):
+    found = judged(replicas=[ReplicaFacts("worker-1", "failed", reason, exit_code=127)])
+    assert (found.kind, found.replica, found.headline) == (kind, "worker-1", f"worker-1: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [("deadline", "deadline"), ("preempted", "preempted"), ("start_timeout", "start_timeout")],
+)
+def test_an_attempt_that_muster_itself_ended(reason, kind):
+    found = judge(AttemptFacts("stopping", reason, "why in words", ranks=(stopped(0), stopped(1))))
+    assert (found.kind, found.certainty, found.rank, found.headline) == (kind, "sure", None, "why in words")
+
+
+@pytest.mark.parametrize("reason", ["completed", "cancelled", "suspended"])
+def test_what_somebody_wanted_is_no_failure(reason):
+    assert judge(AttemptFacts("stopping", reason, ranks=(rank(0, raised("ValueError: a")),))) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 60_000, "error " * 10_000, "x: " * 20_000, "[" * 60_000, "Timed out waiting " * 3000]
+)
+def test_hostile_words_cost_time_in_proportion(text):
+    of(raised(f"RuntimeError: {text}"))
+    of(printed(text))
+    of(printed(text), None, 6)

@@ -1,0 +1,233 @@
+"""Tracebacks as Python 3.11 and torch print them: which errors are in a chain, and what else is not part of it."""
+
+import textwrap
+import time
+
+import pytest
+
+from jobs import tracebacks
+
+LIBRARY = "/venv/lib/python3.11/site-packages/torch"
+
+
+def lines(text: str) -> list[str]:
+    return textwrap.dedent(text).strip("\n").split("\n")
+
+
+PLAIN = """
+Traceback (most recent call last):
+  File "/code/train.py", line 9, in <module>
+    step(17)
+  File "/code/train.py", line 3, in step
+    raise ValueError(f"label {x} is outside 0..9")
+ValueError: label 17 is outside 0..9
+"""
+CAUSED = f"""{PLAIN}
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/code/train.py", line 7, in <module>
+    raise TrainingError("step 4 failed") from e
+train.TrainingError: step 4 failed
+"""
+DURING = """
+Traceback (most recent call last):
+  File "/code/train.py", line 2, in <module>
+    {}["adamx"]
+    ~~^^^^^^^^^
+KeyError: 'adamx'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/code/train.py", line 4, in <module>
+    raise ValueError("unknown optimizer adamx")
+ValueError: unknown optimizer adamx
+known are: sgd, adam
+"""
+SYNTAX = """
+  File "/code/train.py", line 2
+    def f(:
+          ^
+SyntaxError: invalid syntax
+"""
+GROUP = """
+  + Exception Group Traceback (most recent call last):
+  |   File "/code/group.py", line 7, in <module>
+  |     raise ExceptionGroup("two things", es)
+  | ExceptionGroup: two things (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/code/group.py", line 1, in a
+    |     def a(): raise ValueError("label 17 is outside 0..9")
+    |              ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    | ValueError: label 17 is outside 0..9
+    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "/code/group.py", line 2, in b
+    |     def b(): raise KeyError("x")
+    |              ^^^^^^^^^^^^^^^^^^^
+    | KeyError: 'x'
+    +------------------------------------
+"""
+WORKER = f"""
+Traceback (most recent call last):
+  File "/code/train.py", line 9, in <module>
+    for x in DataLoader(D(), batch_size=2, num_workers=1): pass
+  File "{LIBRARY}/_utils.py", line 804, in reraise
+    raise exception
+ValueError: Caught ValueError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "{LIBRARY}/utils/data/_utils/fetch.py", line 54, in fetch
+    data = [self.dataset[idx] for idx in possibly_batched_index]
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/code/train.py", line 6, in __getitem__
+    raise ValueError("label 17 is outside 0..9")
+ValueError: label 17 is outside 0..9
+
+"""
+POOL = """
+multiprocessing.pool.RemoteTraceback:
+\"\"\"
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/multiprocessing/pool.py", line 125, in worker
+    result = (True, func(*args, **kwds))
+                    ^^^^^^^^^^^^^^^^^^^
+  File "/code/pool.py", line 2, in f
+    def f(x): raise ValueError("label 17 is outside 0..9")
+ValueError: label 17 is outside 0..9
+\"\"\"
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/code/pool.py", line 4, in <module>
+    with mp.Pool(1) as p: p.map(f,[1])
+  File "/usr/lib/python3.11/multiprocessing/pool.py", line 774, in get
+    raise self._value
+ValueError: label 17 is outside 0..9
+"""
+SPAWN = f"""
+Traceback (most recent call last):
+  File "/code/spawn.py", line 4, in <module>
+    mp.spawn(f, nprocs=1)
+  File "{LIBRARY}/multiprocessing/spawn.py", line 220, in join
+    raise ProcessRaisedException(msg, error_index, failed_process.pid)
+torch.multiprocessing.spawn.ProcessRaisedException:
+
+-- Process 0 terminated with the following error:
+Traceback (most recent call last):
+  File "/code/spawn.py", line 2, in f
+    def f(i): raise ValueError("label 17 is outside 0..9")
+ValueError: label 17 is outside 0..9
+
+"""
+RICH = """
+╭───────────────────── Traceback (most recent call last) ──────────────────────╮
+│ /code/train.py:9 in <module>                                                 │
+│                                                                              │
+│ ❱ 9 step(17)                                                                 │
+╰──────────────────────────────────────────────────────────────────────────────╯
+ValueError: label 17 is outside 0..9
+"""
+LABEL = "ValueError: label 17 is outside 0..9"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (PLAIN, [LABEL]),
+        (CAUSED, [LABEL, "train.TrainingError: step 4 failed"]),
+        (DURING, ["KeyError: 'adamx'", "ValueError: unknown optimizer adamx"]),
+        (SYNTAX, ["SyntaxError: invalid syntax"]),
+        (GROUP, [LABEL, "KeyError: 'x'", "ExceptionGroup: two things (2 sub-exceptions)"]),
+        (WORKER, [LABEL, "ValueError: Caught ValueError in DataLoader worker process 0."]),
+        (POOL, [LABEL, LABEL]),
+        (RICH, [LABEL]),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "[rank2]: ", "[default2]:", "[default2]:[rank2]: ", "\x1b[31m"])
+def test_the_first_cause_comes_first_whatever_stands_before_each_line(text, words, prefix):
+    chain = tracebacks.last_chain([prefix + line for line in lines(text)])
+    assert [one.words for one in chain.raised] == words
+    assert not any(prefix and prefix in line for line in chain.lines)
+
+
+def test_the_error_of_a_spawned_process_is_the_cause_of_its_parents():
+    chain = tracebacks.last_chain(lines(SPAWN))
+    assert [one.short_name for one in chain.raised] == ["ValueError", "ProcessRaisedException"]
+    assert chain.raised[0].words == LABEL
+    assert chain.raised[0].frames[-1][:2] == ("/code/spawn.py", "f")
+
+
+def test_an_earlier_error_that_was_survived_is_another_chain():
+    text = [*lines(DURING), "step 1", "step 2", *lines(PLAIN)]
+    assert [one.words for one in tracebacks.last_chain(text).raised] == [LABEL]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        ["Exception ignored in: <function Pool.__del__ at 0x7f>", *lines(DURING)],
+        ["Exception in thread Thread-3 (prefetch):", *lines(DURING)],
+        ["Error in atexit._run_exitfuncs:", *lines(DURING)],
+        ["[W1122 12:00:00.1 socket.cpp:460] Broken pipe"],
+        ["terminate called after throwing an instance of 'std::runtime_error'", "  what():  boom"],
+        [f"line {number}" for number in range(20_000)],
+    ],
+)
+def test_what_follows_does_not_hide_the_error(after):
+    chain = tracebacks.last_chain([*lines(PLAIN), *after])
+    assert [one.words for one in chain.raised] == [LABEL]
+    assert chain.lines[0] == "Traceback (most recent call last):"
+
+
+def test_a_report_of_torchrun_is_never_shown_in_place_of_an_error():
+    report = lines(f"""
+        Traceback (most recent call last):
+          File "{LIBRARY}/distributed/launcher/api.py", line 386, in launch_agent
+            raise ChildFailedError(
+        torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+        ============================================================
+        train.py FAILED
+        """)
+    assert (
+        tracebacks.last_chain([*lines(PLAIN), "E1122 12:00:00 failed (exitcode: 1)", *report]).raised[0].words == LABEL
+    )
+    assert tracebacks.is_report(tracebacks.last_chain(report))
+
+
+def test_lines_of_another_rank_do_not_become_part_of_a_message():
+    text = [*(f"[rank2]: {line}" for line in lines(PLAIN)), "[rank3]: more", "[rank2]: not the message either"]
+    assert tracebacks.last_chain(text).lines[-1] == LABEL
+
+
+def test_a_multi_line_message_is_kept():
+    assert tracebacks.last_chain(lines(DURING)).raised[-1].message.split("\n") == [
+        "unknown optimizer adamx",
+        "known are: sgd, adam",
+    ]
+
+
+def test_a_long_chain_keeps_its_first_cause_and_its_last_words():
+    deep = ["Traceback (most recent call last):"]
+    deep += [f'  File "/code/x.py", line {number}, in f' for number in range(2000)] + [LABEL]
+    chain = tracebacks.last_chain(deep)
+    assert len(chain.lines) == tracebacks.MOST_LINES + 1
+    assert (chain.lines[0], chain.lines[-1]) == (deep[0], LABEL)
+
+
+def test_frames_of_libraries_are_told_from_own_ones():
+    shown = tracebacks.shown(lines(WORKER))
+    assert [one.look for one in shown] == ["words", "own", "library", "words", "library", "own", "words"]
+    assert shown[1].lines[0] == '  File "/code/train.py", line 9, in <module>'
+    assert shown[5].lines[-1] == '    raise ValueError("label 17 is outside 0..9")'
+
+
+@pytest.mark.parametrize(
+    "line", ["Traceback (most recent call last):", "[rank1]: " * 2000, "  | " * 20_000, "(" * 60_000]
+)
+def test_hostile_lines_cost_time_in_proportion(line):
+    began = time.process_time()
+    tracebacks.last_chain([line] * 400)
+    assert time.process_time() - began < 10, "a quadratic pattern needs minutes"
