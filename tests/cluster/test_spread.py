@@ -4,14 +4,22 @@ from jobs.clusters.kubernetes import KubernetesCluster
 
 from .conftest import end, launch, plan, pod_name, states, until
 
-GROUP = "rig/group"
+GROUP, NOT_READY = "rig/group", "node.kubernetes.io/not-ready"
 
 
 def cluster_of(place, *gpus: int) -> tuple[KubernetesCluster, list[str]]:
     """An adapter whose pods go to fresh nodes with so many GPUs each, and to no other."""
     labels = {GROUP: place.namespace}
     nodes = [place.add_node(gpus=count, labels=labels) for count in gpus]
+    until(lambda: not any(NOT_READY in taints(place, node) for node in nodes))  # the scheduler passes those over
     return place.cluster(NODE_SELECTOR=labels), nodes
+
+
+def taints(place, node: str) -> set[str]:
+    """Of a node that reports: a fresh one has no conditions yet, and gets its taint a moment later."""
+    found = place.admin.get(f"/api/v1/nodes/{node}").json()
+    has_reported = any(one["type"] == "Ready" for one in found["status"].get("conditions", []))
+    return {one["key"] for one in found["spec"].get("taints", [])} if has_reported else {NOT_READY}
 
 
 def nodes_of(place) -> list[str]:
