@@ -35,6 +35,7 @@ class Rank:
     local_size: int | None = None  # of an unexpected one: LOCAL_WORLD_SIZE, from which a person sees what to change
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     pid: int = 0
+    restart: int = 0  # how often it was started before, in this replica
     streams: list[Stream] = field(default_factory=list)
     was_signalled: bool = False  # its launcher told the whole process group to stop
     is_ended: bool = False
@@ -117,6 +118,9 @@ class Ranks:
         rank.visible, rank.local_size = hello.get("visible"), hello.get("local_size") or None
         rank.streams = [self.add_stream(fd, rank=rank.rank if rank.is_expected else NO_RANK) for fd in peer.fds]
         peer.rank, peer.fds = rank, []
+        before = self._ranks.get(rank.rank)
+        # A launcher that starts its ranks anew counts them; a shell that starts one launcher after another does not.
+        rank.restart = max(int(hello.get("restart") or 0), before.restart + 1 if before else 0)
         self._ranks[rank.rank] = rank
         peer.welcome()
 
@@ -166,7 +170,7 @@ class Ranks:
 
     def _state(self, rank: Rank, **values: Any) -> None:
         if rank.is_expected or 0 <= rank.rank <= HIGHEST_RANK:
-            self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, **values)
+            self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, restart=rank.restart, **values)
 
     def _end(self, rank: Rank, *, exit_code: int | None, ended_by: int | None, at: float) -> None:
         if rank.is_ended:

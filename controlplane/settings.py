@@ -150,6 +150,13 @@ STORAGES = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies, route by route
 MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
 MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
+# How long after its attempt an agent may deliver what it still has. An agent itself goes on for 60 s after its replica ended
+# (docs/wire.md); one that was cut off needs that from the moment on at which it finds its way back.
+MUSTER_AGENT_DRAIN_SECONDS = float(os.environ.get("MUSTER_AGENT_DRAIN_SECONDS", "300"))
+if MUSTER_AGENT_DRAIN_SECONDS < 60:
+    raise ImproperlyConfigured(
+        f"MUSTER_AGENT_DRAIN_SECONDS is {MUSTER_AGENT_DRAIN_SECONDS:g}; agents send for 60 s after their replica ended, so it must be at least 60"
+    )
 MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
 MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept for ever
 if 0 < MUSTER_AUDIT_DAYS < 90 or MUSTER_AUDIT_DAYS < 0:

@@ -10,6 +10,7 @@ from controlplane.streaming import gathered, streamed
 from workspaces import reading
 from workspaces.models import Workspace
 
+from . import ingest, replica_rows
 from .agent_answers import Answer, answer, refused
 from .agent_tokens import AgentIdentity, bearer
 from .batches import MAX_BATCH_BYTES
@@ -39,8 +40,9 @@ def workspace(request: HttpRequest) -> HttpResponseBase:
     if identity is None:
         return _refused(401, "this is not an agent's token")
     job = Job.objects.select_related("workspace").filter(pk=identity.job, uid=identity.run.partition("-")[2]).first()
-    if job is None or job.is_finished:
-        return _refused(403, "this job is over")
+    replica = replica_rows.find(identity)
+    if job is None or job.is_finished or replica is None or ingest.is_shut_out(replica):
+        return _refused(403, "this attempt is over")
     if job.workspace is None:
         return HttpResponse(status=204)
     try:

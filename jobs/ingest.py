@@ -6,6 +6,7 @@ the replica's number is still the one before. The bytes of log segments are stor
 
 from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 
@@ -75,8 +76,18 @@ def _find(identity: AgentIdentity) -> ReplicaRow:
     row = replica_rows.find(identity)
     if row is None:
         raise NotAllowed("this attempt is not known here; the agent ends its replica")
+    if is_shut_out(row):
+        seconds = settings.MUSTER_AGENT_DRAIN_SECONDS
+        raise NotAllowed(
+            f"this attempt ended more than {seconds:g} s ago (MUSTER_AGENT_DRAIN_SECONDS); nothing of it is taken any more"
+        )
     turns.note_team(row.job, row.team)
     return row
+
+
+def is_shut_out(row: ReplicaRow) -> bool:
+    """Its attempt is over, and so is the time in which an agent may deliver what it still had."""
+    return row.is_over and timezone.now().timestamp() > row.ended_at + settings.MUSTER_AGENT_DRAIN_SECONDS
 
 
 def _store(identity: AgentIdentity, batch: Batch, said: news.News) -> str:

@@ -197,6 +197,9 @@ class Replica(models.Model):
     signal = models.IntegerField(null=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    closed_at = models.DateTimeField(
+        null=True, help_text="when its attempt ended; from then on its ranks stay as they are"
+    )
     seen_version = models.BigIntegerField(
         default=0, db_default=0, help_text="of the cluster's look that is written here"
     )
@@ -239,6 +242,9 @@ class Rank(models.Model):
     world_rank = models.PositiveIntegerField(null=True)
     world_size = models.PositiveIntegerField(null=True)
     state = models.CharField(max_length=10, choices=RankState, default=RankState.WAITING)
+    restarts = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="how often it was started again in this replica; only that changes an end"
+    )
     pid = models.PositiveIntegerField(null=True)
     exit_code = models.IntegerField(null=True)
     signal = models.IntegerField(null=True)

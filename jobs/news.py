@@ -7,7 +7,7 @@ own items only (unexpected.py).
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controlplane.errors import InvalidInput, Problem
@@ -15,7 +15,8 @@ from controlplane.errors import InvalidInput, Problem
 from . import unexpected
 from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean
 
-STATES = ("waiting", "running", "succeeded", "failed")
+ENDED = ("succeeded", "failed")
+STATES = ("waiting", "running", *ENDED)
 MAX_INT = 2**31 - 1
 MAX_LINE = 2**53
 MAX_NAMES_PER_POINT = 50
@@ -31,10 +32,12 @@ SAMPLES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a stream stands: the number of its next line, and the time of its last, in seconds."""
+    """Where a stream stands: the number of its next line, and the time of its last, in seconds. Of a rank also its state."""
 
     line: int = 0
     at: float = 0.0
+    state: str = ""
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Known:
         default_factory=dict
     )  # rank to lines of its stream that this agent does not count
     unexpected: Mapping[str, Any] = field(default_factory=dict)  # as the replica's row has it
+    is_over: bool = False  # its attempt ended
 
     @property
     def ranks(self) -> list[int]:
@@ -110,15 +114,36 @@ class _Reading:
         exit_code = item.optional("exit_code", -MAX_INT, MAX_INT) if signal is None else None
         error_at = item.real("error_at")
         rank = self._own(item, state=state, exit_code=exit_code, signal=signal)
+        restart = item.optional("restart", 0, MAX_INT)
         if rank is None:
             return
+        taken = self._life(rank, state, restart)
+        if taken is None:
+            return
         self._change(
-            rank, state=state, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
+            rank, state=state, restart=taken, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
             world_rank=item.optional("world_rank", 0, MAX_INT), world_size=item.optional("world_size", 1, MAX_INT),
             exit_code=exit_code, error_at=None if error_at is None else self._kept(error_at),
             is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"),
         )  # fmt: skip
         self.news.what.add("ranks")
+
+    def _life(self, rank: int, state: str, restart: int | None) -> int | None:
+        """The restart that a state belongs to, None for one that changes nothing.
+
+        An end stays: only a higher restart count is another life of the rank, and none begins once the attempt is over.
+        Agents of the release before send no count; from them a rank that runs after its end was started once more.
+        """
+        place = self.places[rank]
+        is_ended = place.state in ENDED
+        if restart is None:
+            restart = place.restarts + (is_ended and state == "running")
+        if self.known.is_over and (is_ended or state not in ENDED):
+            return None
+        if restart < place.restarts or (is_ended and restart == place.restarts):
+            return None
+        self.places[rank] = replace(place, state=state, restarts=restart)
+        return restart
 
     def _log(self, item: Item) -> None:
         first, lines = item.number("first_line", 0, MAX_LINE), item.number("lines", 0, MAX_INT)
@@ -139,7 +164,7 @@ class _Reading:
              "size_bytes": len(item.blob)}
         )  # fmt: skip
         self.offset += len(item.blob)
-        self.places[rank] = Place(first + lines, last_at)
+        self.places[rank] = replace(place, line=first + lines, at=last_at)
         if rank != LAUNCHER:
             self._change(rank, last_line_at=last_at, lines=first + lines)
         self.news.what.add("logs")

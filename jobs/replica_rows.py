@@ -13,12 +13,14 @@ from .news import Known, News, Place
 
 _READ = """
     SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places,
-        r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines, j.slots
+        r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines, j.slots,
+        extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
+            ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
-        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at))) AS places FROM (
-            SELECT rank, lines AS line, last_line_at AS at FROM jobs_rank WHERE replica_id = r.id
+        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts)) AS places FROM (
+            SELECT rank, lines AS line, last_line_at AS at, state, restarts FROM jobs_rank WHERE replica_id = r.id
             UNION ALL
-            (SELECT rank, first_line + lines, last_at FROM jobs_logsegment
+            (SELECT rank, first_line + lines, last_at, '', 0 FROM jobs_logsegment
              WHERE replica_id = r.id AND rank = -1 ORDER BY first_line DESC LIMIT 1)
         ) streams
     ) p
@@ -37,7 +39,7 @@ _WRITE = """
             mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
             unexpected_ranks = COALESCE(%(unexpected)s::jsonb, unexpected_ranks),
             unexpected_lines = unexpected_lines + %(unexpected_lines)s
-        WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt
+        WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt, %(is_over)s OR closed_at IS NOT NULL AS is_over
     ), segment AS (
         INSERT INTO jobs_logsegment
             (job_id, attempt, replica_id, rank, first_line, lines, first_at, last_at, raw_bytes, path, "offset", size_bytes)
@@ -52,18 +54,18 @@ _WRITE = """
             values float8[])
     ), told AS (
         UPDATE jobs_rank r SET
-            state = COALESCE(t.state, r.state),
-            pid = COALESCE(t.pid, r.pid),
-            world_rank = COALESCE(t.world_rank, r.world_rank),
-            world_size = COALESCE(t.world_size, r.world_size),
-            started_at = CASE WHEN t.state = 'running' THEN to_timestamp(t.at) ELSE r.started_at END,
-            ended_at = CASE WHEN t.state IS NULL THEN r.ended_at WHEN t.state IN ('succeeded', 'failed')
-                THEN to_timestamp(t.at) END,
-            exit_code = CASE WHEN t.state IS NULL THEN r.exit_code ELSE t.exit_code END,
-            signal = CASE WHEN t.state IS NULL THEN r.signal ELSE t.signal END,
-            error_at = CASE WHEN t.state IS NULL THEN r.error_at ELSE to_timestamp(t.error_at) END,
-            is_connection_error = COALESCE(t.is_connection_error, r.is_connection_error),
-            is_stopped = COALESCE(t.is_stopped, r.is_stopped),
+            state = CASE WHEN {takes} THEN t.state ELSE r.state END,
+            restarts = CASE WHEN {takes} THEN GREATEST(t.restart, r.restarts) ELSE r.restarts END,
+            pid = CASE WHEN {takes} THEN COALESCE(t.pid, r.pid) ELSE r.pid END,
+            world_rank = CASE WHEN {takes} THEN COALESCE(t.world_rank, r.world_rank) ELSE r.world_rank END,
+            world_size = CASE WHEN {takes} THEN COALESCE(t.world_size, r.world_size) ELSE r.world_size END,
+            started_at = CASE WHEN {takes} AND t.state = 'running' THEN to_timestamp(t.at) ELSE r.started_at END,
+            ended_at = CASE WHEN {takes} THEN CASE WHEN t.state IN {ended} THEN to_timestamp(t.at) END ELSE r.ended_at END,
+            exit_code = CASE WHEN {takes} THEN t.exit_code ELSE r.exit_code END,
+            signal = CASE WHEN {takes} THEN t.signal ELSE r.signal END,
+            error_at = CASE WHEN {takes} THEN to_timestamp(t.error_at) ELSE r.error_at END,
+            is_connection_error = CASE WHEN {takes} THEN t.is_connection_error ELSE r.is_connection_error END,
+            is_stopped = CASE WHEN {takes} THEN t.is_stopped ELSE r.is_stopped END,
             step = COALESCE(t.step, r.step),
             last_line_at = COALESCE(to_timestamp(t.last_line_at), r.last_line_at),
             lines = COALESCE(t.lines, r.lines),
@@ -71,13 +73,18 @@ _WRITE = """
             rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
             gpu = COALESCE(t.gpu, r.gpu),
             gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes)
-        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, pid int, world_rank int, world_size int, at float8,
+        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, restart int, pid int, world_rank int, world_size int, at float8,
             exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, step bigint,
             last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint)
         WHERE r.replica_id = won.id AND r.rank = t.rank
     )
     SELECT count(*) FROM won
 """
+# The batch was read against the row as it was (news.py); the reconciler may have closed the attempt since then.
+_TAKES = """(t.state IS NOT NULL AND CASE WHEN won.is_over THEN r.state NOT IN {ended} AND t.state IN {ended}
+    ELSE r.state NOT IN {ended} OR t.restart > r.restarts END)"""
+_ENDED = "('succeeded', 'failed')"
+_WRITE = _WRITE.replace("{takes}", _TAKES).replace("{ended}", _ENDED)
 
 _NAMES = """
     WITH RECURSIVE found(name) AS (
@@ -96,6 +103,7 @@ class ReplicaRow(NamedTuple):
     job: int
     team: int
     is_over: bool  # its attempt is: the agent shall stop
+    ended_at: float  # when that was, in seconds; nothing where it is not over
     since: float
     places: dict[int, Place]
     incarnation: int
@@ -110,7 +118,7 @@ class ReplicaRow(NamedTuple):
         return {rank: replace(place, line=place.line - self.before.get(rank, 0)) for rank, place in self.places.items()}
 
     def known(self, names: frozenset[str]) -> Known:
-        return Known(self.places, self.since, names, self.before, self.unexpected)
+        return Known(self.places, self.since, names, self.before, self.unexpected, self.is_over)
 
 
 def find(identity: AgentIdentity) -> ReplicaRow | None:
@@ -122,14 +130,15 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    replica, seq, job, team, attempt, phase, since, places, before, is_mirrored, kept, kept_lines, world = row
-    is_over = attempt != identity.attempt or phase not in HOLDS_QUOTA
-    stands = {rank: Place(line, at or 0.0) for rank, line, at in places or ()}
+    replica, seq, job, team, attempt, phase, since, places, before, is_mirrored, kept, kept_lines, world, *end = row
+    ended_at, is_closed = end
+    is_over = is_closed or attempt != identity.attempt or phase not in HOLDS_QUOTA
+    stands = {rank: Place(line, at or 0.0, state, restarts) for rank, line, at, state, restarts in places or ()}
     lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
     if kept_lines:
         lines_before[LAUNCHER] = lines_before.get(LAUNCHER, 0) + kept_lines
     return ReplicaRow(
-        replica, seq, job, team, is_over, since, stands, identity.incarnation, lines_before, is_mirrored,
+        replica, seq, job, team, is_over, ended_at, since, stands, identity.incarnation, lines_before, is_mirrored,
         json.loads(kept), world,
     )  # fmt: skip
 
@@ -142,7 +151,7 @@ def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
     said = {"segments": news.segments, "chunks": list(news.chunks.values()), "ranks": list(news.ranks.values())}
     before = seq if seq == row.batch_seq else seq - 1
     which = {"replica": row.id, "seq": seq, "before": before, "incarnation": row.incarnation}
-    which["unexpected_lines"] = news.unexpected_lines
+    which |= {"unexpected_lines": news.unexpected_lines, "is_over": row.is_over}
     kept = None if news.unexpected is None else json.dumps(news.unexpected)
     with connection.cursor() as cursor:
         cursor.execute(_WRITE, {"news": json.dumps(said), "path": path, "unexpected": kept, **which})

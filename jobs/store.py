@@ -205,6 +205,7 @@ def _enter(job: Job, now: datetime) -> None:
     elif job.phase in TERMINAL:
         job.finished_at, job.next_reconcile_at = now, None
     if job.phase not in ON_CLUSTER:
+        Replica.objects.filter(job=job, attempt=job.attempt, closed_at=None).update(closed_at=now)
         _close_ranks(job, now)
 
 

@@ -208,6 +208,14 @@ def test_a_report_without_a_shim_is_of_its_place_too(bench: Bench, plane: Plane)
     assert received.kind("metrics", rank=5)[0]["points"][0][1:] == [1, {"x": 2}]
 
 
+def test_a_launcher_after_another_one_counts_as_a_restart_of_its_ranks(bench: Bench, plane: Plane) -> None:
+    files = {"launcher.py": LAUNCHER, "rank.py": "import sys; sys.exit(0)"}
+    again = f"{sys.executable} launcher.py 1; {sys.executable} launcher.py 1"
+    received = bench.run(["sh", "-c", again], files=files)
+    told = [(one["state"], one["restart"]) for one in received.kind("rank", rank=0)]
+    assert told == [("running", 0), ("succeeded", 0), ("running", 1), ("succeeded", 1)]
+
+
 def test_ranks_that_nobody_expects_keep_their_lines_and_take_nothing_from_the_others(
     bench: Bench, plane: Plane
 ) -> None:
@@ -235,7 +243,8 @@ time.sleep(600)
     assert {one["rank"] for one in received.kind("metrics")} == {0}
     assert {one["rank"] for one in received.kind("sample")} <= {0}
     assert next(one["state"] for one in received.kind("rank", rank=0)) == "running"
-    assert [one.get("local_world_size") for one in received.kind("rank", state="running")] == [None, 3, 3]
+    sizes = {one["rank"]: one.get("local_world_size") for one in received.kind("rank", state="running")}
+    assert sizes == {0: None, 1: 3, 2: 3}
     assert (received.end_of(2)["exit_code"], received.end_of(0)["is_stopped"]) == (7, True)
 
 
