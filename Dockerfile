@@ -9,4 +9,4 @@ ENV PYTHONPATH=/muster:/muster/client MUSTER_STATIC_ROOT=/muster/staticfiles
 RUN MUSTER_SECRET_KEY=build python manage.py collectstatic --noinput -v0 && python -m agent.build && mkdir /data && chown muster /data
 USER muster
 EXPOSE 8000
-CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--no-access-log", "--no-server-header", "--no-proxy-headers"]
+CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--http", "controlplane.http_protocol:BoundedHttp", "--no-access-log", "--no-server-header", "--no-proxy-headers"]

@@ -15,6 +15,17 @@ from .models import Token, User
 USE_IS_NOTED_EVERY = timedelta(minutes=1)  # one write a minute per token, not one per request
 
 
+def has_valid_token(authorization: str) -> bool:
+    """Does an Authorization header show a token of somebody active? Its use is not noted: what it is for comes later."""
+    scheme, _, text = authorization.strip().partition(" ")
+    return scheme.lower() == "bearer" and valid_token(text.strip()) is not None
+
+
+def valid_token(text: str) -> Token | None:
+    token = Token.objects.valid().select_related("user").filter(digest__in=Token.digests_of(text)).first()
+    return token if token is not None and token.user.is_active else None
+
+
 class TokenAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
         words = get_authorization_header(request).split()
@@ -31,8 +42,8 @@ class TokenAuthentication(BaseAuthentication):
         return "Bearer"
 
     def _find(self, text: str) -> Token:
-        token = Token.objects.valid().select_related("user").filter(digest__in=Token.digests_of(text)).first()
-        if token is None or not token.user.is_active:
+        token = valid_token(text)
+        if token is None:
             raise AuthenticationFailed("this token is unknown, expired or revoked; run: muster login")
         return token
 

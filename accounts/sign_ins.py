@@ -5,6 +5,8 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.contrib.auth import get_user
+from django.http import HttpRequest
 from django.utils import timezone
 
 from controlplane import sessions
@@ -12,6 +14,7 @@ from controlplane import sessions
 from . import audit
 from .audit import Deed
 from .models import SignIn, User
+from .session_store import SessionStore
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,13 @@ class Shown:
     ip: str
     program: str
     is_this: bool
+
+
+def has_valid_session(key: str) -> bool:
+    """Is somebody signed in with this cookie's value? Nothing is written but the end of a session that is over anyway."""
+    request = HttpRequest()
+    request.session = SessionStore(key)
+    return get_user(request).is_authenticated and not sessions.is_over(dict(request.session.items()), int(time.time()))
 
 
 def of(user: User, *, this: str | None) -> list[Shown]:

@@ -1,18 +1,26 @@
-"""How much a request may bring: bytes of its body, of its address, of its headers. On every route.
+"""How much a request may bring, and how slowly: bytes of its body, of its address, of its headers. On every route.
 
 Two halves, because Django's ASGI handler reads a whole body to disk before any middleware runs. `Bounded` sits before
-Django, counts what arrives (whether it was announced or comes in chunks), and cuts it off at the limit. `Limits` sits
+Django, counts what arrives (whether it was announced or comes in chunks), and cuts it off at the limit: of size, of time,
+and for more than a small body of who may send one at all. `Limits` sits
 in Django and turns the cut-off request away in the words of the place it was sent to.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
+from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
+from django.http.cookie import parse_cookie
 
+from accounts.authentication import has_valid_token
+from accounts.sign_ins import has_valid_session
+from jobs.agent_tokens import bearer
 from jobs.batches import MAX_BATCH_BYTES
 from workspaces.parsers import MAX_JSON_BYTES
 
@@ -28,7 +36,10 @@ HEADER_BYTES = 32 * 1024
 HOST_CHARACTERS = 255  # RFC 1035; nobody's address is longer
 SMALL = MIB
 TINY = 16 * 1024
-MARK = "muster.too_large"
+MARK = "muster.refused"  # in the scope: the status with which a body was cut off
+BODY_SECONDS = 30.0
+BODY_BYTES_PER_SECOND = 32 * 1024  # what a body must bring in the long run; 256 MiB may take two hours
+IDENTITY_THREADS = 2  # they ask the database: strangers who bring large bodies take no more of its connections
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -48,12 +59,12 @@ class Larger:
 # A form's fields, or a manifest, come on top of the packed folder itself.
 _FOLDER = lambda: settings.MUSTER_MAX_WORKSPACE_BYTES + 2 * MIB  # noqa: E731 - read late, so that a setting counts
 LARGER = (
-    Larger(re.compile(r"/jobs/new$"), _FOLDER),
-    Larger(re.compile(r"/api/v1/workspaces(/missing)?$"), lambda: MAX_JSON_BYTES),
-    Larger(re.compile(r"/api/v1/workspaces/files$"), _FOLDER),
-    Larger(re.compile(r"/agent/v1/workspace$"), lambda: MAX_DIGESTS_BYTES),
-    Larger(re.compile(r"/agent/v1/batches$"), lambda: MAX_BATCH_BYTES),
-    Larger(re.compile(r"/((api/v1/)?login|login/code)$"), lambda: TINY, needs_identity=False),
+    Larger(re.compile(r"/jobs/new\Z"), _FOLDER),
+    Larger(re.compile(r"/api/v1/workspaces(/missing)?\Z"), lambda: MAX_JSON_BYTES),
+    Larger(re.compile(r"/api/v1/workspaces/files\Z"), _FOLDER),
+    Larger(re.compile(r"/agent/v1/workspace\Z"), lambda: MAX_DIGESTS_BYTES),
+    Larger(re.compile(r"/agent/v1/batches\Z"), lambda: MAX_BATCH_BYTES),
+    Larger(re.compile(r"/((api/v1/)?login|login/code)\Z"), lambda: TINY, needs_identity=False),
 )
 
 
@@ -66,47 +77,117 @@ def most_bytes(path: str, *, has_identity: bool = True) -> int:
 
 
 class Bounded:
-    """An ASGI application in front of another: what is too large never gets in."""
+    """An ASGI application in front of another: what is too large, too slow or a stranger's never gets in."""
 
     def __init__(self, app: App):
         self.app = app
+        self.threads = ThreadPoolExecutor(IDENTITY_THREADS, thread_name_prefix="identity")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self.app(scope, receive, send)
+            await self.app(scope, receive, send)
+            return
         headers = dict(scope["headers"])
         has_identity = b"authorization" in headers or b"cookie" in headers
         most = most_bytes(scope["path"], has_identity=has_identity)
-        is_known = _announced(headers.get(b"content-length", b"")) > most
-        return await self.app(scope, _cut(scope, receive, most=0 if is_known else most, is_cut=is_known), send)
+        announced = _announced(headers.get(b"content-length", b""))
+
+        async def is_known() -> bool:
+            asked = (scope["path"], headers.get(b"authorization", b""), headers.get(b"cookie", b""))
+            return await asyncio.get_running_loop().run_in_executor(self.threads, _is_known, *asked)
+
+        await self.app(scope, Intake(scope, receive, is_known, most=most, announced=announced), send)
+
+
+class Intake:
+    """`receive` that ends a body early where it has to, and leaves the status of the refusal in the scope.
+
+    The first MiB is read of anybody; for more the sender must be known. Asked once, and before any byte is read where the
+    length was announced.
+    """
+
+    def __init__(
+        self,
+        scope: MutableMapping[str, Any],
+        receive: Receive,
+        is_known: Callable[[], Awaitable[bool]],
+        *,
+        most: int,
+        announced: int,
+    ):
+        self.scope, self.receive, self.is_known = scope, receive, is_known
+        self.most, self.announced = most, announced
+        self.taken, self.began = 0, asyncio.get_running_loop().time()
+        self.has_begun = self.has_ended = self.is_checked = False
+
+    async def __call__(self) -> Message:
+        if self.has_ended:
+            return await self._rest()
+        if not self.has_begun:
+            self.has_begun = True
+            if status := await self._objection(self.announced):
+                return self._end(status)
+        try:
+            async with asyncio.timeout(seconds_left(self.taken, self._elapsed())):
+                message = await self.receive()
+        except TimeoutError:
+            return self._end(408)
+        if message["type"] != "http.request":
+            return message
+        self.taken += len(message.get("body", b""))
+        if status := await self._objection(self.taken):
+            return self._end(status)
+        self.has_ended = not message.get("more_body", False)
+        return message
+
+    async def _objection(self, size: int) -> int:
+        """The status that a body of this size is refused with; 0 for none."""
+        if size > self.most:
+            return 413
+        if size <= SMALL or self.is_checked:
+            return 0
+        self.is_checked = True
+        try:
+            return 0 if await self.is_known() else 401
+        except DatabaseError:
+            return 503
+
+    def _end(self, status: int) -> Message:
+        self.scope[MARK], self.has_ended = status, True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def _rest(self) -> Message:
+        """What follows the end is that the sender went away; what else it sends is not kept."""
+        while (message := await self.receive())["type"] == "http.request":
+            pass
+        return message
+
+    def _elapsed(self) -> float:
+        return asyncio.get_running_loop().time() - self.began
+
+
+def seconds_left(taken: int, elapsed: float) -> float:
+    """How long the next piece may take. A body has a while, and more the more of it is there. Pure."""
+    return max(BODY_SECONDS + taken / BODY_BYTES_PER_SECOND - elapsed, 0.0)
 
 
 def _announced(text: bytes) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _cut(scope: MutableMapping[str, Any], receive: Receive, *, most: int, is_cut: bool) -> Receive:
-    """`receive` that ends the body once more than `most` bytes came, and leaves a mark that it did."""
-    left, has_ended = most, is_cut
-    if is_cut:
-        scope[MARK] = True
-
-    async def bounded() -> Message:
-        nonlocal left, has_ended, is_cut
-        if is_cut:
-            is_cut = False
-            return {"type": "http.request", "body": b"", "more_body": False}
-        message = await receive()
-        while has_ended and message["type"] == "http.request":  # the rest, unread
-            message = await receive()
-        if message["type"] == "http.request":
-            left -= len(message.get("body", b""))
-            if left < 0:
-                scope[MARK] = has_ended = True
-                return {"type": "http.request", "body": b"", "more_body": False}
-        return message
-
-    return bounded
+def _is_known(path: str, authorization: bytes, cookie: bytes) -> bool:
+    """Does this come from an agent, a token or a session of ours? Whether they may do it is asked later, as ever."""
+    said = authorization.decode("latin-1")
+    if path.startswith("/agent/"):
+        return bearer(said) is not None
+    try:
+        if path.startswith("/api/") and said:
+            return has_valid_token(said)
+        session = parse_cookie(cookie.decode("latin-1")).get(settings.SESSION_COOKIE_NAME, "")
+        return bool(session) and has_valid_session(session)
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()  # to the pool: nothing else would in this thread
 
 
 class Limits:
@@ -134,9 +215,19 @@ def _refused(request: HttpRequest) -> HttpResponse | None:
 
 def _too_large(request: HttpRequest) -> HttpResponse | None:
     most = most_bytes(request.path_info)
-    is_cut = getattr(request, "scope", {}).get(MARK, False)
-    if not is_cut and _announced(request.META.get("CONTENT_LENGTH", "").encode()) <= most:
+    status: int = getattr(request, "scope", {}).get(MARK, 0)
+    if not status and _announced(request.META.get("CONTENT_LENGTH", "").encode()) > most:
+        status = 413
+    if not status:
         return None
-    answer = refusal(request, status=413, detail=f"a body sent here has at most {most} bytes; send less")
+    details = {
+        401: f"a body of more than {SMALL} bytes is read only of who is signed in; show a valid token or session",
+        408: f"the body came too slowly; send at least {BODY_BYTES_PER_SECOND} bytes a second",
+        413: f"a body sent here has at most {most} bytes; send less",
+        503: "the database does not answer; try again in a moment",
+    }
+    answer = refusal(request, status=status, detail=details[status], retry_after=2 if status == 503 else 0)
+    if status == 401:
+        answer["WWW-Authenticate"] = "Bearer"
     answer["Connection"] = "close"  # the rest of it is not wanted
     return answer

@@ -8,23 +8,30 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
+from .errors import Problem
+
 PROGRAMS = ("/api/v1/", "/agent/v1/", "/healthz", "/readyz", "/live")
 TITLES = {
     400: "The request makes no sense",
+    401: "Not signed in",
     403: "Not allowed",
     404: "Not found",
     405: "This method is not known here",
+    408: "Too slow",
     413: "Too large",
     414: "The address is too long",
     429: "Too many requests",
     431: "The headers are too long",
     500: "Something broke on our side",
+    503: "Something does not answer",
 }
 
 
-def refusal(request: HttpRequest, *, status: int, detail: str, retry_after: int = 0) -> HttpResponse:
+def refusal(
+    request: HttpRequest, *, status: int, detail: str, retry_after: int = 0, problem: Problem | None = None
+) -> HttpResponse:
     """`detail` says what to do next. It is shown as text."""
-    answer = _problem(status, detail) if is_program(request) else _page(request, status, detail)
+    answer = _problem(status, detail, problem) if is_program(request) else _page(request, status, detail)
     if retry_after:
         answer["Retry-After"] = str(retry_after)
     return answer
@@ -34,8 +41,10 @@ def is_program(request: HttpRequest) -> bool:
     return request.path_info.startswith(PROGRAMS)
 
 
-def _problem(status: int, detail: str) -> HttpResponse:
-    body = {"type": "about:blank", "title": TITLES[status], "status": status, "detail": detail}
+def _problem(status: int, detail: str, problem: Problem | None = None) -> HttpResponse:
+    body: dict[str, Any] = {"type": "about:blank", "title": TITLES[status], "status": status, "detail": detail}
+    if problem is not None:
+        body["errors"] = [{"field": problem.field, "value": problem.value, "message": problem.message}]
     return JsonResponse(body, status=status, content_type="application/problem+json")
 
 

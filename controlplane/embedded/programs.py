@@ -60,7 +60,15 @@ def programs(env: Mapping[str, str], *, logs: Path, listener: socket.socket) -> 
 
 
 _WEB = (
-    *("-m", "uvicorn", "controlplane.asgi:application", "--loop", "uvloop", "--http", "httptools"),
+    *(
+        "-m",
+        "uvicorn",
+        "controlplane.asgi:application",
+        "--loop",
+        "uvloop",
+        "--http",
+        "controlplane.http_protocol:BoundedHttp",
+    ),
     *("--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "off"),
     *("--no-server-header", "--no-proxy-headers"),  # who may speak for others: MUSTER_TRUSTED_PROXIES
 )

@@ -39,7 +39,17 @@ def serve(port: int = 0) -> Iterator[Site]:
     argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
     environment = {**os.environ, "DATABASE_URL": _test_database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
     process = subprocess.Popen(
-        [*argv, "--timeout-graceful-shutdown", "1", "--log-level", "error", "--no-server-header", "--no-proxy-headers"],
+        [
+            *argv,
+            "--http",
+            "controlplane.http_protocol:BoundedHttp",
+            "--timeout-graceful-shutdown",
+            "1",
+            "--log-level",
+            "error",
+            "--no-server-header",
+            "--no-proxy-headers",
+        ],
         env=environment,
     )
     try:

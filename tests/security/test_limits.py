@@ -5,9 +5,13 @@ import asyncio
 import httpx
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from accounts.models import Token
 from controlplane import limits
 from controlplane.asgi import application
+from jobs import agent_tokens
+from tests.builders import identity
 
 BIG = b"x" * (limits.SMALL + 1)
 
@@ -67,7 +71,7 @@ def test_no_more_than_the_limit_is_taken_in():
 
     scope = {"type": "http", "path": "/api/v1/jobs", "headers": []}
     asyncio.run(limits.Bounded(app)(scope, receive, None))
-    assert scope[limits.MARK] is True
+    assert scope[limits.MARK] == 413
     assert asked == limits.SMALL // 65536 + 1
 
 
@@ -88,6 +92,102 @@ def test_a_body_within_the_limit_arrives_whole():
     asyncio.run(limits.Bounded(app)(scope, receive, None))
     assert b"".join(arrived) == b"a" * 1000 + b"b" * 1000
     assert limits.MARK not in scope
+
+
+LARGE = "/api/v1/workspaces/files"
+
+
+@pytest.fixture
+def intake(monkeypatch):
+    """`intake(path, headers)`: what the application was given of a body that never ends, and the refusal."""
+
+    def take(path: str, headers: dict[str, str]) -> tuple[int, int | None]:
+        taken = asked = 0
+
+        async def receive():
+            nonlocal asked
+            asked += 65536
+            return {"type": "http.request", "body": b"x" * 65536, "more_body": True}
+
+        async def app(scope, receive, send):
+            nonlocal taken
+            while (message := await receive())["more_body"]:
+                taken += len(message["body"])
+
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        scope = {"type": "http", "path": path, "headers": raw}
+        asyncio.run(limits.Bounded(app)(scope, receive, None))
+        assert asked >= taken
+        return taken, scope.get(limits.MARK)
+
+    return take
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        (LARGE, {"Authorization": "Bearer nobody"}),
+        (LARGE, {"Authorization": "Basic bm9ib2R5"}),
+        (LARGE, {"Cookie": "sessionid=nobody"}),
+        (LARGE, {"Cookie": "theme=dark"}),
+        ("/jobs/new", {"Cookie": "sessionid=nobody"}),
+        ("/jobs/new", {"Authorization": "Bearer nobody"}),
+        ("/agent/v1/workspace", {"Authorization": "Bearer nobody"}),
+        ("/api/v1/workspaces", {"Authorization": "Bearer mst_" + "x" * 43}),
+    ],
+)
+def test_of_a_stranger_with_a_token_or_cookie_one_mib_is_read(intake, path, headers):
+    """It was 258 MiB on the server's disk, for each connection, by the mere presence of the header."""
+    assert intake(path, headers) == (limits.SMALL, 401)
+    assert intake(path, {**headers, "Content-Length": str(2 * limits.SMALL)}) == (0, 401)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_who_is_known_all_that_is_allowed_is_read(intake, people, as_, lab, settings):
+    settings.MUSTER_MAX_WORKSPACE_BYTES = 2 * limits.MIB
+    token, text = Token.issue(people.owner, "x")
+    browser = as_(people.owner).cookies["sessionid"].value
+    agent = agent_tokens.issue(identity(lab.running()))
+    whole = limits.most_bytes(LARGE) // 65536 * 65536
+    assert intake(LARGE, {"Authorization": f"Bearer {text}"}) == (whole, 413)
+    assert intake(LARGE, {"Cookie": f"sessionid={browser}"}) == (whole, 413)
+    assert intake("/jobs/new", {"Cookie": f"sessionid={browser}"}) == (whole, 413)
+    assert intake("/agent/v1/workspace", {"Authorization": f"Bearer {agent}"})[0] > limits.SMALL
+    Token.objects.filter(pk=token.pk).update(revoked_at=timezone.now())
+    assert intake(LARGE, {"Authorization": f"Bearer {text}"}) == (limits.SMALL, 401)
+    people.owner.is_active = False
+    people.owner.save()
+    assert intake("/jobs/new", {"Cookie": f"sessionid={browser}"}) == (limits.SMALL, 401)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stranger_is_told_why_a_large_body_was_not_read():
+    sent = {"content": pieces(40), "headers": {"Authorization": "Bearer nobody"}}
+    answer = over_asgi("POST", LARGE, **sent)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert answer.headers["Content-Type"] == "application/problem+json" and "valid token" in answer.json()["detail"]
+
+
+def test_a_body_may_take_its_time_and_not_for_ever():
+    assert limits.seconds_left(0, 0) == limits.BODY_SECONDS
+    assert limits.seconds_left(0, limits.BODY_SECONDS + 1) == 0
+    steady = limits.BODY_BYTES_PER_SECOND
+    assert all(limits.seconds_left(steady * second, second) >= limits.BODY_SECONDS for second in range(1, 8000, 7))
+    assert limits.seconds_left(steady // 2 * 100, 100) == 0
+
+
+def test_a_body_that_stops_coming_is_refused(monkeypatch):
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+
+    async def stops():
+        yield b"x" * 100
+        await asyncio.Event().wait()
+
+    answer = over_asgi("POST", "/api/v1/jobs", content=stops())
+    assert answer.status_code == 408
+    assert str(limits.BODY_BYTES_PER_SECOND) in answer.json()["detail"]
+    assert answer.headers["Connection"] == "close"
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_the_server_does_not_name_itself(people, transactional_db):
         assert "server" not in httpx.get(f"{site.url}/healthz", timeout=PATIENCE_SECONDS).headers
 
 
-def test_every_way_of_starting_the_web_process_is_quiet_about_itself():
+def test_every_way_of_starting_the_web_process_is_quiet_about_itself_and_bounds_heads():
     from pathlib import Path
 
     from controlplane.embedded.programs import _WEB
@@ -139,5 +139,6 @@ def test_every_way_of_starting_the_web_process_is_quiet_about_itself():
     root = Path(__file__).resolve().parents[2]
     starts = [" ".join(_WEB), *((root / name).read_text() for name in ("Dockerfile", "docker-compose.yml"))]
     for start in starts:
+        assert "controlplane.http_protocol:BoundedHttp" in start
         assert "--no-server-header" in start and "--no-proxy-headers" in start and "--no-access-log" in start
     assert sys.executable

@@ -1,0 +1,78 @@
+"""uvicorn's HTTP with a limit of time and size for a request's head: `uvicorn --http controlplane.http_protocol:BoundedHttp`.
+
+uvicorn bounds neither: a connection that sends a header drop by drop, or one without end, would be kept for good. Bodies
+are bounded above it, by `controlplane.limits.Bounded`.
+"""
+
+from asyncio import Transport
+from asyncio.events import TimerHandle
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 20.0
+HEAD_BYTES = 64 * 1024  # controlplane.limits refuses half of it in words; this ends what never ends
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """The time runs from the connection, or from the first byte of a request, to the end of its head."""
+
+    _head_timer: TimerHandle | None = None
+    _head_bytes = 0
+    _is_in_head = False
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self._is_in_head
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if (
+            self._is_in_head or self._is_idle()
+        ):  # empty lines between requests begin none, and reset uvicorn's own timer
+            self._start_timer()
+        if was_in_head and self._is_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _start_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._time_is_over)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _time_is_over(self) -> None:
+        self._head_timer = None
+        if self._is_in_head:
+            self._refuse(b"408 Request Timeout")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: bytes) -> None:
+        """Nothing is said in the middle of another answer, which a request behind the first would do."""
+        self._stop_timer()
+        if self._is_idle():
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        self.transport.close()

@@ -1,0 +1,121 @@
+"""A request's head has a time and a size: a connection that never says what it wants is not kept."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from controlplane import http_protocol
+from controlplane.http_protocol import HEAD_BYTES, BoundedHttp
+from tests.patience import PATIENCE_SECONDS
+
+WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def answered(scope, receive, send):
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def visit(story, app=answered):
+    """`story(reader, writer, connections)` at a server of this protocol; what it said and refused with."""
+
+    async def run():
+        config = uvicorn.Config(app, log_level="critical", timeout_keep_alive=int(PATIENCE_SECONDS))
+        state, connections, refused = ServerState(), [], []
+
+        class Recorded(BoundedHttp):
+            def _refuse(self, status):
+                refused.append(status[:3])
+                super()._refuse(status)
+
+        def make():
+            connections.append(Recorded(config=config, server_state=state, app_state={}))
+            return connections[-1]
+
+        server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        try:
+            return await asyncio.wait_for(story(reader, writer, connections), PATIENCE_SECONDS), refused
+        finally:
+            writer.close()
+            server.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
+
+
+async def dripping(reader, writer, begin: bytes, drop: bytes) -> int:
+    """Until the server has had enough; how much was sent. A reset may swallow its last words, so they are not read here."""
+    writer.write(begin)
+    sent, ended = len(begin), asyncio.ensure_future(until_closed(reader))
+    while not ended.done():
+        writer.write(drop)
+        sent += len(drop)
+        await asyncio.wait([ended], timeout=0.01)
+    return sent
+
+
+async def until_closed(reader) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("begin", "drop", "refused"),
+    [
+        (b"GET / HTTP/1.1\r\nX-Slow: ", b"a", [b"408"]),
+        (b"GET /", b"a", [b"408"]),
+        (b"", b"", []),  # says nothing at all
+        (b"", b"\r\n", []),
+        (WHOLE, b"\r\n", []),  # between requests
+        (WHOLE + b"GET /", b"a", [b"408"]),
+    ],
+)
+def test_a_head_that_drips_is_not_waited_for(short, begin, drop, refused):
+    assert visit(lambda reader, writer, _: dripping(reader, writer, begin, drop))[1] == refused
+
+
+def test_who_waits_for_it_reads_the_refusal(short):
+    async def story(reader, writer, _):
+        writer.write(b"GET / HTTP/1.1\r\nX-Slow: ")
+        return await reader.read()
+
+    assert visit(story)[0].startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_head_without_end_is_cut_off():
+    sent, refused = visit(
+        lambda reader, writer, _: dripping(reader, writer, b"GET / HTTP/1.1\r\nX-Long: ", b"x" * 4096)
+    )
+    assert refused == [b"431"] and sent > HEAD_BYTES
+
+
+def test_no_time_runs_while_a_body_comes_or_an_answer_is_made():
+    """A stream of an hour is one request."""
+
+    async def story(reader, writer, connections):
+        assert all(one._head_timer for one in connections)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\naa")
+        await asked.wait()
+        assert [one._head_timer for one in connections] == [None]
+        writer.write(b"aa" + WHOLE)
+        said = await reader.readuntil(b"ok") + await reader.readuntil(b"ok")
+        assert [one._head_timer for one in connections] == [None]  # uvicorn's own runs between requests
+        return said
+
+    async def app(scope, receive, send):
+        asked.set()
+        await answered(scope, receive, send)
+
+    asked = asyncio.Event()
+    said, refused = visit(story, app)
+    assert said.count(b"200 OK") == 2 and not refused
