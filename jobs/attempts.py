@@ -20,6 +20,11 @@ class Attempt:
     message: str = ""
     first_failing_rank: int | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """A retry goes back to ADMITTED; preempted or too slow to start, it goes back to QUEUED."""
+        return self.outcome in (Phase.FAILED, Phase.ADMITTED)
+
 
 def attempts(job: Job) -> list[Attempt]:
     """Oldest first; a job that was never launched has none. Two queries, whatever their number."""

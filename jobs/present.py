@@ -41,6 +41,11 @@ RANKS = {
 }
 
 
+def retries_used(failures: int, *, has_failed: bool) -> int:
+    """How many failures were answered with another attempt: all but the one that ended the job."""
+    return max(0, failures - has_failed)
+
+
 def duration(seconds: float | None) -> str:
     """ "0 s", "38 s", "6 min 02 s", "2 h 07 min", "3 d 4 h". ui.js counts on in the same form."""
     if seconds is None:

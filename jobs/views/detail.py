@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
 from jobs import blame, present
+from jobs.attempts import attempts
 from jobs.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job, JobEvent
 
@@ -48,18 +49,22 @@ def common(request: Request, *, job: Job) -> Context:
 def state_context(request: Request, *, job: Job) -> Context:
     history = list(_history(job).values_list("kind", "phase", "at", "attempt", "message"))
     attempt = common(request, job=job)["attempt"]
-    has_failed = job.phase == Phase.FAILED or job.stop_reason == "failed"
-    failure = blame.first_failure(job) if has_failed else None
+    is_old = attempt != job.attempt
+    ended = next((one for one in attempts(job) if one.attempt == attempt), None) if is_old else None
+    has_failed = ended.has_failed if ended else job.phase == Phase.FAILED
+    failure = blame.first_failure(job, attempt) if has_failed else None
     stays = legs((Phase(phase), at, number) for kind, phase, at, number, _ in history if kind == "step")
     return {
         "slices": bar(stays, now=timezone.now()),
         "notes": [words for kind, _, _, number, words in history if kind == "note" and number == attempt],
+        "ended": ended,
         "failure": failure,
         "telling": present.telling(failure.last_lines) if failure else "",
-        "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) else None,
+        "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) and not is_old else None,
+        "retries_used": present.retries_used(job.failures, has_failed=job.phase == Phase.FAILED),
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
-        "step": job.ranks.filter(attempt=job.attempt).aggregate(most=Max("step"))["most"],
+        "step": job.ranks.filter(attempt=attempt).aggregate(most=Max("step"))["most"],
         "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
         "can_resume": not job.is_finished and job.suspended and job.cancel_requested_at is None,
         "can_cancel": not job.is_finished and job.cancel_requested_at is None,

@@ -12,6 +12,8 @@ from jobs.verdict import ENDED
 
 ROOMY = 16  # up to here a cell has room for meters
 SHOWN_UNEXPECTED = 8
+# Ends that somebody wanted, as agent/replica.py names them: no warning.
+ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
 COMPACT = 64  # beyond it a cell is a square with a number
 
 
@@ -58,7 +60,7 @@ class Matrix:
         """What the cluster says of replicas, each reason once with all that it is true of; the commonest first."""
         told: dict[str, list[Replica]] = {}
         for replica, _ in self.rows:
-            if replica.reason:
+            if replica.reason and replica.reason not in ASKED_FOR:
                 told.setdefault(replica.reason, []).append(replica)
         return sorted(told.items(), key=lambda pair: -len(pair[1]))
 

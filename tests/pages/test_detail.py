@@ -3,9 +3,12 @@
 import re
 
 import pytest
+from django.utils import timezone
 
-from jobs import services
-from jobs.models import Job, JobEvent
+from jobs import ingest, services
+from jobs.models import Job, JobEvent, Rank
+from jobs.scheduler import schedule
+from tests.builders import batch, identity, item, log_item
 from tests.pages import seed
 
 LIVE = re.compile(r"hx-trigger=")
@@ -122,6 +125,76 @@ def test_an_earlier_attempt_can_be_looked_at_and_does_not_move(owner, lab, htmx)
     assert "Attempt 1 ended: rank 1 exited with code 1" in page
     assert not LIVE.search(htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text)
     assert 'class="cell bad"' in htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text
+
+
+def test_an_earlier_attempt_shows_its_own_verdict_step_and_log(owner, lab):
+    job = lab.visit(seed.failed(lab, steps=10, rank=1, max_retries=1), times=4)
+    now = timezone.now().timestamp()
+    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the second attempt")])))
+    Rank.objects.filter(job=job, attempt=2, rank=0).update(step=3)
+    first, second = owner.get(f"/jobs/{job.pk}?attempt=1").text, owner.get(f"/jobs/{job.pk}").text
+    assert 'class="card verdict bad"' in first and "torch.OutOfMemoryError" in first
+    assert 'class="card verdict bad"' not in second
+    assert '<span id="head-step">step <b class="num">10</b>' in first
+    assert '<span id="head-step">step <b class="num">3</b>' in second
+    assert "of the second attempt" in second and "of the second attempt" not in first
+    assert "Attempt 1 ended:" in second and "Attempt 1 ended:" not in first
+
+
+def test_every_way_from_an_earlier_attempt_to_a_log_stays_in_it(owner, lab):
+    lab.queue.nominal = 72
+    lab.queue.save()
+    job = lab.visit(seed.failed(lab, steps=2, rank=1, nodes=9, per_node=8, max_retries=1), times=4)
+    for view in ("", "&view=list"):
+        page = owner.get(f"/jobs/{job.pk}?attempt=1{view}").text
+        ways = re.findall(rf'<a [^>]*href="(/jobs/{job.pk}/logs\?rank=[^"]+)"', page[page.index('id="ranks"') :])
+        assert len(ways) >= 72 and all("attempt=1" in way for way in ways)
+        assert '<input type="hidden" name="attempt" value="1">' in page[page.index('id="log"') :]
+
+
+def test_the_verdict_of_the_newest_attempt_is_not_shown_with_an_earlier_one(owner, lab):
+    job = lab.visit(seed.failed(lab, steps=4, rank=1, max_retries=1), times=4)
+    now = timezone.now().timestamp()
+    items = [
+        log_item(2, 0, [(now, "ValueError: label 17 is outside 0..9")]),
+        item("rank", rank=2, local_rank=0, state="failed", at=now, exit_code=1),
+    ]
+    ingest.apply(identity=identity(job, 1), batch=batch(1, *items))
+    job = lab.finish(job, 1, 1)
+    assert (job.phase, job.attempt) == ("failed", 2)
+    assert "label 17" in owner.get(f"/jobs/{job.pk}").text
+    first = owner.get(f"/jobs/{job.pk}?attempt=1").text
+    assert "label 17" not in first and "torch.OutOfMemoryError" in first
+
+
+def test_an_attempt_that_did_not_fail_says_how_it_ended(owner, lab):
+    job = seed.running(lab, steps=4)
+    services.suspend(job=job, by=lab.user)
+    job = lab.visit(job, times=4)
+    services.resume(job=job, by=lab.user)
+    lab.visit(job)
+    schedule()
+    job = lab.visit(job, times=3)
+    assert job.attempt == 2
+    page = owner.get(f"/jobs/{job.pk}?attempt=1").text
+    assert "Attempt 1 ended: suspended" in page
+    assert 'class="card verdict bad"' not in page
+
+
+def test_retries_used_are_the_failures_that_were_retried(owner, lab):
+    job = lab.visit(seed.failed(lab, steps=4, max_retries=1), times=4)
+    assert "1 of 1 retries used" in owner.get(f"/jobs/{job.pk}").text
+    job = lab.finish(job, 1, 1)
+    assert (job.phase, job.failures) == ("failed", 2)
+    assert "1 of 1 retries used" in owner.get(f"/jobs/{job.pk}").text
+
+
+def test_a_replica_that_was_stopped_on_request_is_no_warning(owner, lab, job):
+    job.replicas.filter(index=0).update(reason="stopped on request")
+    job.replicas.filter(index=1).update(reason="node is going away")
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "node is going away" in page
+    assert "stopped on request" not in page
 
 
 @pytest.mark.parametrize("query", ["attempt=99", "attempt=-1", "attempt=x", "view=%00", "rank=zz", "cursor=!!"])
