@@ -17,7 +17,7 @@ from . import present
 Point = tuple[float, float]  # (step or seconds since the first point, value)
 BOX = 1000  # the inner drawing's own units in both directions
 ROWS, COLUMNS = 3, 4  # about as many ticks as there is room for
-COLOURS = 8  # classes c0 to c7 in muster.css
+COLOURS = 8  # classes c0 to c7 in job.css; lines beyond them have the same colours, dashed
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,16 @@ def draw(chart: Chart) -> SafeString:
     )
 
 
+def look(index: int) -> str:
+    """CSS classes of the line with this number: in the drawing and in its legend."""
+    return f"c{index % COLOURS}" + (" dashed" if index % (2 * COLOURS) >= COLOURS else "")
+
+
 def _curves(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
     return format_html_join(
         "",
-        '<polyline class="line c{}" data-name="{}" points="{}"/>',
-        ((index % COLOURS, line.name, _path(line.points, across, up)) for index, line in enumerate(lines)),
+        '<polyline class="line {}" data-name="{}" points="{}"/>',
+        ((look(index), line.name, _path(line.points, across, up)) for index, line in enumerate(lines)),
     )
 
 
@@ -206,4 +211,16 @@ def _clean(value: float) -> float:
     return float(f"{value:.12g}")
 
 
-__all__ = ["Axis", "Chart", "Line", "axis", "draw", "nice_step", "points_of", "tight_axis", "time_step", "x_words"]
+__all__ = [
+    "Axis",
+    "Chart",
+    "Line",
+    "axis",
+    "draw",
+    "look",
+    "nice_step",
+    "points_of",
+    "tight_axis",
+    "time_step",
+    "x_words",
+]

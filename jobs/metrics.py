@@ -1,14 +1,17 @@
 """Reading what training reported: one series per name and rank, thinned to what a chart can show."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 
 from .models import Job
 
 MAX_POINTS = 500
+MAX_NAMES = 8  # series that one page draws
+MAX_RANKS = 16  # lines of each
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,99 @@ _THINNED = """
     ORDER BY name, rank, at, back DESC
 """
 
+# One step into the index (job, attempt, name, rank, id) per name.
+_NAMES = """
+    WITH RECURSIVE found(name) AS (
+        (SELECT name FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s ORDER BY name LIMIT 1)
+        UNION ALL
+        SELECT (SELECT c.name FROM jobs_metricchunk c
+                WHERE c.job_id = %(job)s AND c.attempt = %(attempt)s AND c.name > found.name ORDER BY c.name LIMIT 1)
+        FROM found WHERE found.name IS NOT NULL
+    )
+    SELECT name FROM found WHERE name IS NOT NULL
+"""
+
+# Of each name: the preferred ranks that reported it, then ranks spread evenly from its lowest to its highest, then its
+# lowest ones, until there are enough. Each is one step into the index, so 1,024 ranks cost no more than 64.
+_RANKS = """
+    WITH RECURSIVE names AS (
+        SELECT n.name, low.rank AS low, high.rank AS high
+        FROM unnest(%(names)s::text[]) AS n(name)
+        CROSS JOIN LATERAL (
+            SELECT rank FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
+            ORDER BY rank LIMIT 1
+        ) low CROSS JOIN LATERAL (
+            SELECT rank FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
+            ORDER BY rank DESC LIMIT 1
+        ) high
+    ), lowest(name, rank, place) AS (
+        SELECT name, low, 0 FROM names
+        UNION ALL
+        SELECT name, (SELECT c.rank FROM jobs_metricchunk c
+                      WHERE c.job_id = %(job)s AND c.attempt = %(attempt)s AND c.name = lowest.name
+                          AND c.rank > lowest.rank ORDER BY c.rank LIMIT 1), place + 1
+        FROM lowest WHERE rank IS NOT NULL AND place + 1 < %(most)s
+    ), found(name, rank, kind, place) AS (
+        SELECT n.name, w.rank, 0, w.place FROM names n
+        CROSS JOIN unnest(%(first)s::int[]) WITH ORDINALITY AS w(rank, place)
+        CROSS JOIN LATERAL (
+            SELECT FROM jobs_metricchunk c
+            WHERE c.job_id = %(job)s AND c.attempt = %(attempt)s AND c.name = n.name AND c.rank = w.rank LIMIT 1
+        ) reported
+        UNION ALL
+        SELECT n.name, c.rank, 1, t.place FROM names n
+        CROSS JOIN generate_series(0, %(spread)s - 1) AS t(place)
+        CROSS JOIN LATERAL (
+            SELECT rank FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
+                AND rank >= n.low + (n.high - n.low) * t.place / GREATEST(1, %(spread)s - 1) ORDER BY rank LIMIT 1
+        ) c
+        UNION ALL
+        SELECT name, rank, 2, place FROM lowest WHERE rank IS NOT NULL
+    )
+    SELECT name, rank FROM found ORDER BY name, kind, place
+"""
+
+# Of a short series every chunk; of a long one chunks evenly over the ids between its first and its last, each one step
+# into the index. Then every k-th point.
+_SPREAD = """
+    WITH ends AS (
+        SELECT p.name, p.rank, low.id AS low, high.id AS high, few.total > %(chunks)s AS is_long
+        FROM unnest(%(names)s::text[], %(ranks)s::int[]) AS p(name, rank)
+        CROSS JOIN LATERAL (
+            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
+                AND name = p.name AND rank = p.rank ORDER BY id LIMIT 1
+        ) low CROSS JOIN LATERAL (
+            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
+                AND name = p.name AND rank = p.rank ORDER BY id DESC LIMIT 1
+        ) high CROSS JOIN LATERAL (
+            SELECT count(*) AS total FROM (
+                SELECT FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
+                    AND name = p.name AND rank = p.rank LIMIT %(chunks)s + 1
+            ) part
+        ) few
+    ), chosen AS (
+        SELECT c.id FROM ends e CROSS JOIN LATERAL (
+            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
+                AND name = e.name AND rank = e.rank ORDER BY id LIMIT %(chunks)s
+        ) c WHERE NOT e.is_long
+        UNION
+        SELECT c.id FROM ends e CROSS JOIN generate_series(0, %(chunks)s - 1) AS t(place) CROSS JOIN LATERAL (
+            SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = e.name
+                AND rank = e.rank AND id >= e.low + (e.high - e.low) * t.place / GREATEST(1, %(chunks)s - 1)
+            ORDER BY id LIMIT 1
+        ) c WHERE e.is_long
+    ), points AS (
+        SELECT c.name, c.rank, p.at, p.step, p.value,
+               row_number() OVER (PARTITION BY c.name, c.rank ORDER BY p.at DESC, c.id DESC) AS back,
+               count(*) OVER (PARTITION BY c.name, c.rank) AS total
+        FROM jobs_metricchunk c, unnest(c.times, c.steps, c.values) AS p(at, step, value)
+        WHERE c.id = ANY(ARRAY(SELECT id FROM chosen))
+    )
+    SELECT name, rank, to_timestamp(at), step, value FROM points
+    WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %(points)s::numeric)::bigint) = 0
+    ORDER BY name, rank, at, back DESC
+"""
+
 
 def series(
     *, job: Job, names: Iterable[str] | None = None, limit: int = MAX_POINTS, attempt: int | None = None
@@ -48,9 +144,46 @@ def series(
     """The series of one attempt (default: the newest), all or those named. Two attempts in one line would go back in time."""
     wanted = list(names) if names is not None else []
     which = job.attempt if attempt is None else attempt
+    return _fetched(_THINNED, [job.pk, which, names is None, wanted, MAX_CHUNKS, limit])
+
+
+def names(*, job: Job, attempt: int) -> list[str]:
+    """What the attempt reported, in order of name."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NAMES, {"job": job.pk, "attempt": attempt})
+        return [name for (name,) in cursor.fetchall()]
+
+
+def some_series(*, job: Job, attempt: int, names: Sequence[str], first: Sequence[int] = ()) -> list[Series]:
+    """A bounded number of lines for a page: at most 8 names, at most 16 ranks of each, fewer points the more lines.
+
+    The ranks in `first` come before others; what is left goes to ranks spread evenly over those that reported.
+    """
+    shown, preferred = list(names)[:MAX_NAMES], list(dict.fromkeys(first))[:MAX_RANKS]
+    given = {"job": job.pk, "attempt": attempt}
+    by_name: dict[str, dict[int, None]] = {}
+    with connection.cursor() as cursor:
+        spread = MAX_RANKS - len(preferred)
+        cursor.execute(_RANKS, {**given, "names": shown, "first": preferred, "spread": spread, "most": MAX_RANKS})
+        for name, rank in cursor.fetchall():
+            found = by_name.setdefault(name, {})
+            if len(found) < MAX_RANKS:
+                found.setdefault(rank)
+    pairs = [(name, rank) for name, ranks in by_name.items() for rank in ranks]
+    points = max(120, min(MAX_POINTS, 16 * MAX_POINTS // max(1, len(pairs))))
+    return _fetched(
+        _SPREAD,
+        {
+            **given, "names": [name for name, _ in pairs], "ranks": [rank for _, rank in pairs],
+            "chunks": points // 2, "points": points,
+        },
+    )  # fmt: skip
+
+
+def _fetched(statement: str, given: list[Any] | dict[str, Any]) -> list[Series]:
     found: dict[tuple[str, int], Series] = {}
     with connection.cursor() as cursor:
-        cursor.execute(_THINNED, [job.pk, which, names is None, wanted, MAX_CHUNKS, limit])
+        cursor.execute(statement, given)
         for name, rank, at, step, value in cursor.fetchall():
             found.setdefault((name, rank), Series(name, rank)).points.append((at, step, value))
     return list(found.values())

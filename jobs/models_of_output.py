@@ -49,7 +49,7 @@ class MetricChunk(models.Model):
     values = ArrayField(models.FloatField())
 
     class Meta:
-        indexes = [models.Index("job", "name", "rank", "id", name="metric_series")]
+        indexes = [models.Index("job", "attempt", "name", "rank", "id", name="series_by_attempt")]
         constraints = [
             models.CheckConstraint(
                 condition=Q(times__len=F("steps__len"), values__len=F("steps__len")), name="chunk_arrays_are_parallel"

@@ -87,13 +87,16 @@ _ENDED = "('succeeded', 'failed')"
 _WRITE = _WRITE.replace("{takes}", _TAKES).replace("{ended}", _ENDED)
 
 _NAMES = """
-    WITH RECURSIVE found(name) AS (
-        (SELECT name FROM jobs_metricchunk WHERE job_id = %(job)s ORDER BY name LIMIT 1)
+    WITH RECURSIVE found(attempt, name) AS (
+        (SELECT attempt, name FROM jobs_metricchunk WHERE job_id = %(job)s ORDER BY attempt, name LIMIT 1)
         UNION ALL
-        SELECT (SELECT name FROM jobs_metricchunk WHERE job_id = %(job)s AND name > found.name ORDER BY name LIMIT 1)
-        FROM found WHERE found.name IS NOT NULL
+        SELECT next.attempt, next.name FROM found CROSS JOIN LATERAL (
+            SELECT c.attempt, c.name FROM jobs_metricchunk c
+            WHERE c.job_id = %(job)s AND (c.attempt, c.name) > (found.attempt, found.name)
+            ORDER BY c.attempt, c.name LIMIT 1
+        ) next
     )
-    SELECT name FROM found WHERE name IS NOT NULL
+    SELECT DISTINCT name FROM found
 """
 
 

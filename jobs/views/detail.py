@@ -12,6 +12,7 @@ from accounts.permissions import Act, may
 from jobs import blame, present
 from jobs.attempts import attempts
 from jobs.lifecycle import ON_CLUSTER, Phase
+from jobs.metrics import MAX_RANKS
 from jobs.models import Job, JobEvent
 
 from .log_pane import log_context
@@ -85,8 +86,25 @@ def ranks_context(request: Request, *, job: Job) -> Context:
 
 
 def charts_context(request: Request, *, job: Job) -> Context:
-    reported, system = drawn(job)
-    return {"reported": reported, "system": system}
+    attempt = common(request, job=job)["attempt"]
+    failed = blame.first_failing_rank(job, attempt)
+    chosen = ranks_chosen(request)
+    first = ([failed.rank] if failed else []) + chosen
+    page = whole(request.GET.get("metrics")) or 1
+    return {
+        "drawing": drawn(job, attempt=attempt, first=first, page=page),
+        "failed_first": failed.rank if failed else None,
+        "chosen": chosen,
+        "is_cut": job.world_size > MAX_RANKS,
+        "most_ranks": MAX_RANKS,
+    }
+
+
+def ranks_chosen(request: Request) -> list[int]:
+    """What the URL says: ?ranks=3,7 for the charts, ?rank=5 for the log. What is no number counts as not given."""
+    said = [*request.GET.get("ranks", "").replace(",", " ").split()[:MAX_RANKS], request.GET.get("rank")]
+    found = (whole(text) for text in said)
+    return list(dict.fromkeys(rank for rank in found if rank is not None and rank < 2**31))
 
 
 def events_context(request: Request, *, job: Job) -> Context:

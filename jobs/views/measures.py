@@ -1,7 +1,7 @@
 """The charts of a job: what training reported, then what its processes used."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from django.utils.safestring import SafeString
 
@@ -9,8 +9,6 @@ from jobs import charts, metrics, present
 from jobs.models import Job
 
 SYSTEM = "system/"
-MAX_LINES = charts.COLOURS
-MAX_CHARTS = 24
 
 
 @dataclass(frozen=True)
@@ -37,42 +35,76 @@ _SYSTEM = {
 
 
 @dataclass(frozen=True)
+class Key:
+    """An entry of a legend: a rank, and the CSS classes of its line."""
+
+    rank: int
+    look: str
+
+
+@dataclass(frozen=True)
 class Drawn:
     """A chart ready to be shown: its title, newest value, legend and drawing."""
 
     title: str
     current: str
-    legend: list[str]
+    legend: list[Key]
     svg: SafeString
     over: str
-    note: str = ""
 
 
-def drawn(job: Job) -> tuple[list[Drawn], list[Drawn]]:
-    """(reported metrics, system samples), each in order of name. One query."""
+@dataclass(frozen=True)
+class Drawing:
+    """The charts of one page of series. `page` counts from 1; `first` to `last` of `total` reported series are drawn."""
+
+    reported: list[Drawn] = field(default_factory=list)
+    system: list[Drawn] = field(default_factory=list)
+    page: int = 1
+    first: int = 0
+    last: int = 0
+    total: int = 0
+
+    @property
+    def earlier(self) -> int | None:
+        return self.page - 1 if self.page > 1 else None
+
+    @property
+    def later(self) -> int | None:
+        return self.page + 1 if self.last < self.total else None
+
+
+def drawn(job: Job, *, attempt: int, first: Sequence[int] = (), page: int = 1) -> Drawing:
+    """At most 8 series, the system's among them, of at most 16 ranks each; the ranks in `first` before others."""
+    known = metrics.names(job=job, attempt=attempt)
+    system = [name for name in _SYSTEM if name in known]
+    reported = [name for name in known if not name.startswith(SYSTEM)]
+    room = metrics.MAX_NAMES - len(system)
+    page = max(1, min(page, -(-len(reported) // room)))
+    shown = reported[(page - 1) * room : page * room]
     by_name: dict[str, list[metrics.Series]] = {}
-    for one in metrics.series(job=job):
+    for one in metrics.some_series(job=job, attempt=attempt, names=[*shown, *system], first=first):
         by_name.setdefault(one.name, []).append(one)
-    reported = [name for name in by_name if not name.startswith(SYSTEM)][:MAX_CHARTS]
-    system = [name for name in _SYSTEM if name in by_name]
-    return [_draw(name, by_name[name]) for name in reported], [_draw(name, by_name[name]) for name in system]
+    return Drawing(
+        [_draw(name, by_name[name]) for name in shown if name in by_name],
+        [_draw(name, by_name[name]) for name in system if name in by_name],
+        page, (page - 1) * room + 1, (page - 1) * room + len(shown), len(reported),
+    )  # fmt: skip
 
 
 def _draw(name: str, series: list[metrics.Series]) -> Drawn:
     title, unit = _SYSTEM.get(name, (name, _NUMBER))
-    shown = series[:MAX_LINES]
-    by_step = all(step is not None for one in shown for _, step, _ in one.points)
-    start = min(one.points[0][0] for one in shown)
+    by_step = all(step is not None for one in series for _, step, _ in one.points)
+    start = min(one.points[0][0] for one in series)
     chart = charts.Chart(
         title=title,
         lines=[
-            charts.Line(f"rank {one.rank}", charts.points_of(one.points, start=start, by_step=by_step)) for one in shown
+            charts.Line(f"rank {one.rank}", charts.points_of(one.points, start=start, by_step=by_step))
+            for one in series
         ],
         x_kind="step" if by_step else "time",
         unit=unit.write,
         unit_name=unit.name,
         floor=unit.floor,
     )
-    legend = [line.name for line in chart.lines] if len(series) > 1 else []
-    note = f"the first {MAX_LINES} of {len(series)} ranks" if len(series) > MAX_LINES else ""
-    return Drawn(chart.title, chart.current, legend, charts.draw(chart), "by step" if by_step else "over time", note)
+    legend = [Key(one.rank, charts.look(index)) for index, one in enumerate(series)] if len(series) > 1 else []
+    return Drawn(chart.title, chart.current, legend, charts.draw(chart), "by step" if by_step else "over time")
