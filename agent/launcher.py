@@ -52,6 +52,10 @@ class Launcher:
         self.stop_reason = ""
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def outputs(self) -> list[int]:
         """Its stdout and stderr; the caller closes them."""
         pipes = (self._process.stdout, self._process.stderr)
@@ -72,6 +76,7 @@ class Launcher:
         if self._status is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGTERM)
+                os.killpg(self._process.pid, signal.SIGCONT)  # a stopped one would not see it
 
     def kill(self) -> None:
         """SIGKILL to everything that this replica started, whoever its parent is now."""

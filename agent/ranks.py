@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from . import blame
+from . import blame, linux
 from .journal import Journal
 from .loop import Loop
 from .outbox import Outbox
@@ -36,6 +36,7 @@ class Rank:
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     pid: int = 0
     restart: int = 0  # how often it was started before, in this replica
+    launcher: int = 0  # pid of the process that started its shim
     streams: list[Stream] = field(default_factory=list)
     was_signalled: bool = False  # its launcher told the whole process group to stop
     is_ended: bool = False
@@ -60,6 +61,7 @@ class Ranks:
         self._expected, self._is_elastic = expected, is_elastic
         self._ranks: dict[int, Rank] = {}
         self.streams: list[Stream] = []
+        self.killed_at = math.inf  # when what the launcher left behind was killed, seconds since the epoch
         self.dropped = 0  # points that a full socket did not take
         self._server = Server(loop, on_message=self._hear, on_gone=self._gone)
         self.address = self._server.address
@@ -83,9 +85,14 @@ class Ranks:
         self.streams = [one for one in self.streams if one.is_open] + [stream]
         return stream
 
-    def end_all(self, *, exit_code: int | None, ended_by: int | None) -> None:
-        """For ranks that never told their end: they ended with the launcher, or were killed after it."""
+    def end_all(self, *, exit_code: int | None, ended_by: int | None, launcher: int = 0) -> None:
+        """For ranks that never told their end: they ended with the launcher, or were killed after it.
+
+        `launcher` is its pid: where it was ended by a signal, a rank that is another process was ended because of it.
+        """
         for rank in self._open():
+            if rank.streams or (ended_by is not None and rank.pid != launcher):
+                rank.was_signalled = True
             if rank.streams:
                 self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
             else:
@@ -111,12 +118,14 @@ class Ranks:
             rank.was_signalled = True
         elif "end" in message:
             end = message["end"]
+            rank.was_signalled |= end["signal"] == signal.SIGKILL and message["at"] >= self.killed_at
             self._end(rank, exit_code=end["exit_code"], ended_by=end["signal"], at=message["at"])
 
     def _greet(self, peer: Peer, hello: dict[str, Any]) -> None:
         rank = self._placed(hello["rank"], local_rank=hello["local_rank"], world_size=hello.get("world_size"))
         rank.visible, rank.local_size = hello.get("visible"), hello.get("local_size") or None
         rank.streams = [self.add_stream(fd, rank=rank.rank if rank.is_expected else NO_RANK) for fd in peer.fds]
+        rank.launcher = int(hello.get("launcher") or 0)
         peer.rank, peer.fds = rank, []
         before = self._ranks.get(rank.rank)
         # A launcher that starts its ranks anew counts them; a shell that starts one launcher after another does not.
@@ -158,8 +167,9 @@ class Ranks:
             os.close(fd)
         rank = peer.rank
         if isinstance(rank, Rank) and not rank.is_ended:
-            # A shim that ends without a word was killed, and its rank with it (PDEATHSIG).
-            rank.was_signalled |= any(other.has_failed for other in self._ranks.values())
+            # A shim that ends without a word was killed, and its rank with it (PDEATHSIG); most often because its launcher was.
+            is_orphan = rank.launcher and not linux.is_alive(rank.launcher)
+            rank.was_signalled |= is_orphan or any(other.has_failed for other in self._ranks.values())
             self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
 
     def _running(self, rank: Rank, *, at: float) -> None:

@@ -194,6 +194,7 @@ class Replica:
             if launcher.deadline is not None and time.monotonic() >= launcher.deadline:
                 launcher.kill()
         outcome = launcher.outcome()
+        self._ranks.killed_at = time.time()
         launcher.kill()
         self._hear_out()
         launcher.reap()
@@ -255,7 +256,8 @@ class Replica:
         """Ends are spooled first, then the status says so, then the spool is drained."""
         at = time.time()
         self._sampler.stop()
-        self._ranks.end_all(exit_code=outcome.exit_code, ended_by=outcome.signal)
+        launcher = self._launcher.pid if self._launcher else 0
+        self._ranks.end_all(exit_code=outcome.exit_code, ended_by=outcome.signal, launcher=launcher)
         end = {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason, "at": at}
         self._outbox.item("replica", state=outcome.state, **end)
         self._outbox.flush()

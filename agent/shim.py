@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     try:
         agent = _connect(os.environ[SOCKET_ENV])
         outs = os.pipe(), os.pipe()
-        _introduce(agent, read_ends=[outs[0][0], outs[1][0]])
+        _introduce(agent, launcher=launcher, read_ends=[outs[0][0], outs[1][0]])
     except (KeyError, OSError, ValueError):
         _become(command)
     os.close(outs[0][0])
@@ -147,7 +147,7 @@ def _connect(address: str) -> socket.socket:
     return agent
 
 
-def _introduce(agent: socket.socket, *, read_ends: list[int]) -> None:
+def _introduce(agent: socket.socket, *, launcher: int, read_ends: list[int]) -> None:
     """Before the fork: if this fails there is still only one of us, with its output untouched.
 
     The agent's answer says that the pipes would outlive it. A late one costs no more than that.
@@ -159,6 +159,7 @@ def _introduce(agent: socket.socket, *, read_ends: list[int]) -> None:
         "local_size": int(os.environ.get("LOCAL_WORLD_SIZE", "0")),
         "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "launcher": launcher,
         "at": time.time(),
     }
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", read_ends))]

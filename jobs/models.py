@@ -5,6 +5,7 @@ Who writes what, by column: services write intent (`cancel_requested_at`, `suspe
 """
 
 import secrets
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
@@ -16,7 +17,7 @@ from queues.models import Queue
 from queues.resources import Resources
 from workspaces.models import Workspace
 
-from . import lifecycle, verdict
+from . import lifecycle, silence, verdict
 from .models_of_output import LogSegment as LogSegment
 from .models_of_output import MetricChunk as MetricChunk
 from .plan import world_size
@@ -221,6 +222,10 @@ class Replica(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["job", "attempt", "role", "index"], name="replica_once_per_attempt")
         ]
+
+    def silent_for(self, now: datetime) -> timedelta | None:
+        """How long its agent has been silent, None while that is no cause for concern."""
+        return silence.silent_for(self.state, started_at=self.started_at, last_batch_at=self.last_batch_at, now=now)
 
 
 class RankState(models.TextChoices):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -155,6 +156,10 @@ class UnexpectedRankSerializer(serializers.Serializer[Any]):
 
 
 class ReplicaSerializer(serializers.ModelSerializer[Replica]):
+    last_heard_at = serializers.DateTimeField(source="last_batch_at", help_text="when its agent sent its last batch")
+    is_silent = serializers.SerializerMethodField(
+        help_text="it runs, but its agent has sent nothing for a minute: stopped, or cut off from the control plane"
+    )
     unexpected_ranks = serializers.SerializerMethodField(
         help_text="ranks that its agent reported although they are none of this replica; their lines are the launcher's"
     )
@@ -163,9 +168,13 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
         model = Replica
         fields = (
             "attempt", "role", "index", "name", "node", "state", "reason", "exit_code", "signal", "started_at", "ended_at",
-            "unexpected_ranks",
+            "unexpected_ranks", "last_heard_at", "is_silent",
         )  # fmt: skip
         read_only_fields = fields
+
+    @extend_schema_field(serializers.BooleanField())
+    def get_is_silent(self, replica: Replica) -> bool:
+        return replica.silent_for(timezone.now()) is not None
 
     @extend_schema_field(UnexpectedRankSerializer(many=True))
     def get_unexpected_ranks(self, replica: Replica) -> list[dict[str, Any]]:

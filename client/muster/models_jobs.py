@@ -35,6 +35,8 @@ class Replica(Model):
     signal: int | None = None
     started_at: datetime | None = moment()
     ended_at: datetime | None = moment()
+    last_heard_at: datetime | None = moment()  # when its agent sent its last batch
+    is_silent: bool = False  # it runs, but its agent has sent nothing for a minute
     raw: Json = as_sent()
 
 

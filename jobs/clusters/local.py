@@ -175,6 +175,7 @@ class LocalCluster:
         elif not asked.exists():
             _write(asked, str(self.clock()))
             self.host.signal(one, signal.SIGTERM)
+            self.host.signal(one, signal.SIGCONT)  # a stopped agent would not see it, and be killed after all its time
         elif self.clock() > float(asked.read_text()) + grace_seconds + DRAIN_SECONDS + 15:
             self.host.signal(one, signal.SIGKILL)
             self.host.kill_carriers(carried, place.name)

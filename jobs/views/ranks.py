@@ -44,6 +44,9 @@ class Matrix:
     columns: int = 0
     size: str = "roomy"  # roomy, dense or compact
     has_gpu: bool = False
+    silent: list[tuple[Replica, str]] = field(
+        default_factory=list
+    )  # replicas whose agents send nothing, and for how long
     median: int | None = None
     furthest: int | None = None
 
@@ -97,6 +100,9 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         rows=rows,
         columns=max((len(cells) for _, cells in rows), default=0),
         size="roomy" if len(ranks) <= ROOMY else "dense" if len(ranks) <= COMPACT else "compact",
+        silent=[
+            (replica, present.duration(gap.total_seconds())) for replica in replicas if (gap := replica.silent_for(now))
+        ],
         has_gpu=any(rank.gpu is not None for rank in ranks),
         median=median_low(steps) if steps else None,
         furthest=max(steps, default=None),

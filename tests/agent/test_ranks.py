@@ -208,6 +208,51 @@ def test_a_report_without_a_shim_is_of_its_place_too(bench: Bench, plane: Plane)
     assert received.kind("metrics", rank=5)[0]["points"][0][1:] == [1, {"x": 2}]
 
 
+@pytest.mark.parametrize("shell", [False, True])
+def test_a_launcher_that_is_killed_is_the_cause_and_none_of_its_ranks(bench: Bench, plane: Plane, shell: bool) -> None:
+    script = "import os\nopen('launcher', 'w').write(str(os.getpid()))\n" + LAUNCHER
+    files = {"launcher.py": script, "rank.py": "import time; print('ready', flush=True); time.sleep(600)"}
+    command = [sys.executable, "launcher.py", "2"]
+    if shell:
+        command = ["sh", "-c", f"{sys.executable} launcher.py 2; exit 9"]
+    folder = bench.replica(command, files=files, processes=2)
+    agent = bench.start(folder)
+    bench.wait_for(lambda: plane.of().texts(0) == plane.of().texts(1) == ["ready"])
+    os.kill(int((folder / "code" / "launcher").read_text()), signal.SIGKILL)
+    agent.wait(PATIENCE_SECONDS)
+    ends = [plane.of().end_of(rank) for rank in range(2)]
+    assert [(one["signal"], one["is_stopped"]) for one in ends] == [(signal.SIGKILL, True)] * 2
+    assert (bench.status()["signal"], bench.status()["exit_code"]) == ((None, 9) if shell else (signal.SIGKILL, None))
+
+
+def test_a_process_that_only_reports_is_not_blamed_for_its_killed_launcher(bench: Bench, plane: Plane) -> None:
+    child = "import os, muster, time\nos.environ.update(RANK='0')\nmuster.report(step=1, x=2)\nprint('ready', flush=True)\ntime.sleep(600)"
+    script = f"import os, subprocess, sys\nopen('launcher', 'w').write(str(os.getpid()))\nsubprocess.run([sys.executable, '-c', {child!r}])"
+    folder = bench.replica([sys.executable, "start.py"], files={"start.py": script})
+    agent = bench.start(folder)
+    bench.wait_for(lambda: plane.of().texts(-1) == ["ready"] and plane.of().kind("rank", rank=0))
+    os.kill(int((folder / "code" / "launcher").read_text()), signal.SIGKILL)
+    agent.wait(PATIENCE_SECONDS)
+    end = plane.of().end_of(0)
+    assert (end["signal"], end["is_stopped"]) == (signal.SIGKILL, True)
+
+
+def test_a_command_that_reports_itself_and_is_killed_is_to_blame(bench: Bench, plane: Plane) -> None:
+    script = "import os, muster, signal\nos.environ.update(RANK='0')\nmuster.report(step=1, x=2)\nos.kill(os.getpid(), signal.SIGKILL)"
+    received = bench.run([sys.executable, "-c", script])
+    assert (received.end_of(0)["signal"], received.end_of(0)["is_stopped"]) == (signal.SIGKILL, False)
+
+
+def test_a_stopped_launcher_sees_the_stop_at_once(bench: Bench, plane: Plane) -> None:
+    """It would see it only when it goes on, and be killed after all of its grace."""
+    script = "import os, signal\nprint('ready', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)"
+    agent = bench.start(bench.replica([sys.executable, "-c", script], grace_seconds=3600))
+    bench.wait_for(lambda: plane.of().texts(-1) == ["ready"])
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert (bench.status()["state"], bench.status()["signal"]) == ("failed", signal.SIGTERM)
+
+
 def test_a_launcher_after_another_one_counts_as_a_restart_of_its_ranks(bench: Bench, plane: Plane) -> None:
     files = {"launcher.py": LAUNCHER, "rank.py": "import sys; sys.exit(0)"}
     again = f"{sys.executable} launcher.py 1; {sys.executable} launcher.py 1"

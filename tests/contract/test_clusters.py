@@ -468,3 +468,19 @@ def test_a_command_that_does_not_exist_is_named(local):
     seen = local.until(all_in("failed"))
     assert seen.replicas[0].exit_code == 127
     assert "trian-it" in seen.replicas[0].reason
+
+
+def test_a_stopped_agent_ends_within_its_grace(local):
+    """It would not see a SIGTERM, and be killed only after all the time that an agent has."""
+    local.cluster.apply(plan(grace_seconds=3600))
+    local.until(lambda seen: all(one.state is ReplicaState.RUNNING for one in seen.replicas))
+    folder = local.cluster.root / "jobs" / "7-abc" / "1" / "worker-0"
+    agent = json.loads((folder / "agent.json").read_text())["pid"]
+    os.kill(agent, signal.SIGSTOP)
+    local.until(lambda _: Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+    def is_gone(seen: Seen) -> bool:
+        local.cluster.delete("7-abc", 1, 3600)
+        return not any(one.is_alive for one in seen.replicas)
+
+    local.until(is_gone)

@@ -115,7 +115,8 @@ def _attempt_row(one: Attempt) -> tuple[object, ...]:
 def _replica_row(one: Replica) -> tuple[object, ...]:
     name, ran = f"{one.role}-{one.index}", between(one.started_at, one.ended_at)
     code = ending(exit_code=one.exit_code, signal=one.signal)
-    return (name, one.node, one.state, clock(one.started_at), ran, code, one.reason)
+    state = f"{one.state} (silent)" if one.is_silent else one.state
+    return (name, one.node, state, clock(one.started_at), ran, code, one.reason)
 
 
 def _event_row(one: Event) -> tuple[object, ...]:

@@ -1,0 +1,17 @@
+"""Whether a replica's agent has fallen silent: it is stopped, or does not reach the control plane. Pure."""
+
+from datetime import datetime, timedelta
+
+from .verdict import ReplicaState
+
+SILENT = timedelta(seconds=60)  # an agent with nothing to send sends an empty batch every 10 s (docs/wire.md)
+
+
+def silent_for(
+    state: str, *, started_at: datetime | None, last_batch_at: datetime | None, now: datetime
+) -> timedelta | None:
+    """How long nothing came from the agent of a running replica; None while that is no cause for concern."""
+    heard = last_batch_at or started_at
+    if state != ReplicaState.RUNNING or heard is None or now - heard < SILENT:
+        return None
+    return now - heard
