@@ -56,6 +56,9 @@ class Store(Protocol):
     def tell(self, held: Held, trouble: str) -> None:
         """Words for whoever waits. Not guarded: they decide nothing."""
 
+    def note(self, held: Held, words: str) -> None:
+        """What a person should know of this attempt. Not guarded either."""
+
 
 class Listen(Protocol):
     """Reads logs where agents can not bring them (mirror.py). False: nothing may be deleted before the next look."""
@@ -159,7 +162,9 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
         try:
             plan = store.plan(held)
             with crash.around("cluster.apply"):
-                cluster.apply(plan)
+                said = cluster.apply(plan)
+            if said:
+                store.note(held, said)
         except Sealed:
             log.info("job %s: attempt %s was closed meanwhile", held.job, held.view.attempt)
             return held

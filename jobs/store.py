@@ -99,6 +99,9 @@ class DjangoStore:
             job=held.job, attempt=held.view.attempt, about=about, message=trouble[len(about) - len(TROUBLE) :]
         )
 
+    def note(self, held: Held, words: str) -> None:
+        notes.note_once(job=held.job, attempt=held.view.attempt, about=words, message="")
+
 
 def plan_of(job: Job, attempt: int) -> Plan:
     """One launch of a job, with a token for each of its agents."""

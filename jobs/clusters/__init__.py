@@ -22,10 +22,13 @@ class Cluster(Protocol):
     HAS_LOGS: bool  # whether what an agent prints can be read: only then `read_log` and `control_url` are asked for
     control_url: str  # where its agents look for us
     HAS_NODES: bool  # whether it has machines of different sizes: `misfit` is asked only then
+    SEPARATES: bool  # whether jobs of two teams are kept apart; where not, all its teams are one trust domain
     MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: Plan) -> str | None:
         """Create what is missing of the attempt. May be called again; what is there stays as it is.
+
+        Returns words for the job's history where something of it was left out.
 
         Raises Sealed once the attempt was closed, Refused for what will never work, Unreachable when nobody answers.
         """

@@ -21,6 +21,7 @@ from .kube_site import Site
 from .manifests import Manifest
 
 LAUNCH_SECONDS = 10.0  # what is left then is the next visit's
+NO_POLICY = "The pods of this attempt are open to others of the cluster: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
 AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is believed to be there
 
 
@@ -35,14 +36,16 @@ class Launcher:
     limit: Limit = field(default_factory=Limit)
     _agent_seen: float = 0.0
 
-    async def launch(self, plan: Plan) -> None:
-        """Raises Sealed, Refused or Unreachable; what was created meanwhile stays, for the next call or the delete."""
+    async def launch(self, plan: Plan) -> str:
+        """Returns what a person should know: a policy that the account may not make.
+
+        Raises Sealed, Refused or Unreachable; what was created meanwhile stays, for the next call or the delete."""
         for role in plan.roles:  # refuses before anything is made what no pod of the role can have
             self._pod(plan, role, 0, owner="")
         places = [(role.name, index) for role, index in plan.replicas()]
         owner, is_new = await self._owner(plan)
         await self._need_agent()
-        await self._need_secrets(plan, owner)
+        said = await self._need_told(plan, owner)
         missing = places if is_new else await self._missing(plan, owner, places)
         by_name = {role.name: role for role in plan.roles}
 
@@ -54,6 +57,7 @@ class Launcher:
         answers = await each(missing, create, limit=self.limit, seconds=LAUNCH_SECONDS, stop_at=NEVER)
         for place, answer in answers:
             await self._settle(plan, place, answer, owner=owner)
+        return said
 
     def _pod(self, plan: Plan, role: Role, index: int, *, owner: str) -> Manifest:
         return manifests.pod(
@@ -91,16 +95,26 @@ class Launcher:
             need_created(answer, "the agent's ConfigMap")
         self._agent_seen = time.monotonic()
 
-    async def _need_secrets(self, plan: Plan, owner: str) -> None:
-        """Never read back: Muster needs no right to read secrets. Whoever takes another's place is told in one of its own."""
+    async def _need_told(self, plan: Plan, owner: str) -> str:
+        """What must be there before the first pod. Never read back: Muster needs no right to read secrets.
+
+        Whoever takes another's place is told in a Secret of its own. Returns what was left out.
+        """
         bodies = [manifests.secret(plan, self.site, owner=owner)] if plan.wanted is None else []
+        if bodies and self.site.network_policy:  # isolated from the first moment
+            bodies.insert(0, manifests.network_policy(plan, self.site, owner=owner))
         later = [(role.name, index) for role, index in plan.replicas() if plan.incarnation(role.name, index)]
         bodies += [manifests.secret(plan, self.site, owner=owner, replica=place) for place in later]
+        said = ""
         for body in bodies:
+            is_policy = body["kind"] == "NetworkPolicy"
             with crash.around("kube.secret"):
-                answer = await self._create("secrets", body)
-            if not answer.is_there_already:
-                need_created(answer, "the Secret of the job")
+                answer = await self._create("networkpolicies" if is_policy else "secrets", body)
+            if is_policy and answer.status == 403:
+                said = f"{NO_POLICY}: {answer.words}"
+            elif not answer.is_there_already:
+                need_created(answer, "the NetworkPolicy of the attempt" if is_policy else "the Secret of the job")
+        return said
 
     async def _missing(self, plan: Plan, owner: str, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
@@ -144,7 +158,8 @@ class Launcher:
         return answer
 
     def _path(self, kind: str) -> str:
-        return f"api/v1/namespaces/{self.site.namespace}/{kind}"
+        group = "apis/networking.k8s.io/v1" if kind == "networkpolicies" else "api/v1"
+        return f"{group}/namespaces/{self.site.namespace}/{kind}"
 
 
 def _pod_name(plan: Plan, place: tuple[str, int]) -> str:

@@ -1,5 +1,6 @@
 """A cluster's OPTIONS from settings.CLUSTERS, read strictly: every problem names the option and the way out. Pure."""
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -49,11 +50,20 @@ def _problems(word: str, value: Any) -> list[Problem]:
     if not complaint and word in _FORMS:
         form, said = _FORMS[word]
         complaint = "" if re.match(form, value) else said
+    if not complaint and word == "egress":
+        complaint = "" if all(map(_is_network, value)) else 'must be a list of networks, such as ["10.0.0.0/8"]'
     return [Problem(f"OPTIONS.{_OPTIONS[word]}", value, complaint)] if complaint else []
 
 
 def _is_text_map(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(one, str) for pair in value.items() for one in pair)
+
+
+def _is_network(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(ipaddress.ip_network(value))
+    except ValueError:
+        return False
 
 
 # By the field's type as text: what fits, and what to say of the rest.

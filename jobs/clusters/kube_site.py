@@ -31,4 +31,6 @@ class Site:
     tmp_limit: str = "20Gi"
     memory_limit: str = ""  # of /dev/shm; it counts as the replica's memory
     more_nodes: bool = False  # that an autoscaler adds: the sizes of those that are there say nothing
+    network_policy: bool = False  # one per attempt: its pods talk to each other, and to few others
+    egress: tuple[str, ...] = ()  # networks that pods may reach besides, where there is such a policy: ["10.0.0.0/8"]
     node_lost_seconds: int = 30  # that a node may be not ready, before what ran there is given up

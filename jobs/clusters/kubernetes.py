@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 class KubernetesCluster(View):
     """OPTIONS are described in docs/kubernetes.md."""
 
-    MOUNTS = HAS_LOGS = HAS_NODES = True
+    MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = True
 
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
         access, site = kube_options.read(options)
@@ -66,9 +66,9 @@ class KubernetesCluster(View):
 
     # -- the port
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: Plan) -> str:
         self._watch()
-        kube_http.run(self._launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
+        return kube_http.run(self._launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         self._watch()
@@ -244,10 +244,10 @@ class KubernetesCluster(View):
 
     # -- creating
 
-    async def _launch(self, plan: Plan) -> None:
+    async def _launch(self, plan: Plan) -> str:
         launcher = self._launching()
         await self._need_alone(plan)
-        await launcher.launch(plan)
+        return await launcher.launch(plan)
 
     async def _need_alone(self, plan: Plan) -> None:
         """Earlier attempts were closed before this one was begun; a cluster restored to an older state has them back."""

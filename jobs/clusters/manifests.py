@@ -5,8 +5,10 @@ Every object is a plain dictionary, as the API takes it. Pods satisfy the Pod Se
 
 import base64
 import hashlib
+import ipaddress
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 from controlplane.errors import Refused
 from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
@@ -68,6 +70,43 @@ def tombstone(run: str, attempt: int) -> Manifest:
         },
         "spec": {"clusterIP": "None"},
     }
+
+
+def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
+    """Who may talk to the attempt's pods, and to whom they may: each other, the resolver, the control plane, and `site.egress`.
+
+    A policy cannot say "the same value of a label", so each attempt has its own. It goes with its owner.
+    """
+    mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
+    peers = [{"podSelector": {"matchLabels": mine}}]
+    dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
+    others = [{"to": [{"ipBlock": {"cidr": network}} for network in site.egress]}] if site.egress else []
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            **_metadata(plan, owner=owner),
+            "name": labels.secret(plan.run, plan.attempt, owner=owner),
+            "labels": labels.of_attempt(plan.run, plan.attempt),
+        },
+        "spec": {
+            "podSelector": {"matchLabels": mine},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": peers}],
+            "egress": [{"to": peers}, dns, _to_control(site.control_url), *others],
+        },
+    }
+
+
+def _to_control(url: str) -> Manifest:
+    """By address where the URL has one; policies know no names, so else by its port alone."""
+    parts = urlsplit(url)
+    port = {"ports": [{"protocol": "TCP", "port": parts.port or (443 if parts.scheme == "https" else 80)}]}
+    try:
+        host = ipaddress.ip_address(parts.hostname or "")
+    except ValueError:
+        return port
+    return {"to": [{"ipBlock": {"cidr": f"{host}/{host.max_prefixlen}"}}], **port}
 
 
 def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | None = None) -> Manifest:

@@ -36,7 +36,7 @@ class _Attempt:
 class MemoryCluster:
     """`clock` gives seconds since the epoch. Not shared between processes."""
 
-    MOUNTS, HAS_LOGS, HAS_NODES = True, False, False
+    MOUNTS, HAS_LOGS, HAS_NODES, SEPARATES = True, False, False, True
 
     def __init__(
         self,

@@ -50,6 +50,10 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE) -> manifests.Manifest:
     [
         ("service", lambda: manifests.service(a_plan())),
         ("tombstone", lambda: manifests.tombstone("42-abcdef", 3)),
+        (
+            "network-policy",
+            lambda: manifests.network_policy(a_plan(), replace(SITE, egress=("10.0.0.0/8",)), owner="uid-1234-5678"),
+        ),
         ("pod-on-cpus", lambda: pod(a_plan(resource="cpu"))),
         (
             "pod-with-everything",
@@ -61,6 +65,25 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE) -> manifests.Manifest:
 def test_objects_are_as_written_down(name, made):
     path = GOLDEN / f"{name}.yaml"
     assert made() == yaml.safe_load(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (
+            "http://192.0.2.7:8000",
+            {"to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}], "ports": [{"protocol": "TCP", "port": 8000}]},
+        ),
+        (
+            "https://[2001:db8::1]",
+            {"to": [{"ipBlock": {"cidr": "2001:db8::1/128"}}], "ports": [{"protocol": "TCP", "port": 443}]},
+        ),
+        ("http://muster", {"ports": [{"protocol": "TCP", "port": 80}]}),
+    ],
+)
+def test_a_policy_lets_agents_reach_the_control_plane(url, expected):
+    made = manifests.network_policy(a_plan(), replace(SITE, control_url=url), owner="u")
+    assert made["spec"]["egress"][2:] == [expected]
 
 
 def test_the_secret_tells_each_replica_its_part():

@@ -54,3 +54,16 @@ def test_it_is_read_over_the_api(lab, as_, people):
     lab.visit(job)
     events = as_(people.viewer).get(f"/api/v1/jobs/{job.pk}/events").json()["results"]
     assert f"{TROUBLE}the cluster does not answer" in [one["message"] for one in events]
+
+
+def test_what_a_launch_left_out_is_in_the_history_and_the_job_runs(lab, monkeypatch):
+    launch = lab.cluster.apply
+
+    def apply(plan) -> str:
+        launch(plan)
+        return "The pods of this attempt are open to others"
+
+    monkeypatch.setattr(lab.cluster, "apply", apply)
+    job = lab.running()
+    assert job.phase == Phase.RUNNING
+    assert notes(job) == [(1, "The pods of this attempt are open to others")]

@@ -94,6 +94,9 @@ class SimStore:
     def tell(self, held: Held, trouble: str) -> None:
         self.switch()
 
+    def note(self, held: Held, words: str) -> None:
+        self.switch()
+
     def plan(self, held: Held) -> Plan:
         there = {key: place.incarnation for key, place in held.view.places.items()}
         only = frozenset(unconfirmed(held.view.places)) if held.view.created_at else None
