@@ -12,7 +12,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane import addresses, environment, logs
+from controlplane import addresses, environment, job_user, logs
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
@@ -194,6 +194,12 @@ CLUSTERS = json.loads(
     )
 )
 
+MUSTER_TEAMS_TRUST = _flag("MUSTER_TEAMS_TRUST")
+MUSTER_JOB_USER = os.environ.get("MUSTER_JOB_USER", "")
+try:
+    job_user.find(MUSTER_JOB_USER)
+except job_user.BadJobUser as error:
+    raise ImproperlyConfigured(str(error)) from error
 MUSTER_JOB_ENV = [one.strip() for one in os.environ.get("MUSTER_JOB_ENV", "").split(",") if one.strip()]
 for _name in MUSTER_JOB_ENV:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", _name):

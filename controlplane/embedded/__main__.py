@@ -7,6 +7,7 @@ from pathlib import Path
 from . import EmbeddedError, instance
 from .demo import Demo
 from .home import remove_home
+from .local_home import remove_local_home
 from .options import data_folder, parse
 from .password import reset_password
 from .terminal import complain, is_terminal, say
@@ -43,6 +44,7 @@ def _reset(data: Path, *, is_sure: bool) -> int:
     instance.stop(data)
     if not instance.Instance(data).claim():
         raise EmbeddedError(f"Something still starts or stops in {data}; try again in a moment.")
+    remove_local_home(data)
     remove_home(data)
     shutil.rmtree(data)
     say(f"Deleted {data}: database, jobs, logs and checkpoints.")

@@ -36,14 +36,25 @@ def living(root: Path) -> Iterator[Identity]:
             known = read_json(path) or {}
             if {"pid", "started", "boot"} <= known.keys():
                 one = Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
-                if one not in seen and is_alive(one):
+                if one not in seen and is_alive(one) and _runs_as(one.pid, path.parent.lstat().st_uid):
                     seen.add(one)
                     yield one
 
 
+def _runs_as(pid: int, uid: int) -> bool:
+    """A job may write to its own folder: a process of another user that it names there is not its agent."""
+    if uid == os.geteuid():
+        return True
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return any(line.split() == ["Uid:", *[str(uid)] * 4] for line in status.splitlines())
+
+
 def _carriers(root: Path) -> Iterator[int]:
     """Processes of ranks whose job folder lies in this installation."""
-    wanted = b"MUSTER_SHARED=" + os.fsencode(root) + b"/"
+    wanted = tuple(b"MUSTER_SHARED=" + os.fsencode(path) + b"/" for path in {root, root.resolve()})
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:

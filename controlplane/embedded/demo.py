@@ -93,6 +93,10 @@ class Demo:
             say(f"  password  {prepared['password']}   (shown this once; bin/demo --reset-password makes a new one)\n")
         else:
             say("  password  as before; bin/demo --reset-password makes a new one\n")
+        if self.launch.job_user:
+            say(
+                f"Local jobs run as user {self.launch.job_user.uid}, who cannot read Muster's secrets (MUSTER_JOB_USER).\n"
+            )
         if self.launch.host not in LOOPBACK and not self.rig:
             say(
                 f"Listening on {self.options.host}{_also(self.options.host, url=self.launch.url)}. This is plain HTTP: passwords and tokens"
@@ -107,7 +111,7 @@ class Demo:
         if prepared["active"] and not self.options.once:
             say(f"Job {prepared['active'][0]} is still there from before.")
             return int(prepared["active"][0])
-        return None if self.options.no_job else self._submit()
+        return None if self.options.no_job else self._submit(prepared["slots"])
 
     def _offer(self, jobs: list[int]) -> list[int]:
         names = ", ".join(str(job) for job in jobs)
@@ -124,8 +128,8 @@ class Demo:
         print(question, end="", flush=True)
         return self.launch.supervisor.ask(sys.stdin.fileno()).lower() in ("", "y", "yes")
 
-    def _submit(self) -> int | None:
-        command = rig.sample_command() if self.rig else sample_command()
+    def _submit(self, slots: int) -> int | None:
+        command = rig.sample_command() if self.rig else sample_command(slots)
         say(f"$ bin/muster {shlex.join(command)}")
         code, out = self.launch.python("-m", "muster.cli", command[0], "--output", "json", *command[1:])
         if code:

@@ -21,6 +21,7 @@ from .files import private_folder, read_json, write_json
 
 ROOT_BASES = (Path("/var/lib/muster"), Path("/var/tmp/muster"), Path("/tmp/muster"))  # noqa: S108 - `_is_ours` looks
 SOCKET_PATH_BYTES = 107  # sun_path less its ending zero, unix(7)
+BELONGS_TO = "belongs-to.json"
 _SOCKET_NAME = "/.s.PGSQL.5432"
 _PLAIN = re.compile(r"[A-Za-z0-9/._-]+")  # a path that may stand in a URL as it is
 
@@ -67,17 +68,17 @@ def _known_home(data: Path) -> Path | None:
 
 
 def _new_home(data: Path, *, account: Account, is_temporary: bool) -> Path:
-    base = _base(account)
-    _sweep(base)
+    base = find_base(account)
+    sweep(base)
     path = base / secrets.token_hex(4)
     path.mkdir(mode=0o700)
-    write_json(path / "belongs-to.json", value={"data": str(data), "is_temporary": is_temporary})
+    write_json(path / BELONGS_TO, value={"data": str(data), "is_temporary": is_temporary})
     give(path, account=account)
     write_json(data / "home.json", value={"path": str(path)})
     return path
 
 
-def _base(account: Account) -> Path:
+def find_base(account: Account) -> Path:
     for base in ROOT_BASES:
         if _is_ours(base) and can_run(["test", "-x", base], account=account):
             return base
@@ -99,16 +100,16 @@ def _is_ours(base: Path) -> bool:
     return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
-def _sweep(base: Path) -> None:
+def sweep(base: Path) -> None:
     """Temporary homes (of tests) whose data folder is gone go too; a real one is never deleted unasked."""
-    for path in _homes(base):
-        note = read_json(path / "belongs-to.json")
+    for path in homes(base):
+        note = read_json(path / BELONGS_TO)
         if note and note["is_temporary"] and not Path(note["data"]).exists():
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _homes(base: Path) -> Iterator[Path]:
-    return (path for path in base.iterdir() if (path / "belongs-to.json").exists())
+def homes(base: Path) -> Iterator[Path]:
+    return (path for path in base.iterdir() if (path / BELONGS_TO).exists())
 
 
 def _given_folder(path: Path, *, account: Account) -> Path:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.environment import BadSetting, unfolded
+from controlplane.job_user import JobUser
 
 from . import EmbeddedError
 from .agents import end_agents
 from .files import bound_log, last_lines, open_log, private_folder, write_json
 from .health import Probe
 from .instance import Instance
+from .local_home import find_local_home, remove_local_home
 from .ports import listen
 from .processes import spawn
 from .programs import CHECKOUT, environment, programs
@@ -48,6 +50,7 @@ class Launch:
         urls = {"database_url": given.get("DATABASE_URL", ""), "redis_url": given.get("REDIS_URL", "")}
         self.servers = Servers(self.data, **urls, is_temporary=is_temporary)
         self.env: dict[str, str] = {}
+        self.job_user: JobUser | None = None
         self.clusters: Mapping[str, Any] = {}  # that learn our address from us
         self._is_prepared = False
 
@@ -57,13 +60,16 @@ class Launch:
 
     def start(self) -> dict[str, Any]:
         """Everything up and answering. What `steps.prepare` found is the answer."""
+        private_folder(self.data)
+        setting = self.given.get("MUSTER_JOB_USER", "")
+        self.job_user = find_local_home(self.data, setting=setting, is_temporary=self.servers.is_temporary)
         self.open_database()
         first_password = {name: self.given[name] for name in ("MUSTER_ADMIN_PASSWORD",) if name in self.given}
         prepared = self.step("prepare", self.url, **first_password)
         self._is_prepared = True
         self._build_agent()
         # Agents read it anew each try: those that outlived the last control plane find this one.
-        write_json(private_folder(self.data / "local") / "control.json", value={"url": self.url}, mode=0o644)
+        write_json(self.data / "local/control.json", value={"url": self.url}, mode=0o644)
         for program in programs(self.env, logs=self.logs, listener=self.listener):
             self.supervisor.start(program)
         self._await_web()
@@ -105,6 +111,8 @@ class Launch:
         for names in ENDING:
             self.supervisor.end(*names)
         self.servers.stop()
+        if self.servers.is_temporary:
+            remove_local_home(self.data)
         self.instance.forget()
 
     def open_database(self) -> None:
@@ -134,6 +142,8 @@ class Launch:
             secret_key=self.given.get("MUSTER_SECRET_KEY") or secret(self.data, name="secret_key"),
             clusters=self.clusters,
         )
+        if self.job_user:
+            self.env["MUSTER_JOB_USER"] = str(self.job_user.uid)
         self.env["MUSTER_CONFIG"] = str(self.data / "cli.json")
         self.instance.tell(state="starting", url=self.url, env=self.env)
 

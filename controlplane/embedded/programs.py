@@ -137,7 +137,8 @@ def _reaching(clusters: Mapping[str, Any], *, url: str) -> dict[str, object]:
     return {name: {**one, "OPTIONS": {**one["OPTIONS"], "CONTROL_URL": url}} for name, one in clusters.items()}
 
 
-def sample_command() -> list[str]:
-    """What is submitted first, as a person would type it after bin/muster."""
-    options = ["--queue", "default", "--nodes", "2", "--nproc", "2", "--dir", "examples"]
+def sample_command(slots: int = 4) -> list[str]:
+    """What is submitted first, as a person would type it after bin/muster. 2 x 2 processes, where the queue has fewer slots one in each replica."""
+    nodes, nproc = (2, 2) if slots >= 4 else (max(slots, 1), 1)
+    options = ["--queue", "default", "--nodes", str(nodes), "--nproc", str(nproc), "--dir", "examples"]
     return ["submit", *options, "--", "torchrun", "ddp_digits.py"]

@@ -15,6 +15,7 @@ from typing import Any
 from . import EmbeddedError
 from .files import last_lines, open_log, private_folder, read_json
 from .home import remove_home
+from .local_home import remove_local_home
 from .processes import spawn
 from .programs import CHECKOUT
 from .servers import stop_process
@@ -83,6 +84,7 @@ def queue_command(*, user: str) -> list[str]:
 
 def _forget(data: Path) -> None:
     """Of the run before, whose cluster is gone."""
+    remove_local_home(data)
     remove_home(data)
     for name in OF_ONE_RUN:
         path = data / name

@@ -26,6 +26,7 @@ from accounts import people  # noqa: E402
 from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
 from controlplane.errors import MusterError  # noqa: E402
 from jobs import services  # noqa: E402
+from jobs.clusters.devices import of_this_machine  # noqa: E402
 from jobs.lifecycle import Phase  # noqa: E402
 from jobs.models import Job  # noqa: E402
 from queues.models import Queue, Resource  # noqa: E402
@@ -45,8 +46,10 @@ def prepare(url: str) -> dict[str, Any]:
     _log_in(url)
     waiting = Job.objects.filter(pk__in=_noted(), phase=Phase.SUSPENDED)
     going = Job.objects.active().exclude(phase=Phase.SUSPENDED).order_by("-pk")
+    queue = Queue.objects.filter(name="default").first()
     return {
         "password": password,
+        "slots": queue.nominal if queue else 0,
         "user": _administrator().get_username(),
         "suspended": list(waiting.values_list("pk", flat=True)),
         "active": list(going.values_list("pk", flat=True)),
@@ -86,7 +89,7 @@ def forget() -> dict[str, Any]:
 
 def _first_start(password: str, until: datetime) -> None:
     """Its first password is asked to be changed once others are answered; see accounts/first_password.py."""
-    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    gpus = len(of_this_machine())
     resource, nominal = (Resource.GPU, gpus) if gpus else (Resource.CPU, max(4, os.cpu_count() or 1))
     with transaction.atomic():
         user = User.objects.create_superuser(ADMIN, password=password, first_password_until=until)

@@ -6,10 +6,12 @@ is complete when the job says that it is over.
 
 import contextlib
 import fcntl
+import os
 from pathlib import Path
 
 from controlplane import crash
 
+from . import handed
 from .host import Host, Identity
 
 MOST_TRIES = (
@@ -26,10 +28,9 @@ def is_owed(place: Path, host: Host) -> bool:
 def start(place: Path, host: Host) -> None:
     """Send what is left, unless somebody does. Only once nothing of the replica runs: it closes its status."""
     if is_owed(place, host) and not _runs(place, host):
-        with open(place / "drains", "ab") as tries:
-            tries.write(b"+")
+        handed.append(place / "drains", b"+")
         with crash.around("local.drain"):
-            (place / "drain.json").write_text(host.spawn(place, "--drain").to_json())
+            handed.write(place / "drain.json", host.spawn(place, "--drain").to_json())
 
 
 def _has_unsent(place: Path) -> bool:
@@ -39,7 +40,7 @@ def _has_unsent(place: Path) -> bool:
 
 def _tries(place: Path) -> int:
     try:
-        return (place / "drains").stat().st_size
+        return (place / "drains").stat(follow_symlinks=False).st_size
     except FileNotFoundError:
         return 0
 
@@ -49,13 +50,16 @@ def _runs(place: Path, host: Host) -> bool:
     if not _tries(place):
         return False
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
-        if host.is_alive(Identity.from_json((place / "drain.json").read_text())):
+        if host.is_alive(Identity.from_json(handed.read(place / "drain.json"))):
             return True
     try:
-        with open(place / "agent.lock", "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+        lock = os.open(place / "agent.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # none, or a link that a job made
         return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    finally:
+        os.close(lock)
     return False

@@ -13,7 +13,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from controlplane import job_user
+
+from . import handed
 from .processes import child_env
 
 
@@ -37,25 +41,44 @@ class Identity:
 class Host:
     """The real machine. Tests of lost and late calls put another one in its place."""
 
-    def __init__(self, agent: Path, python: str = sys.executable, more_env: Sequence[str] = ()):
-        """`more_env` names what jobs inherit of our environment besides processes.INHERITED."""
-        self._agent, self._python, self._more_env = agent, python, more_env
+    def __init__(
+        self,
+        agent: Path,
+        python: str = sys.executable,
+        more_env: Sequence[str] = (),
+        home: Path | None = None,
+    ):
+        """`more_env` names what jobs inherit of our environment besides processes.INHERITED; `home` is for jobs of another user."""
+        self.agent, self.python = agent, python
+        self._more_env, self._home = more_env, home
 
     def spawn(self, folder: Path, verb: str = "--state") -> Identity:
-        """Start the agent of one replica, detached: it outlives whoever started it."""
-        with open(folder / "agent.log", "ab") as log:
+        """Start the agent of one replica, detached: it outlives whoever started it. It runs as the owner of its folder.
+
+        So what a job of before left unsent is sent by the user that can read it.
+        """
+        about = folder.stat(follow_symlinks=False)
+        is_other = about.st_uid != os.geteuid()
+        who: dict[str, Any] = {"user": about.st_uid, "group": about.st_gid, "extra_groups": []} if is_other else {}
+        with os.fdopen(handed.open_to_append(folder / "agent.log"), "ab") as log:
             process = subprocess.Popen(
-                [self._python, str(self._agent), verb, str(folder)],
+                [self.python, str(self.agent), verb, str(folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                env=child_env(os.environ, self._more_env),
+                env=child_env(os.environ, self._more_env) | (self._others_env(about.st_uid) if is_other else {}),
                 start_new_session=True,
+                **who,
             )
         # Somebody must take its exit code while we live; after us init does.
         threading.Thread(target=process.wait, daemon=True, name=f"reap-{process.pid}").start()
         return Identity(process.pid, started(process.pid) or 0, boot_id())
+
+    def _others_env(self, uid: int) -> dict[str, str]:
+        name = job_user.name_of(uid)
+        home = {"HOME": str(self._home)} if self._home else {}
+        return {**home, "USER": name, "LOGNAME": name, "SHELL": "/bin/sh"}
 
     def is_alive(self, one: Identity) -> bool:
         return one.boot == boot_id() and started(one.pid) == one.started

@@ -7,19 +7,20 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
-from controlplane import crash
-from controlplane.errors import Sealed, Unreachable
+from controlplane import crash, job_user
+from controlplane.errors import Problem, Refused, Sealed, Unreachable
+from controlplane.job_user import JobUser, can_run
 from jobs.plan import Plan
 from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
-from . import Expected, drains
+from . import Expected, devices, drains, handed
 from .host import Host, Identity
 from .processes import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
 
@@ -27,6 +28,10 @@ DEFAULT_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
 POLL_SECONDS = 0.5
 LOCK_SECONDS = 5.0
+# What the user of jobs must be able to do: read the interpreter's packages, and the agent.
+IMPORTS = (
+    "import importlib.util, sys; open(sys.argv[1], 'rb').close(); sys.exit(importlib.util.find_spec('celery') is None)"
+)
 
 _STATES = {
     "starting": ReplicaState.PENDING,
@@ -37,33 +42,47 @@ _STATES = {
 
 
 class LocalCluster:
-    """`ROOT` is the folder of everything; `clock` gives seconds since the epoch."""
+    """`ROOT` is the folder of everything; `clock` gives seconds since the epoch; `user` is whom jobs run as, None for ourselves."""
 
-    MOUNTS = HAS_LOGS = HAS_NODES = False
+    MOUNTS = HAS_LOGS = SEPARATES = False
+    HAS_NODES = True  # one, and its GPUs are counted
 
-    def __init__(self, ROOT: str, host: Host | None = None, clock: Callable[[], float] = time.time):  # noqa: N803 - named like in settings
-        self.root = Path(ROOT)
-        self.host = host or Host(DEFAULT_AGENT, more_env=settings.MUSTER_JOB_ENV)
-        self.clock = clock
+    def __init__(
+        self,
+        ROOT: str,  # noqa: N803 - named like in settings
+        host: Host | None = None,
+        clock: Callable[[], float] = time.time,
+        user: JobUser | None = None,
+        inventory: Callable[[], Sequence[str]] = devices.of_this_machine,
+    ):
+        self.user = user if host else job_user.find(settings.MUSTER_JOB_USER)
+        # Another user cannot pass through a link in a folder of ours.
+        self.root = Path(ROOT).resolve() if self.user else Path(ROOT)
+        self.host = host or Host(DEFAULT_AGENT, more_env=settings.MUSTER_JOB_ENV, home=self.root / "home")
+        self.clock, self.inventory = clock, inventory
+        self._is_prepared = False
         self._known: dict[str, object] = {}
 
     def apply(self, plan: Plan) -> None:
+        self._prepare()
         folder = self._attempt(plan.run, plan.attempt)
         with self._locked(folder):
+            user = self._user_of(folder)
             if (folder / "sealed").exists():
                 raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
             ports = self._ports(folder, plan)
-            shared = self.root / "jobs" / plan.run / "shared"
-            shared.mkdir(exist_ok=True)
-            volumes = {name: str(self._volume(plan.team, name)) for name in plan.volumes}
+            visible = self._devices(plan)
+            shared = _given(self.root / "jobs" / plan.run / "shared", user)
+            volumes = {name: str(self._volume(plan.team, name, user)) for name in plan.volumes}
             for role, index in plan.replicas():
                 place = folder / place_name(role.name, index, plan.incarnation(role.name, index))
                 if _identity(place) is None:
                     told = describe(
                         plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json")
                     )
-                    here = {"shared": str(shared), "cache": str(self.root / "cache")}
-                    self._spawn(place, {**told, **here}, plan.secrets.get(place_name(role.name, index), ""))
+                    env = {**told["env"], **visible.get(place_name(role.name, index), {})}
+                    here = {"env": env, "shared": str(shared), "cache": str(self.root / "cache")}
+                    self._spawn(place, {**told, **here}, plan.secrets.get(place_name(role.name, index), ""), user)
         self._active(plan.run, plan.attempt).touch()
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
@@ -97,6 +116,13 @@ class LocalCluster:
             place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
             self._end(place, mark(run, attempt), grace_seconds)
 
+    def misfit(self, *, processes: int, nodes: int, resource: str, **_: Any) -> Problem | None:
+        there = len(self.inventory()) if resource == devices.RESOURCE else 0
+        if not there or processes * nodes <= there:
+            return None
+        words = f"{nodes} x {processes} processes need a GPU each, and this machine has {there}; lower nodes or nproc_per_node"
+        return Problem("nodes", nodes, words)
+
     def open_attempts(self) -> list[tuple[str, int]]:
         named = (name.rpartition("-") for name in self._open_attempts())
         return [(run, int(attempt)) for run, _, attempt in named]
@@ -115,22 +141,71 @@ class LocalCluster:
     def write_control(self, url: str) -> None:
         """Tell the agents of this cluster where the control plane answers."""
         self.root.mkdir(parents=True, exist_ok=True)
-        _write(self.root / "control.json", json.dumps({"url": url}))
+        handed.write(self.root / "control.json", json.dumps({"url": url}), mode=0o644)
 
-    def _volume(self, team: str, name: str) -> Path:
+    def _volume(self, team: str, name: str, user: JobUser | None) -> Path:
         """A folder that all jobs of a team share, made when it is first named."""
-        folder = self.root / "volumes" / team / name
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        if user:
+            for folder in (self.root / "volumes", self.root / "volumes" / team):
+                handed.passage(folder)
+        return _given(self.root / "volumes" / team / name, user)
+
+    def _devices(self, plan: Plan) -> dict[str, dict[str, str]]:
+        """What each replica is told of GPUs: its own, or that it has none. Where no GPU is known, `gpu` replicas are told nothing."""
+        places = [(role, place_name(role.name, index)) for role in plan.roles for index in range(role.replicas)]
+        if plan.resource != devices.RESOURCE:
+            return {place: devices.environment(()) for _, place in places}
+        there = self.inventory()
+        if not there:
+            return {}
+        attempt, kept = mark(plan.run, plan.attempt), self.root / "devices.json"
+        with open(self.root / "devices.lock", "ab") as lock:
+            _lock_soon(lock.fileno())
+            held = {one: words for one, words in _read_json(kept).items() if one == attempt or not self._is_over(one)}
+            try:
+                found = devices.assign(held, attempt, {place: role.processes for role, place in places}, there)
+            except devices.NotEnough as error:
+                raise (Refused if error.is_final else Unreachable)(f"attempt {plan.attempt} {error}") from error
+            handed.write(kept, json.dumps({**held, attempt: found}))
+        return {place: devices.environment(words) for place, words in found.items()}
+
+    def _is_over(self, attempt: str) -> bool:
+        run, _, number = attempt.rpartition("-")
+        folder = self._attempt(run, int(number))
+        if not folder.exists():
+            return True
+        places = [place for place in folder.iterdir() if place.is_dir()]
+        return (folder / "sealed").exists() and not any(self._is_alive(place, attempt) for place in places)
+
+    def _user_of(self, attempt: Path) -> JobUser | None:
+        """An attempt that was begun as ourselves, by a release before this one, goes on so: its replicas share files."""
+        begun = (path for path in attempt.iterdir() if path.is_dir())
+        return None if any(handed.owner(path) == os.geteuid() for path in begun) else self.user
+
+    def _prepare(self) -> None:
+        """Once per process: what the user of jobs must reach lies where they reach it. Raises Refused where they cannot."""
+        if self.user is None or self._is_prepared:
+            return
+        for folder in (self.root, *(self.root / name for name in ("jobs", "agent", "active"))):
+            handed.passage(folder)
+        for name in ("home", "cache"):
+            handed.give_folder(self.root / name, self.user)
+        self.host.agent = handed.published(self.host.agent, self.root / "agent")
+        if not can_run([self.host.python, "-I", "-c", IMPORTS, self.host.agent], self.user):
+            raise Refused(
+                f"local jobs run as user {self.user.uid}, who cannot run {self.host.python} or reach {self.root}: put both where others may pass, "
+                "or let local jobs run as root (MUSTER_JOB_USER=root)"
+            )
+        self._is_prepared = True
 
     # -- one replica
 
-    def _spawn(self, place: Path, told: dict[str, Any], token: str) -> None:
-        place.mkdir(exist_ok=True)
-        _write(place / "token", token)
-        _write(place / "replica.json", json.dumps(told, indent=1))
+    def _spawn(self, place: Path, told: dict[str, Any], token: str, user: JobUser | None) -> None:
+        _given(place, user)
+        handed.write(place / "token", token)
+        handed.write(place / "replica.json", json.dumps(told, indent=1))
         with crash.around("local.spawn"):
-            _write(place / "spawned.json", self.host.spawn(place).to_json())
+            handed.write(place / "spawned.json", self.host.spawn(place).to_json())
 
     def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:
         """The newest one at this place: it is begun only where nothing is left of the one before."""
@@ -173,10 +248,10 @@ class LocalCluster:
             if not self._is_alive(place, carried):
                 forget_secrets(place)
         elif not asked.exists():
-            _write(asked, str(self.clock()))
+            handed.write(asked, str(self.clock()))
             self.host.signal(one, signal.SIGTERM)
             self.host.signal(one, signal.SIGCONT)  # a stopped agent would not see it, and be killed after all its time
-        elif self.clock() > float(asked.read_text()) + grace_seconds + DRAIN_SECONDS + 15:
+        elif self.clock() > _asked_at(asked) + grace_seconds + DRAIN_SECONDS + 15:
             self.host.signal(one, signal.SIGKILL)
             self.host.kill_carriers(carried, place.name)
 
@@ -228,16 +303,30 @@ class LocalCluster:
         if kept.exists():
             return dict(json.loads(kept.read_text()))
         ports = {name: _free_port() for name in ports_needed(plan)}
-        _write(kept, json.dumps(ports))
+        handed.write(kept, json.dumps(ports))
         return ports
 
     @contextlib.contextmanager
     def _locked(self, folder: Path) -> Iterator[None]:
         """The lock that guards every spawn: of this call, of the agent's launcher, and of the sealing."""
         folder.mkdir(parents=True, exist_ok=True)
+        if self.user:
+            for passed in (folder.parent, folder):
+                handed.passage(passed)
         with open(folder / "lock", "ab") as lock:
+            if self.user:  # its agents take it too
+                os.fchown(lock.fileno(), self.user.uid, self.user.gid)
             _lock_soon(lock.fileno())
             yield
+
+
+def _given(folder: Path, user: JobUser | None) -> Path:
+    """A folder that jobs write to."""
+    if user:
+        handed.give_folder(folder, user)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _lock_soon(lock: int) -> None:
@@ -259,17 +348,29 @@ def forget_secrets(place: Path) -> None:
     """
     if (place / "token").exists():
         with contextlib.suppress(FileNotFoundError, ValueError):
-            told = json.loads((place / "replica.json").read_text())
-            _write(place / "replica.json", json.dumps({**told, "env": {}}, indent=1))
+            told = json.loads(handed.read(place / "replica.json"))
+            handed.write(place / "replica.json", json.dumps({**told, "env": {}}, indent=1))
         (place / "token").unlink(missing_ok=True)
 
 
 def _identity(place: Path) -> Identity | None:
-    """Who runs this replica. The spawner's word, or the agent's own where the spawner died before it wrote."""
+    """Who runs this replica. The spawner's word, or the agent's own where the spawner died before it wrote.
+
+    Both could have been written by the job: a process of another user is not believed to be its agent, and so never signalled.
+    """
     for name in ("spawned.json", "agent.json"):
-        with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
-            return Identity.from_json((place / name).read_text())
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            found = Identity.from_json(handed.read(place / name))
+            if handed.may_be_of(found.pid, place):
+                return found
     return None
+
+
+def _asked_at(asked: Path) -> float:
+    try:
+        return float(handed.read(asked))
+    except (FileNotFoundError, ValueError):
+        return 0.0
 
 
 def _newest(folder: Path) -> dict[str, int]:
@@ -281,8 +382,12 @@ def _newest(folder: Path) -> dict[str, int]:
 
 
 def _status(place: Path) -> dict[str, Any]:
-    with contextlib.suppress(FileNotFoundError, ValueError):
-        return dict(json.loads((place / "status.json").read_text()))
+    return _read_json(place / "status.json")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+        return dict(json.loads(handed.read(path)))
     return {}
 
 
@@ -290,11 +395,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: readers of other processes never see half a file."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.touch(mode=0o600)
-    part.write_text(text)
-    part.replace(path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.build import build
-from controlplane.errors import Sealed, Unreachable
+from controlplane.errors import Refused, Sealed, Unreachable
 from jobs.clusters import Cluster
 from jobs.clusters.host import Host
 from jobs.clusters.local import LocalCluster
@@ -320,6 +320,55 @@ def test_a_job_inherits_what_training_needs_and_not_the_shell_that_started_the_s
     text = (tmp_path / "env.0").read_text()
     assert "of-the-operator" not in text
     assert {f"{name}={value}" for name, value in wanted.items()} <= set(text.splitlines())
+
+
+GPU = {"resource": "gpu"}
+
+
+def seen_devices(local, run: str = "7-abc") -> list[str]:
+    """What each replica of the first attempt is told of GPUs."""
+    places = sorted((local.cluster.root / f"jobs/{run}/1").glob("worker-*/replica.json"))
+    return [json.loads(path.read_text())["env"]["CUDA_VISIBLE_DEVICES"] for path in places]
+
+
+def test_each_replica_sees_its_own_gpu_and_no_live_attempt_shares_one(local, tmp_path):
+    local.cluster.inventory = lambda: ["0", "1", "GPU-c", "3"]
+    script = f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/seen.$NUMBER; sleep 60 & wait"
+    local.cluster.apply(replace(plan("sh", "-c", script), **GPU))
+    local.until(all_in("running"))
+    until(lambda: (tmp_path / "seen.1").exists() and (tmp_path / "seen.0").exists())
+    assert seen_devices(local) == ["0", "1"]
+    # Another process of the control plane, that knows only the files.
+    restarted = LocalCluster(str(local.cluster.root), host=local.cluster.host, inventory=lambda: ["0", "1", "GPU-c"])
+    restarted.apply(replace(plan("sh", "-c", script), **GPU))
+    other = replace(plan(), run="8-xyz", **GPU)
+    with pytest.raises(Unreachable, match="free are 1 of 3, the others belong to 7-abc-1"):
+        restarted.apply(other)
+    local.end()
+    restarted.apply(other)
+    assert seen_devices(local, "8-xyz") == ["0", "1"]
+    until(
+        lambda: (
+            restarted.delete("8-xyz", 1, 3)
+            or not any(one.is_alive for one in restarted.observe("8-xyz", 1, EXPECTED).replicas)
+        )
+    )
+    assert (tmp_path / "seen.0").read_text() == "0\n"
+
+
+def test_a_job_that_asks_for_no_gpu_sees_none_whatever_it_says(local):
+    local.cluster.inventory = lambda: ["0", "1"]
+    local.cluster.apply(replace(plan(), resource="cpu", env={"CUDA_VISIBLE_DEVICES": "0,1"}))
+    assert seen_devices(local) == ["", ""]
+
+
+def test_more_gpus_than_the_machine_has_are_refused_before_and_at_the_launch(local):
+    local.cluster.inventory = lambda: ["0"]
+    problem = local.cluster.misfit(processes=1, nodes=2, resource="gpu")
+    assert problem is not None and "this machine has 1" in problem.message
+    assert local.cluster.misfit(processes=4, nodes=4, resource="cpu") is None
+    with pytest.raises(Refused, match="needs 2 GPUs, and this machine has 1"):
+        local.cluster.apply(replace(plan(), **GPU))
 
 
 HUSH = {"env": {"API_KEY": "hush-hush"}}

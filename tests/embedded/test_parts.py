@@ -16,7 +16,7 @@ from controlplane.embedded.instance import Instance, running
 from controlplane.embedded.launch import Launch
 from controlplane.embedded.options import data_folder, parse
 from controlplane.embedded.ports import free_port, listen
-from controlplane.embedded.programs import CHECKOUT, address, allowed_hosts, environment
+from controlplane.embedded.programs import CHECKOUT, address, allowed_hosts, environment, sample_command
 from controlplane.embedded.view import JobView, RankView, plain, screen
 from tests.patience import PATIENCE_SECONDS
 
@@ -200,6 +200,14 @@ def test_a_second_start_says_where_the_first_is(tmp_path, capsys, arguments, cod
     said = capsys.readouterr().out
     assert "http://127.0.0.1:8123" in said
     assert "bin/demo --stop" in said
+
+
+@pytest.mark.parametrize(("slots", "shape"), [(1, (1, 1)), (2, (2, 1)), (3, (3, 1)), (4, (2, 2)), (64, (2, 2))])
+def test_the_sample_job_fits_the_machine(slots, shape):
+    """With 1 to 3 GPUs there are as many slots."""
+    words = sample_command(slots)
+    asked = tuple(int(words[words.index(name) + 1]) for name in ("--nodes", "--nproc"))
+    assert asked == shape
 
 
 @pytest.mark.parametrize("host, is_said", [("0.0.0.0", True), ("127.0.0.1", False)])

@@ -106,7 +106,10 @@ class House:
 
     def start(self, checkout: Path | None = None) -> None:
         """Durable, unlike in other tests: what Postgres confirmed must outlive its being killed."""
-        env = {"CRASH_MARKS": str(self.marks), "MUSTER_JOB_ENV": "CRASH_*", **self.environ}
+        # Agents leave their marks in a folder of the tests', and are found by where their folders lie.
+        env = {"CRASH_MARKS": str(self.marks), "MUSTER_JOB_ENV": "CRASH_*", "MUSTER_JOB_USER": "root", **self.environ}
+        if os.geteuid() != 0:
+            del env["MUSTER_JOB_USER"]
         self.muster = Installation(self.folder, environ=env, checkout=checkout or self.checkout)
         # The administrator's is of the first start; a folder that is started again knows no other.
         self.password = self.muster.password = self.password or self.muster.password

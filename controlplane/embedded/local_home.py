@@ -1,0 +1,111 @@
+"""Where the files of local jobs lie.
+
+For an ordinary user: `local` in the data folder. For root: in /var/lib/muster/<id>, because jobs then run as a user who cannot
+pass through a data folder of mode 0700, with Muster's secrets in it. `local` in the data folder is a link to that place.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from controlplane import job_user
+from controlplane.job_user import BadJobUser, JobUser
+
+from . import EmbeddedError
+from .account import Account, server_account
+from .agents import living
+from .files import private_folder, read_json, write_json
+from .home import BELONGS_TO, find_base, homes, sweep
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def find_local_home(data: Path, *, setting: str, is_temporary: bool) -> JobUser | None:
+    """Makes `local` of this data folder, and says whom its jobs run as; None: as ourselves."""
+    local = data / "local"
+    try:
+        if job_user.find(setting) is None:
+            if not local.is_symlink():  # else jobs of another user may still run there
+                private_folder(local)
+            return None
+        return _root_home(data, local, setting=setting, is_temporary=is_temporary)
+    except BadJobUser as error:
+        raise EmbeddedError(f"{error}.") from error
+
+
+def remove_local_home(data: Path) -> None:
+    local = data / "local"
+    if local.is_symlink():
+        shutil.rmtree(local.resolve().parent, ignore_errors=True)
+        local.unlink()
+
+
+def _root_home(data: Path, local: Path, *, setting: str, is_temporary: bool) -> JobUser:
+    servers = server_account()
+    database = {servers.uid} if servers else set()
+    known = _known_home(local)
+    base = known.parent if known else find_base(Account("the user of local jobs", 65534, 65534))
+    with _alone(base):  # two installations that start at once must not choose the same user
+        others = {uid for path in homes(base) if path != known and (uid := _note(path).get("job_user"))}
+        kept = _note(known).get("job_user") if known and not setting else None
+        user = job_user.find(str(kept) if kept else setting, taken=database if setting or kept else database | others)
+        assert user is not None
+        if known is None:
+            sweep(base)
+            known = base / secrets.token_hex(4)
+            known.mkdir()
+        known.chmod(0o711)
+        write_json(known / BELONGS_TO, value={"data": str(data), "is_temporary": is_temporary, "job_user": user.uid})
+    if not local.is_symlink():
+        _move(local, known / "local")
+    (known / "local").mkdir(exist_ok=True)
+    (known / "local").chmod(0o711)
+    return user
+
+
+def _known_home(local: Path) -> Path | None:
+    if not local.is_symlink():
+        return None
+    path = Path(os.readlink(local)).parent
+    if not path.is_dir():
+        raise EmbeddedError(
+            f"Files of local jobs were in {path}, which is gone. Bring it back, or begin anew: bin/demo --reset"
+        )
+    return path
+
+
+def _move(local: Path, target: Path) -> None:
+    """Jobs of before go on: the old path leads to the new place at every moment."""
+    if not local.exists():
+        local.symlink_to(target)
+        return
+    target.symlink_to(target)
+    if _libc.renameat2(_AT_FDCWD, os.fsencode(local), _AT_FDCWD, os.fsencode(target), _RENAME_EXCHANGE) == 0:
+        return
+    why = ctypes.get_errno()
+    target.unlink()
+    if why == errno.EXDEV and any(living(local)):
+        raise EmbeddedError(
+            f"Local jobs of before still run in {local}, and their files have to be copied to another disk, {target.parent}. "
+            "Wait until they are over, or start with MUSTER_JOB_USER=root until then."
+        )
+    shutil.move(local, target)
+    local.symlink_to(target)
+
+
+def _note(home: Path) -> dict[str, int]:
+    return read_json(home / BELONGS_TO) or {}
+
+
+@contextmanager
+def _alone(base: Path) -> Iterator[None]:
+    with open(base / ".lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,100 @@
+"""The user that local jobs run as where Muster itself runs as root. Knows no Django: bin/demo's supervisor asks too.
+
+Root may start a process under any number, with or without an account of that number. By default a number is taken that no
+account has, so nothing on the machine belongs to it and no account has to be made.
+"""
+
+import os
+import pwd
+import subprocess
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+AS_ROOT = "root"
+# Debian reserves 30000 to 59999 and adduser gives accounts from 1000 upwards, so this end of the range stays free.
+FREE_UIDS = range(54900, 55900)
+
+
+class BadJobUser(ValueError):
+    """Names the setting, its value and the way out."""
+
+
+@dataclass(frozen=True)
+class JobUser:
+    name: str
+    uid: int
+    gid: int
+
+
+def find(setting: str, *, taken: Collection[int] = ()) -> JobUser | None:
+    """The user that jobs are started as; None: the same one as Muster. `taken` are uids of others' files."""
+    if os.geteuid() != 0:
+        _need_ourselves(setting)
+        return None
+    if setting == AS_ROOT:
+        return None
+    user = _named(setting) if setting else _free(taken)
+    if user.uid == 0:
+        raise BadJobUser(f"MUSTER_JOB_USER is {setting}, which is root; name another user, or say {AS_ROOT} to mean it")
+    if setting and user.uid in taken:
+        raise BadJobUser(f"MUSTER_JOB_USER is {setting}, whose files the database uses; name another user")
+    return user
+
+
+def can_run(words: Sequence[str | Path], user: JobUser) -> bool:
+    """Whether that user may run this program. Trying is the only sure answer: modes, ACLs, noexec and user namespaces."""
+    try:
+        ended = subprocess.run(
+            [str(word) for word in words], capture_output=True, cwd="/", user=user.uid, group=user.gid, extra_groups=[],
+            timeout=60, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return ended.returncode == 0
+
+
+def name_of(uid: int) -> str:
+    """What USER says: the account's name, or one for a number without an account."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"muster-{uid}"
+
+
+def _need_ourselves(setting: str) -> None:
+    own = os.geteuid()
+    if setting and setting != str(own) and _uid_of(setting) != own:
+        raise BadJobUser(
+            f"MUSTER_JOB_USER is {setting}, but only root can start jobs as another user; leave it out, or start Muster as root"
+        )
+
+
+def _named(setting: str) -> JobUser:
+    if setting.isdecimal():
+        if not 0 <= int(setting) < 2**32 - 1:
+            raise BadJobUser(f"MUSTER_JOB_USER is {setting}; as a number it must be below {2**32 - 1}")
+        try:
+            entry = pwd.getpwuid(int(setting))
+        except KeyError:
+            return JobUser(name_of(int(setting)), int(setting), int(setting))
+        return JobUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    uid = _uid_of(setting)
+    if uid is None:
+        raise BadJobUser(
+            f"MUSTER_JOB_USER is {setting}, which is no user of this machine; name one, or a number, or leave it out"
+        )
+    return JobUser(setting, uid, pwd.getpwuid(uid).pw_gid)
+
+
+def _free(taken: Collection[int]) -> JobUser:
+    known = {entry.pw_uid for entry in pwd.getpwall()} | set(taken)
+    uid = next(number for number in FREE_UIDS if number not in known)
+    return JobUser(name_of(uid), uid, uid)
+
+
+def _uid_of(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None

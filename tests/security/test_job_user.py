@@ -1,0 +1,291 @@
+"""As root, local jobs run as another user. What that user can reach, and what Muster does in folders that they write to."""
+
+import json
+import os
+import pwd
+import signal
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.build import build
+from controlplane import job_user
+from controlplane.embedded.agents import living
+from controlplane.embedded.home import remove_home
+from controlplane.embedded.installation import Installation
+from controlplane.embedded.local_home import find_local_home, remove_local_home
+from controlplane.errors import Refused
+from controlplane.job_user import BadJobUser, JobUser
+from jobs.clusters import handed
+from jobs.clusters.host import Host
+from jobs.clusters.local import LocalCluster
+from jobs.verdict import ReplicaState
+from tests.agent.plane import Plane
+from tests.contract.test_clusters import Rig, all_in, plan, until
+from tests.machine import need
+
+USER = JobUser("muster-55911", 55911, 55911)  # no account has this number
+TOUCHES = "id -u > $MUSTER_SHARED/who; env > $MUSTER_SHARED/env; touch $MUSTER_SHARED/here.$NUMBER"
+
+
+@pytest.fixture
+def place():
+    """A folder that everybody may pass, unlike pytest's own."""
+    need(os.geteuid() == 0, "only root can start processes as another user")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@pytest.fixture
+def plane():
+    plane = Plane()
+    plane.up()
+    yield plane
+    plane.down()
+
+
+@pytest.fixture
+def cluster(place, plane):
+    found = cluster_in(place, USER)
+    found.write_control(plane.url)
+    yield found
+    for attempt in (1, 2):
+        Rig(found, lambda index: None).end(attempt)
+
+
+def cluster_in(place: Path, user: JobUser | None) -> LocalCluster:
+    pyz = build(place / "agent.pyz")
+    return LocalCluster(str(place / "local"), host=Host(pyz, home=place / "local/home"), user=user)
+
+
+def run(cluster: LocalCluster, script: str, **changes) -> Path:
+    """To its end; returns the job's own folder."""
+    cluster.apply(replace(plan("sh", "-c", script), **changes))
+    Rig(cluster, lambda index: None).until(all_in("succeeded"), changes.get("attempt", 1))
+    return cluster.root / "jobs/7-abc/shared"
+
+
+def test_a_job_runs_as_that_user_in_folders_of_its_own(cluster):
+    shared = run(cluster, TOUCHES)
+    assert (shared / "who").read_text() == f"{USER.uid}\n"
+    env = (shared / "env").read_text().splitlines()
+    assert f"HOME={cluster.root}/home" in env and f"USER={USER.name}" in env
+    assert (cluster.root / "home").stat().st_uid == USER.uid
+
+
+def test_volumes_and_the_home_can_be_written(cluster):
+    run(cluster, "touch $MUSTER_VOLUME_DATA/x$NUMBER && touch ~/y$NUMBER", team="nlp", volumes={"data": ""})
+    assert (cluster.root / "volumes/nlp/data/x1").exists()
+
+
+def test_a_job_cannot_read_what_is_ours_nor_list_other_jobs(cluster, place):
+    (place / "secrets.json").write_text("hush")
+    (place / "secrets.json").chmod(0o600)
+    script = f"cat {place}/secrets.json; ls {cluster.root}/jobs; ls {cluster.root}/active; cat /proc/1/environ"
+    shared = run(cluster, f"({script}) > $MUSTER_SHARED/said 2>&1; true")
+    said = (shared / "said").read_text()
+    assert said.count("Permission denied") == 4, said
+
+
+def test_it_is_seen_stopped_and_drained_like_any_other(cluster):
+    cluster.apply(plan())
+    rig = Rig(cluster, lambda index: None)
+    rig.until(all_in("running"))
+    agent = json.loads((cluster.root / "jobs/7-abc/1/worker-0/agent.json").read_text())["pid"]
+    os.kill(agent, signal.SIGKILL)
+    rig.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
+    rig.end()
+    assert cluster.host.carriers("7-abc-1", "worker-0") == []
+
+
+def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, plane):
+    before = cluster_in(place, None)
+    before.write_control(plane.url)
+    shared = run(before, "mkdir -p $MUSTER_SHARED/checkpoints; echo 7 > $MUSTER_SHARED/checkpoints/step")
+    Rig(before, lambda index: None).end()
+    assert shared.stat().st_uid == 0
+    outside = place / "outside"
+    outside.write_text("ours")
+    (shared / "link").symlink_to(outside)
+    os.link(outside, shared / "second-name")
+    after = cluster_in(place, USER)
+    script = "echo 8 > $MUSTER_SHARED/checkpoints/step"
+    run(after, script, attempt=2)
+    Rig(after, lambda index: None).end(2)
+    assert (shared / "checkpoints/step").stat().st_uid == USER.uid
+    assert outside.stat().st_uid == 0  # neither a link nor a second name gives away what is ours
+
+
+def test_an_attempt_that_runs_as_root_goes_on_and_ends_as_root(place, plane):
+    before = cluster_in(place, None)
+    before.write_control(plane.url)
+    before.apply(plan())
+    Rig(before, lambda index: None).until(all_in("running"))
+    after = cluster_in(place, USER)
+    after.apply(plan())  # as every visit does
+    rig = Rig(after, lambda index: None)
+    assert all_in("running")(rig.look())
+    assert (after.root / "jobs/7-abc/shared").stat().st_uid == 0
+    rig.end()
+
+
+def test_a_file_that_names_another_process_gets_nobody_signalled(cluster):
+    """A job may write to its own folder, and would have root end any process."""
+    run(cluster, "true")
+    victim = subprocess.Popen(["sleep", "600"])
+    try:
+        place = cluster.root / "jobs/7-abc/1/worker-0"
+        started = int(Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        for name in ("spawned.json", "agent.json"):
+            (place / name).unlink(missing_ok=True)
+            (place / name).write_text(json.dumps({"pid": victim.pid, "started": started, "boot": boot}))
+        cluster.delete("7-abc", 1, 0)
+        assert victim.poll() is None
+        assert victim.pid not in [one.pid for one in living(cluster.root)]
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+@pytest.mark.parametrize("name", ["drains", "drain.json", "stop_asked", "agent.log"])
+def test_nothing_is_written_through_what_a_job_put_there(place, name):
+    theirs, ours = place / "theirs", place / "ours"
+    handed.give_folder(theirs, USER)
+    ours.write_text("ours")
+    (theirs / name).symlink_to(ours)
+    handed.append(theirs / name, b"+")
+    assert ours.read_text() == "ours"
+    handed.write(theirs / name, "1")
+    assert (ours.read_text(), (theirs / name).read_text()) == ("ours", "1")
+    assert (theirs / name).stat().st_uid == USER.uid
+
+
+def test_a_link_a_pipe_and_a_huge_file_are_not_read(place, monkeypatch):
+    monkeypatch.setattr(handed, "MAX_BYTES", 10)
+    (place / "link").symlink_to("/etc/hostname")
+    os.mkfifo(place / "pipe")
+    (place / "huge").write_text("x" * 11)
+    for name in ("link", "pipe", "huge"):
+        with pytest.raises(ValueError, match=name):
+            handed.read(place / name)
+
+
+def test_a_user_who_cannot_reach_the_cluster_is_refused_in_words(place):
+    place.chmod(0o700)
+    with pytest.raises(Refused, match=r"user 55911, who cannot run .*MUSTER_JOB_USER=root"):
+        cluster_in(place, USER).apply(plan())
+
+
+# -- whom
+
+
+def test_by_default_root_takes_a_number_that_nobody_has():
+    need(os.geteuid() == 0, "of root")
+    found = job_user.find("")
+    assert found is not None and found.uid not in {entry.pw_uid for entry in pwd.getpwall()}
+    other = job_user.find("", taken={found.uid})
+    assert other is not None and other.uid != found.uid
+    assert job_user.find("root") is None
+    assert job_user.find("nobody") == JobUser("nobody", 65534, pwd.getpwnam("nobody").pw_gid)
+    assert job_user.find("60123") == JobUser("muster-60123", 60123, 60123)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"), [("no-such", "no user of this machine"), ("0", "which is root"), ("99999999999", "below")]
+)
+def test_a_user_that_cannot_be_is_named_with_the_way_out(setting, words):
+    need(os.geteuid() == 0, "of root")
+    with pytest.raises(BadJobUser, match=f"MUSTER_JOB_USER is {setting}.*{words}"):
+        job_user.find(setting)
+
+
+def test_only_root_starts_jobs_as_somebody_else(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert job_user.find("") is None
+    with pytest.raises(BadJobUser, match="MUSTER_JOB_USER is nobody, but only root"):
+        job_user.find("nobody")
+
+
+# -- where
+
+
+@pytest.fixture
+def data(tmp_path):
+    need(os.geteuid() == 0, "only root keeps local jobs outside the data folder")
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    yield folder
+    remove_local_home(folder)
+    remove_home(folder)
+
+
+def test_jobs_lie_where_their_user_may_pass_and_two_installations_have_two_users(data, tmp_path):
+    user = find_local_home(data, setting="", is_temporary=True)
+    assert user == find_local_home(data, setting="", is_temporary=True)  # kept
+    home = (data / "local").resolve()
+    assert job_user.can_run(["test", "-x", home], user)
+    assert not job_user.can_run(["ls", home], user)
+    other = tmp_path / "other"
+    other.mkdir()
+    try:
+        assert find_local_home(other, setting="", is_temporary=True).uid != user.uid
+    finally:
+        remove_local_home(other)
+    remove_local_home(data)
+    assert not home.exists()
+
+
+def test_the_folder_of_todays_installation_moves_and_its_old_path_leads_there(data):
+    (data / "local/jobs/1-x/shared").mkdir(parents=True)
+    with open(data / "local/jobs/1-x/shared/open", "w") as still_open:
+        find_local_home(data, setting="", is_temporary=True)
+        still_open.write("written meanwhile")
+    assert (data / "local").is_symlink()
+    assert (data / "local/jobs/1-x/shared/open").read_text() == "written meanwhile"
+    find_local_home(data, setting="root", is_temporary=True)  # and stays when jobs run as root again
+    assert (data / "local/jobs/1-x/shared/open").exists()
+
+
+SPY = """
+import os, glob, subprocess
+mine = os.environ["MUSTER_SHARED"]
+print("uid", os.getuid(), flush=True)
+found = []
+for path in PATHS:
+    try:
+        found.append(open(path).read()[:20])
+    except OSError as error:
+        print(type(error).__name__, path, flush=True)
+print("found", found, flush=True)
+import torch
+print("torch", torch.zeros(1).item(), flush=True)
+"""
+
+
+def test_a_job_of_a_whole_installation_trains_and_reads_no_secret_of_it(tmp_path):
+    need(os.geteuid() == 0, "only root starts jobs as another user")
+    from muster.client import Client
+
+    folder, code = tmp_path / "data", tmp_path / "code"
+    code.mkdir()
+    with Installation(folder, is_temporary=True) as muster:
+        names = ["secrets.json", "cli.json", "instance.json", "logs/web.log", "local/control.json"]
+        paths = [str(folder / name) for name in names] + [f"/proc/{muster.pids['tasks']}/environ"]
+        (code / "spy.py").write_text(f"PATHS = {paths}\n{SPY}")
+        with Client(muster.url, muster.token) as client:
+            job = client.submit("torchrun spy.py", queue="default", directory=code, nodes=1, nproc_per_node=1).id
+            until(lambda: client.job(job).is_finished)
+            said = [line.text for line in client.logs(job)]
+            assert client.job(job).phase == "succeeded", said
+        uid = muster.env["MUSTER_JOB_USER"]
+        home = (folder / "local").resolve()
+    assert f"uid {uid}" in said and "found []" in said and "torch 0.0" in said
+    assert [line for line in said if line.startswith("PermissionError")] == [
+        f"PermissionError {path}" for path in paths
+    ]
+    assert not home.exists()  # a temporary one leaves nothing outside its folder
