@@ -9,7 +9,7 @@ from accounts.permissions import Act, require
 from queues import admission
 from queues.models import Queue
 
-from . import frameworks, scheduler, services
+from . import clusters, frameworks, scheduler, services
 from .plan import Role
 from .spec import JobSpec
 
@@ -23,6 +23,7 @@ class Preview:
     roles: tuple[Role, ...]
     asked: dict[str, int]
     wait_reason: str
+    notes: tuple[str, ...] = ()  # what a person should know before it starts
 
 
 def preview(*, user: User, queue: Queue, sent: Mapping[str, Any]) -> Preview:
@@ -31,7 +32,15 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any]) -> Preview:
     spec = services.resolve(queue=queue, sent=sent)
     asked = {queue.resource: spec.nodes * spec.nproc_per_node}
     roles = frameworks.get(spec.framework).roles(spec)
-    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked))
+    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked), _notes(queue, spec))
+
+
+def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
+    """Pods have addresses of their own; processes of one machine share all of its."""
+    if clusters.backend(queue.cluster).SEPARATES:
+        return ()
+    listens = frameworks.get(spec.framework).listens(spec)
+    return (f"{listens} (docs/security.md)",) if listens else ()
 
 
 def _wait_reason(queue: Queue, spec: JobSpec, asked: dict[str, int]) -> str:

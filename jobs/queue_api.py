@@ -22,7 +22,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
     team = serializers.CharField(source="team.name")
     slots = serializers.IntegerField(source="nominal", help_text="how many processes may hold a slot at once")
     used = serializers.IntegerField(help_text="slots held by jobs now")
-    notice = serializers.SerializerMethodField(help_text="what a person should know about the quota now, or empty")
+    notice = serializers.SerializerMethodField(help_text="what a person should know about the queue now, or empty")
 
     class Meta:
         model = Queue

@@ -5,6 +5,7 @@ from typing import Any
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
+from queues import sharing
 from queues.models import Queue
 from queues.resources import describe
 
@@ -12,15 +13,21 @@ from .models import Job
 
 
 def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
-    """Queues with `used`: a sum over rows, never a counter."""
+    """Queues with `used`, a sum over rows and never a counter, and `has_others` for `notice`."""
     held = (
         Job.objects.holding_quota().filter(queue=OuterRef("pk")).order_by().values("queue").annotate(total=Sum("slots"))
     )
-    return queues.annotate(used=Coalesce(Subquery(held.values("total")), 0))
+    return queues.annotate(used=Coalesce(Subquery(held.values("total")), 0), has_others=sharing.with_others())
 
 
 def notice(queue: Queue, *, used: int) -> str:
-    """Said when more is held than there is: lowering a quota ends nothing."""
+    """What a person should know of a queue; empty where there is nothing."""
+    said = [_over_quota(queue, used), sharing.NOTICE if sharing.has_others(queue) else ""]
+    return "; ".join(words for words in said if words)
+
+
+def _over_quota(queue: Queue, used: int) -> str:
+    """Lowering a quota ends nothing."""
     over = used - queue.nominal
     if over <= 0:
         return ""

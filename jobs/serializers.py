@@ -258,6 +258,7 @@ class PlanSerializer(serializers.Serializer[Any]):
     spec = serializers.DictField(child=serializers.JSONField(), help_text="the description with everything filled in")
     fits_now = serializers.BooleanField()
     wait_reason = serializers.CharField(help_text="why it would wait; empty when it would start at once")
+    notes = serializers.ListField(child=serializers.CharField(), help_text="what to know before it starts")
 
 
 class BulkAct(serializers.Serializer[Any]):

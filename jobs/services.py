@@ -19,6 +19,7 @@ from accounts.models import Team, User
 from accounts.permissions import Act, require
 from controlplane import crash, doorbell
 from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
+from queues import sharing
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
@@ -75,6 +76,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any]) -> JobSpec:
         given |= {"nodes", "nproc_per_node"}
     spec = frameworks.check(spec, given)
     _check_volumes(spec, queue)
+    _check_trust(spec, queue)
     asked = {queue.resource: spec.nodes * spec.nproc_per_node}
     if not fits(asked, queue.quota):
         raise InvalidSpec(
@@ -104,6 +106,16 @@ def _check_nodes(spec: JobSpec, queue: Queue) -> None:
             )
         if problem:
             raise InvalidSpec(problem)
+
+
+def _check_trust(spec: JobSpec, queue: Queue) -> None:
+    """An elastic rendezvous runs what it is sent, and on one machine every team's jobs can send it something."""
+    if spec.min_nodes is not None and sharing.has_others(queue):
+        words = (
+            "makes the job elastic, and its rendezvous would run code that jobs of other teams on this machine send it: leave it out, "
+            "use a queue on Kubernetes, or have the operator declare that these teams trust each other (MUSTER_TEAMS_TRUST=1)"
+        )
+        raise InvalidSpec(Problem("min_nodes", spec.min_nodes, words))
 
 
 def _check_volumes(spec: JobSpec, queue: Queue) -> None:

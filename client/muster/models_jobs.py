@@ -68,6 +68,7 @@ class Plan(Model):
     spec: Mapping[str, Any] = mapping()
     fits_now: bool = False
     wait_reason: str = ""
+    notes: tuple[str, ...] = read(tuple, default=())  # what to know before it starts
     raw: Json = as_sent()
 
 

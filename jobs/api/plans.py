@@ -36,4 +36,5 @@ def _shown(found: planning.Preview) -> dict[str, object]:
         "spec": spec.to_json(),
         "fits_now": not found.wait_reason,
         "wait_reason": found.wait_reason,
+        "notes": found.notes,
     }

@@ -1,4 +1,4 @@
-"""One file here is one framework. A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems` and `roles`;
+"""One file here is one framework. A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens` and `roles`;
 nothing else in Muster is edited to add one: form, API and contract tests enumerate `REGISTRY`.
 """
 
@@ -21,6 +21,9 @@ class Framework(Protocol):
         """The spec with what the command itself says filled in; `given` names the fields that the person set."""
 
     def problems(self, spec: JobSpec) -> list[Problem]: ...
+
+    def listens(self, spec: JobSpec) -> str:
+        """Which ports of it are open to others than its ranks, in words; empty where none."""
 
     def roles(self, spec: JobSpec) -> tuple[Role, ...]: ...
 

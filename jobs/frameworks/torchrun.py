@@ -161,6 +161,21 @@ def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
     return found
 
 
+def listens(spec: JobSpec) -> str:
+    """What it opens to others, in words; empty where nothing. torch's TCPStore listens on every address, whatever MASTER_ADDR is."""
+    if not is_torchrun(spec.command):
+        return ""
+    if spec.min_nodes is None:
+        return (
+            "torchrun's store listens on one port on every address of its machine, without a password: whoever reaches it can "
+            "change what the ranks tell each other"
+        )
+    return (
+        "torchrun's stores listen on two ports on every address of their machine, without a password: whoever reaches them can "
+        "run code in this job, because an elastic rendezvous reads pickles from there"
+    )
+
+
 def roles(spec: JobSpec) -> tuple[Role, ...]:
     env = {
         "PET_NPROC_PER_NODE": str(spec.nproc_per_node),

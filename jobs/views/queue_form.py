@@ -101,7 +101,10 @@ def _made(request: Request, form: NewQueueForm) -> bool:
     except Conflict as error:
         form.add_error("name", str(error))
     else:
-        messages.success(request, f"Queue {row.name} is made.")
+        if words := notice(row, used=0):
+            messages.warning(request, f"Queue {row.name} is made; {words}.")
+        else:
+            messages.success(request, f"Queue {row.name} is made.")
         return True
     return False
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 class Small:
     """A cluster's port, as far as submissions ask it: machines of four."""
 
-    MOUNTS = HAS_NODES = True
+    MOUNTS = HAS_NODES = SEPARATES = True
 
     def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         if processes <= 4:

@@ -23,4 +23,5 @@ def plan_lines(plan: Plan) -> list[str]:
     headers = ("ROLE", "REPLICAS", "PROCESSES", "COMMAND")
     rows = [(role.name, role.replicas, role.processes, shlex.join(role.command)) for role in plan.roles]
     facts = [summary(plan), f"  framework  {printable(plan.framework)}"]
-    return [*facts, "", *table(headers, rows=rows, terminal=terminal_of())] if rows else facts
+    notes = ["", *(printable(f"Note: {one}") for one in plan.notes)] if plan.notes else []
+    return [*facts, "", *table(headers, rows=rows, terminal=terminal_of()), *notes] if rows else [*facts, *notes]

@@ -69,7 +69,8 @@ def create(*, queue: str, output: Output, **fields: Any) -> None:
     """Make a queue, as a platform administrator."""
     with open_client() as client:
         found = client.create_queue(queue, **fields)
-    output.item(found, ident=found.name, lines=lambda: [printable(f"Made queue {found.name} of team {found.team}")])
+    said = [f"Made queue {found.name} of team {found.team}", *([f"Notice: {found.notice}"] if found.notice else [])]
+    output.item(found, ident=found.name, lines=lambda: [printable(line) for line in said])
 
 
 def _list(output: Output) -> None:

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from accounts.models import Membership, Role, Team, User
 from controlplane.errors import InvalidInput
+from queues import sharing
 from queues.models import Queue, Resource
 from queues.services import change, make
 
@@ -32,6 +33,8 @@ class Command(BaseCommand):
         for name in options["member"]:
             self._add_member(team, name)
         queue = self._set(options)
+        if sharing.has_others(queue):
+            self.stderr.write(f"queue {queue.name}: {sharing.NOTICE}")
         self.stdout.write(f"queue {queue.name} of team {queue.team}: {queue.nominal} {queue.get_resource_display()}")
 
     def _set(self, options: dict[str, Any]) -> Queue:

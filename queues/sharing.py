@@ -1,0 +1,35 @@
+"""Which teams run jobs side by side with nothing between them: queues on clusters that are this machine itself."""
+
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef
+from django.utils.module_loading import import_string
+
+from .models import Queue
+
+NOTICE = (
+    "another team has a queue on this machine too: their local jobs can read and end each other's. Use Kubernetes for teams "
+    "that do not trust each other; MUSTER_TEAMS_TRUST=1 says that they do"
+)
+
+
+def shared_clusters() -> list[str]:
+    """Those that do not keep teams apart (`SEPARATES` of their class), unless the operator says that none need be."""
+    if settings.MUSTER_TEAMS_TRUST:
+        return []
+    return [alias for alias, one in settings.CLUSTERS.items() if not import_string(one["BACKEND"]).SEPARATES]
+
+
+def with_others() -> Any:
+    """For an annotation `has_others` of queues: spares `has_others` a query for each."""
+    return Exists(Queue.objects.filter(cluster__in=shared_clusters()).exclude(team=OuterRef("team")))
+
+
+def has_others(queue: Queue) -> bool:
+    """Whether jobs of another team may run where this queue's do."""
+    shared = shared_clusters()
+    if queue.cluster not in shared:
+        return False
+    known: bool | None = getattr(queue, "has_others", None)
+    return Queue.objects.filter(cluster__in=shared).exclude(team=queue.team_id).exists() if known is None else known
