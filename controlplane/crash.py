@@ -55,6 +55,7 @@ NAMES = (
     "ingest.apply",
     "ingest.wake",
     "ingest.note",
+    "failures.write",
     "watcher.ring",
     "watcher.rows",
     "doorbell.task",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from . import blame
+from .judging import Failure
 from .lifecycle import ON_CLUSTER, Phase
 from .models import Job, JobEvent, Rank, RankState
 
@@ -19,6 +20,7 @@ class Attempt:
     outcome: str = ""
     message: str = ""
     first_failing_rank: int | None = None
+    first_failure: Failure | None = None
 
     @property
     def has_failed(self) -> bool:
@@ -27,14 +29,18 @@ class Attempt:
 
 
 def attempts(job: Job) -> list[Attempt]:
-    """Oldest first; a job that was never launched has none. Two queries, whatever their number."""
+    """Oldest first; a job that was never launched has none. Three queries, whatever their number."""
     found: dict[int, Attempt] = {}
     steps = JobEvent.objects.filter(job=job, kind="step", attempt__gt=0).order_by("id")
     for event in steps.only("at", "phase", "attempt", "message"):
         _note(found, event)
+    failures = blame.of_attempts(job)
     for number, rank in _culprits(job).items():
-        if number in found:
+        if number in found and number not in failures:
             found[number].first_failing_rank = rank
+    for number, failure in failures.items():
+        if number in found:
+            found[number].first_failing_rank, found[number].first_failure = failure.rank, failure
     return list(found.values())
 
 
@@ -52,9 +58,9 @@ def _note(found: dict[int, Attempt], event: JobEvent) -> None:
 
 
 def _culprits(job: Job) -> dict[int, int]:
-    """The first failing rank of each attempt that has one."""
+    """The first failing rank of each attempt that has one, for those that ended before verdicts were stored."""
     by_attempt: dict[int, list[Rank]] = {}
-    for rank in Rank.objects.filter(job=job, state=RankState.FAILED):
+    for rank in Rank.objects.filter(job=job, state=RankState.FAILED).defer("error"):
         by_attempt.setdefault(rank.attempt, []).append(rank)
-    chosen = {number: blame.choose(ranks) for number, ranks in by_attempt.items()}
-    return {number: rank.rank for number, rank in chosen.items() if rank is not None}
+    chosen = {number: blame.first_of(ranks) for number, ranks in by_attempt.items()}
+    return {number: rank for number, rank in chosen.items() if rank is not None}

@@ -14,6 +14,7 @@ from controlplane.errors import InvalidInput, Problem
 MAX_BATCH_BYTES = 8 * 2**20
 MAX_ITEMS = 10_000
 MAX_SEGMENT_RAW_BYTES = 16 * 2**20
+MOST_LAST_WORDS = {"traceback": 32_000, "stderr": 8_000, "stdout": 4_000}  # characters of a failed rank's
 MOST_REAL = 1e300  # of any number; JSON's have no end, and NaN is not smaller than it
 KINDS = frozenset({"replica", "rank", "log", "gap", "metrics", "sample"})
 LAUNCHER = -1  # the rank number of what the launcher itself printed
@@ -79,6 +80,16 @@ def parse(body: bytes) -> Batch:
         raise _wrong("items", None, f"must be a list of at most {MAX_ITEMS}")
     head = Item("batch", header)
     return Batch(head.number("seq", 1), head.real("sent_at") or 0.0, _items(items, rest))
+
+
+def last_words(item: Item) -> dict[str, Any] | None:
+    """The end of what a failed rank printed, as its agent cut it; None of an agent that sends nothing."""
+    given = item.fields.get("error")
+    if not isinstance(given, dict):
+        return None
+    said = Item("rank.error", given)
+    texts = {name: text for name, most in MOST_LAST_WORDS.items() if (text := said.text(name, most))}
+    return {**texts, "oom_kills": said.optional("oom_kills", 0, 2**31 - 1)}
 
 
 def clean(text: str) -> str:

@@ -1,86 +1,144 @@
-"""Which rank failed first, and what it said last.
+"""Why an attempt failed: its rows as facts for judging.py, and the verdicts as they are stored.
 
-The earliest own failure counts, by the shim's clock. Ranks that their launcher ended never count; ranks that died
-of a lost connection count only if nothing else failed: they are the echo of somebody else's end.
+Text comes with a rank's row where its agent sent it along, else from the log, around the moment of its last traceback.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from typing import Any
 
-from . import exits
-from .logs import LAUNCHER, last_lines
-from .models import Job, Rank, RankState, Replica
-from .verdict import ReplicaState
+from . import tracebacks
+from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
+from .last_words import Said
+from .logs import LAUNCHER
+from .logs import read as read_log
+from .models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
-LAST_LINES = 20
-_EVER = datetime.max.replace(tzinfo=UTC)
+TAIL_LINES = 400  # of a log, where an agent sent no text
+MOST_TEXTS = 64  # ranks of an attempt whose text is looked at: the earliest to fail
+_RANK = (
+    "rank", "replica_id", "state", "exit_code", "signal", "started_at", "ended_at", "error_at", "is_stopped", "is_connection_error",
+    "step", "last_line_at",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Failure:
-    """`rank` is None when a replica failed before it had ranks. One of `exit_code` and `signal` is set, or neither."""
+class Reader:
+    """Reads what processes printed, each once. `again` gives one that reads nothing new: for use under a lock."""
 
-    rank: int | None
-    replica: str
-    exit_code: int | None
-    signal: int | None
-    at: datetime | None
-    explanation: str
-    last_lines: list[str] = field(default_factory=list)
+    def __init__(self, job: Job, attempt: int, *, known: dict[str, Said] | None = None, is_open: bool = True):
+        self._job, self._attempt, self._is_open = job, attempt, is_open
+        self._known: dict[str, Said] = {} if known is None else known
+
+    def __call__(self, one: RankFacts | ReplicaFacts) -> Said:
+        rank = one.rank if isinstance(one, RankFacts) else LAUNCHER
+        key = f"{rank}" if rank != LAUNCHER else one.replica if isinstance(one, RankFacts) else one.name
+        if key not in self._known and self._is_open:
+            self._known[key] = from_log(self._job, self._attempt, rank)
+        return self._known.get(key, Said())
+
+    def again(self) -> "Reader":
+        return Reader(self._job, self._attempt, known=self._known, is_open=False)
 
 
 def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
     """What made this attempt fail (default: the newest one); None while nothing failed."""
     attempt = attempt or job.attempt
-    culprit = first_failing_rank(job, attempt)
-    if culprit is not None:
-        return _of_rank(job, culprit)
-    replica = Replica.objects.filter(
-        job=job, attempt=attempt, state__in=[ReplicaState.FAILED, ReplicaState.LOST]
-    ).order_by("-state", "ended_at", "role", "index").first()  # fmt: skip
-    if replica is None or job.stop_reason in ("cancelled", "suspended", "preempted", "completed"):
-        return None
-    return _of_replica(job, replica)
+    row = AttemptFailure.objects.filter(job=job, attempt=attempt).first()
+    return of_row(row) if row is not None else judged(job, attempt, read=Reader(job, attempt))
 
 
-def first_failing_rank(job: Job, attempt: int) -> Rank | None:
-    """None also where a whole replica was lost, and the others only lost their connection to it."""
-    failed = Rank.objects.filter(job=job, attempt=attempt, state=RankState.FAILED).select_related("replica")
-    found = choose(failed)
-    if found is None or not found.is_connection_error:
-        return found
-    lost = Replica.objects.filter(job=job, attempt=attempt, state=ReplicaState.LOST)
-    return None if lost.exists() else found
+def of_jobs(jobs: Iterable[Job]) -> dict[int, Failure]:
+    """The verdict on the newest attempt of each, without its lines; one query for all."""
+    wanted = {job.pk: job.attempt for job in jobs if job.attempt}
+    rows = AttemptFailure.objects.filter(job__in=list(wanted)).defer("traceback", "last_lines")
+    return {row.job_id: of_row(row, has_lines=False) for row in rows if wanted[row.job_id] == row.attempt}
 
 
-def choose(failed: Iterable[Rank]) -> Rank | None:
-    """The first failing rank among those that failed."""
-    own = [rank for rank in failed if not rank.is_stopped]
-    return min(
-        own,
-        key=lambda rank: (rank.is_connection_error, rank.error_at or rank.ended_at or _EVER, rank.rank),
-        default=None,
-    )
+def of_attempts(job: Job) -> dict[int, Failure]:
+    """The stored verdicts on a job's attempts, by their numbers."""
+    return {row.attempt: of_row(row) for row in AttemptFailure.objects.filter(job=job)}
 
 
-def explain(rank: Rank) -> str:
-    return f"rank {rank.rank} {exits.explained(rank.exit_code, rank.signal)}"
-
-
-def _of_rank(job: Job, rank: Rank) -> Failure:
-    replica = f"{rank.replica.role}-{rank.replica.index}"
+def of_row(row: AttemptFailure, *, has_lines: bool = True) -> Failure:
     return Failure(
-        rank.rank, replica, rank.exit_code, rank.signal, rank.ended_at,
-        explain(rank),
-        last_lines(job=job, attempt=rank.attempt, rank=rank.rank, count=LAST_LINES),
+        row.rank, row.replica, row.exit_code, row.signal, row.at, row.explanation,
+        last_lines=list(row.last_lines) if has_lines else [], kind=row.kind, headline=row.headline,
+        traceback=list(row.traceback) if has_lines else [], certainty=row.certainty, traceback_rank=row.traceback_rank,
+        has_stopped_others=row.has_stopped_others,
     )  # fmt: skip
 
 
-def _of_replica(job: Job, replica: Replica) -> Failure:
-    name = f"{replica.role}-{replica.index}"
-    words = replica.reason or exits.explained(replica.exit_code, replica.signal)
-    return Failure(
-        None, name, replica.exit_code, replica.signal, replica.ended_at, f"{name}: {words}",
-        last_lines(job=job, attempt=replica.attempt, rank=LAUNCHER, count=LAST_LINES),
+def judged(job: Job, attempt: int, *, read: Reader) -> Failure | None:
+    """The verdict on the rows as they are now. Two queries, and one more where ranks failed."""
+    return judge(facts(job, attempt), read=read)
+
+
+def facts(job: Job, attempt: int) -> AttemptFacts:
+    replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("role", "index"))
+    names = {one.pk: f"{one.role}-{one.index}" for one in replicas}
+    ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values(*_RANK))
+    said = _texts(job, attempt, ranks)
+    is_newest = attempt == job.attempt
+    return AttemptFacts(
+        phase=job.phase if is_newest else "", stop_reason=job.stop_reason if is_newest else "",
+        message=_message(job) if is_newest else "",
+        ranks=tuple(_rank(one, names, said) for one in ranks),
+        replicas=tuple(
+            ReplicaFacts(names[one.pk], one.state, one.reason, one.exit_code, one.signal, one.ended_at) for one in replicas
+        ),
     )  # fmt: skip
+
+
+def first_failing_rank(job: Job, attempt: int) -> int | None:
+    """The rank that the verdict names; without its lines."""
+    row = AttemptFailure.objects.filter(job=job, attempt=attempt).values_list("rank", flat=True)[:1]
+    if found := list(row):
+        return found[0]
+    return first_of(Rank.objects.filter(job=job, attempt=attempt, state=RankState.FAILED).defer("error"))
+
+
+def first_of(ranks: Iterable[Rank]) -> int | None:
+    """By rows alone, for attempts of before verdicts were stored."""
+    found = first_own(
+        RankFacts(one.rank, "", one.state, ended_at=one.ended_at, error_at=one.error_at, is_stopped=one.is_stopped,
+                  is_connection_error=one.is_connection_error)
+        for one in ranks
+    )  # fmt: skip
+    return None if found is None else found.rank
+
+
+def from_log(job: Job, attempt: int, rank: int) -> Said:
+    """Of a rank whose agent sent no text. Its log holds both streams, in the order in which they were read."""
+    lines = [one.text for one in read_log(job=job, rank=rank, attempt=attempt, tail=TAIL_LINES).lines if not one.is_gap]
+    chain = tracebacks.last_chain(lines)
+    return Said(chain.lines if chain else (), tuple(lines[-40:]))
+
+
+def _message(job: Job) -> str:
+    """What Muster said when it began to end the attempt: later words may already be a verdict."""
+    words = JobEvent.objects.filter(job=job, attempt=job.attempt, kind="step", phase="stopping").order_by("-id")
+    return (words.values_list("message", flat=True).first() if job.stop_reason else "") or job.message
+
+
+def _rank(row: dict[str, Any], names: dict[int, str], said: dict[int, Said]) -> RankFacts:
+    return RankFacts(replica=names.get(row.pop("replica_id"), ""), said=said.get(row["rank"]), **row)
+
+
+def _texts(job: Job, attempt: int, ranks: list[dict[str, Any]]) -> dict[int, Said]:
+    """What agents sent with the ends of the first ranks to fail, and of the first that were stopped for it."""
+    failed = [one for one in ranks if one["state"] == RankState.FAILED]
+    failed.sort(key=lambda one: str(one["error_at"] or one["ended_at"] or "~"))
+    wanted = [one["rank"] for one in failed if not one["is_stopped"]][:MOST_TEXTS]
+    wanted += [one["rank"] for one in failed if one["is_stopped"]][:MOST_TEXTS]
+    if not wanted:
+        return {}
+    rows = Rank.objects.filter(job=job, attempt=attempt, rank__in=wanted, error__isnull=False)
+    return {rank: said_of(error or {}) for rank, error in rows.values_list("rank", "error")}
+
+
+def said_of(error: Any) -> Said:
+    def lines(name: str) -> tuple[str, ...]:
+        text = error.get(name)
+        return tuple(text.split("\n")) if isinstance(text, str) and text else ()
+
+    kills = error.get("oom_kills")
+    return Said(lines("traceback"), lines("stderr"), lines("stdout"), kills if isinstance(kills, int) else None)

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane import crash, doorbell
 from controlplane.errors import NotAllowed
 
-from . import log_store, news, printed, replica_rows, turns, unexpected
+from . import failures, log_store, news, printed, replica_rows, turns, unexpected
 from .agent_tokens import AgentIdentity
 from .batches import LAUNCHER, Batch, Item
 from .models import Job
@@ -106,6 +106,8 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
     for what in sorted(said.what):
         doorbell.hint(job=row.job, team=row.team, what=what)
     note_names(row.job, names=said.names)
+    states = frozenset(one["state"] for one in said.ranks.values() if one.get("state"))
+    failures.refresh_after_news(row.job, attempt, states=states)
     if said.has_replica_state:
         _wake(row.job)
     if said.lost:

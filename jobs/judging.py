@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 
 from . import error_kinds, exits, failure_kinds, tracebacks
 from .failure_kinds import ECHOES, Certainty, Kind
@@ -89,6 +89,7 @@ class Failure:
     traceback: list[str] = field(default_factory=list)
     certainty: str = _LIKELY
     traceback_rank: int | None = None
+    has_stopped_others: bool = False  # ranks that ended after it were stopped by their launchers for it
 
 
 Read = Callable[[RankFacts | ReplicaFacts], Said]
@@ -119,7 +120,9 @@ def first_own(ranks: Iterable[RankFacts]) -> RankFacts | None:
 def _of_ranks(facts: AttemptFacts, read: Read) -> Failure | None:
     first = first_own(facts.ranks)
     if first is not None and not _is_echo(first):
-        return of_rank(first, facts.replicas, read)
+        found = of_rank(first, facts.replicas, read)
+        others = any(one.is_stopped and (one.ended_at or _EVER) >= first.failed_at for one in facts.ranks)
+        return replace(found, has_stopped_others=others)
     raised = [one for one in facts.ranks if one.is_stopped and _has_raised(one)]
     if raised:  # stopped while it was ending by its own error: the connections it closed ended the others first
         return _less_sure(of_rank(min(raised, key=lambda one: one.failed_at), facts.replicas, read))
@@ -226,6 +229,7 @@ def _broken(replicas: Iterable[ReplicaFacts], *, before: datetime) -> ReplicaFac
 
 def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
     ended = [one for one in facts.replicas if one.state in (ReplicaState.FAILED, ReplicaState.LOST)]
+    ended = [one for one in ended if exits.signal_of(one.exit_code, one.signal) != SIGTERM or not facts.stop_reason]
     ended.sort(key=lambda one: (one.state != ReplicaState.LOST, one.ended_at or _EVER, one.name))
     return _of_replica(ended[0], read) if ended else None
 
@@ -258,7 +262,8 @@ def _of_waiting(facts: AttemptFacts) -> Failure | None:
     """Replicas that do not come up: their reason says more than the time that passed."""
     is_late = facts.stop_reason == StopReason.START_TIMEOUT
     if not is_late and facts.phase != Phase.STARTING:
-        return _of_attempt(Kind.UNKNOWN, facts) if facts.phase == Phase.FAILED and facts.message else None
+        is_failure = facts.stop_reason in (StopReason.FAILED, StopReason.RETRY) and facts.message
+        return _of_attempt(Kind.UNKNOWN, facts) if is_failure else None
     waiting = [one for one in facts.replicas if one.state == ReplicaState.PENDING and one.reason]
     reasons = ((one, failure_kinds.of_reason(one.reason)) for one in waiting)
     for replica, found in reasons:

@@ -18,6 +18,7 @@ from queues.resources import Resources
 from workspaces.models import Workspace
 
 from . import lifecycle, silence, verdict
+from .models_of_output import AttemptFailure as AttemptFailure
 from .models_of_output import LogSegment as LogSegment
 from .models_of_output import MetricChunk as MetricChunk
 from .plan import world_size
@@ -258,6 +259,7 @@ class Rank(models.Model):
     error_at = models.DateTimeField(null=True, help_text="when its last traceback began")
     is_connection_error = models.BooleanField(default=False)
     is_stopped = models.BooleanField(default=False, help_text="its launcher ended it; it is not the cause")
+    error = models.JSONField(null=True, help_text="the end of what it printed, as its agent sent it with a failure")
     step = models.BigIntegerField(null=True)
     last_line_at = models.DateTimeField(null=True)
     lines = models.BigIntegerField(default=0)

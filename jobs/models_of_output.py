@@ -4,6 +4,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
+from .failure_kinds import Certainty, Kind
+
 
 class LogSegment(models.Model):
     """Where some lines of one rank lie: a slice of a stored file. A row without a file is a gap, and is shown as one."""
@@ -55,3 +57,36 @@ class MetricChunk(models.Model):
                 condition=Q(times__len=F("steps__len"), values__len=F("steps__len")), name="chunk_arrays_are_parallel"
             )
         ]
+
+
+class AttemptFailure(models.Model):
+    """Why one attempt failed, as it was judged last. Written by failures.py alone, so that lists and filters read no log."""
+
+    KINDS = [(kind.value, kind.value.replace("_", " ")) for kind in Kind]
+    CERTAINTIES = [(one.value, one.value) for one in Certainty]
+
+    job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="attempt_failures")
+    attempt = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField(null=True, help_text="none where a replica failed before it had ranks")
+    replica = models.CharField(max_length=40, blank=True)
+    exit_code = models.IntegerField(null=True)
+    signal = models.IntegerField(null=True)
+    at = models.DateTimeField(null=True)
+    kind = models.CharField(max_length=20, choices=KINDS)
+    certainty = models.CharField(max_length=10, choices=CERTAINTIES)
+    headline = models.TextField(help_text="the error itself in one line")
+    explanation = models.TextField(help_text="the end in words")
+    traceback = models.JSONField(default=list, help_text="lines")
+    last_lines = models.JSONField(
+        default=list, help_text="the traceback, or without one the last lines that were printed"
+    )
+    traceback_rank = models.PositiveIntegerField(null=True, help_text="whose traceback it is")
+    has_stopped_others = models.BooleanField(default=False, help_text="others were stopped by their launchers for it")
+    judged_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt"], name="failure_once_per_attempt"),
+            models.CheckConstraint(condition=Q(kind__in=[kind.value for kind in Kind]), name="failure_kind_is_known"),
+        ]
+        indexes = [models.Index("kind", "job", "attempt", name="failure_by_kind")]

@@ -13,7 +13,7 @@ from typing import Any
 from controlplane.errors import InvalidInput, Problem
 
 from . import unexpected
-from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean
+from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
 
 ENDED = ("succeeded", "failed")
 STATES = ("waiting", "running", *ENDED)
@@ -124,7 +124,7 @@ class _Reading:
             rank, state=state, restart=taken, pid=item.optional("pid", 0, MAX_INT), at=self._time(item), signal=signal,
             world_rank=item.optional("world_rank", 0, MAX_INT), world_size=item.optional("world_size", 1, MAX_INT),
             exit_code=exit_code, error_at=None if error_at is None else self._kept(error_at),
-            is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"),
+            is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"), error=last_words(item),
         )  # fmt: skip
         self.news.what.add("ranks")
 

@@ -12,7 +12,7 @@ from .verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
 
 # Ranks of the new one, before it says anything. Their steps and lines stay: they are of the place.
 RANKS_ANEW: dict[str, Any] = {
-    "state": RankState.WAITING, "pid": None, "world_rank": None, "world_size": None, "exit_code": None, "signal": None,
+    "state": RankState.WAITING, "pid": None, "world_rank": None, "world_size": None, "exit_code": None, "signal": None, "error": None,
     "restarts": 0, "started_at": None, "ended_at": None, "error_at": None, "is_connection_error": False, "is_stopped": False, "cpu": None,
     "rss_bytes": None, "gpu": None, "gpu_mem_bytes": None,
 }  # fmt: skip

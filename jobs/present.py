@@ -116,15 +116,6 @@ def severity(text: str) -> str:
     return "w" if _WARNING.search(text) else ""
 
 
-_TELLING = re.compile(r"^\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*:")
-
-
-def telling(lines: Iterable[str]) -> str:
-    """The line that says what went wrong: the last one that names an exception, or nothing."""
-    named = [line for line in map(plain, lines) if _TELLING.match(line)]
-    return named[-1].strip()[:500] if named else ""
-
-
 class Stepping(Protocol):
     rank: int
     state: str

@@ -1,5 +1,6 @@
 """Which jobs: the questions that the rest asks of the table, each with a name."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,13 @@ from . import lifecycle
 
 if TYPE_CHECKING:
     from .models import Job  # noqa: F401 - named in a type
+
+
+def failed_with(kinds: Iterable[str]) -> models.Q:
+    """Jobs whose newest attempt failed in one of these ways."""
+    return models.Q(
+        attempt_failures__kind__in=list(kinds), attempt_failures__attempt=models.F("attempt")
+    )  # unique by attempt: no job comes twice
 
 
 class JobQuerySet(models.QuerySet["Job"]):

@@ -66,6 +66,7 @@ _WRITE = """
             error_at = CASE WHEN {takes} THEN to_timestamp(t.error_at) ELSE r.error_at END,
             is_connection_error = CASE WHEN {takes} THEN t.is_connection_error ELSE r.is_connection_error END,
             is_stopped = CASE WHEN {takes} THEN t.is_stopped ELSE r.is_stopped END,
+            error = CASE WHEN {takes} THEN t.error ELSE r.error END,
             step = COALESCE(t.step, r.step),
             last_line_at = COALESCE(to_timestamp(t.last_line_at), r.last_line_at),
             lines = COALESCE(t.lines, r.lines),
@@ -74,7 +75,7 @@ _WRITE = """
             gpu = COALESCE(t.gpu, r.gpu),
             gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes)
         FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, restart int, pid int, world_rank int, world_size int, at float8,
-            exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, step bigint,
+            exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, error jsonb, step bigint,
             last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint)
         WHERE r.replica_id = won.id AND r.rank = t.rank
     )

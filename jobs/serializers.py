@@ -7,6 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from . import blame, unexpected
+from .failure_kinds import Certainty, Kind
 from .lifecycle import Phase
 from .models import Job, JobEvent, Rank, RankState, Replica
 
@@ -53,8 +54,20 @@ class FailureSerializer(serializers.Serializer[Any]):
     exit_code = serializers.IntegerField(allow_null=True)
     signal = serializers.IntegerField(allow_null=True)
     at = serializers.DateTimeField(allow_null=True)
-    explanation = serializers.CharField()
-    last_lines = serializers.ListField(child=serializers.CharField())
+    kind = serializers.ChoiceField(choices=[kind.value for kind in Kind], help_text="docs/verdicts.md says what to do")
+    headline = serializers.CharField(help_text="the error itself in one line")
+    certainty = serializers.ChoiceField(choices=[one.value for one in Certainty])
+    explanation = serializers.CharField(help_text="the end in words")
+    traceback = serializers.ListField(
+        child=serializers.CharField(), help_text="its lines, first cause first; empty in lists of jobs"
+    )
+    traceback_rank = serializers.IntegerField(
+        allow_null=True,
+        help_text="whose traceback it is: where the named rank was silent, that of one that waited for it",
+    )
+    last_lines = serializers.ListField(
+        child=serializers.CharField(), help_text="the traceback, or without one the last lines that were printed"
+    )
 
 
 class JobSerializer(serializers.ModelSerializer[Job]):
@@ -103,9 +116,10 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
     @extend_schema_field(FailureSerializer(allow_null=True))
     def get_first_failure(self, job: Job) -> dict[str, Any] | None:
-        if self.context.get("is_list") or not job.attempt:  # its last lines cost a read each; a list is for an overview
-            return None
-        failure = blame.first_failure(job)
+        if "failures" in self.context:  # a list: without lines, and none is judged here
+            failure = self.context["failures"].get(job.pk)
+        else:
+            failure = blame.first_failure(job) if job.attempt else None
         return dict(FailureSerializer(failure).data) if failure else None
 
     @extend_schema_field(serializers.URLField())
@@ -231,6 +245,7 @@ class AttemptSerializer(serializers.Serializer[Any]):
     outcome = serializers.CharField(help_text="the phase it landed on; admitted means that another attempt follows")
     message = serializers.CharField()
     first_failing_rank = serializers.IntegerField(allow_null=True)
+    first_failure = FailureSerializer(allow_null=True)
 
 
 class RoleSerializer(serializers.Serializer[Any]):

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from controlplane import crash, doorbell
 from controlplane.errors import LeaseLost
 
-from . import attempt_rows, blame, frameworks, lease, notes, places, renewal, sightings, vault, volumes
+from . import attempt_rows, blame, failures, frameworks, lease, notes, places, renewal, sightings, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from .models import Job, JobEvent, Rank, RankState, Replica
@@ -46,6 +46,22 @@ class DjangoStore:
         return held
 
     def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
+        if held.view.phase is Phase.STOPPING and step.to is not None:
+            # What is written into the history now is said for good: with all that its ranks have told.
+            self._judge(held, seen, step)
+        recorded = self._record(held, seen=seen, step=step, now=now)
+        self._judge(recorded, seen, step)
+        return recorded
+
+    def _judge(self, held: Held, seen: Seen, step: Step) -> None:
+        view = held.view
+        if step.to is not None or view.phase is Phase.STARTING:
+            if failures.is_worth_judging(view.phase, view.stop_reason, seen):
+                failures.refresh(held.job, view.attempt)
+            elif step.to in (Phase.RUNNING, Phase.SUCCEEDED, Phase.CANCELLED, Phase.SUSPENDED):
+                failures.forget_if_well(held.job, view.attempt)
+
+    def _record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
         with crash.atomic("store.record"):
             job = _mine(held)
             changed = _record_replicas(job, seen, now)
@@ -191,10 +207,10 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
 def _words(job: Job, step: Step, before: str) -> str:
     """What the step says of itself. Once an attempt that failed is over, its ranks have told who was first."""
     if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
-        rank = blame.first_failing_rank(job, job.attempt)
-        if rank is not None:
+        found = blame.first_failure(job)
+        if found is not None and found.rank is not None:
             # Of an elastic job not the rank ends the attempt, but that too few replicas are left.
-            return blame.explain(rank) if job.min_nodes is None else f"{blame.explain(rank)}; {job.message}"
+            return found.headline if job.min_nodes is None else f"{found.headline}; {job.message}"
     return step.message or job.message
 
 

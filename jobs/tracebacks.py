@@ -5,7 +5,7 @@ DataLoader's worker is quoted within its parent's error, an ExceptionGroup draws
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_LINES = 160  # of a chain that is kept; a longer one loses its middle
@@ -17,7 +17,6 @@ HEAD = "Traceback (most recent call last)"
 # torch writes a space behind its own, torchrun none behind a role and a local rank.
 _PREFIX = re.compile(r"\[rank\d{1,7}\]:[ ]?|\[[a-z][a-z_]{0,30}?\d{1,7}\]:")
 _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|[@-Z\\-_])")
-_BOX = "│┃|╭╰╮╯─┄"
 _HEAD = re.compile(r"^(?:[\s|+]*)(?:Exception Group |Original )?Traceback \(most recent call last\):?\s*$")
 _RICH_HEAD = re.compile(r"^╭─+ ?Traceback \(most recent call last\) ?─+╮\s*$")
 _RICH_END = re.compile(r"^╰─+╯\s*$")
@@ -25,7 +24,7 @@ _LINKS = (
     "During handling of the above exception, another exception occurred",
     "The above exception was the direct cause of the following exception",
 )
-_FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d+)(?:, in (.{1,200}))?')
+FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d+)(?:, in (.{1,200}))?')
 _RAISED = re.compile(r"^([A-Za-z_][\w.]{0,150}(?:\.<locals>\.\w{1,80})?)(?::(?:[ ](.*))?)?$")
 _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError):")
 # These tracebacks do not end a process: they stand alone, or nothing else is to blame.
@@ -73,14 +72,6 @@ class Chain:
     begin: int
     end: int
     is_harmless: bool = False
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Lines of a traceback that are shown alike. `look`: "own" (the user's), "library" (may be folded) or "words"."""
-
-    look: str
-    lines: tuple[str, ...]
 
 
 def clean(line: str) -> str:
@@ -134,27 +125,8 @@ def kept(lines: Sequence[str]) -> list[str]:
     return [*cut[:half], _LEFT_OUT.format(len(cut) - 2 * half), *cut[-half:]]
 
 
-def shown(lines: Iterable[str]) -> list[Shown]:
-    """A traceback for a reader: own frames apart from those of libraries."""
-    found: list[tuple[str, list[str]]] = []
-    look = "words"
-    for line in lines:
-        look = _look(line, look)
-        if found and found[-1][0] == look:
-            found[-1][1].append(line)
-        else:
-            found.append((look, [line]))
-    return [Shown(one, tuple(some)) for one, some in found]
-
-
 def is_library(path: str) -> bool:
     return bool(_LIBRARY.search(path))
-
-
-def _look(line: str, before: str) -> str:
-    if frame := _FRAME.match(line.lstrip(_BOX + "+ ")):
-        return "library" if is_library(frame[1]) else "own"
-    return before if before != "words" and line.startswith("    ") else "words"
 
 
 @dataclass(frozen=True)
@@ -196,9 +168,9 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int) -> _Bl
         line = _within(text[at], margin)
         if _HEAD.match(text[at]):
             return None
-        if frame := _FRAME.match(line):
+        if frame := FRAME.match(line):
             code = _within(text[at + 1], margin).strip() if at + 1 < len(text) else ""
-            frames.append((frame[1], frame[3] or "", "" if _FRAME.match(code) else code))
+            frames.append((frame[1], frame[3] or "", "" if FRAME.match(code) else code))
         elif line.strip() and not line.startswith(" ") and (raised := _RAISED.match(line)):
             end = _message_end(text, prefixes, at, margin)
             message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
@@ -233,7 +205,7 @@ def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margi
             break
         if margin and (re.match(r"^[\s|+]*\+-", line) or not line.lstrip().startswith("|")):
             break
-        if _FRAME.match(line) and text[at - 1].strip() == "":
+        if FRAME.match(line) and text[at - 1].strip() == "":
             break
         at += 1
     while at > begin + 1 and not text[at - 1].strip(' "'):
@@ -246,7 +218,7 @@ def _read_syntax(text: Sequence[str], begin: int) -> _Block | None:
     for at in range(begin + 1, min(begin + 6, len(text))):
         if _SYNTAX.match(text[at]):
             name, _, message = text[at].partition(": ")
-            frame = _FRAME.match(text[begin])
+            frame = FRAME.match(text[begin])
             frames = ((frame[1], "", text[begin + 1].strip()),) if frame else ()
             return _Block(begin, at + 1, Raised(name, message, frames))
         if not text[at].startswith(" "):

@@ -10,8 +10,10 @@ from rest_framework.request import Request
 from accounts.models import User
 from controlplane.errors import InvalidInput, Problem
 from jobs.batches import LAUNCHER
+from jobs.failure_kinds import Kind
 from jobs.lifecycle import TERMINAL, Phase
 from jobs.models import Job
+from jobs.querysets import failed_with
 from jobs.serializers import SubmitSerializer
 from queues.models import Queue
 from queues.readable import readable_queues
@@ -67,6 +69,8 @@ def rank_of(request: Request, job: Job) -> int | None:
 def filtered(jobs: QuerySet[Job], asked: Any) -> QuerySet[Job]:
     if phases := asked.get("phase"):
         jobs = _by_phase(jobs, phases)
+    if kinds := asked.get("kind"):
+        jobs = _by_kind(jobs, kinds)
     for name, field in (("queue", "queue__name"), ("name", "name"), ("team", "team__name"), ("user", "user__username")):
         if value := asked.get(name):
             jobs = jobs.filter(**{field: _text(name, value)})
@@ -90,6 +94,15 @@ def _by_phase(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
         if phase not in known:
             raise InvalidInput(Problem("phase", phase, f"must be one of active, finished, {', '.join(known)}"))
     return jobs.filter(phase__in=phases)
+
+
+def _by_kind(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
+    kinds = text.split(",")
+    known = [kind.value for kind in Kind]
+    for kind in kinds:
+        if kind not in known:
+            raise InvalidInput(Problem("kind", kind, f"must be one of {', '.join(known)}"))
+    return jobs.filter(failed_with(kinds))
 
 
 def description(request: Request) -> tuple[Queue, Workspace | None, dict[str, Any]]:

@@ -17,7 +17,7 @@ from rest_framework.serializers import BaseSerializer
 
 from controlplane.api import Paging, listed
 from controlplane.streaming import text_response
-from jobs import attempts, logs, metrics, services, whole_logs
+from jobs import attempts, blame, logs, metrics, services, whole_logs
 from jobs.models import Job
 from jobs.serializers import (
     AttemptSerializer,
@@ -63,11 +63,16 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             query("team", str, "a team's name"),
             query("user", str, "who submitted it"),
             query("name", str, "a job's name"),
+            query(
+                "kind",
+                str,
+                "why its newest attempt failed: one or several kinds (docs/verdicts.md), separated by commas",
+            ),
         ]
     )
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         page = self.paginate_queryset(self.get_queryset()) or []
-        context = {**self.get_serializer_context(), "rank_counts": rank_counts(page), "is_list": True}
+        context = {**self.get_serializer_context(), "rank_counts": rank_counts(page), "failures": blame.of_jobs(page)}
         return self.get_paginated_response(JobSerializer(page, many=True, context=context).data)
 
     @extend_schema(

@@ -8,7 +8,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from jobs import present
+from jobs import present, traceback_view
+from jobs.judging import Failure
 from jobs.lifecycle import Phase
 
 from .shapes import SHAPES
@@ -18,6 +19,7 @@ register.filter("size", present.size)
 register.filter("plain", present.plain)
 register.filter("severity", present.severity)
 register.filter("seconds", present.duration)
+register.filter("shown", traceback_view.shown)
 
 
 @register.simple_tag
@@ -34,6 +36,13 @@ def tag(phase: str) -> SafeString:
     """The state tag of a job: shape, word and colour."""
     look = present.PHASES[Phase(phase)]
     return format_html('<span class="tag {}">{}{}</span>', look.tone, icon(look.shape), look.word)
+
+
+@register.simple_tag
+def kind(failure: Failure) -> SafeString:
+    """What kind of failure it is, and whether that is certain."""
+    words = failure.kind.replace("_", " ")
+    return format_html('<span class="kind">{}{}</span>', words, "" if failure.certainty == "sure" else ", likely")
 
 
 @register.simple_tag

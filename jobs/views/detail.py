@@ -60,7 +60,6 @@ def state_context(request: Request, *, job: Job) -> Context:
         "notes": [words for kind, _, _, number, words in history if kind == "note" and number == attempt],
         "ended": ended,
         "failure": failure,
-        "telling": present.telling(failure.last_lines) if failure else "",
         "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) and not is_old else None,
         "retries_used": present.retries_used(job.failures, has_failed=job.phase == Phase.FAILED),
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
@@ -89,11 +88,11 @@ def charts_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     failed = blame.first_failing_rank(job, attempt)
     chosen = ranks_chosen(request)
-    first = ([failed.rank] if failed else []) + chosen
+    first = ([failed] if failed is not None else []) + chosen
     page = whole(request.GET.get("metrics")) or 1
     return {
         "drawing": drawn(job, attempt=attempt, first=first, page=page),
-        "failed_first": failed.rank if failed else None,
+        "failed_first": failed,
         "chosen": chosen,
         "is_cut": job.world_size > MAX_RANKS,
         "most_ranks": MAX_RANKS,

@@ -10,9 +10,10 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
-from jobs import lifecycle
-from jobs.models import Job, Rank
-from jobs.querysets import JobQuerySet
+from jobs import blame, lifecycle
+from jobs.judging import Failure
+from jobs.models import AttemptFailure, Job, Rank
+from jobs.querysets import JobQuerySet, failed_with
 from queues.readable import readable_queues
 
 from .parts import Context, Part, Request, answer, named_part, whole
@@ -30,6 +31,7 @@ class Row:
     running: int = 0
     ended: int = 0
     step: int | None = None
+    failure: Failure | None = None
 
     @property
     def is_on_cluster(self) -> bool:
@@ -38,6 +40,12 @@ class Row:
     @property
     def share(self) -> float:
         return 100 * (self.running + self.ended) / self.job.world_size
+
+    @property
+    def headline(self) -> str:
+        """The error itself, where it is why the job is where it is."""
+        is_why = self.job.phase in (lifecycle.Phase.FAILED, lifecycle.Phase.STOPPING)
+        return self.failure.headline if self.failure and is_why else ""
 
 
 @require_safe
@@ -65,7 +73,8 @@ def _context(request: Request) -> Context:
         "active_count": readable.active().count(),
         "segments": SEGMENTS,
         "queues": list(readable_queues(request.user).order_by("name").values_list("name", flat=True)),
-        "is_filtered": bool(wanted["q"] or wanted["queue"] or wanted["mine"]),
+        "kinds": AttemptFailure.KINDS,
+        "is_filtered": bool(wanted["q"] or wanted["queue"] or wanted["mine"] or wanted["kind"]),
         **wanted,
     }
 
@@ -80,6 +89,7 @@ def _filters(request: Request) -> dict[str, Any]:
         "q": request.GET.get("q", "").replace("\0", "").strip()[:80],
         "queue": request.GET.get("queue", "").replace("\0", "")[:40],
         "mine": request.GET.get("mine") == "1",
+        "kind": kind if (kind := request.GET.get("kind", "")) in dict(AttemptFailure.KINDS) else "",
     }
 
 
@@ -88,6 +98,8 @@ def _filtered(found: JobQuerySet, request: Request, wanted: dict[str, Any]) -> J
         found = found.active() if wanted["show"] == "active" else found.filter(phase__in=_FINISHED)
     if wanted["queue"]:
         found = found.filter(queue__name=wanted["queue"])
+    if wanted["kind"]:
+        found = found.filter(failed_with([wanted["kind"]]))
     if wanted["mine"]:
         found = found.filter(user=request.user)
     if wanted["q"]:
@@ -102,8 +114,9 @@ def _page(found: JobQuerySet, request: Request) -> JobQuerySet:
 
 
 def rows(jobs: Iterable[Job]) -> list[Row]:
-    """Rows for all of these jobs with one more query, however many there are."""
+    """Rows for all of these jobs with two more queries, however many there are."""
     jobs = list(jobs)
+    failures = blame.of_jobs(jobs)
     tallies = {
         one["job_id"]: one
         for one in Rank.objects.filter(job__in=[job.pk for job in jobs], attempt=F("job__attempt"))
@@ -115,8 +128,8 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
             top=Max("step"),
         )
     }
-    return [_row(job, tallies.get(job.pk)) for job in jobs]
+    return [_row(job, tallies.get(job.pk), failures.get(job.pk)) for job in jobs]
 
 
-def _row(job: Job, tally: Mapping[str, Any] | None) -> Row:
-    return Row(job, tally["running"], tally["ended"], tally["top"]) if tally else Row(job)
+def _row(job: Job, tally: Mapping[str, Any] | None, failure: Failure | None) -> Row:
+    return Row(job, tally["running"], tally["ended"], tally["top"], failure) if tally else Row(job, failure=failure)

@@ -40,7 +40,7 @@ def test_a_lost_node_is_named_and_holds_its_quota_until_it_is_gone(lab, job):
 
 def test_ranks_that_only_lost_their_connection_to_it_are_not_blamed(lab, job):
     connection_lost(job, 0)
-    assert blame.first_failing_rank(job, 1).rank == 0
+    assert blame.first_failure(job).rank == 0
     lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
     lab.visit(job, times=2)
     lab.cluster.lose(job.run, 1, "worker", 1)

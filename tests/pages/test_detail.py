@@ -79,8 +79,9 @@ def test_the_step_in_the_head_comes_along_with_the_ranks(owner, job, htmx):
 def test_a_failed_job_names_the_rank_its_end_and_its_last_words(owner, failed):
     page = owner.get(f"/jobs/{failed.pk}").text
     assert "Why it failed" in page
-    assert "Rank 1 exited with code 1" in page
-    assert 'class="telling">torch.OutOfMemoryError' in page
+    assert "Rank 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB." in page
+    assert "device memory" in page and "rank 1 exited with code 1, on worker-0" in page
+    assert "<b>  File &quot;train.py&quot;, line 88, in step</b>" in page, "own frames are bold"
     assert f"/jobs/{failed.pk}/logs?rank=1" in page
 
 
@@ -122,7 +123,7 @@ def test_an_earlier_attempt_can_be_looked_at_and_does_not_move(owner, lab, htmx)
     job = lab.visit(seed.failed(lab, steps=10, max_retries=1), times=4)
     assert job.attempt == 2
     page = owner.get(f"/jobs/{job.pk}").text
-    assert "Attempt 1 ended: rank 1 exited with code 1" in page
+    assert "Attempt 1 ended: rank 1: torch.OutOfMemoryError: CUDA out of memory" in page
     assert not LIVE.search(htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text)
     assert 'class="cell bad"' in htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text
 

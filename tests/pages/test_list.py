@@ -60,7 +60,7 @@ def test_pages_are_cut_by_key_and_lose_nothing(owner, lab, monkeypatch):
 
 
 def test_the_number_of_queries_does_not_grow_with_the_list(owner, lab, django_assert_num_queries):
-    queries = 8  # session, person; teams (of jobs, of queues), queues for the filter; page, ranks, count
+    queries = 9  # session, person; teams (of jobs, of queues), queues for the filter; page, ranks, failures, count
     seed.running(lab, nodes=2, per_node=2, steps=2)
     with django_assert_num_queries(queries):
         owner.get("/jobs")

@@ -72,12 +72,6 @@ def test_severity_is_guessed_from_words(text, kind):
     assert present.severity(text) == kind
 
 
-def test_the_telling_line_is_the_last_exception():
-    lines = ["ValueError: first", "During handling ...", "torch.OutOfMemoryError: no memory", "  trailing words"]
-    assert present.telling(lines) == "torch.OutOfMemoryError: no memory"
-    assert present.telling(["nothing special"]) == ""
-
-
 BEGIN = ago(100)
 
 

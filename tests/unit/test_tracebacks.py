@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from jobs import tracebacks
+from jobs import traceback_view, tracebacks
 
 LIBRARY = "/venv/lib/python3.11/site-packages/torch"
 
@@ -218,7 +218,7 @@ def test_a_long_chain_keeps_its_first_cause_and_its_last_words():
 
 
 def test_frames_of_libraries_are_told_from_own_ones():
-    shown = tracebacks.shown(lines(WORKER))
+    shown = traceback_view.shown(lines(WORKER))
     assert [one.look for one in shown] == ["words", "own", "library", "words", "library", "own", "words"]
     assert shown[1].lines[0] == '  File "/code/train.py", line 9, in <module>'
     assert shown[5].lines[-1] == '    raise ValueError("label 17 is outside 0..9")'

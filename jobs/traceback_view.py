@@ -1,0 +1,39 @@
+"""A traceback as a reader sees it: the user's own frames apart from those of libraries, which may be folded. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .tracebacks import FRAME, is_library
+
+_BOX = "│┃|╭╰╮╯─┄"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Lines of a traceback that are shown alike. `look`: "own" (the user's), "library" (may be folded) or "words"."""
+
+    look: str
+    lines: tuple[str, ...]
+
+    @property
+    def frames(self) -> int:
+        return sum(bool(FRAME.match(line)) for line in self.lines)
+
+
+def shown(lines: Iterable[str]) -> list[Shown]:
+    """A traceback for a reader: own frames apart from those of libraries."""
+    found: list[tuple[str, list[str]]] = []
+    look = "words"
+    for line in lines:
+        look = _look(line, look)
+        if found and found[-1][0] == look:
+            found[-1][1].append(line)
+        else:
+            found.append((look, [line]))
+    return [Shown(one, tuple(some)) for one, some in found]
+
+
+def _look(line: str, before: str) -> str:
+    if frame := FRAME.match(line.lstrip(_BOX + "+ ")):
+        return "library" if is_library(frame[1]) else "own"
+    return before if before != "words" and line.startswith("    ") else "words"
