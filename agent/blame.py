@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Sequence, Tuple
+from typing import Dict, Sequence, Tuple
 
 TAIL_LINES = 400  # kept per stream; a traceback of Python is seldom longer than 100
 TAIL_LINE_BYTES = 2000
@@ -30,7 +30,7 @@ _CONNECTION = re.compile(
     rb"|ConnectionResetError|ConnectionRefusedError|ConnectionAbortedError|BrokenPipeError|connect\(\) timed out",
     re.IGNORECASE,
 )
-_TRACEBACK = b"Traceback (most recent call last):"
+TRACEBACK = b"Traceback (most recent call last):"
 _LINKS = (b"During handling of the above exception", b"The above exception was the direct cause")
 # These tracebacks do not end a process.
 _HARMLESS = re.compile(rb"Exception (in thread|ignored in|in callback)")
@@ -39,6 +39,9 @@ _PREFIX = re.compile(rb"^\[rank\d+\]: ?")  # torch's excepthook puts it before e
 _FOREIGN = re.compile(rb"^\[?[WIEF]\d{4} |^\[[WIEF]\d* |^terminate called|^Fatal Python error|^Exception ")
 _MESSAGE_LINES = 12  # NCCL's errors explain themselves in the lines below
 _LAST_LINES = 40  # read where there is no traceback
+_SENT_LINES = 300  # of a chain of tracebacks
+_SENT_BYTES = 24_000
+_SENT_LINE_BYTES = 1000
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,36 @@ class Blame:
 
     error_at: float | None
     is_connection_error: bool
+
+
+def last_words(
+    stderr: Sequence[Line], stdout: Sequence[Line], *, ended_at: float, signal: int | None
+) -> Dict[str, str]:
+    """What a failed rank printed last, for the control plane to judge: its last chain of tracebacks, and the ends of both.
+
+    Of a rank that died of a signal an older traceback was survived, and is left out.
+    """
+    tail = [(at, _PREFIX.sub(b"", line)) for at, line in stderr]
+    begin, lines = _root(tail), list(stderr)
+    if begin is None and (begin := _root(stdout)) is not None:
+        tail, lines = list(stdout), list(stdout)
+    found: list[bytes] = []
+    if begin is not None and (signal is None or ended_at - tail[begin][0] <= ABORT_SECONDS):
+        first = begin - 1 if begin and _HARMLESS.search(tail[begin - 1][1]) else begin
+        found = [line for _, line in lines[first : first + _SENT_LINES]]
+    return {
+        "traceback": _text(found, _SENT_BYTES, is_end=False),
+        "stderr": _text([line for _, line in stderr[-_LAST_LINES:]], _SENT_BYTES // 4),
+        "stdout": _text([line for _, line in stdout[-_LAST_LINES // 2 :]], _SENT_BYTES // 8),
+    }
+
+
+def _text(lines: Sequence[bytes], most: int, *, is_end: bool = True) -> str:
+    """As many whole lines as fit, from the end or from the beginning."""
+    text = b"\n".join(line[:_SENT_LINE_BYTES] for line in lines)
+    if len(text) > most:
+        text = text[-most:].partition(b"\n")[2] if is_end else text[:most].rpartition(b"\n")[0]
+    return text.decode("utf-8", "replace")
 
 
 def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | None = None) -> Blame:
@@ -65,7 +98,7 @@ def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | 
 
 def _root(tail: Sequence[Line]) -> int | None:
     """Index of the line that begins the last chain of tracebacks; those that end no process only where alone."""
-    begins = [at for at, (_, line) in enumerate(tail) if _TRACEBACK in line]
+    begins = [at for at, (_, line) in enumerate(tail) if TRACEBACK in line]
     fatal = [at for at in begins if not (at and _HARMLESS.search(tail[at - 1][1]))] or begins
     if not fatal:
         return None
@@ -84,7 +117,7 @@ def _message(lines: Sequence[bytes]) -> list[bytes]:
     begin = next((at for at, line in enumerate(lines) if line.strip() and not line.startswith(b" ")), len(lines))
     said: list[bytes] = []
     for line in lines[begin : begin + _MESSAGE_LINES]:
-        if line.startswith(_LINKS) or _TRACEBACK in line or _FOREIGN.match(line):
+        if line.startswith(_LINKS) or TRACEBACK in line or _FOREIGN.match(line):
             break
         said.append(line)
     return said

@@ -122,3 +122,29 @@ def _carries(pid: int, *, marks: list[bytes]) -> bool:
     except OSError:
         return False
     return all(mark in entries for mark in marks)
+
+
+def oom_kills() -> int | None:
+    """How many processes the kernel has killed for lack of memory: in this control group, else on this machine.
+
+    None where neither is told (cgroup-v2.rst, memory.events; proc(5), vmstat since Linux 4.13).
+    """
+    try:
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            group = next((line.rstrip("\n")[3:] for line in file if line.startswith("0::")), "")
+        return _counter(f"/sys/fs/cgroup{group.rstrip('/')}/memory.events", "oom_kill")
+    except (OSError, ValueError):
+        pass
+    try:
+        return _counter("/proc/vmstat", "oom_kill")
+    except (OSError, ValueError):
+        return None
+
+
+def _counter(path: str, name: str) -> int:
+    with open(path, encoding="ascii") as file:
+        for line in file:
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    raise ValueError(f"{path} has no {name}")

@@ -38,6 +38,7 @@ class Rank:
     restart: int = 0  # how often it was started before, in this replica
     launcher: int = 0  # pid of the process that started its shim
     streams: list[Stream] = field(default_factory=list)
+    oom_kills: int | None = field(default_factory=linux.oom_kills)  # of the kernel around here, when it began
     was_signalled: bool = False  # its launcher told the whole process group to stop
     is_ended: bool = False
     has_failed: bool = False
@@ -197,10 +198,19 @@ class Ranks:
         found = blame.blame(tails[-1], stdout=tails[0], signal=ended_by)
         # A line is stamped when it is read, which may be a nap after it was written: an error is no later than the end.
         error_at = None if found.error_at is None else min(found.error_at, at)
+        is_stopped = rank.was_signalled or (ended_by in _STOPS and self._is_stopping())
+        error: dict[str, Any] = dict(
+            blame.last_words(tails[-1], tails[0], ended_at=at, signal=None if is_stopped else ended_by)
+        )
+        if is_stopped:  # only whether it had failed, or waited for another one, before it was stopped
+            error = {"traceback": error["traceback"]}
+        kills = linux.oom_kills()
+        error["oom_kills"] = None if kills is None or rank.oom_kills is None else max(0, kills - rank.oom_kills)
         return {
+            "error": error,
             "error_at": error_at,
             "is_connection_error": found.is_connection_error,
-            "is_stopped": rank.was_signalled or (ended_by in _STOPS and self._is_stopping()),
+            "is_stopped": is_stopped,
         }
 
 

@@ -36,8 +36,10 @@ class Stream:
 
     @property
     def tail(self) -> list[blame.Line]:
-        """Its last lines, for those who ask why it ended."""
-        return self._tail.lines()
+        """Its last lines, for those who ask why it ended; before them its last tracebacks, where those are further back."""
+        lines, error = self._tail.lines(), self._tail.error()
+        is_far = error and not any(blame.TRACEBACK in line for _, line in lines)
+        return error + lines if is_far else lines
 
     def read(self) -> float:
         """Takes what is there; returns how much of the pipe that was, 0 to 1."""

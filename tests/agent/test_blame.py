@@ -2,7 +2,8 @@
 
 import pytest
 
-from agent.blame import blame
+from agent.blame import blame, last_words
+from agent.tail import Tail
 
 FRAMES = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
 CLOSED = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:3244"
@@ -63,3 +64,61 @@ def test_an_abort_while_an_exception_ends_the_process_is_the_exceptions() -> Non
 def test_a_traceback_on_stdout_counts_where_stderr_has_none() -> None:
     found = blame(lines("warning"), stdout=lines("step\n" + FRAMES + CLOSED))
     assert (found.error_at, found.is_connection_error) == (1.0, True)
+
+
+class TestLastWords:
+    """What is sent of a failed rank, so that nobody has to read its log."""
+
+    def words(self, text, stdout="", *, signal=None, ended_at=0.0):
+        return last_words(lines(text), lines(stdout) if stdout else [], ended_at=ended_at, signal=signal)
+
+    def test_the_last_chain_is_sent_from_its_first_cause_on(self) -> None:
+        text = (
+            FRAMES
+            + "KeyError: survived\nstep 1\n"
+            + FRAMES
+            + "ValueError: boom"
+            + CAUSED
+            + FRAMES
+            + "TrainingError: step"
+        )
+        assert self.words(text)["traceback"] == FRAMES + "ValueError: boom" + CAUSED + FRAMES + "TrainingError: step"
+
+    def test_a_printed_traceback_is_sent_where_stderr_has_none(self) -> None:
+        found = self.words("warning", "step\n" + FRAMES + "ValueError: boom")
+        assert found["traceback"].endswith("ValueError: boom") and found["stderr"] == "warning"
+
+    def test_what_says_that_only_a_thread_ended_goes_along(self) -> None:
+        found = self.words("Exception in thread Thread-3:\n" + FRAMES + "ValueError: boom")
+        assert found["traceback"].startswith("Exception in thread")
+
+    def test_an_error_that_was_survived_is_not_why_a_signal_came(self) -> None:
+        text = FRAMES + "KeyError: survived\n" + "step\n" * 30
+        assert self.words(text, signal=9, ended_at=40.0)["traceback"] == ""
+        assert self.words(text, signal=None, ended_at=40.0)["traceback"] != ""
+
+    def test_it_is_bounded(self) -> None:
+        found = self.words(FRAMES + "x" * 10**6 + "\n" + "ü" * 2000 * 400, "y" * 10**6)
+        assert sum(map(len, found.values())) < 40_000
+
+
+def test_a_traceback_stays_at_hand_though_many_lines_follow_it() -> None:
+    tail = Tail()
+    for number in range(100):
+        tail.add(b"step %d\n" % number, count=1, at=float(number))
+    text = ("Exception ignored in: x\n" + FRAMES + "ValueError: boom\n").encode()
+    tail.add(text, count=text.count(b"\n"), at=100.0)
+    for number in range(20_000):
+        tail.add(b"buffered %d\n" % number, count=1, at=101.0)
+    error = tail.error()
+    assert b"ValueError: boom" in [line for _, line in error]
+    assert (error[0][1], len(error) <= 800) == (b"step 96", True)
+    assert not any(b"Traceback" in line for _, line in tail.lines())
+
+
+def test_a_traceback_within_one_large_piece_stays_too() -> None:
+    tail = Tail()
+    text = ("step\n" * 50 + FRAMES + "ValueError: boom\n" + "buffered\n" * 20_000).encode()
+    tail.add(text, count=text.count(b"\n"), at=1.0)
+    found = last_words([*tail.error(), *tail.lines()], [], ended_at=1.0, signal=None)
+    assert "ValueError: boom" in found["traceback"]
