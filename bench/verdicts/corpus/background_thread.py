@@ -2,7 +2,6 @@
 # kind = "user_code"
 # rank = 1
 # headline = "IndexError: pop from empty list"
-# without = ["exited with code"]
 # ///
 import os
 import threading

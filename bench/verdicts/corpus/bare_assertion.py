@@ -2,7 +2,7 @@
 # kind = "user_code"
 # rank = 0
 # headline = "AssertionError"
-# without = ["exited with code", "Connection closed"]
+# without = ["Connection closed"]
 # certainty = "sure"
 # ///
 import torch

@@ -2,7 +2,6 @@
 # kind = "device_memory"
 # rank = 1
 # headline = "CUDA out of memory. Tried to allocate 2.00 GiB"
-# without = ["exited with code"]
 # certainty = "sure"
 # ///
 import torch

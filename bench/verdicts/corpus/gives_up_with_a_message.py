@@ -2,7 +2,6 @@
 # kind = "user_code"
 # rank = 0
 # headline = "validation loss did not improve for 3 epochs"
-# without = ["exited with code 1$"]
 # ///
 import sys
 import time

@@ -2,7 +2,6 @@
 # kind = "user_code"
 # rank = 0
 # headline = "RuntimeError: Trying to backward through the graph a second time"
-# without = ["exited with code"]
 # certainty = "sure"
 # ///
 import logging

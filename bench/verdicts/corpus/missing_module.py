@@ -2,7 +2,6 @@
 # kind = "import_error"
 # rank = [0, 1, 2, 3]
 # headline = "ModuleNotFoundError: No module named 'flash_attn_interface'"
-# without = ["exited with code"]
 # certainty = "sure"
 # ///
 import os

@@ -2,7 +2,6 @@
 # kind = "user_code"
 # rank = 2
 # headline = "NotImplementedError"
-# without = ["exited with code"]
 # certainty = "sure"
 # ///
 import torch

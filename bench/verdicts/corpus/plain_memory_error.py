@@ -2,7 +2,6 @@
 # kind = "host_memory"
 # rank = 3
 # headline = "MemoryError"
-# without = ["exited with code"]
 # certainty = "sure"
 # ///
 import os

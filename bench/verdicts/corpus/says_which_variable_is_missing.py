@@ -2,7 +2,6 @@
 # kind = "config"
 # rank = 0
 # headline = "WANDB_API_KEY is not set"
-# without = ["exited with code"]
 # ///
 import os
 import sys

@@ -2,7 +2,6 @@
 # kind = "user_code"
 # rank = [0, 1, 2, 3]
 # headline = "RuntimeError: shape '[64, 784]' is invalid for input of size 401408"
-# without = ["exited with code"]
 # certainty = "sure"
 # ///
 import torch

@@ -2,7 +2,7 @@
 # kind = "user_code"
 # rank = 1
 # headline = "mat1 and mat2 shapes cannot be multiplied (8x30 and 32x10)"
-# without = ["Connection closed", "exited with code"]
+# without = ["Connection closed"]
 # certainty = "sure"
 # ///
 import torch

@@ -2,7 +2,6 @@
 # kind = "user_code"
 # rank = [0, 1, 2, 3]
 # headline = "SyntaxError: '(' was never closed"
-# without = ["exited with code"]
 # certainty = "sure"
 # ///
 import torch

@@ -2,7 +2,6 @@
 # kind = "user_code"
 # rank = 0
 # headline = "LinAlgError: Singular matrix"
-# without = ["exited with code"]
 # ///
 import os
 import sys

@@ -2,7 +2,6 @@
 # kind = "config"
 # rank = [0, 1, 2, 3]
 # headline = "unrecognized arguments: --learning-rte 0.1"
-# without = ["exited with code 2$"]
 #
 # [job]
 # arguments = ["--epochs", "3", "--learning-rte", "0.1"]

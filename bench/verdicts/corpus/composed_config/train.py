@@ -2,7 +2,7 @@
 # kind = "config"
 # rank = [0, 1, 2, 3]
 # headline = "Could not find 'optim/sgd'"
-# without = ["exited with code", "HYDRA_FULL_ERROR"]
+# without = ["HYDRA_FULL_ERROR"]
 #
 # [job]
 # arguments = ["trainer.epochs=90", "+model.pretrained=true"]
