@@ -28,9 +28,6 @@ def run() -> Result:
     of_cluster = [one for one in played if one.case.is_of_cluster]
     for title, half in (("scripts", scripts), ("cluster", of_cluster)):
         _print_table(title, half)
-    for one in played:
-        if one.score.wrong or one.trouble:
-            print("\n".join(score.report(one)), flush=True)
     figures = [*_figures("scripts", scripts), *_figures("cluster", of_cluster)]
     notes = {
         "cases": len(played),
@@ -74,6 +71,8 @@ def _tell(one: Played) -> None:
     seconds = "no verdict" if one.seconds is None else f"{one.seconds:4.1f} s"
     wrong = ", ".join(one.score.wrong)
     print(f"{one.case.name:44} {seconds:10} {f'wrong: {wrong}' if wrong else 'right'}", flush=True)
+    if wrong or one.trouble:
+        print("\n".join(score.report(one)), flush=True)
 
 
 def _print_table(title: str, half: list[Played]) -> None:

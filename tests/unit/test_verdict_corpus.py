@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of
+from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of, tenth
 
 ALL = corpus()
 
@@ -35,6 +35,12 @@ def test_no_label_forbids_what_it_asks_for(case):
 def test_most_labels_allow_one_kind_only():
     several = [case.name for case in ALL if len(case.label.kinds) > 1]
     assert len(several) <= len(ALL) / 10, several
+
+
+def test_the_tenths_of_all_hashes_are_the_whole_corpus():
+    chosen = [case.name for digit in range(10) for case in tenth(ALL, commit=f"{digit:040x}")]
+    assert sorted(chosen) == sorted(case.name for case in ALL)
+    assert len(tenth(ALL, commit="f" * 40)) in (len(ALL) // 10, len(ALL) // 10 + 1)
 
 
 LABEL = {"kind": "data", "rank": 2, "headline": "EOFError"}
