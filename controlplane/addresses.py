@@ -5,14 +5,18 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from .environment import BadSetting
+from .patience import PatientConnection
 
 # What a query may say to libpq. Anything else is refused: a misspelt sslmode would quietly be no TLS.
 PASSED_ON = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding", "connect_timeout")
 _CERTIFICATES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 
-def database(url: str, *, pool: int) -> dict[str, Any]:
-    """A Django database entry from postgres://user:password@host:port/name; a host in ?host= may be a socket folder."""
+def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
+    """A Django database entry from postgres://user:password@host:port/name; a host in ?host= may be a socket folder.
+
+    `seconds`: how long somebody waits for a connection, and a connection for the server, unless the address says more.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("postgres", "postgresql"):
         raise BadSetting(f"DATABASE_URL must begin with postgres://, not {parts.scheme}://")
@@ -29,9 +33,15 @@ def database(url: str, *, pool: int) -> dict[str, Any]:
         "HOST": query.get("host", "") or unquote(parts.hostname or ""),
         "PORT": str(parts.port or query.get("port", "") or ""),
         # A pool, not persistent connections: a thread of the web server lives as long as one request.
-        # Four connections serve all requests; streams hold none.
+        # Four connections serve all requests; streams and whoever waits for news hold none.
         "OPTIONS": {
-            "pool": {"min_size": 1, "max_size": pool, "timeout": 20},
+            "pool": {
+                "min_size": 1,
+                "max_size": pool,
+                "timeout": seconds,
+                "connection_class": PatientConnection,
+            },
+            "connect_timeout": str(seconds),
             # No transaction of ours waits for anything but Postgres: one that idles belongs to a process that was stopped,
             # and its locks would stop the others too.
             "options": "-c idle_in_transaction_session_timeout=5000",

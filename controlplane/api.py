@@ -5,7 +5,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.http import ConditionalGetMiddleware
@@ -94,7 +94,7 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
             )
         case exceptions.APIException():
             return _from_framework(error)
-        case DatabaseError():
+        case DatabaseError() | InterfaceError():
             log.exception("database error in an API call")
             return _answer(503, "The database does not answer", "try again in a moment", retry_after=2)
     return None

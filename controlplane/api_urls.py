@@ -1,12 +1,13 @@
 """/api/v1: every route of the REST API."""
 
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView
 from rest_framework.routers import SimpleRouter
 
 from jobs.api.plans import PlanView
 from jobs.api.viewset import JobViewSet
 from jobs.queue_api import QueueViewSet
+
+from .docs_page import ApiSchema
 
 router = SimpleRouter(trailing_slash=False)
 router.register("jobs", JobViewSet, basename="api-job")
@@ -16,6 +17,6 @@ urlpatterns = [
     path("", include("accounts.api_urls")),
     path("", include("workspaces.urls")),
     path("plans", PlanView.as_view(), name="api-plans"),
-    path("schema", SpectacularAPIView.as_view(), name="api-schema"),
+    path("schema", ApiSchema.as_view(), name="api-schema"),
     path("", include(router.urls)),
 ]

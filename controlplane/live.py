@@ -1,7 +1,7 @@
 """Server-sent hints to browsers: "job 42: its ranks changed, look again". See docs/architecture.md.
 
-A stream authenticates, notes which teams it may hear of, gives back its database connection and its thread, and is
-then nothing but a coroutine on a queue. One Redis subscription per process feeds them all. What is lost needs no
+A stream authenticates, notes which teams it may hear of, gives back its thread, and is then nothing but a coroutine on
+a queue (its database connection went back with the answer's head: controlplane/database.py). One Redis subscription per process feeds them all. What is lost needs no
 replay: every stream begins with "sync", which means fetch everything, and gets another one after any gap.
 """
 
@@ -14,7 +14,6 @@ from typing import Any
 
 from asgiref.sync import SyncToAsync, sync_to_async
 from django.conf import settings
-from django.db import connection
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.views.decorators.http import require_safe
 from redis.asyncio import Redis
@@ -159,15 +158,11 @@ async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
 
 
 def _listener(request: HttpRequest) -> Listener | None:
-    """Somebody who may hear of their teams, or None for nobody signed in. Gives its database connection back."""
-    try:
-        if not request.user.is_authenticated:
-            return None
-        teams = readable_teams(request.user)
-        return Listener(None if teams is None else frozenset(teams))
-    finally:
-        if not connection.in_atomic_block:
-            connection.close()  # to the pool; Django itself would hold it until the stream ends
+    """Somebody who may hear of their teams, or None for nobody signed in."""
+    if not request.user.is_authenticated:
+        return None
+    teams = readable_teams(request.user)
+    return Listener(None if teams is None else frozenset(teams))
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from .health import ALIVE
 from .origin import origin_of
 from .refusals import refusal
 
@@ -95,6 +96,8 @@ class Rates:
 
 def _counted(request: HttpRequest) -> tuple[str, int]:
     path = request.path_info
+    if path == ALIVE:
+        return "", 0
     if path in ("/login", "/login/code", "/api/v1/login") and request.method == "POST":
         return f"login:{origin_of(request).ip}", settings.MUSTER_RATE_LOGIN
     if path.startswith("/agent/"):

@@ -3,11 +3,13 @@
 No word about the inside: the cause is in the server's log.
 """
 
+import sys
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 
+from .database import AWAY, RETRY_SECONDS
 from .errors import Problem
 
 PROGRAMS = ("/api/v1/", "/agent/v1/", "/healthz", "/readyz", "/live")
@@ -62,6 +64,10 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def broken(request: HttpRequest) -> HttpResponse:
+    """Django calls this while it handles the exception. A database that is away breaks nothing: it may be there again soon."""
+    if isinstance(sys.exception(), AWAY):
+        detail = "the database does not answer; nothing is lost, running jobs go on. Try again in a moment"
+        return refusal(request, status=503, detail=detail, retry_after=RETRY_SECONDS)
     return _stop(request, 500, "the cause is in the server's log; running jobs are not affected")
 
 

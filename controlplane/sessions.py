@@ -11,6 +11,7 @@ from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 
+from .health import ALIVE
 from .origin import origin
 
 SINCE, SEEN, FROM, AGENT = "signed_in_at", "seen_at", "from", "agent"
@@ -39,6 +40,8 @@ class SessionLifetime:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> None:
+        if request.path_info == ALIVE:
+            return
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or SESSION_KEY not in request.session:
             return
         now = int(time.time())

@@ -66,6 +66,7 @@ INSTALLED_APPS = [
     "jobs",
 ]
 MIDDLEWARE = [
+    "controlplane.database.GiveBack",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.SecurityHeaders",
     "controlplane.limits.Limits",
@@ -104,8 +105,13 @@ TEMPLATES = [
 
 _database_url = _secret("DATABASE_URL", "postgres://muster@127.0.0.1:5432/muster")
 REDIS_URL = _secret("REDIS_URL", "redis://127.0.0.1:6379/0")
+MUSTER_DB_SECONDS = int(os.environ.get("MUSTER_DB_SECONDS", "20"))
 try:
-    DATABASES = {"default": addresses.database(_database_url, pool=int(os.environ.get("MUSTER_DB_POOL", "8")))}
+    DATABASES = {
+        "default": addresses.database(
+            _database_url, pool=int(os.environ.get("MUSTER_DB_POOL", "8")), seconds=MUSTER_DB_SECONDS
+        )
+    }
     CELERY_BROKER_USE_SSL = addresses.broker_tls(REDIS_URL)
 except environment.BadSetting as error:
     raise ImproperlyConfigured(str(error)) from error

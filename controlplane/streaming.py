@@ -1,14 +1,47 @@
 """Answers of any length, piece by piece. Under ASGI Django would gather a synchronous iterator whole before sending it."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
-from django.db import connection
+from django.db import OperationalError
 from django.http import HttpRequest, StreamingHttpResponse
 
+from . import database
+
 PIECE_BYTES = 1 << 18
+AWAY_SECONDS = 3.0  # after the database did not answer: streams do not line up to wait for it one after the other
+
+# Streams share a few threads of their own: waiting for a database that is away, they must not take the event loop's.
+_threads = ThreadPoolExecutor(6, thread_name_prefix="streams")
+_away_until = 0.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Something that asks the database, for a stream, which holds no connection before and after.
+
+    Raises OperationalError at once where another stream found the database away a moment ago.
+    """
+    if time.monotonic() < _away_until:
+        raise OperationalError("the database did not answer a moment ago")
+    return await sync_to_async(_aside, thread_sensitive=False, executor=_threads)(act, *args, **kwargs)
+
+
+def _aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    global _away_until
+    try:
+        return act(*args, **kwargs)
+    except database.AWAY:
+        _away_until = time.monotonic() + AWAY_SECONDS
+        raise
+    finally:
+        database.give_back()
 
 
 def streamed(request: HttpRequest, pieces: Iterable[str] | Iterable[bytes], kind: str) -> StreamingHttpResponse:
@@ -35,13 +68,5 @@ def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 async def _one_by_one(given: Iterable[str] | Iterable[bytes]) -> AsyncIterator[Any]:
     pieces = iter(given)
-    while (piece := await sync_to_async(_next, thread_sensitive=False)(pieces)) is not None:
+    while (piece := await aside(next, pieces, None)) is not None:
         yield piece
-
-
-def _next(pieces: Iterator[object]) -> object | None:
-    try:
-        return next(pieces, None)
-    finally:
-        if not connection.in_atomic_block:
-            connection.close()

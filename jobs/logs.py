@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import Max
 from django.utils import timezone
 
 from . import segments
 from .cursors import Cursor, Stream, decode
-from .models import Job, LogSegment
+from .models import Job
 from .segments import LAUNCHER, Segment
 
 PAGE_LINES = 500
@@ -62,11 +61,6 @@ def read(
 def last_lines(*, job: Job, attempt: int, rank: int, count: int) -> list[str]:
     """The end of one rank's log."""
     return [line.text for line in read(job=job, rank=rank, tail=count, attempt=attempt).lines]
-
-
-def newest_segment(job: Job) -> int:
-    """The largest segment id of a job: changes when there is something to read."""
-    return LogSegment.objects.filter(job=job).aggregate(top=Max("id"))["top"] or 0
 
 
 def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
@@ -167,4 +161,4 @@ def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> Cursor:
     return Cursor(attempt, following)
 
 
-__all__ = ["LAUNCHER", "LogLine", "LogPage", "following", "last_lines", "newest_segment", "read"]
+__all__ = ["LAUNCHER", "LogLine", "LogPage", "following", "last_lines", "read"]

@@ -1,19 +1,25 @@
-"""A job's log as a stream of server-sent events. An open stream is a coroutine: no thread, no database connection."""
+"""A job's log as it grows: a stream of server-sent events, or one page that waits for its first line.
+
+What waits is a coroutine: no thread, no database connection.
+"""
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.db import connection
 from django.http import StreamingHttpResponse
 from rest_framework.renderers import JSONRenderer
 
 from controlplane import live
+from controlplane.database import AWAY
+from controlplane.streaming import aside
 from jobs import logs, whole_logs
 from jobs.cursors import decode
 from jobs.models import Job
+
+log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.5  # lines that come meanwhile go out together
 LOOK_SECONDS = 15.0  # without any hint; with Redis away nobody rings, so more often
@@ -44,9 +50,12 @@ def following(job: Job, *, cursor: str, **asked: Any) -> StreamingHttpResponse:
     )
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
-    if not connection.in_atomic_block:
-        connection.close()  # to the pool; Django itself would hold it until the stream ends
     return response
+
+
+def held(job: Job, *, page: logs.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
+    """The answer to `logs?wait=`: an empty page is held back until there is news or `wait` seconds are over."""
+    return StreamingHttpResponse(_held(job.pk, job.team_id, asked, page, wait), content_type="application/json")
 
 
 async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[str]:
@@ -57,7 +66,11 @@ async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[s
         told: dict[str, str] | None = None
         while asyncio.get_running_loop().time() < over:
             listener.forget()
-            phase, page = await sync_to_async(_read, thread_sensitive=False)(job, asked)
+            try:
+                phase, page = await aside(_read, job, asked)
+            except AWAY as error:  # the reader comes again with its cursor
+                log.warning("the log stream of job %s ends, the database is away: %s", job, error)
+                return
             asked["cursor"] = page.cursor
             if phase != told:
                 yield f"event: phase\ndata: {json.dumps(phase)}\n\n"
@@ -69,22 +82,42 @@ async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[s
                 return
             if page.lines and len(page.lines) >= logs.PAGE_LINES:
                 continue  # there may be more already
-            within = LOOK_SECONDS if hub.hears.is_set() else LOOK_WITHOUT_HINTS_SECONDS
-            if await listener.hears_of(job, within):
+            if await listener.hears_of(job, _within(hub)):
                 await asyncio.sleep(GATHER_SECONDS)
             else:
                 yield STILL_HERE
 
 
+async def _held(job: int, team: int, asked: dict[str, Any], page: logs.LogPage, wait: float) -> AsyncIterator[bytes]:
+    """One piece: the page as JSON. Whatever happens meanwhile, it is an answer that the reader can go on from."""
+    now = asyncio.get_running_loop().time
+    until = now() + wait
+    listener = live.Listener(frozenset({team}))
+    async with live.listening(listener) as hub:
+        while not page.lines and not page.is_complete:
+            listener.forget()
+            try:
+                _, page = await aside(_read, job, {**asked, "cursor": page.cursor})
+            except AWAY as error:
+                log.warning("a wait for lines of job %s ends, the database is away: %s", job, error)
+                break
+            left = until - now()
+            if page.lines or page.is_complete or left <= 0:
+                break
+            if await listener.hears_of(job, min(left, _within(hub))):
+                await asyncio.sleep(min(GATHER_SECONDS, max(0, until - now())))
+    yield JSONRenderer().render(log_page(page))
+
+
+def _within(hub: live.Hub) -> float:
+    return LOOK_SECONDS if hub.hears.is_set() else LOOK_WITHOUT_HINTS_SECONDS
+
+
 def _read(job: int, asked: dict[str, Any]) -> tuple[dict[str, str], logs.LogPage]:
     """The job's phase, and the lines that were there when it was seen in it."""
-    try:
-        seen = Job.objects.get(pk=job)
-        phase = {"phase": seen.phase, "message": seen.said}
-        return phase, logs.read(job=seen, **asked)
-    finally:
-        if not connection.in_atomic_block:
-            connection.close()
+    seen = Job.objects.get(pk=job)
+    phase = {"phase": seen.phase, "message": seen.said}
+    return phase, logs.read(job=seen, **asked)
 
 
 def _event(kind: str, page: logs.LogPage) -> str:

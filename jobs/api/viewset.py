@@ -1,11 +1,11 @@
 """/api/v1/jobs: submit, list, get, act, and everything that can be read of one job."""
 
-import time
 from dataclasses import asdict
 from typing import Any
 
 from django.db.models import QuerySet
 from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, viewsets
@@ -36,10 +36,9 @@ from jobs.serializers import (
 
 from . import bulk
 from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, rank_of, user_of
-from .following import EventStreamRenderer, TextRenderer, following, found_lines, log_page
+from .following import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
 
 MAX_WAIT_SECONDS = 20
-WAIT_STEP_SECONDS = 0.8
 RANK = query("rank", int, "only this rank; -1 is the launcher")
 TAIL = query("tail", int, "begin with the last so many lines")
 ONLY_ATTEMPT = query("attempt", int, "only this attempt")
@@ -155,16 +154,14 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         ],
     )
     @action(detail=True, pagination_class=None)
-    def logs(self, request: Request, pk: str) -> Response:
+    def logs(self, request: Request, pk: str) -> HttpResponseBase:
         job = self.get_object()
         limit = number(request, "limit", least=1)
-        page = read_or_wait(
-            job,
-            wait=min(number(request, "wait") or 0, MAX_WAIT_SECONDS),
-            cursor=request.query_params.get("cursor", ""),
-            limit=logs.PAGE_LINES if limit is None else limit,
-            **_lines_asked(request, job),
-        )
+        wait = min(number(request, "wait") or 0, MAX_WAIT_SECONDS)
+        asked: dict[str, Any] = {"limit": logs.PAGE_LINES if limit is None else limit, **_lines_asked(request, job)}
+        page = logs.read(job=job, cursor=request.query_params.get("cursor", ""), **asked)
+        if wait and not page.lines and not page.is_complete:
+            return held(job, page=page, wait=wait, **asked)
         return Response(log_page(page))
 
     @extend_schema(
@@ -256,18 +253,3 @@ def _lines_asked(request: Request, job: Job) -> dict[str, int | None]:
         "tail": number(request, "tail"),
         "attempt": number(request, "attempt", least=1),
     }
-
-
-def read_or_wait(job: Job, *, wait: float, **asked: Any) -> logs.LogPage:
-    """A page of lines; an empty one is held back until there is news or `wait` seconds are over."""
-    until = time.monotonic() + wait
-    seen = logs.newest_segment(job)
-    page = logs.read(job=job, **asked)
-    while not page.lines and not page.is_complete and time.monotonic() < until:
-        time.sleep(WAIT_STEP_SECONDS)  # this request's own thread; no transaction is open meanwhile
-        job.refresh_from_db(fields=["attempt", "phase", "finished_at"])
-        newest = logs.newest_segment(job)
-        if newest != seen or job.is_finished:
-            seen = newest
-            page = logs.read(job=job, **{**asked, "cursor": page.cursor})
-    return page

@@ -34,10 +34,15 @@ class Site:
 
 
 @contextmanager
-def serve(port: int = 0) -> Iterator[Site]:
+def serve(port: int = 0, **settings_: str) -> Iterator[Site]:
     port = port or free_port()
     argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
-    environment = {**os.environ, "DATABASE_URL": _test_database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    environment = {
+        **os.environ,
+        "DATABASE_URL": _test_database_url(),
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        **settings_,
+    }
     process = subprocess.Popen(
         [
             *argv,
