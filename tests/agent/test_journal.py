@@ -80,7 +80,8 @@ def test_no_line_is_lost_when_the_agent_is_killed(
 
 def test_no_line_of_a_rank_is_lost_when_the_agent_is_killed(bench: Bench, plane: Plane, tmp_path: Path) -> None:
     files = {"rank.py": RANK, "torchrun.py": TORCHRUN}
-    folder = bench.replica([sys.executable, "torchrun.py", str(tmp_path / "account"), "0.0005"], files=files)
+    command = [sys.executable, "torchrun.py", str(tmp_path / "account"), "0.0005"]
+    folder = bench.replica(command, files=files, processes=2)
     agent = bench.start(folder)
     for rank in (0, 1):
         account = tmp_path / f"account{rank}"

@@ -78,7 +78,8 @@ def test_the_rank_that_raised_is_found_among_those_it_took_along(bench: Bench, p
 def test_a_rank_that_ignores_sigterm_is_killed_and_marked(bench: Bench, plane: Plane) -> None:
     script = "import os, signal, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)"
     env = torch_env(0, nodes=1, port=free_port())
-    agent = bench.start(bench.replica(["torchrun", "train.py"], files={"train.py": script}, env=env, grace_seconds=10))
+    folder = bench.replica(["torchrun", "train.py"], files={"train.py": script}, env=env, grace_seconds=10, processes=2)
+    agent = bench.start(folder)
     bench.wait_for(lambda: plane.of().texts(0) == plane.of().texts(1) == ["ready"])
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
@@ -99,16 +100,17 @@ def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, pla
         "--step-delay",
     ]
     env = torch_env(0, nodes=1, port=free_port())
-    first = bench.replica([*command, "0.2"], files={"ddp_digits.py": script}, env=env, grace_seconds=120)
+    # Both are replicas of their own; an elastic one counts its ranks by its place, so the second one's are 2 and 3.
+    told_more = {"files": {"ddp_digits.py": script}, "env": env, "processes": 2, "is_elastic": True}
+    first = bench.replica([*command, "0.2"], grace_seconds=120, **told_more)
     agent = bench.start(first)
     bench.wait_for(lambda: len(plane.of().texts(0)) > 3)
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
     assert [plane.of().end_of(rank)["exit_code"] for rank in (0, 1)] == [143, 143]
     assert len(list((bench.shared / "checkpoints").glob("step-*.pt"))) == 1
-    second = bench.replica([*command, "0"], index=1, files={"ddp_digits.py": script}, env=env)
-    bench.start(second).wait(PATIENCE_SECONDS)
-    told = plane.of("worker-1").texts(0)
+    bench.start(bench.replica([*command, "0"], index=1, **told_more)).wait(PATIENCE_SECONDS)
+    told = plane.of("worker-1").texts(2)
     assert told[1].startswith("going on from step-") and told[-1].startswith("test accuracy 9")
-    points = [point for item in plane.of("worker-1").kind("metrics", rank=0) for point in item["points"]]
+    points = [point for item in plane.of("worker-1").kind("metrics", rank=2) for point in item["points"]]
     assert max(values.get("accuracy", 0) for _, _, values in points) > 0.95
