@@ -53,6 +53,7 @@ class Deed(StrEnum):
     JOB_CANCELLED = "job.cancel"
     JOB_SUSPENDED = "job.suspend"
     JOB_RESUMED = "job.resume"
+    JOB_LOG_DELETED = "job.delete-log"
 
 
 # How a page says it, between who did it and what it was done to.
@@ -84,6 +85,7 @@ WORDS: dict[str, str] = {
     Deed.JOB_CANCELLED: "cancelled job",
     Deed.JOB_SUSPENDED: "suspended job",
     Deed.JOB_RESUMED: "resumed job",
+    Deed.JOB_LOG_DELETED: "deleted the log of job",
 }
 
 

@@ -163,6 +163,9 @@ if MUSTER_AGENT_DRAIN_SECONDS < 60:
     raise ImproperlyConfigured(
         f"MUSTER_AGENT_DRAIN_SECONDS is {MUSTER_AGENT_DRAIN_SECONDS:g}; agents send for 60 s after their replica ended, so it must be at least 60"
     )
+MUSTER_LOG_JOB_BYTES = int(os.environ.get("MUSTER_LOG_JOB_BYTES", str(2 * 2**30)))  # as stored; 0 is no bound
+MUSTER_LOG_TEAM_BYTES = int(os.environ.get("MUSTER_LOG_TEAM_BYTES", str(20 * 2**30)))
+MUSTER_LOG_FREE_BYTES = int(os.environ.get("MUSTER_LOG_FREE_BYTES", str(2**30)))
 MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
 MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept for ever
 if 0 < MUSTER_AUDIT_DAYS < 90 or MUSTER_AUDIT_DAYS < 0:

@@ -1,4 +1,4 @@
-"""What is old enough goes: logs of jobs that ended long ago, and the folders of local jobs."""
+"""What is old enough goes: logs of jobs that ended long ago, and the folders of local jobs. What logs take is settled here, too."""
 
 import shutil
 from collections.abc import Iterator
@@ -8,15 +8,23 @@ from pathlib import Path
 
 from django.conf import settings
 from django.core.files.storage import storages
+from django.db.models import OuterRef, Q, Subquery, Sum
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from controlplane import crash
+from accounts import audit
+from accounts.models import User
+from accounts.permissions import Act, require
+from controlplane import crash, doorbell
+from controlplane.errors import Conflict
 
-from . import log_store
-from .models import Job, LogSegment
+from . import log_store, log_usage
+from .models import Job, JobEvent, LogSegment
 from .packing import UNREAD_FOR, sweep
+from .present import size
 
 MOST_JOBS = 500  # in one turn; tomorrow is another
+MOST_TURNS = 200  # of settling, in one day
 PRESENT = timedelta(days=2)  # attempts whose folders are looked at for files that no row names
 
 
@@ -42,10 +50,71 @@ def collect(*, now: datetime, is_dry: bool = False) -> Collected:
             with crash.around("collecting.folder"):
                 shutil.rmtree(folder, ignore_errors=True)
     if not is_dry:
-        for job in Job.objects.filter(finished_at__lt=now - UNREAD_FOR, finished_at__gt=now - PRESENT):
+        for job in _present(now):
             for attempt in range(1, job.attempt + 1):
                 found.files += sweep(run=job.run, attempt=attempt, now=now)
+        settle(now=now)
     return found
+
+
+def settle(*, now: datetime) -> int:
+    """Sum up what the logs of finished jobs take, after packing made them small. How many jobs."""
+    count = 0
+    for _ in range(MOST_TURNS):
+        wanted = Job.objects.filter(log_bytes=None, finished_at__lt=now - UNREAD_FOR).order_by("pk")
+        found = list(wanted.values_list("pk", flat=True)[:MOST_JOBS])
+        if not found:
+            break
+        sums = LogSegment.objects.filter(job=OuterRef("pk")).order_by().values("job").annotate(sum=Sum("size_bytes"))
+        with crash.around("collecting.mark"):
+            Job.objects.filter(pk__in=found, log_bytes=None).update(log_bytes=Coalesce(Subquery(sums.values("sum")), 0))
+        count += len(found)
+    return count
+
+
+def _present(now: datetime) -> Iterator[Job]:
+    """Jobs that ended, or whose log was deleted, lately: files that no row names may be left."""
+    since = now - PRESENT
+    is_new = Q(finished_at__gt=since) | Q(logs_collected_at__gt=since)
+    yield from Job.objects.filter(is_new, finished_at__lt=now - UNREAD_FOR)
+
+
+def delete_log(*, job: Job, by: User | None) -> Job:
+    """Delete what a finished job printed, to free its space; its history, numbers and metrics stay. Asked again it changes nothing.
+
+    `by` None is the server's own command line. Raises NotAllowed, and Conflict for a job that may still print.
+    """
+    if by is not None:
+        require(by, Act.CONTROL, job.team)
+    with crash.atomic("collecting.rows"):
+        row = (
+            Job.objects.select_for_update(of=("self",), no_key=True)
+            .select_related("queue", "team", "user")
+            .get(pk=job.pk)
+        )
+        if not row.is_finished:
+            raise Conflict(
+                f"job {row.name} is {row.phase} and still prints; its log can be deleted once it is over",
+                "phase",
+                row.phase,
+            )
+        if row.logs_collected_at is not None:
+            return row
+        freed = LogSegment.objects.filter(job=row).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+        LogSegment.objects.filter(job=row).delete()
+        row.logs_collected_at, row.log_bytes = timezone.now(), 0
+        row.save(update_fields=["logs_collected_at", "log_bytes"])
+        words = f"its log was deleted by {by.get_username() if by else 'the server'}: {size(freed)} are free again"
+        JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=row.attempt, message=words, user=by)
+        audit.record(
+            audit.Deed.JOB_LOG_DELETED, by=by, on=row, team=row.team, before={"bytes": freed}, after={"bytes": 0}
+        )  # fmt: skip
+        for what in ("state", "logs"):
+            doorbell.hint(job=row.pk, team=row.team_id, what=what)
+    # What is left of the files when this process dies here, the daily turn deletes: no row names them.
+    delete_files(row)
+    log_usage.forget()
+    return row
 
 
 def _with_old_logs(now: datetime) -> Iterator[Job]:
@@ -56,6 +125,14 @@ def _with_old_logs(now: datetime) -> Iterator[Job]:
 def _collect_log(job: Job) -> None:
     with crash.around("collecting.rows"):
         LogSegment.objects.filter(job=job).delete()
+    delete_files(job)
+    with crash.around("collecting.mark"):
+        Job.objects.filter(pk=job.pk).update(logs_collected_at=timezone.now(), log_bytes=0)
+    log_usage.forget()
+
+
+def delete_files(job: Job) -> None:
+    """All files of its log; no row names them any more."""
     for attempt in range(1, job.attempt + 1):
         where = log_store.folder(job.run, attempt)
         try:
@@ -65,8 +142,6 @@ def _collect_log(job: Job) -> None:
         for name in names:
             log_store.discard(f"{where}/{name}")
         log_store.discard(where)  # a folder that is empty now
-    with crash.around("collecting.mark"):
-        Job.objects.filter(pk=job.pk).update(logs_collected_at=timezone.now())
 
 
 def _old_folders(now: datetime) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane import crash, doorbell
 from controlplane.errors import NotAllowed
 
-from . import failures, log_store, news, printed, replica_rows, turns, unexpected
+from . import failures, log_store, log_usage, news, printed, replica_rows, thinning, turns, unexpected
 from .agent_tokens import AgentIdentity
 from .batches import LAUNCHER, Batch, Item
 from .models import Job
@@ -35,7 +35,7 @@ def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str,
         if row.is_mirrored:
             batch = printed.without_known(batch, row.own_places)
         said = news.read(batch, known=row.known(known_names(row.job)), now=timezone.now().timestamp())
-        path = _store(identity, batch, said)
+        path = _store(identity, row, batch, said)
         is_ours = _write(row, batch, said, path=path)
         if not is_ours:
             row = _find(identity)  # the same batch came twice at once; the other one is as good
@@ -53,7 +53,7 @@ def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item
     batch = Batch(row.batch_seq, 0.0, items)
     said = news.read(batch, known=row.known(frozenset()), now=timezone.now().timestamp())
     try:
-        is_ours = _write(row, batch, said, path=_store(identity, batch, said))
+        is_ours = _write(row, batch, said, path=_store(identity, row, batch, said))
     except log_store.NoRoom:
         return False
     if is_ours:
@@ -65,7 +65,10 @@ def _write(row: ReplicaRow, batch: Batch, said: news.News, *, path: str) -> bool
     """Of the same lines from two sides (the agent itself, its container's log) the first that come are kept."""
     try:
         with crash.around("ingest.apply"):
-            return replica_rows.write(row, seq=batch.seq, news=said, path=path)
+            is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
+        if is_ours and said.stored_bytes:
+            log_usage.note_stored(job=row.job, team=row.team, count=said.stored_bytes)
+        return is_ours
     except IntegrityError as error:
         if LINES_ONCE not in str(error):
             raise
@@ -90,15 +93,35 @@ def is_shut_out(row: ReplicaRow) -> bool:
     return row.is_over and timezone.now().timestamp() > row.ended_at + settings.MUSTER_AGENT_DRAIN_SECONDS
 
 
-def _store(identity: AgentIdentity, batch: Batch, said: news.News) -> str:
+def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, said: news.News) -> str:
     """The name of the stored text. Stored first: a row must never name bytes that are not there."""
+    data = _within_budget(row, batch, said)
     try:
-        return log_store.save(identity, seq=batch.seq, data=b"".join(item.blob for item in batch.items))
+        path = log_store.save(identity, seq=batch.seq, data=data)
     except log_store.NoRoom as error:
         if error.is_patient:
             raise
         said.lose_text(str(error))
         return ""
+    said.stored_bytes = len(data)
+    return path
+
+
+def _within_budget(row: ReplicaRow, batch: Batch, said: news.News) -> bytes:
+    """The text to store. What a budget leaves no room for has become gaps in `said`, with a note that says why."""
+    data = b"".join(item.blob for item in batch.items)
+    if not any(one["is_text"] for one in said.segments):
+        return b""
+    if row.is_log_deleted:
+        said.lose_text("this job's log was deleted")
+        return b""
+    room = log_usage.room(job=row.job, team=row.team)
+    last_at = {rank: place.at for rank, place in row.places.items()}
+    kept = thinning.thin(said.segments, data, level=room.level, last_at=last_at, ended=said.ended)
+    said.segments = kept.segments
+    if kept.is_cut:
+        said.cut = room.about, room.words
+    return kept.data
 
 
 def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
@@ -112,6 +135,8 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
         _wake(row.job)
     if said.lost:
         note_once(job=row.job, attempt=attempt, about="Log lines are missing: ", message=said.lost)
+    if said.cut:
+        note_once(job=row.job, attempt=attempt, about=said.cut[0], message=said.cut[1])
     if said.left_out:
         words = f"this job has {news.MAX_NAMES}; {min(said.left_out)} and further ones are left out"
         note_once(job=row.job, attempt=attempt, about="Too many series: ", message=words)

@@ -13,7 +13,11 @@ from .agent_tokens import AgentIdentity
 
 PATIENCE_SECONDS = 30.0  # so long agents keep what a full store does not take; then states go on and text is given up
 
-_refused_since: float | None = None  # of this process, on the monotonic clock
+MOST_REMEMBERED = 10_000
+
+# Each replica for itself, on the monotonic clock: of a disk that is nearly full small batches are taken all the time, which
+# must not let the large ones of another replica wait for ever.
+_refused_since: dict[AgentIdentity, float] = {}
 
 
 class NoRoom(Exception):
@@ -33,7 +37,6 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
 
     The name holds a sum of the content: what is sent again under the same number never overwrites what a row names.
     """
-    global _refused_since
     if not data:
         return ""
     where = folder(identity.run, identity.attempt)
@@ -44,11 +47,17 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
             saved: str = storages["logs"].save(path, ContentFile(data))
     except OSError as error:
         discard(path)  # half of it may be there
-        _refused_since = _refused_since or time.monotonic()
-        is_patient = time.monotonic() - _refused_since < PATIENCE_SECONDS
+        since = _first_refused(identity)
+        is_patient = time.monotonic() - since < PATIENCE_SECONDS
         raise NoRoom(f"the log store takes nothing: {error.strerror or error}", is_patient=is_patient) from error
-    _refused_since = None
+    _refused_since.pop(identity, None)
     return saved
+
+
+def _first_refused(identity: AgentIdentity) -> float:
+    if len(_refused_since) >= MOST_REMEMBERED:
+        _refused_since.clear()
+    return _refused_since.setdefault(identity, time.monotonic())
 
 
 def read(path: str, *, offset: int, size_bytes: int) -> bytes:

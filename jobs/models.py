@@ -1,7 +1,8 @@
 """What: jobs, their attempts, replicas and ranks, and the history of each. Postgres guards every invariant named here.
 
 Who writes what, by column: services write intent (`cancel_requested_at`, `suspended`), the scheduler QUEUED to ADMITTED and
-`wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states (sightings.py), ingest what agents say of ranks, logs and metrics.
+`wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states (sightings.py), ingest what agents say of ranks, logs and metrics,
+collecting `log_bytes` and `logs_collected_at` of finished jobs.
 """
 
 import secrets
@@ -19,6 +20,7 @@ from workspaces.models import Workspace
 
 from . import lifecycle, silence, verdict
 from .models_of_output import AttemptFailure as AttemptFailure
+from .models_of_output import LogBudget as LogBudget
 from .models_of_output import LogSegment as LogSegment
 from .models_of_output import MetricChunk as MetricChunk
 from .plan import world_size
@@ -70,7 +72,10 @@ class Job(models.Model):
     applied_at = models.DateTimeField(null=True, help_text="when the cluster had confirmed its creation")
     running_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
-    logs_collected_at = models.DateTimeField(null=True, help_text="when its log was deleted for its age")
+    logs_collected_at = models.DateTimeField(null=True, help_text="when its log was deleted")
+    log_bytes = models.BigIntegerField(
+        null=True, help_text="what its log takes; settled after its end, null before (replicas have the parts)"
+    )
     # the visit
     lease_token = models.BigIntegerField(default=0)
     lease_owner = models.CharField(max_length=80, blank=True)
@@ -107,6 +112,10 @@ class Job(models.Model):
             models.Index("next_reconcile_at", condition=~Q(phase__in=_TERMINAL), name="job_due"),
             models.Index("queue", "phase", condition=~Q(phase__in=_TERMINAL), name="job_open_by_queue"),
             models.Index(fields=["team", "-id"], name="job_by_team"),
+            models.Index(fields=["team"], condition=Q(log_bytes=None), name="job_log_unsettled"),
+            models.Index(
+                fields=["team"], include=["log_bytes"], condition=Q(log_bytes__gt=0), name="job_log_bytes_by_team"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -207,6 +216,7 @@ class Replica(models.Model):
     )
     seen_at = models.DateTimeField(null=True, help_text="when that was written")
     batch_seq = models.BigIntegerField(default=0, help_text="the last batch of its agent that was applied")
+    log_bytes = models.BigIntegerField(default=0, db_default=0, help_text="of its lines' text, as ingest stored it")
     last_batch_at = models.DateTimeField(null=True)
     mirrored_at = models.DateTimeField(null=True, help_text="when lines were last read from its container's own log")
     unexpected_ranks = models.JSONField(

@@ -4,6 +4,8 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
+from accounts.models import Team
+
 from .failure_kinds import Certainty, Kind
 
 
@@ -90,3 +92,11 @@ class AttemptFailure(models.Model):
             models.CheckConstraint(condition=Q(kind__in=[kind.value for kind in Kind]), name="failure_kind_is_known"),
         ]
         indexes = [models.Index("kind", "job", "attempt", name="failure_by_kind")]
+
+
+class LogBudget(models.Model):
+    """A team's own bounds for its logs, in bytes as stored (null: the installation's; 0: no bound). Written by `manage.py team_logs`."""
+
+    team = models.OneToOneField(Team, models.CASCADE, primary_key=True, related_name="log_budget")
+    job_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    team_bytes = models.PositiveBigIntegerField(null=True, blank=True)

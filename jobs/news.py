@@ -69,9 +69,18 @@ class News:
     names: set[str] = field(default_factory=set)  # new series
     left_out: set[str] = field(default_factory=set)  # series beyond what a job may have
     has_replica_state: bool = False
+    has_replica_end: bool = False
     lost: str = ""  # why its text is not kept
     unexpected: dict[str, Any] | None = None  # the replica's unexpected ranks, where the batch has items of such
     unexpected_lines: int = 0  # of theirs, in the launcher's stream
+    cut: tuple[str, str] | None = None  # how a note begins, and the rest, where a budget left no room for all text
+    stored_bytes: int = 0
+
+    @property
+    def ended(self) -> frozenset[int]:
+        """Ranks of which it tells the end, and the launcher where it tells the replica's."""
+        ranks = {rank for rank, one in self.ranks.items() if one.get("state") in ENDED}
+        return frozenset({*ranks, LAUNCHER} if self.has_replica_end else ranks)
 
     def lose_text(self, why: str) -> None:
         """What a store did not take becomes gaps; everything else stays."""
@@ -105,6 +114,7 @@ class _Reading:
     def _replica(self, item: Item) -> None:
         """The agent's word is a doorbell here: the reconciler looks at the cluster itself."""
         self.news.has_replica_state = True
+        self.news.has_replica_end |= item.fields.get("state") in ENDED
 
     def _rank(self, item: Item) -> None:
         state = item.text("state", 20)

@@ -15,7 +15,8 @@ _READ = """
     SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places,
         r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines, j.slots,
         extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
-            ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL
+            ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
+        j.logs_collected_at IS NOT NULL
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
         SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts)) AS places FROM (
             SELECT rank, lines AS line, last_line_at AS at, state, restarts FROM jobs_rank WHERE replica_id = r.id
@@ -34,7 +35,7 @@ _WRITE = """
     WITH batch AS (
         SELECT %(news)s::json AS news
     ), won AS (
-        UPDATE jobs_replica SET batch_seq = %(seq)s,
+        UPDATE jobs_replica SET batch_seq = %(seq)s, log_bytes = log_bytes + %(stored)s,
             last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
             mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
             unexpected_ranks = COALESCE(%(unexpected)s::jsonb, unexpected_ranks),
@@ -113,6 +114,7 @@ class ReplicaRow(NamedTuple):
     incarnation: int
     before: dict[int, int]
     is_mirrored: bool = False  # some of its lines were read from its container's own log
+    is_log_deleted: bool = False
     unexpected: dict[str, Any] = {}
     world: int = 1  # processes of the job
 
@@ -135,7 +137,7 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
     if row is None:
         return None
     replica, seq, job, team, attempt, phase, since, places, before, is_mirrored, kept, kept_lines, world, *end = row
-    ended_at, is_closed = end
+    ended_at, is_closed, is_log_deleted = end
     is_over = is_closed or attempt != identity.attempt or phase not in HOLDS_QUOTA
     stands = {rank: Place(line, at or 0.0, state, restarts) for rank, line, at, state, restarts in places or ()}
     lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
@@ -143,7 +145,7 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         lines_before[LAUNCHER] = lines_before.get(LAUNCHER, 0) + kept_lines
     return ReplicaRow(
         replica, seq, job, team, is_over, ended_at, since, stands, identity.incarnation, lines_before, is_mirrored,
-        json.loads(kept), world,
+        is_log_deleted, json.loads(kept), world,
     )  # fmt: skip
 
 
@@ -158,7 +160,8 @@ def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
     which |= {"unexpected_lines": news.unexpected_lines, "is_over": row.is_over}
     kept = None if news.unexpected is None else json.dumps(news.unexpected)
     with connection.cursor() as cursor:
-        cursor.execute(_WRITE, {"news": json.dumps(said), "path": path, "unexpected": kept, **which})
+        values = {"news": json.dumps(said), "path": path, "stored": news.stored_bytes, "unexpected": kept, **which}
+        cursor.execute(_WRITE, values)
         (count,) = cursor.fetchone()
     return bool(count)
 

@@ -17,6 +17,7 @@ urlpatterns = [
     path("jobs/<int:pk>/suspend", acts.act, {"verb": "suspend"}, name="job-suspend"),
     path("jobs/<int:pk>/resume", acts.act, {"verb": "resume"}, name="job-resume"),
     path("jobs/<int:pk>/resubmit", acts.resubmit, name="job-resubmit"),
+    path("jobs/<int:pk>/delete-log", acts.delete_log, name="job-delete-log"),
     path("queues", queue_page.queues, name="queues"),
     path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),

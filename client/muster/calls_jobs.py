@@ -88,6 +88,11 @@ def act_on_many(verb: str, jobs: Sequence[JobRef]) -> Flow[list[Acted]]:
     return done
 
 
+def delete_log(ref: JobRef) -> Flow[Job]:
+    """Free the space of a finished job's log; its history and metrics stay."""
+    return (yield from of_job(ref, call=lambda job_id: act(job_id, verb="delete-log")))
+
+
 def resubmit(ref: JobRef, *, idempotency_key: str | None = None) -> Flow[Job]:
     """A new job like this one; with a key, at most one however often it is asked for."""
     job_id = yield from find_id(ref)

@@ -95,6 +95,7 @@ class Operations:
     plan = Operation(calls_jobs.plan)
     act_on_many = Operation(calls_jobs.act_on_many)
     resubmit = Operation(calls_jobs.resubmit)
+    delete_log = Operation(calls_jobs.delete_log)
     schema = Operation(calls_jobs.schema)
 
     workspaces = Listing(reading.workspaces)

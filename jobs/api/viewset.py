@@ -17,7 +17,7 @@ from rest_framework.serializers import BaseSerializer
 
 from controlplane.api import Paging, listed
 from controlplane.streaming import text_response
-from jobs import attempts, blame, logs, metrics, services, whole_logs
+from jobs import attempts, blame, collecting, logs, metrics, services, whole_logs
 from jobs.models import Job
 from jobs.serializers import (
     AttemptSerializer,
@@ -109,6 +109,12 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         key = request.headers.get("Idempotency-Key")
         job, is_new = services.resubmit(job=self.get_object(), by=user_of(request), idempotency_key=key)
         return self._job(job, 201 if is_new else 200)
+
+    @extend_schema(request=None, responses=JobSerializer)
+    @action(detail=True, methods=["post"], url_path="delete-log")
+    def delete_log(self, request: Request, pk: str) -> Response:
+        """Frees the space of a finished job's log. Its history, metrics and numbers stay."""
+        return self._job(collecting.delete_log(job=self.get_object(), by=user_of(request)))
 
     @extend_schema(request=BulkAct, responses=BulkAnswer)
     @action(detail=False, methods=["post"], pagination_class=None)

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from controlplane.errors import Conflict, InvalidInput, NotAllowed
-from jobs import services
+from jobs import collecting, services
 from jobs.models import Job
 
 from .detail import common, state_context
@@ -49,6 +49,15 @@ def resubmit(request: Request, pk: int) -> HttpResponse:
     except (Conflict, InvalidInput) as error:
         messages.error(request, str(error))
         return redirect("job", pk=pk)
+
+
+@login_required
+@require_POST
+def delete_log(request: Request, pk: int) -> HttpResponse:
+    job = readable_job(request, pk=pk)
+    if notice := _attempt(collecting.delete_log, job, request):
+        messages.error(request, notice)
+    return redirect("job", pk=pk)
 
 
 def _attempt(service: Callable[..., Any], job: Job, request: Request) -> str:

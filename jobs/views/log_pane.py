@@ -9,6 +9,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
+from accounts.permissions import Act, may
 from controlplane.errors import InvalidInput
 from controlplane.streaming import text_response
 from jobs import logs, present, whole_logs
@@ -36,14 +37,14 @@ def log_page(request: Request, pk: int) -> HttpResponse:
 def log_context(request: Request, *, job: Job) -> Context:
     rank, attempt = chosen(request, job=job)
     page = _read(job, rank=rank, attempt=attempt, cursor=request.GET.get("cursor", ""))
-    return _pane(job, rank, attempt) | {
+    return _pane(request, job, rank, attempt) | {
         "lines": page.lines,
         "cursor": page.cursor,
         "is_log_live": attempt == job.attempt and not page.is_complete,
     }
 
 
-def _pane(job: Job, rank: int | None, attempt: int) -> Context:
+def _pane(request: Request, job: Job, rank: int | None, attempt: int) -> Context:
     """What stands around the lines: whose log it is, and whose else there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
@@ -55,6 +56,9 @@ def _pane(job: Job, rank: int | None, attempt: int) -> Context:
         "log_choices": _choices(numbers if len(numbers) <= MAX_LINKS else []),
         "has_every_rank": len(numbers) <= MAX_LINKS,
         "is_old": attempt != job.attempt,
+        "can_delete_log": job.is_finished
+        and job.logs_collected_at is None
+        and may(request.user, Act.CONTROL, job.team),
     }
 
 
@@ -94,7 +98,7 @@ def log_find(request: Request, pk: int) -> HttpResponse:
     asked = request.GET.get("q", "").replace("\0", "").strip()[:200]
     if not asked:
         return log_page(request, pk)
-    context = _pane(job, *chosen(request, job=job)) | _found(request, job=job, asked=asked)
+    context = _pane(request, job, *chosen(request, job=job)) | _found(request, job=job, asked=asked)
     return answer(request, template="jobs/_log.html" if request.htmx else "jobs/logs.html", context=context)
 
 

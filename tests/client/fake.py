@@ -192,6 +192,8 @@ class FakeMuster(More):
         if verb == "resubmit":
             copy = self.add_job(**{**self.jobs[number], "id": len(self.jobs) + 1, "phase": "queued"})
             return 201, self.jobs[copy], {}
+        if verb == "delete-log":
+            return 200, self.jobs[number], {}
         if self.jobs[number]["is_finished"]:
             return problem(409, "Conflict", f"job {number} has already {self.jobs[number]['phase']}")
         self.change(number, phase={"cancel": "stopping", "suspend": "stopping", "resume": "queued"}[verb])

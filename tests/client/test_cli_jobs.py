@@ -145,6 +145,16 @@ def test_one_refused_act_does_not_keep_the_others_from_happening(run: Run, logge
     ]
 
 
+def test_deleting_a_log_asks_first(run: Run, logged_in: FakeMuster) -> None:
+    logged_in.add_job(phase="failed")
+
+    assert run("delete-log", 1, input="n\n").exit_code != 0
+    assert not [one for one in logged_in.requests if one["path"].endswith("delete-log")]
+    result = run("delete-log", 1, 99, input="y\n")
+    assert (result.exit_code, result.stdout) == (1, "job 1: its log is deleted\n")
+    assert "muster: job 99: Not found." in result.stderr
+
+
 def test_resubmit_says_how_to_follow_the_copy(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(phase="failed")
 

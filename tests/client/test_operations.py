@@ -36,6 +36,7 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
     "plan": ((SPEC,), {}, lambda found: (found.distribution.world_size, found.asked["gpu"], found.roles[0].processes) == (8, 8, 4)),
     "act_on_many": (("cancel", [1, "job-1"]), {}, lambda found: [one.phase for one in found] == ["stopping"] * 2),
     "resubmit": ((1,), {"idempotency_key": "k"}, lambda found: found.id == 2),
+    "delete_log": ((1,), {}, lambda found: found.id == 1),
     "schema": ((), {}, lambda found: found["openapi"] == "3.1.0"),
     "workspaces": ((), {"team": "vision"}, lambda found: [one.digest for one in found] == ["bb"]),
     "workspace": ((5,), {}, lambda found: found.files == 1),

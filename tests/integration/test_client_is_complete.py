@@ -35,6 +35,7 @@ CLIENT = {
     "POST /jobs/{id}/suspend": ("suspend", "suspend"),
     "POST /jobs/{id}/resume": ("resume", "resume"),
     "POST /jobs/{id}/resubmit": ("resubmit", "resubmit"),
+    "POST /jobs/{id}/delete-log": ("delete_log", "delete-log"),
     "GET /jobs/{id}/ranks": ("ranks", "ranks"),
     "GET /jobs/{id}/replicas": ("replicas", "replicas"),
     "GET /jobs/{id}/events": ("events", "events"),
@@ -209,6 +210,7 @@ def acts_on_jobs(script, job, lab, tmp_path):
     assert [lab.visit(one).phase for one in jobs] == ["cancelled"] * 2
     script.run(f"cancel {job.pk} 999999", exit_code=1)
     script.run(f"wait {copy}", exit_code=120)
+    assert script.run(f"delete-log --yes {job.pk}") == f"job {job.pk}: its log is deleted\n"
 
 
 def people_and_tokens(script):

@@ -28,10 +28,10 @@ def small_disk(tmp_path):
 @pytest.fixture
 def full_disk(small_disk, settings):
     settings.MEDIA_ROOT = small_disk
-    log_store._refused_since = None
+    log_store._refused_since.clear()
     (small_disk / "ballast").write_bytes(b"x" * 200_000)
     yield small_disk
-    log_store._refused_since = None
+    log_store._refused_since.clear()
 
 
 def noise(rank: int, first: int):
@@ -79,3 +79,13 @@ def test_after_a_while_the_states_go_on_and_the_gap_is_noted_once(job, full_disk
     (full_disk / "ballast").unlink()
     ingest.apply(identity=identity(job), batch=batch(3, noise(0, 4)))
     assert [line.is_gap for line in logs.read(job=job, tail=2).lines] == [False, False]
+
+
+def test_small_batches_of_one_replica_do_not_make_those_of_another_wait_for_ever(job, full_disk, monkeypatch):
+    """A nearly full disk takes little ones all the time. The large ones are given up after a while all the same, and it is said."""
+    large, small = body(noise(0, 0)), lambda seq: body(log_item(2, seq, [(T, "little")]), seq=seq + 1)
+    assert answer(identity(job), large).status == 507
+    assert answer(identity(job, 1), small(0)).status == 200
+    monkeypatch.setattr(log_store, "PATIENCE_SECONDS", 0.0)
+    assert answer(identity(job), large).status == 200
+    assert [note.message[:22] for note in JobEvent.objects.filter(job=job, kind="note")] == ["Log lines are missing:"]

@@ -137,6 +137,7 @@ TABLE: dict[str, Route] = {
     "jobs/{pk}/suspend": route(PAGE, POST=CONTROL),
     "jobs/{pk}/resume": route(PAGE, POST=CONTROL),
     "jobs/{pk}/resubmit": route(PAGE, POST=CONTROL),
+    "jobs/{pk}/delete-log": route(PAGE, POST=CONTROL, at="jobs/{ended}/delete-log"),
     # the REST API, by token or session
     "api/v1/me": route(API, GET=ANY),
     "api/v1/schema": route(API, GET=ANY),
@@ -175,6 +176,7 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/{pk}/suspend": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resubmit": route(API, POST=CONTROL),
+    "api/v1/jobs/{pk}/delete-log": route(API, POST=CONTROL, at="api/v1/jobs/{ended}/delete-log"),
     # agents, by the token of one replica of one attempt
     "agent/v1/workspace": route(AGENT, GET=ANY, POST=ANY, body=b"", kind="application/octet-stream"),
     "agent/v1/batches": route(AGENT, POST=ANY, kind="application/x-muster-batch",
@@ -210,6 +212,7 @@ class World:
     lab: Lab
     people: People
     job: Job = field(init=False)
+    ended: Job = field(init=False)
     theirs: Job = field(init=False)  # of another team, with an agent of its own
 
     def __post_init__(self) -> None:
@@ -229,6 +232,7 @@ class World:
         self.job = self.with_code(self.lab.running(name=SECRET), b"ours " + SECRET.encode(), self.people.owner)
         line = log_item(2, 0, [(timezone.now().timestamp(), SECRET)])
         ingest.apply(identity=identity(self.job, 1), batch=batch(1, line))
+        self.ended = self.lab.finish(self.lab.running(nodes=1), 0)
         other = Queue.objects.create(name="theirs", team=Team.objects.get(name="vision"), cluster="local", nominal=8)
         lab = Lab(other, self.people.stranger)
         self.theirs = self.with_code(lab.running(name="theirs"), b"theirs", self.people.stranger)
@@ -260,6 +264,7 @@ def address(pattern: str, world: World) -> str:
     text = TABLE[pattern].at or pattern
     return "/" + text.format(
         pk=world.job.pk,
+        ended=world.ended.pk,
         token=world.kept.pk,
         team="nlp",
         name="default",

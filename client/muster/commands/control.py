@@ -7,7 +7,7 @@ import click
 from muster.client import Client
 from muster.commands.output import Output, echo_lines, note, reading
 from muster.commands.session import job_argument, jobs_argument, open_client
-from muster.errors import NotFound
+from muster.errors import Conflict, Forbidden, NotFound
 from muster.models_jobs import Acted
 from muster.render import printable, terminal_of
 
@@ -46,6 +46,32 @@ def resubmit(*, job: str, idempotency_key: str | None, output: Output) -> None:
         made = client.resubmit(job, idempotency_key=idempotency_key)
     said = f"Submitted job {made.id} ({made.name}), a copy of {job}; `muster logs -f {made.id}` follows it"
     output.item(made, ident=made.id, lines=lambda: [printable(said)])
+
+
+@click.command("delete-log")
+@jobs_argument
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@reading
+def delete_log(*, jobs: tuple[str, ...], yes: bool, output: Output) -> None:
+    """Delete the logs of finished jobs to free their space; history and metrics stay."""
+    with open_client() as client:
+        found, refused = _found(client, jobs)
+        if found and not yes:
+            numbers = ", ".join(str(number) for number in found)
+            click.confirm(f"Delete the log of job {numbers} for good?", abort=True, err=True)
+        done = []
+        for number in found:
+            try:
+                done.append(client.delete_log(number))
+            except (Conflict, Forbidden) as error:
+                note(f"muster: {printable(str(error))}")
+                refused += 1
+    if output == Output():
+        echo_lines([f"job {one.id}: its log is deleted" for one in done])
+    else:
+        output.items(done, ident=lambda one: one.id, headers=(), row=lambda one: (), empty="")
+    if refused:
+        click.get_current_context().exit(1)
 
 
 def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output) -> None:
