@@ -109,6 +109,7 @@ class JobView:
     max_retries: int = 0
     stop_reason: StopReason | None = None
     is_cancel_requested: bool = False
+    is_now_requested: bool = False  # without the grace
     is_suspended: bool = False
     is_preempt_requested: bool = False
     created_at: datetime | None = None  # when the cluster had confirmed this attempt's creation, None before
@@ -133,10 +134,17 @@ class Step:
     is_free_start: bool = False
     replace: tuple[Key, ...] = ()  # places that get a new replica within the attempt
     retire: tuple[Key, ...] = ()  # places to be freed for that
+    is_now: bool = False  # whatever is still to be ended has no grace
 
 
 def decide(view: JobView, seen: Seen, now: datetime) -> Step:
-    """The next step of one job, at most one phase further. The order of the cases is their priority."""
+    """The next step of one job, at most one phase further. Asked to end at once, it has no grace on any way to its end."""
+    step = _decide(view, seen, now)
+    return replace(step, is_now=True) if view.is_now_requested else step
+
+
+def _decide(view: JobView, seen: Seen, now: datetime) -> Step:
+    """The order of the cases is their priority."""
     match view.phase:
         case phase if phase in TERMINAL:
             return Step(requeue_after=None)

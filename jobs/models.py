@@ -1,6 +1,6 @@
 """What: jobs, their attempts, replicas and ranks, and the history of each. Postgres guards every invariant named here.
 
-Who writes what, by column: services write intent (`cancel_requested_at`, `suspended`), the scheduler QUEUED to ADMITTED and
+Who writes what, by column: services write intent (`cancel_requested_at`, `cancel_now_at`, `suspended`), the scheduler QUEUED to ADMITTED and
 `wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states (sightings.py), ingest what agents say of ranks, logs and metrics,
 collecting `log_bytes` and `logs_collected_at` of finished jobs.
 """
@@ -56,6 +56,7 @@ class Job(models.Model):
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     # what people and the scheduler want
     cancel_requested_at = models.DateTimeField(null=True)
+    cancel_now_at = models.DateTimeField(null=True, help_text="when somebody asked to end it without its grace")
     preempt_requested_at = models.DateTimeField(null=True)
     suspended = models.BooleanField(default=False)
     # where it is

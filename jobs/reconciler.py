@@ -171,7 +171,7 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
         return store.record_applied(held, now=clock())
     if held.view.phase is Phase.STOPPING:
         with crash.around("cluster.delete"):
-            cluster.delete(held.run, held.view.attempt, held.grace_seconds)
+            cluster.delete(held.run, held.view.attempt, held.grace_seconds, is_now=step.is_now)
     elif step.retire:
         with crash.around("cluster.retire"):
             cluster.retire(held.run, held.view.attempt, list(step.retire), held.grace_seconds)

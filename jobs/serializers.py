@@ -95,7 +95,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "nodes", "min_nodes", "nproc_per_node", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "created_at",
+            "failures", "max_retries", "nodes", "min_nodes", "nproc_per_node", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -276,11 +276,25 @@ class PlanSerializer(serializers.Serializer[Any]):
     notes = serializers.ListField(child=serializers.CharField(), help_text="what to know before it starts")
 
 
+class CancelSerializer(serializers.Serializer[Any]):
+    now = serializers.BooleanField(
+        default=False, help_text="without the job's grace, also of a job that is stopping already"
+    )
+
+
 class BulkAct(serializers.Serializer[Any]):
     act = serializers.ChoiceField(choices=["cancel", "suspend", "resume"])
+    now = serializers.BooleanField(default=False, help_text="of cancel: without the jobs' grace")
     ids = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=2**53), min_length=1, max_length=200
     )
+
+    def validate(self, attrs: Any) -> Any:
+        if attrs["now"] and attrs["act"] != "cancel":
+            raise serializers.ValidationError(
+                {"now": f"only cancel can be done at once, not {attrs['act']}; leave it out"}
+            )
+        return attrs
 
 
 class BulkResult(serializers.Serializer[Any]):

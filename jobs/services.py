@@ -1,12 +1,12 @@
 """What people may ask of a job. The only writers of intent; each is one transaction and may be asked twice.
 
-Intent is a column (`cancel_requested_at`, `suspended`); what follows from it is the reconciler's.
+Intent is a column (`cancel_requested_at`, `cancel_now_at`, `suspended`); what follows from it is the reconciler's.
 """
 
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,22 +133,28 @@ def _check_volumes(spec: JobSpec, queue: Queue) -> None:
         )  # fmt: skip
 
 
-def cancel(*, job: Job, by: User) -> Job:
-    """Ask for the end. Asked again, or of a finished job, it changes nothing."""
+def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
+    """Ask for the end; with `is_now` without any grace, also of a job that is stopping already.
+
+    Asked again, or of a finished job, it changes nothing.
+    """
+    names = ("cancel_requested_at", "cancel_now_at") if is_now else ("cancel_requested_at",)
+    now = timezone.now()
     return _intend(
-        job, by, "cancel", {"cancel_requested_at": timezone.now()}, unless=lambda row: row.cancel_requested_at
-    )
+        job, by, "cancel", lambda row: {name: now for name in names if getattr(row, name) is None},
+        words="cancel requested, at once" if is_now else "cancel requested",
+    )  # fmt: skip
 
 
 def suspend(*, job: Job, by: User) -> Job:
     """Ask for a pause: quota and processes go, workspace and checkpoints stay."""
     _refuse_finished(job, "suspend")
-    return _intend(job, by, "suspend", {"suspended": True}, unless=lambda row: row.suspended)
+    return _intend(job, by, "suspend", lambda row: {} if row.suspended else {"suspended": True})
 
 
 def resume(*, job: Job, by: User) -> Job:
     _refuse_finished(job, "resume")
-    return _intend(job, by, "resume", {"suspended": False}, unless=lambda row: not row.suspended)
+    return _intend(job, by, "resume", lambda row: {"suspended": False} if row.suspended else {})
 
 
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
@@ -255,7 +261,8 @@ def _refuse_finished(job: Job, verb: str) -> None:
         )
 
 
-def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: Any) -> Job:
+def _intend(job: Job, by: User, kind: str, wanted: Callable[[Job], dict[str, Any]], *, words: str = "") -> Job:
+    """`wanted`: columns of the locked row to write; none where it is so already."""
     require(by, Act.CONTROL, job.team)
     with crash.atomic("services.intend"):
         row = (
@@ -263,7 +270,8 @@ def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: An
             .select_related("queue", "team", "user")
             .get(pk=job.pk)
         )
-        if row.is_finished or unless(row):
+        values = {} if row.is_finished else wanted(row)
+        if not values:
             return row
         before = {name: getattr(row, name) for name in values}
         for name, value in values.items():
@@ -271,7 +279,7 @@ def _intend(job: Job, by: User, kind: str, values: dict[str, Any], *, unless: An
         row.next_reconcile_at = timezone.now()
         row.save(update_fields=[*values, "next_reconcile_at"])
         JobEvent.objects.create(
-            job=row, kind=kind, phase=row.phase, attempt=row.attempt, message=f"{kind} requested", user=by
+            job=row, kind=kind, phase=row.phase, attempt=row.attempt, message=words or f"{kind} requested", user=by
         )
         audit.record(audit.Deed(f"job.{kind}"), by=by, on=row, team=row.team, before=before, after=values)
         doorbell.poke("jobs.reconcile", row.pk)

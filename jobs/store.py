@@ -166,6 +166,7 @@ def _view(job: Job) -> JobView:
         max_retries=spec.max_retries,
         stop_reason=StopReason(job.stop_reason) if job.stop_reason else None,
         is_cancel_requested=job.cancel_requested_at is not None,
+        is_now_requested=job.cancel_now_at is not None,
         is_suspended=job.suspended,
         is_preempt_requested=job.preempt_requested_at is not None,
         created_at=job.applied_at,

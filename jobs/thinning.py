@@ -45,12 +45,18 @@ class Kept:
     """Segments with their places in `data`, and whether text was left out."""
 
     segments: list[Segment] = field(default_factory=list)
-    data: bytes = b""
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
     is_cut: bool = False
 
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.parts)
+
     def add(self, segment: Segment, blob: bytes) -> None:
-        self.segments.append({**segment, "offset": len(self.data), "size_bytes": len(blob)})
-        self.data += blob
+        self.segments.append({**segment, "offset": self.size, "size_bytes": len(blob)})
+        self.parts.append(blob)
+        self.size += len(blob)
 
     def leave_out(self, segment: Segment) -> None:
         self.segments.append({**segment, "is_text": False, "offset": 0, "size_bytes": 0})
@@ -62,6 +68,8 @@ def thin(
 ) -> Kept:
     """`last_at`: when each stream's last line before this batch was printed. `ended`: ranks of which this batch tells the end."""
     segments, kept, unpacked = list(segments), Kept(), 0
+    if level is Level.FULL and sum(one["size_bytes"] for one in segments) == len(data):
+        return Kept(segments, [data])  # nearly always
     before = dict(last_at)
     last_of = {one["rank"]: one["first_line"] for one in segments if one["is_text"]}
     for one in segments:

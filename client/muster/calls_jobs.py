@@ -16,9 +16,10 @@ MOST_FOUND = 1000  # lines in one answer of a search
 MOST_AT_ONCE = 100  # jobs in one bulk call; more go in several
 
 
-def cancel(ref: JobRef) -> Flow[Job]:
-    """End the job for good; the answer is the job as the wish was noted."""
-    return (yield from of_job(ref, call=lambda job_id: act(job_id, verb="cancel")))
+def cancel(ref: JobRef, *, now: bool = False) -> Flow[Job]:
+    """End the job for good, with `now` without its grace; the answer is the job as the wish was noted."""
+    said = {"now": True} if now else {}
+    return (yield from of_job(ref, call=lambda job_id: replace(act(job_id, verb="cancel"), json=said)))
 
 
 def suspend(ref: JobRef) -> Flow[Job]:
@@ -78,12 +79,12 @@ def plan(spec: Mapping[str, Any]) -> Flow[Plan]:
     return (yield from ask(Call("POST", "/plans", Plan.parse, json=dict(spec), is_repeatable=True)))
 
 
-def act_on_many(verb: str, jobs: Sequence[JobRef]) -> Flow[list[Acted]]:
-    """`verb` is cancel, suspend or resume. A job that is refused keeps none of the others from it."""
+def act_on_many(verb: str, jobs: Sequence[JobRef], *, now: bool = False) -> Flow[list[Acted]]:
+    """`verb` is cancel, suspend or resume. A refused job keeps none of the others from it. `now` is of cancel alone."""
     done: list[Acted] = []
     ids = yield from _ids(jobs)
     for begin in range(0, len(ids), MOST_AT_ONCE):
-        body = {"act": verb, "ids": ids[begin : begin + MOST_AT_ONCE]}
+        body = {"act": verb, "ids": ids[begin : begin + MOST_AT_ONCE], **({"now": True} if now else {})}
         done += yield from ask(Call("POST", "/jobs/bulk", _acted, json=body))
     return done
 

@@ -1,6 +1,7 @@
 """One act on many jobs. Each is its own transaction and its own answer."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from accounts.models import User
@@ -15,18 +16,19 @@ ACTS: dict[str, Callable[..., Job]] = {
 }
 
 
-def each(act: str, ids: Iterable[int], *, by: User) -> list[dict[str, Any]]:
-    """One result per id, in their order; a job that one may not read is one that is not there."""
+def each(act: str, ids: Iterable[int], *, by: User, is_now: bool = False) -> list[dict[str, Any]]:
+    """One result per id, in their order; a job that one may not read is one that is not there. `is_now` is of cancel alone."""
     wanted = list(dict.fromkeys(ids))
     found = Job.objects.readable_by(by).select_related("team", "queue", "user").in_bulk(wanted)
-    return [_one(act, pk, found.get(pk), by) for pk in wanted]
+    service = partial(ACTS[act], is_now=True) if is_now else ACTS[act]
+    return [_one(service, pk, found.get(pk), by) for pk in wanted]
 
 
-def _one(act: str, pk: int, job: Job | None, by: User) -> dict[str, Any]:
+def _one(service: Callable[..., Job], pk: int, job: Job | None, by: User) -> dict[str, Any]:
     if job is None:
         return _result(pk, 404, problem="there is nothing here that you may see")
     try:
-        return _result(pk, 200, phase=ACTS[act](job=job, by=by).phase)
+        return _result(pk, 200, phase=service(job=job, by=by).phase)
     except NotAllowed as error:
         return _result(pk, 403, phase=job.phase, problem=str(error))
     except Conflict as error:

@@ -23,6 +23,7 @@ from jobs.serializers import (
     AttemptSerializer,
     BulkAct,
     BulkAnswer,
+    CancelSerializer,
     EventSerializer,
     FoundSerializer,
     JobSerializer,
@@ -88,10 +89,14 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         )
         return self._job(job, 201 if is_new else 200)
 
-    @extend_schema(request=None, responses=JobSerializer)
+    @extend_schema(request=CancelSerializer, responses=JobSerializer)
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
-        return self._job(services.cancel(job=self.get_object(), by=user_of(request)))
+        """Ask for the end; with `now` the job has no grace, also where it is stopping already."""
+        body = CancelSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        is_now = body.validated_data["now"]
+        return self._job(services.cancel(job=self.get_object(), by=user_of(request), is_now=is_now))
 
     @extend_schema(request=None, responses=JobSerializer)
     @action(detail=True, methods=["post"])
@@ -123,7 +128,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         body = BulkAct(data=request.data)
         body.is_valid(raise_exception=True)
         asked = body.validated_data
-        return Response({"results": bulk.each(asked["act"], asked["ids"], by=user_of(request))})
+        found = bulk.each(asked["act"], asked["ids"], by=user_of(request), is_now=asked["now"])
+        return Response({"results": found})
 
     @extend_schema(responses=listed(AttemptSerializer))
     @action(detail=True, pagination_class=None)

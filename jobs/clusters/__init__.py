@@ -36,8 +36,11 @@ class Cluster(Protocol):
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         """The attempt as it is. Raises Unreachable rather than guess."""
 
-    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
-        """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive."""
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+        """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive.
+
+        `is_now` takes the grace away, also from what was asked to end before and is still within it.
+        """
 
     def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         """End what is left of replicas that failed or were lost; called again until `observe` sees nothing alive there.

@@ -18,24 +18,31 @@ from .kube_pods import Attempt, Owner, Pod, read_owner
 END_SECONDS = 12.0
 # Of so many pods the cluster's controllers of endpoints go through all for each that ends: half of what an end costs.
 MANY_NAMES = 100
+# Of pods that are ended at once; what `kubectl delete --now` sends. With 0 the API server forgets a pod while its processes may
+# still run, and its quota would go to another job that then finds the GPU taken.
+NOW_SECONDS = 1
 MERGE = "application/merge-patch+json"
 
 
-async def end(attempt: Attempt, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False) -> Owner | None:
+async def end(
+    attempt: Attempt, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False, is_now: bool = False
+) -> Owner | None:
     """The next step of ending what `attempt` shows; an attempt without living pods must come from a direct look.
 
     `path` is that of the namespace. `is_asked`: all its pods were told to end a moment ago, and the picture may not show it yet.
-    Returns the tombstone where this step made it.
+    `is_now` shortens the grace of pods that are ending already, too. Returns the tombstone where this step made it.
     """
     await _force(attempt, api=api, path=path)
-    leftover = [pod for pod in attempt.ours if not pod.is_ending and pod.node not in attempt.lost]
+    seconds = NOW_SECONDS if is_now else grace_seconds + manifests.DRAIN_SECONDS
+    is_told = is_asked or not is_now  # whether those that are ending have been given their time
+    leftover = [pod for pod in attempt.ours if pod.node not in attempt.lost and not (pod.is_ending and is_told)]
     if not attempt.has_live_owner:
-        await _delete_each(leftover, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
+        await _delete_each(leftover, api=api, path=path, seconds=seconds)
         return await _close(attempt, api=api, path=path)
     if leftover and attempt.foreign:
-        await _delete_each(leftover, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
+        await _delete_each(leftover, api=api, path=path, seconds=seconds)
     elif leftover and not is_asked:
-        await _delete_all(attempt, api=api, path=path, grace_seconds=grace_seconds)
+        await _delete_all(attempt, api=api, path=path, seconds=seconds)
     elif not attempt.ours:
         await _delete_owner(attempt, api=api, path=path)
         return await _close(attempt, api=api, path=path)
@@ -60,13 +67,13 @@ async def _force(attempt: Attempt, *, api: Api, path: str) -> None:
         await _delete_each(stuck, api=api, path=path, seconds=0)
 
 
-async def _delete_all(attempt: Attempt, *, api: Api, path: str, grace_seconds: int) -> None:
+async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) -> None:
     assert attempt.owner is not None
     if len(attempt.ours) > MANY_NAMES:
         await _keep_names(attempt.owner, api=api, path=path)
     mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
     params = {"labelSelector": labels.selector(mine)}
-    body = _options(grace_seconds + manifests.DRAIN_SECONDS)
+    body = _options(seconds)
     brief = f"{METADATA_LIST},{JSON}"  # it answers with all that it deletes
     with crash.around("kube.delete"):
         answer = await api.call(

@@ -46,6 +46,7 @@ class Asked(NamedTuple):
 
     began: float
     answered: float
+    is_now: bool = False  # without their grace
 
 
 class KubernetesCluster(View):
@@ -82,9 +83,9 @@ class KubernetesCluster(View):
             is_sealed=found.is_sealed and not found.is_any_alive,
         )  # fmt: skip
 
-    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         self._watch()
-        kube_http.run(self._end(run, attempt, grace_seconds), END_SECONDS + LAST_SECONDS)
+        kube_http.run(self._end(run, attempt, grace_seconds, is_now=is_now), END_SECONDS + LAST_SECONDS)
 
     def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         self._watch()
@@ -190,7 +191,7 @@ class KubernetesCluster(View):
             answer = await self.api.call("GET", f"{self.path}/services/{name}")
         return None if answer.status == 404 else read_owner(need(answer, f"Service {name}"))
 
-    async def _end(self, run: str, attempt: int, grace_seconds: int) -> None:
+    async def _end(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         known = self._known(run, attempt)
         if known is None or not known[0].has_live_owner or not (known[0].is_any_alive or self._is_told(known)):
             known = self._just_seen(run, attempt) or await self._look(run, attempt)
@@ -198,14 +199,15 @@ class KubernetesCluster(View):
         self._looked = None
         began = self._clock()
         asked = self._asked.get((run, attempt))
-        is_asked = asked is not None and began < asked.answered + ASKED_SECONDS
+        is_recent = asked is not None and began < asked.answered + ASKED_SECONDS
+        is_asked = is_recent and asked is not None and asked.is_now >= is_now
         tombstone = await end(
-            found, api=self.api, path=self.path, grace_seconds=grace_seconds, is_asked=is_asked
+            found, api=self.api, path=self.path, grace_seconds=grace_seconds, is_asked=is_asked, is_now=is_now
         )  # fmt: skip
         if not is_asked and found.is_any_alive:
             now = self._clock()
             kept = {key: one for key, one in self._asked.items() if now < one.answered + TOMBSTONE_SECONDS}
-            self._asked = {**kept, (run, attempt): Asked(began, now)}
+            self._asked = {**kept, (run, attempt): Asked(began, now, is_now)}
         if tombstone is not None:
             self.owners.put(tombstone)
 

@@ -26,6 +26,7 @@ from .processes import LOOPBACK, describe, incarnation_of, mark, place_name, por
 
 DEFAULT_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.pyz"
 DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
+NOW_SECONDS = 15  # so long an agent may take to end its replica without any grace
 POLL_SECONDS = 0.5
 LOCK_SECONDS = 5.0
 # What the user of jobs must be able to do: read the interpreter's packages, and the agent.
@@ -98,14 +99,14 @@ class LocalCluster:
         except OSError as error:
             raise Unreachable(f"cannot read {folder.name}: {error.strerror}") from error
 
-    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         folder = self._attempt(run, attempt)
         with self._locked(folder):
             with crash.around("local.seal"):
                 (folder / "sealed").touch()
         places = [place for place in folder.iterdir() if place.is_dir()]
         for place in places:
-            self._end(place, mark(run, attempt), grace_seconds)
+            self._end(place, mark(run, attempt), grace_seconds, is_now=is_now)
         if not any(self._is_alive(place, mark(run, attempt)) for place in places):
             self._active(run, attempt).unlink(missing_ok=True)
 
@@ -238,7 +239,7 @@ class LocalCluster:
             return False
         return bool(self.host.carriers(carried, place.name))
 
-    def _end(self, place: Path, carried: str, grace_seconds: int) -> None:
+    def _end(self, place: Path, carried: str, grace_seconds: int, *, is_now: bool = False) -> None:
         one = _identity(place)
         if one is None:
             return
@@ -251,9 +252,27 @@ class LocalCluster:
             handed.write(asked, str(self.clock()))
             self.host.signal(one, signal.SIGTERM)
             self.host.signal(one, signal.SIGCONT)  # a stopped agent would not see it, and be killed after all its time
+        elif is_now:
+            self._hurry(place, carried, one)
         elif self.clock() > _asked_at(asked) + grace_seconds + DRAIN_SECONDS + 15:
             self.host.signal(one, signal.SIGKILL)
             self.host.kill_carriers(carried, place.name)
+
+    def _hurry(self, place: Path, carried: str, one: Identity) -> None:
+        """A second SIGTERM takes the grace away (docs/wire.md, section 1). It is sent each time: two that arrive together are one.
+
+        An agent that does not obey is killed soon; one that has ended its replica may go on sending what is left.
+        """
+        asked = place / "stop_now"
+        if not asked.exists():
+            handed.write(asked, str(self.clock()))
+        is_over = _STATES.get(str(_status(place).get("state"))) in ENDED
+        if self.clock() > _asked_at(asked) + (DRAIN_SECONDS + 15 if is_over else NOW_SECONDS):
+            self.host.signal(one, signal.SIGKILL)
+            self.host.kill_carriers(carried, place.name)
+        else:
+            self.host.signal(one, signal.SIGTERM)
+            self.host.signal(one, signal.SIGCONT)
 
     def _tidy(self, place: Path, carried: str) -> None:
         """After an agent that is gone: first what it left running, then what it left unsent."""

@@ -82,13 +82,15 @@ class MemoryCluster:
             as_of=datetime.fromtimestamp(at, UTC),
         )
 
-    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         self._answer()
         current = self._attempts.setdefault((run, attempt), _Attempt())
         current.is_sealed = True
         for one in current.replicas.values():
             if one.stop_at is None:
                 one.stop_at = self.clock() + min(self.stop_seconds, grace_seconds)
+            if is_now:
+                one.stop_at = min(one.stop_at, self.clock())
         self._advance(current)
         self._note(run, current)
 

@@ -1,6 +1,7 @@
 """POST /jobs/<id>/cancel and its sisters: one service call each, then the header anew, or back to the page."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -28,7 +29,10 @@ INTENTS: dict[str, Callable[..., Any]] = {
 @require_POST
 def act(request: Request, pk: int, verb: str) -> HttpResponse:
     job = readable_job(request, pk=pk)
-    notice = _attempt(INTENTS[verb], job, request)
+    service = INTENTS[verb]
+    if verb == "cancel" and request.POST.get("now"):
+        service = partial(service, is_now=True)
+    notice = _attempt(service, job, request)
     if not request.htmx:
         if notice:
             messages.error(request, notice)

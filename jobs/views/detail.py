@@ -68,6 +68,7 @@ def state_context(request: Request, *, job: Job) -> Context:
         "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
         "can_resume": not job.is_finished and job.suspended and job.cancel_requested_at is None,
         "can_cancel": not job.is_finished and job.cancel_requested_at is None,
+        "can_end_now": not job.is_finished and job.cancel_requested_at is not None and job.cancel_now_at is None,
         "is_waiting": job.phase == Phase.QUEUED,
     }
 

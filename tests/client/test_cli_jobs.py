@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from muster.client import Client
 
 from .conftest import Run
 from .fake import FakeMuster, failure
@@ -131,6 +132,16 @@ def test_acts_take_several_jobs(verb: str, phase: str, run: Run, logged_in: Fake
     )
 
 
+def test_cancel_at_once_is_sent_as_such(run: Run, logged_in: FakeMuster, client: Client) -> None:
+    logged_in.add_job(phase="stopping")
+
+    assert run("cancel", "--now", 1).stdout == "job 1: cancel requested, now stopping\n"
+    client.cancel(1, now=True)
+    client.cancel(1)
+    sent = [json.loads(one["body"]) for one in logged_in.requests if one["method"] == "POST"]
+    assert sent == [{"act": "cancel", "ids": [1], "now": True}, {"now": True}, {}]
+
+
 def test_one_refused_act_does_not_keep_the_others_from_happening(run: Run, logged_in: FakeMuster) -> None:
     for phase in ("succeeded", "running"):
         logged_in.add_job(phase=phase)
@@ -152,7 +163,7 @@ def test_deleting_a_log_asks_first(run: Run, logged_in: FakeMuster) -> None:
     assert not [one for one in logged_in.requests if one["path"].endswith("delete-log")]
     result = run("delete-log", 1, 99, input="y\n")
     assert (result.exit_code, result.stdout) == (1, "job 1: its log is deleted\n")
-    assert "muster: job 99: Not found." in result.stderr
+    assert "muster: no job 99 that you may see" in result.stderr
 
 
 def test_resubmit_says_how_to_follow_the_copy(run: Run, logged_in: FakeMuster) -> None:

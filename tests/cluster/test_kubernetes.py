@@ -79,6 +79,24 @@ def test_a_pod_that_ignores_its_end_holds_the_quota(place, cluster):
     assert end(cluster).is_sealed
 
 
+def test_at_once_shortens_the_grace_of_pods_that_are_ending(place, cluster):
+    """Not to 0: then the server would forget a pod whose processes still hold their GPUs."""
+    run_all(cluster)
+    place.annotate(pod_name(1), hang="true")
+
+    def grace() -> int | None:
+        return place.pods()[pod_name(1)]["metadata"].get("deletionGracePeriodSeconds")
+
+    cluster.delete("7-abc", 1, 3600)
+    until(lambda: grace() is not None and grace() > 3600)
+    cluster.delete("7-abc", 1, 3600, is_now=True)
+    until(lambda: grace() == 1)
+    seen = cluster.observe("7-abc", 1, expected())
+    assert seen.replicas[1].is_alive and not seen.is_sealed
+    place.annotate(pod_name(1), hang=None)
+    assert end(cluster).is_sealed
+
+
 def test_what_completed_during_its_grace_completed(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(0), hang="true")

@@ -15,7 +15,7 @@ from agent.build import build
 from controlplane.errors import Refused, Sealed, Unreachable
 from jobs.clusters import Cluster
 from jobs.clusters.host import Host
-from jobs.clusters.local import LocalCluster
+from jobs.clusters.local import NOW_SECONDS, LocalCluster
 from jobs.clusters.memory import MemoryCluster
 from jobs.clusters.processes import child_env
 from jobs.plan import Host as HostOf
@@ -176,6 +176,23 @@ def test_an_attempt_can_be_sealed_before_it_was_created(rig):
     with pytest.raises(Sealed):
         rig.cluster.apply(plan())
     assert all_in("absent")(rig.look())
+
+
+STUBBORN = ("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
+
+
+def test_at_once_takes_the_grace_away_from_what_is_ending_already(rig):
+    if isinstance(rig.cluster, MemoryCluster):
+        rig.cluster.stop_seconds = 3600
+    rig.cluster.apply(plan(*STUBBORN, grace_seconds=3600))
+    rig.until(all_in("running"))
+    rig.cluster.delete("7-abc", 1, 3600)
+
+    def is_gone(seen: Seen) -> bool:
+        rig.cluster.delete("7-abc", 1, 3600, is_now=True)
+        return seen.is_sealed and not any(one.is_alive for one in seen.replicas)
+
+    rig.until(is_gone)
 
 
 def test_the_next_attempt_is_another_one(rig):
@@ -508,6 +525,20 @@ def test_a_lock_that_a_stopped_process_holds_is_not_waited_for(local, monkeypatc
 def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(local):
     local.cluster.apply(plan("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done", grace_seconds=1))
     local.until(all_in("running"))
+    local.end()
+    assert local.cluster.host.carriers("7-abc-1", "worker-0") == []
+
+
+def test_an_agent_that_does_not_obey_when_it_must_end_at_once_is_killed(local):
+    """It is stopped, so it takes no signal but one; it was asked long enough ago."""
+    local.cluster.apply(plan(*STUBBORN, grace_seconds=3600))
+    local.until(all_in("running"))
+    place = local.cluster.root / "jobs/7-abc/1/worker-0"
+    os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGSTOP)
+    for name in ("stop_asked", "stop_now"):
+        (place / name).write_text(str(time.time() - NOW_SECONDS - 1))
+    local.cluster.delete("7-abc", 1, 3600, is_now=True)
+    local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
     local.end()
     assert local.cluster.host.carriers("7-abc-1", "worker-0") == []
 

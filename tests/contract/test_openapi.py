@@ -72,7 +72,8 @@ def _filled() -> dict:
         Membership.objects.create(user=make_user(name), team=team, role=Role.MEMBER)
     bot = members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=root).user
     queue = Queue.objects.create(name="default", team=team, cluster="local", nominal=8)
-    job = Lab(queue, root).running(name="seen")
+    lab = Lab(queue, root)
+    job, ended = lab.running(name="seen"), lab.finish(lab.running(name="ended", nodes=1), 0)
     line = log_item(0, 0, [(1_763_700_000.0, "a line")])
     points = item("metrics", rank=0, points=[[1_763_700_000.0, 1, {"loss": 0.5}]])
     running = item("rank", rank=0, local_rank=0, pid=1, state="running", at=1_763_700_000.0)
@@ -82,7 +83,7 @@ def _filled() -> dict:
     own, text = Token.issue(root, "contract", scope="manage")
     other = Token.issue(bot, "other")[0]
     real = {"id": job.pk, "team": "nlp", "username": "ada", "queue": "default", "cluster": "local", "ids": [job.pk]}
-    real |= {"token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
+    real |= {"ended": ended.pk, "token": other.pk, "bot": bot.username, "code": code.pk, "path": "train.py"}
     return {"headers": {"Authorization": f"Bearer {text}"}, "real": real, "token": other.pk, "own": own.pk}
 
 
@@ -142,6 +143,7 @@ AT = {
     "/workspaces/{id}/files/{path}": {"id": "code", "path": "path"},
     "/workspaces/{id}/diff/{other}": {"id": "code", "other": "code"},
     "/tokens/{id}": {"id": "token"},
+    "/jobs/{id}/delete-log": {"id": "ended"},
     "/queues/{name}": {"name": "queue"},
     "/service-accounts/{username}": {"username": "bot"},
 }

@@ -144,9 +144,9 @@ def test_who_goes_away_in_the_middle_is_forgotten(job, door):
 
 
 def test_a_refusal_names_the_field(job, door):
-    wrong = log_item(3, 0, [(1.0, "of the other replica")])
-    status, said = Call(body(wrong), token=issue(identity(job))).to(door)
-    assert (status, said["errors"][0]["field"]) == (400, "log.rank")
+    again = [log_item(0, 0, [(1.0, "the same line")]) for _ in range(2)]
+    status, said = Call(body(*again), token=issue(identity(job))).to(door)
+    assert (status, said["errors"][0]["field"]) == (400, "log.first_line")
 
 
 def test_everything_else_goes_on_to_the_pages(door):

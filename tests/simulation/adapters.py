@@ -43,8 +43,8 @@ class MemoryWorld:
 class UnsealedMemoryCluster(MemoryCluster):
     """With the seal taken out: it forgets that an attempt was closed."""
 
-    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
-        super().delete(run, attempt, grace_seconds)
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+        super().delete(run, attempt, grace_seconds, is_now=is_now)
         self._attempts[run, attempt].is_sealed = False
 
 
@@ -144,8 +144,8 @@ class LocalWorld:
 
 
 class UnsealedLocalCluster(LocalCluster):
-    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
-        super().delete(run, attempt, grace_seconds)
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+        super().delete(run, attempt, grace_seconds, is_now=is_now)
         (self._attempt(run, attempt) / "sealed").unlink()
 
 

@@ -129,8 +129,8 @@ class SimCluster:
     def apply(self, plan: Plan) -> None:
         self._travel(lambda: self.adapter.apply(plan))
 
-    def delete(self, run: str, attempt: int, grace_seconds: int) -> None:
-        self._travel(lambda: self.adapter.delete(run, attempt, grace_seconds))
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+        self._travel(lambda: self.adapter.delete(run, attempt, grace_seconds, is_now=is_now))
 
     def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         self._travel(lambda: self.adapter.retire(run, attempt, places, grace_seconds))
@@ -295,7 +295,7 @@ class World:
         if view.phase in TERMINAL:
             return
         if kind < 0.1:
-            self.row.view = replace(view, is_cancel_requested=True)
+            self.row.view = replace(view, is_cancel_requested=True, is_now_requested=kind < 0.05)
         elif kind < 0.5:
             self.row.view = replace(view, is_suspended=not view.is_suspended)
         elif view.phase in ON_CLUSTER:

@@ -181,3 +181,10 @@ def test_no_other_step_than_those_drawn_is_ever_taken(
         assert step.to is None
     if step.to is Phase.STOPPING:
         assert step.reason is not None
+
+
+@pytest.mark.parametrize("phase", ["queued", "admitted", "starting", "running", "stopping", "suspended"])
+@pytest.mark.parametrize("is_now", [False, True])
+def test_a_wish_to_end_at_once_is_passed_on_in_every_phase(phase, is_now):
+    asked = view(phase, is_cancel_requested=True, is_now_requested=is_now, stop_reason=StopReason.RETRY)
+    assert decide(asked, seen("running", "running"), at(20)).is_now is is_now

@@ -14,10 +14,11 @@ from muster.render import printable, terminal_of
 
 @click.command()
 @jobs_argument
+@click.option("--now", is_flag=True, help="Without their grace, also of jobs that are stopping already.")
 @reading
-def cancel(*, jobs: tuple[str, ...], output: Output) -> None:
+def cancel(*, jobs: tuple[str, ...], now: bool, output: Output) -> None:
     """Stop jobs for good."""
-    _act_on(jobs, verb="cancel", output=output)
+    _act_on(jobs, verb="cancel", output=output, now=now)
 
 
 @click.command()
@@ -63,7 +64,7 @@ def delete_log(*, jobs: tuple[str, ...], yes: bool, output: Output) -> None:
         for number in found:
             try:
                 done.append(client.delete_log(number))
-            except (Conflict, Forbidden) as error:
+            except (Conflict, Forbidden, NotFound) as error:
                 note(f"muster: {printable(str(error))}")
                 refused += 1
     if output == Output():
@@ -74,11 +75,11 @@ def delete_log(*, jobs: tuple[str, ...], yes: bool, output: Output) -> None:
         click.get_current_context().exit(1)
 
 
-def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output) -> None:
+def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output, now: bool = False) -> None:
     """Each job on its own: one that the server refuses does not keep the others from being acted on."""
     with open_client() as client:
         found, refused = _found(client, jobs)
-        done = client.act_on_many(verb, found) if found else []
+        done = client.act_on_many(verb, found, now=now) if found else []
     accepted = [one for one in done if not one.is_refused]
     for one in done:
         if one.is_refused:
