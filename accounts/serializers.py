@@ -106,7 +106,9 @@ class MeAnswer(serializers.Serializer[Any]):
 
 class NewTeam(Sent):
     name = serializers.RegexField(
-        r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z", help_text="1 to 40 of a-z, 0-9 and -, not beginning or ending with -"
+        r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z",
+        trim_whitespace=False,
+        help_text="1 to 40 of a-z, 0-9 and -, not beginning or ending with -",
     )
 
 

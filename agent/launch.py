@@ -16,7 +16,7 @@ TORCHRUN_MODULE = "torch.distributed.run"  # what the torchrun command runs (its
 NOT_FOUND = 127  # as shells say it
 NOT_EXECUTABLE = 126
 USAGE_ERROR = 2  # what the interpreter itself ends with when the script is missing
-_PYTHON = re.compile(r"^python(3(\.\d+)?)?$")
+_PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "virtual-local-rank", "h", "help", "v"}
 _NO_SCRIPT_FLAGS = {"m", "module", "no-python", "run-path"}

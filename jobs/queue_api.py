@@ -47,7 +47,7 @@ class QueueChange(serializers.Serializer[Any]):
 
 
 class NewQueue(QueueChange):
-    name = serializers.RegexField(r"^[-a-zA-Z0-9_]+\Z", max_length=40)
+    name = serializers.RegexField(r"^[-a-zA-Z0-9_]+\Z", max_length=40, trim_whitespace=False)
     team = serializers.CharField(max_length=40)
     cluster = serializers.CharField(max_length=40)
     resource = serializers.ChoiceField(choices=Resource.choices, default=Resource.CPU)

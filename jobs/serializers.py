@@ -15,13 +15,13 @@ from .models import Job, JobEvent, Rank, RankState, Replica
 class SubmitSerializer(serializers.Serializer[Any]):
     """A job to run. Counts are checked against the queue; `gpus` may stand for `nodes` and `nproc_per_node`."""
 
-    queue = serializers.CharField(max_length=40)
+    queue = serializers.CharField(max_length=40, trim_whitespace=False)
     command = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False), allow_empty=True
     )
     workspace = serializers.IntegerField(required=False, allow_null=True)
     framework = serializers.CharField(required=False, max_length=40)
-    name = serializers.CharField(required=False, allow_blank=True, allow_null=True)
+    name = serializers.CharField(required=False, allow_blank=True, allow_null=True, trim_whitespace=False)
     nodes = serializers.JSONField(required=False, help_text="replicas; a whole number")
     min_nodes = serializers.JSONField(
         required=False, help_text="makes it elastic: it goes on with so few; `nodes` is the most"

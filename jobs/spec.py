@@ -22,9 +22,9 @@ MAX_COMMAND_BYTES = 64 * 1024  # far below Linux's MAX_ARG_STRLEN of 128 KiB per
 MAX_VARIABLES = 500
 MAX_VARIABLE_BYTES = 64 * 1024
 NAME = re.compile(
-    r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
+    r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z"
 )  # fits a DNS label with the attempt, role and index behind it
-ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from controlplane.errors import Problem
 
 MOST = 20
 MAX_PATH = 255
-_NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
+_NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z")
 _TAKEN = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/tmp", "/muster")  # noqa: S108 - names of mount points
 
 
@@ -25,7 +25,7 @@ def parse(value: Any, problems: list[Problem]) -> tuple[str, ...]:
         if complaint:
             problems.append(Problem("volumes", one, complaint))
     for part, what in ((0, "name"), (2, "path")):
-        given = [one.partition(":")[part] for one in value]
+        given = [one.partition(":")[part].rstrip("/") for one in value]
         doubled = sorted({one for one in given if one and given.count(one) > 1})
         problems.extend(Problem("volumes", one, f"is there twice; one {what} is one volume") for one in doubled)
     return tuple(value)
@@ -42,8 +42,11 @@ def _complaint(one: str) -> str:
         return "begins with a name of 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"
     if not colon:
         return ""
-    if not path.startswith("/") or ".." in path.split("/") or "\0" in path or len(path.encode()) > MAX_PATH:
-        return f"needs an absolute path without .. and of at most {MAX_PATH} bytes behind the colon"
-    if path.rstrip("/") == "" or any(path == taken or path.startswith(f"{taken}/") for taken in _TAKEN):
+    parts = path.removesuffix("/").split("/")
+    if not path.startswith("/") or {".", ".."} & set(parts) or "" in parts[1:]:
+        return "needs an absolute path behind the colon, without . and .. and without a second / beside the first"
+    if not path.isprintable() or len(path.encode()) > MAX_PATH:
+        return f"needs a path of at most {MAX_PATH} bytes behind the colon, without control characters"
+    if path == "/" or any(path == taken or path.startswith(f"{taken}/") for taken in _TAKEN):
         return f"{path} belongs to the image; choose another place, such as /data"
     return ""

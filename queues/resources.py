@@ -21,7 +21,7 @@ _FACTORS = {
     "Gi": 2**30,
     "Ti": 2**40,
 }
-_QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?$")
+_QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?\Z")
 
 
 def parse_bytes(text: str) -> int:

@@ -24,7 +24,7 @@ class SentEntry(serializers.Serializer[Any]):
     path = serializers.CharField(max_length=1024)
     kind = serializers.ChoiceField(["file", "link"])
     size = serializers.IntegerField(required=False, min_value=0, help_text="of a file")
-    digest = serializers.RegexField("^[0-9a-f]{64}$", required=False, help_text="of a file: sha256")
+    digest = serializers.RegexField(r"^[0-9a-f]{64}\Z", required=False, help_text="of a file: sha256")
     executable = serializers.BooleanField(required=False)
     target = serializers.CharField(required=False, help_text="of a link, relative")
 
@@ -35,13 +35,15 @@ class ManifestSerializer(serializers.Serializer[Any]):
     base = serializers.IntegerField(required=False, allow_null=True, help_text="a workspace that this one changes")
     set = SentEntry(many=True)
     remove = serializers.ListField(child=serializers.CharField(), required=False)
-    digest = serializers.RegexField("^[0-9a-f]{64}$", required=False, help_text="of the result; another one is refused")
+    digest = serializers.RegexField(
+        r"^[0-9a-f]{64}\Z", required=False, help_text="of the result; another one is refused"
+    )
 
 
 class DigestsSerializer(serializers.Serializer[Any]):
     team = serializers.CharField(required=False, allow_null=True)
     queue = serializers.CharField(required=False, allow_null=True)
-    digests = serializers.ListField(child=serializers.RegexField("^[0-9a-f]{64}$"))
+    digests = serializers.ListField(child=serializers.RegexField(r"^[0-9a-f]{64}\Z"))
     size_bytes = serializers.IntegerField(required=False, allow_null=True, help_text="of the whole folder")
 
 

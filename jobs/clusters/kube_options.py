@@ -10,7 +10,7 @@ from controlplane.errors import InvalidInput, Problem
 
 from .kube_site import Site
 
-_NAMESPACE = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+_NAMESPACE = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _ADDRESS = re.compile(r"^https?://[^/\s]+")
 _PLACES = ("namespace", "image", "control_url")  # without these no pod can be described
 # An option is the word of the site in capitals, as settings are written.

@@ -20,9 +20,9 @@ _IMAGE = frozenset(
 # pkg/kubelet/eviction and emptyDir: 'Usage of EmptyDir volume "tmp" exceeds the limit "20Gi".'
 _FULL_VOLUME = re.compile(r'EmptyDir volume "([a-z]+)" exceeds the limit')
 _LIMIT_OF = {"state": "STATE_LIMIT", "tmp": "TMP_LIMIT", "shm": "MEMORY_LIMIT"}  # our folders and their options
-_AVAILABLE = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)\.?(?:[.,]? (?:no new claims.*|preemption: .*))?$")
-_SHORT_OF = re.compile(r"^(\d+) Insufficient (\S+)$")
-_NODES = re.compile(r"^(\d+) node\(s\) (.+)$")
+_AVAILABLE = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)\.?(?:[.,]? (?:no new claims.*|preemption: .*))?\Z")
+_SHORT_OF = re.compile(r"^(\d+) Insufficient (\S+)\Z")
+_NODES = re.compile(r"^(\d+) node\(s\) (.+)\Z")
 # Who ended it: k8s.io/api/core/v1, reasons of the condition DisruptionTarget.
 _DISRUPTIONS = {
     "PreemptionByScheduler": "a pod of a higher priority took its place",

@@ -17,10 +17,10 @@ SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed f
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
 OURS = RUN  # a selector: whatever carries a run
-_RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?$")
-_ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$")
-_POD = re.compile(r"^([0-9]{1,18}(?:-[a-z0-9]{1,20})?)-([0-9]{1,7})-[a-z][a-z0-9-]{0,19}-[0-9]{1,7}(?:-r[0-9]{1,3})?$")
-_COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})$")
+_RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?\Z")
+_ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?\Z")
+_POD = re.compile(r"^([0-9]{1,18}(?:-[a-z0-9]{1,20})?)-([0-9]{1,7})-[a-z][a-z0-9-]{0,19}-[0-9]{1,7}(?:-r[0-9]{1,3})?\Z")
+_COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})\Z")
 
 
 @dataclass(frozen=True)

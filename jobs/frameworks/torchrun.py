@@ -35,8 +35,8 @@ _ELASTIC_ENV = {
 _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_backend", "rdzv_conf"}
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank"}
-_MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})$")  # --nnodes of an elastic job
-_PYTHON = re.compile(r"^python(3(\.\d+)?)?$")
+_MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})\Z")  # --nnodes of an elastic job
+_PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
 _IGNORED_PYTHON_FLAGS = {"-u", "-B", "-O", "-OO", "-q"}  # harmless before a script; torchrun itself passes -u
 
 

@@ -20,7 +20,7 @@ SHOWN_FILES = 2000
 SHOWN_LINES = 10_000
 OFFERED_JOBS = 20
 LOOKED_BACK = 50  # jobs among which the one before is looked for
-_SUFFIX = re.compile("-[0-9a-f]{6}$")  # of a name that Muster chose (services.default_name)
+_SUFFIX = re.compile(r"-[0-9a-f]{6}\Z")  # of a name that Muster chose (services.default_name)
 # Characters that a terminal or a browser obeys are shown as signs: code must look like what it is.
 _SIGNS = {
     **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"},

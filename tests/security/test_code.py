@@ -47,6 +47,36 @@ def test_nothing_dangerous_is_called(path):
                 assert str(path.relative_to(ROOT)) in OWN_MARKUP, (path, node.lineno)
 
 
+def ends_before_a_newline(text: str) -> list[str]:
+    """Patterns with a `$` at their end: it matches before a last newline too, so `name\\n` passes for a name."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        is_pattern = isinstance(node, ast.Call) and name_of(node).rpartition(".")[2] in PATTERNS
+        for one in node.args[:1] if is_pattern else ():
+            value = one.value if isinstance(one, ast.Constant) else ""
+            words = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+            if words.rstrip(")").endswith("$") and not words.endswith("\\$"):
+                found.append(words)
+    return found
+
+
+PATTERNS = {"compile", "match", "search", "fullmatch", "findall", "sub", "RegexField", "RegexValidator"}
+# Of the agent the program alone: what it reads is a launcher's and a control plane's.
+CHECKED = [*files(), *sorted((ROOT / "agent").glob("*.py"))]
+
+
+@pytest.mark.parametrize("path", CHECKED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_pattern_lets_a_newline_follow(path):
+    assert not ends_before_a_newline(path.read_text())
+
+
+def test_the_search_for_patterns_finds_one():
+    text = (
+        r"""re.compile(r"^a(b)?$"); re.compile(rb"x$"); RegexField("^[0-9]$"); re.compile(r"a\Z"); re.compile(r"a\$")"""
+    )
+    assert ends_before_a_newline(text) == ["^a(b)?$", "x$", "^[0-9]$"]
+
+
 def test_the_search_finds_what_it_looks_for():
     found = [name_of(node) for node in ast.walk(ast.parse("eval('1'); os.system('x')")) if isinstance(node, ast.Call)]
     assert set(found) <= BANNED
