@@ -1,6 +1,7 @@
 """What somebody is told whose sign-ins failed too often. django-axes counts, per user name and address together."""
 
 import math
+from typing import Any
 
 from axes.models import AccessAttempt
 from django.conf import settings
@@ -9,6 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from accounts.models import User
+
 from .origin import origin_of
 from .refusals import is_program, refusal
 
@@ -16,6 +19,12 @@ from .refusals import is_program, refusal
 def client_address(request: HttpRequest) -> str | None:
     """Of the connection, or what a trusted proxy says (MUSTER_TRUSTED_PROXIES); never what a client claims."""
     return origin_of(request).ip
+
+
+def who(username: str, ip_address: str, user_agent: str, path_info: Any, request: HttpRequest) -> str:
+    """How the log names who tried. A name that nobody has is not written down: people type their password there by mistake."""
+    is_known = bool(username) and "\0" not in username and User.objects.filter(username=username).exists()
+    return f"{username if is_known else 'an unknown name'} from {ip_address}"
 
 
 def answer(

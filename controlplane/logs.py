@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .redaction import one_line, redacted
+from .redaction import one_line, redacted, without_values
 
 EVENTS = "muster.events"
 # Beside our own events: refused requests, forged forms and hosts, and who has to pause.
@@ -49,7 +49,12 @@ class AsJson(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        fields = {"at": at, "level": record.levelname, "source": record.name, "message": record.getMessage()}
+        fields = {
+            "at": at,
+            "level": record.levelname,
+            "source": record.name,
+            "message": without_values(record).getMessage(),
+        }
         if status := getattr(record, "status_code", None):
             fields["status"] = status
         return json.dumps(_clean({**fields, **getattr(record, "event", {})}), default=str)

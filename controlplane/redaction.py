@@ -6,7 +6,11 @@ linear in its length: repetitions have a bound or are possessive, and one that m
 
 import logging
 import re
+from collections.abc import Iterator
+from copy import copy
 from typing import Any
+
+from django.db import Error
 
 MESSAGE_CHARACTERS = 4096
 TRACEBACK_CHARACTERS = 32 * 1024
@@ -51,15 +55,64 @@ def one_line(text: str) -> str:
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
+# Their words are about values: a row that fails, a key that is there, a text that is no number.
+_ABOUT_VALUES = ("22", "23")
+
+
+def of_database(error: BaseException) -> str:
+    """What Postgres said, without its DETAIL and without any value: those are commands, environments, names."""
+    seen = error.__cause__ if isinstance(error, Error) else error
+    state = str(getattr(seen, "sqlstate", None) or "")
+    if not state:
+        return str(error)
+    about = getattr(seen, "diag", None)
+    primary = "" if state.startswith(_ABOUT_VALUES) else getattr(about, "message_primary", None) or ""
+    named = [getattr(about, f"{kind}_name", None) for kind in ("table", "column", "constraint")]
+    return " ".join(filter(None, [type(seen).__name__, f"[{state}]", *named, primary]))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            left += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+
+
+def _is_of_database(error: object) -> bool:
+    return isinstance(error, Error) or hasattr(error, "sqlstate")
+
+
+def without_values(record: logging.LogRecord) -> logging.LogRecord:
+    """With what the database said in place of its errors among the message's arguments."""
+    if not isinstance(record.args, tuple) or not any(_is_of_database(one) for one in record.args):
+        return record
+    found = copy(record)
+    found.args = tuple(
+        of_database(one) if isinstance(one, BaseException) and _is_of_database(one) else one for one in record.args
+    )
+    return found
+
+
 class Redacted(logging.Formatter):
-    """A message is one line. A traceback keeps its lines, without secrets."""
+    """A message is one line. A traceback keeps its lines, without secrets and without what a failed statement held."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(without_values(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         record.message = one_line(redacted(record.message))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
-        return redacted(super().formatException(ei), most=TRACEBACK_CHARACTERS)
+        text = super().formatException(ei)
+        for error in _chain(ei[1]):
+            if _is_of_database(error) and (said := str(error)):
+                text = text.replace(said, of_database(error))
+        return redacted(text, most=TRACEBACK_CHARACTERS)
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802
         return redacted(stack_info, most=TRACEBACK_CHARACTERS)

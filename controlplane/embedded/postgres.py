@@ -52,6 +52,11 @@ _SETTINGS = {
     "lc_messages": "'C'",
     "log_line_prefix": "'%m [%p] '",
     "log_checkpoints": "off",
+    # What failed is told to us, who asked; the file holds no statement and no row (they hold commands and environments).
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+    "log_parameter_max_length": "0",
+    "log_parameter_max_length_on_error": "0",
 }
 _THROWAWAY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 

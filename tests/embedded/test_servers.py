@@ -46,6 +46,28 @@ def test_postgres_listens_on_no_tcp_port(servers):
         assert database.execute("SHOW listen_addresses").fetchone() == ("",)
 
 
+def test_postgres_writes_down_no_statement_and_no_row(servers):
+    """They hold commands and environments; whoever asked is told, and says it without them."""
+    value = "python train.py --key hunter2hunter2"
+    statements = (
+        f"INSERT INTO kept VALUES ('{value}'), ('{value}')",
+        f"INSERT INTO kept VALUES ('{value}!')",
+        f"SELECT '{value}' FROM nowhere_at_all",
+    )
+    with psycopg.connect(servers.database_url, autocommit=True) as database:
+        database.execute(
+            "CREATE TEMPORARY TABLE kept (command text PRIMARY KEY CONSTRAINT no_cry CHECK (command NOT LIKE '%!'))"
+        )
+        for statement in statements:
+            with pytest.raises(psycopg.DatabaseError):
+                database.execute(statement)
+        with pytest.raises(psycopg.DatabaseError):
+            database.execute("INSERT INTO kept VALUES (%s), (%s)", [value, value])
+    log = (servers.folder / "logs/postgres.log").read_text()
+    assert "kept_pkey" in log and "no_cry" in log and "nowhere_at_all" in log
+    assert "hunter2" not in log and "STATEMENT" not in log and "DETAIL" not in log
+
+
 def test_postgres_refuses_a_wrong_password(servers):
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(servers.database_url, password="guessed").close()

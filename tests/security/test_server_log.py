@@ -3,12 +3,14 @@
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from django.db import DatabaseError, connection, transaction
 
 from accounts.models import Token
 from controlplane.redaction import Redacted
@@ -59,6 +61,31 @@ def test_a_secret_in_a_traceback_is_removed():
     assert "Traceback" in text and SECRETS[0] not in text
 
 
+VALUE = "python train.py --key hunter2hunter2"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        ("INSERT INTO accounts_team (name, created_at) VALUES (%s, now()), (%s, now())", "UniqueViolation [23505] accounts_team"),
+        ("INSERT INTO accounts_team (id, name, created_at) VALUES (NULL, %s, now()), (NULL, %s, now())", "NotNullViolation [23502]"),
+        ("SELECT (%s || %s)::int", "InvalidTextRepresentation [22P02]"),
+        ("SELECT nothing FROM accounts_team WHERE name IN (%s, %s)", 'UndefinedColumn [42703] column "nothing" does not exist'),
+    ],
+)  # fmt: skip
+def test_what_a_failed_statement_held_is_not_in_the_log(statement, kept):
+    """Postgres repeats rows and values in its DETAIL: a job's command, its environment, a name."""
+    with pytest.raises(DatabaseError) as caught, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement, [VALUE, VALUE])
+    assert "hunter2" in str(caught.value) or "Undefined" in kept
+    later = RuntimeError("again")
+    later.__cause__ = caught.value
+    for text in (logged("failed", exc_info=caught.value), logged("no: %s", caught.value), logged("x", exc_info=later)):
+        assert "hunter2" not in text
+        assert kept in text, text
+
+
 def test_what_is_no_secret_stays():
     said = "job 42: 3 of 4 ranks running, digest 0123456789abcdef, /jobs/42/logs?rank=3 took 12 ms"
     assert said in logged(said)
@@ -85,7 +112,9 @@ def test_a_real_server_that_says_all_it_can_says_no_secret(people, tmp_path, mon
             secrets = visit(site)
     text = log.read_text(errors="replace")
     assert len(text) > 500, "nothing was logged, so nothing is shown"
-    assert "AXES" in text and "eve" in text
+    assert "AXES" in text and "an unknown name from 127.0.0.1" in text
+    assert not re.search(r"\beve\b", text)  # nobody has that name: it may be a password, typed into the wrong field
+    assert "AXES: New login failure by owner from 127.0.0.1" in text
     for secret in secrets:
         assert secret not in text
 
@@ -118,6 +147,8 @@ def visit(site) -> list[str]:
         json={"username": "eve", "password": "a-wrong-password-of-eve"},
         timeout=PATIENCE_SECONDS,
     )
+    known = {"username": "owner", "password": "a-wrong-password-of-eve"}
+    httpx.post(f"{site.url}/api/v1/login", json=known, timeout=PATIENCE_SECONDS)
     httpx.post(
         f"{site.url}/api/v1/jobs", content=b"{", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_SECONDS
     )
