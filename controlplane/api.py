@@ -1,11 +1,12 @@
 """What every endpoint of /api/v1 shares: one error shape (RFC 9457 problem details) and keyset paging."""
 
 import logging
+import math
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, DataError, InterfaceError
 from django.http import Http404, HttpRequest
 from django.http.response import HttpResponseBase
 from django.middleware.http import ConditionalGetMiddleware
@@ -15,9 +16,11 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from .errors import Conflict, InvalidInput, MusterError, NotAllowed, Problem
+from .errors import Conflict, InvalidInput, MusterError, NotAllowed, Problem, Unreadable
 
 log = logging.getLogger(__name__)
+DETAIL_CHARACTERS = 20_000
+MOST_ID = 2**63 - 1
 
 
 class ConditionalGet(ConditionalGetMiddleware):
@@ -50,6 +53,20 @@ class Paging(CursorPagination):
             raise InvalidInput(Problem("limit", text, f"must be a whole number from 1 to {self.max_page_size}"))
         return min(int(text[:9]), self.max_page_size)
 
+    def decode_cursor(self, request: Request) -> Any:
+        """One that is not ours is refused: a script with a broken cursor should not begin again at the first page."""
+        text = request.query_params.get(self.cursor_query_param)
+        try:
+            found = super().decode_cursor(request)
+        except exceptions.NotFound as error:
+            raise _bad_cursor(text) from error
+        if found is None:
+            return None
+        position = found.position
+        if position is not None and not _is_id(str(position)):
+            raise _bad_cursor(text)
+        return found
+
     def get_paginated_response(self, data: Any) -> Response:
         return Response({"results": data, "next": self.get_next_link()})
 
@@ -59,6 +76,16 @@ class Paging(CursorPagination):
             "required": ["results", "next"],
             "properties": {"results": schema, "next": {"type": ["string", "null"], "format": "uri"}},
         }
+
+
+def _bad_cursor(text: str | None) -> Unreadable:
+    return Unreadable(
+        Problem("after", text, "is no cursor of ours; take it from `next`, or leave it out to begin again")
+    )
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MOST_ID
 
 
 def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializer[Any]:
@@ -71,6 +98,8 @@ def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializ
 def problem(error: Exception, context: dict[str, Any]) -> Response | None:
     """Every refusal as problem details: what is wrong, with which field and value, and the way out."""
     match error:
+        case Unreadable():
+            return _answer(400, "The request can not be read", str(error), list(error.problems))
         case InvalidInput():
             return _answer(422, "The request can not be carried out as it is", str(error), list(error.problems))
         case Conflict():
@@ -94,6 +123,11 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
             )
         case exceptions.APIException():
             return _from_framework(error)
+        case DataError():
+            log.exception("a value of an API call fits in no column")
+            return _answer(
+                400, "The request can not be read", "a number or text in it is larger than any field can hold"
+            )
         case DatabaseError() | InterfaceError():
             log.exception("database error in an API call")
             return _answer(503, "The database does not answer", "try again in a moment", retry_after=2)
@@ -114,9 +148,12 @@ def _from_framework(error: exceptions.APIException) -> Response:
 def _answer(
     status: int, title: str, detail: str, problems: list[Problem] | None = None, retry_after: int = 0
 ) -> Response:
-    body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
+    body = {"type": "about:blank", "title": title, "status": status, "detail": _text(detail, DETAIL_CHARACTERS)}
     if problems:
-        body["errors"] = [{"field": one.field, "value": _plain(one.value), "message": one.message} for one in problems]
+        body["errors"] = [
+            {"field": _text(one.field), "value": _plain(one.value), "message": _text(one.message, DETAIL_CHARACTERS)}
+            for one in problems
+        ]
     response = Response(body, status=status, content_type="application/problem+json")
     if retry_after:
         response["Retry-After"] = str(retry_after)
@@ -125,9 +162,16 @@ def _answer(
 
 def _plain(value: object) -> object:
     """The value as JSON, and never more of it than a person wants to read."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | int):
         return value
-    return str(value)[:200]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return _text(str(value))
+
+
+def _text(text: str, most: int = 200) -> str:
+    """As an answer can carry it: half a character is no UTF-8."""
+    return text[:most].encode("utf-8", "backslashreplace").decode()
 
 
 def _fields(detail: Any, prefix: str = "") -> list[Problem]:

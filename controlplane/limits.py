@@ -24,6 +24,7 @@ from jobs.agent_tokens import bearer
 from jobs.batches import MAX_BATCH_BYTES
 from workspaces.parsers import MAX_JSON_BYTES
 
+from .errors import Problem
 from .refusals import refusal
 from .security import METHODS
 
@@ -36,6 +37,8 @@ HEADER_BYTES = 32 * 1024
 HOST_CHARACTERS = 255  # RFC 1035; nobody's address is longer
 SMALL = MIB
 TINY = 16 * 1024
+NUL = "holds a NUL character, which no name or text has; leave it out"
+SHOWN_CHARACTERS = 200
 MARK = "muster.refused"  # in the scope: the status with which a body was cut off
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 32 * 1024  # what a body must bring in the long run; 256 MiB may take two hours
@@ -205,12 +208,25 @@ def _refused(request: HttpRequest) -> HttpResponse | None:
         return refusal(request, status=405, detail=f"use one of {', '.join(sorted(METHODS))}")
     if len(request.META.get("HTTP_HOST", "")) > HOST_CHARACTERS:
         return refusal(request, status=400, detail=f"the Host header has at most {HOST_CHARACTERS} characters")
+    if problem := _holding_nul(request):
+        return refusal(request, status=400, detail=str(problem), problem=problem)
     if len(request.get_full_path()) > ADDRESS_CHARACTERS:
         detail = f"an address has at most {ADDRESS_CHARACTERS} characters; send long values in the body"
         return refusal(request, status=414, detail=detail)
     if sum(len(name) + len(value) for name, value in request.headers.items()) > HEADER_BYTES:
         return refusal(request, status=431, detail=f"headers have at most {HEADER_BYTES} bytes together")
     return _too_large(request)
+
+
+def _holding_nul(request: HttpRequest) -> Problem | None:
+    """The parameter, or the path, in which no name or text of ours can be: Postgres has no NUL."""
+    if "\0" in request.path_info:
+        return Problem("path", request.path_info[:SHOWN_CHARACTERS], NUL)
+    if "%00" not in request.META.get("QUERY_STRING", ""):
+        return None
+    pairs = ((name, value) for name, values in request.GET.lists() for value in values)
+    found = next(((name, value) for name, value in pairs if "\0" in name + value), None)
+    return Problem(found[0][:SHOWN_CHARACTERS], found[1][:SHOWN_CHARACTERS], NUL) if found else None
 
 
 def _too_large(request: HttpRequest) -> HttpResponse | None:

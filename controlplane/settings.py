@@ -251,7 +251,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.json_input.StrictJSONParser"],
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.rates.UserRate"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS tells nothing; the schema does
     "EXCEPTION_HANDLER": "controlplane.api.problem",

@@ -9,7 +9,7 @@ import json
 import zlib
 from dataclasses import dataclass, field, replace
 
-from controlplane.errors import InvalidInput, Problem
+from controlplane.errors import Problem, Unreadable
 
 SETTLED_SECONDS = 30  # no ingest transaction lives that long
 
@@ -39,10 +39,18 @@ class Cursor:
 
 
 def decode(text: str) -> Cursor:
-    """Raises InvalidInput for anything that `encode` did not make."""
+    """Raises Unreadable for anything that `encode` did not make."""
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         attempt, floor, top, top_at, flat = json.loads(zlib.decompressobj().decompress(packed, 2**20))
-        return Cursor(int(attempt), {(int(a), int(b)): int(c) for a, b, c in flat}, int(floor), int(top), float(top_at))
-    except (ValueError, TypeError, zlib.error) as error:
-        raise InvalidInput(Problem("cursor", text[:40], "is not one of ours; leave it out to start again")) from error
+        places = {(_whole(a), _whole(b, least=-1)): _whole(c) for a, b, c in flat}
+        return Cursor(_whole(attempt, most=2**31 - 1), places, _whole(floor), _whole(top), float(_whole(top_at)))
+    except (ValueError, TypeError, RecursionError, zlib.error) as error:
+        raise Unreadable(Problem("cursor", text[:40], "is not one of ours; leave it out to start again")) from error
+
+
+def _whole(value: object, *, least: int = 0, most: int = 2**63 - 1) -> int:
+    """A number that a column can hold. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{value!r} is no number of a cursor")
+    return value

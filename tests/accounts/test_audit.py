@@ -202,7 +202,7 @@ def test_the_audit_is_filtered_and_paged_without_gaps(api, people, team):
     assert len(using.get("/audit", act="act-1").json()["results"]) == 3
     assert len(using.get("/audit", actor="owner", team="nlp").json()["results"]) == 7
     assert using.get("/audit", actor="nobody").json()["results"] == []
-    assert using.get("/audit", actor="a\0b").status_code == 422
+    assert using.get("/audit", actor="a\0b").status_code == 400
 
 
 def test_a_page_of_the_audit_costs_the_same_however_long_it_is(api, people, team, django_assert_max_num_queries):

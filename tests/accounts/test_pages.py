@@ -177,7 +177,8 @@ def test_the_audit_page_says_who_did_what_and_hides_nothing_behind_markup(as_, l
     assert "odd.act" in page
     assert "odd.act" not in as_("boss").get("/teams/nlp/audit?actor=owner").text.split("<section")[1]
     assert "No change matches" in as_("boss").get("/teams/nlp/audit?act=queue.make").text
-    assert as_("boss").get("/teams/nlp/audit?actor=%00&before=9999999999999999999999").status_code == 200
+    assert as_("boss").get("/teams/nlp/audit?actor=x&before=9999999999999999999999").status_code == 200
+    assert as_("boss").get("/teams/nlp/audit?actor=%00").status_code == 400
 
 
 def test_the_audit_page_has_pages(as_, team, boss, django_assert_max_num_queries):

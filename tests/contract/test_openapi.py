@@ -5,6 +5,7 @@ not described, the described kind of content in the described shape, bad data re
 """
 
 import io
+import json
 
 import pytest
 import schemathesis
@@ -190,6 +191,61 @@ def test_what_does_not_fit_is_refused_as_described(world, name):
         ask(case, world, [*CHECKS, negative_data_rejection])
 
     requests()
+
+
+# Values that Python takes for JSON, or JSON for text, and that neither a column nor an answer can hold.
+ODD_VALUES = (
+    '"a\\u0000b"',
+    '"\\ud800"',
+    '"x\\udfff"',
+    "Infinity",
+    "-Infinity",
+    "NaN",
+    "1e999",
+    "[" * 400 + "]" * 400,
+    '{"a":' * 400 + "1" + "}" * 400,
+)
+ODD_TEXTS = (
+    "\0",
+    "a\0b",
+    "cD1hYmM=",
+    "cD0tMQ==",
+    "cD05OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk=",
+    "eJyLNtQx0DHQMYiOjQUAD9YCXg",
+    "\ufffd",
+    "9" * 40,
+)
+ODD_MARK = "@odd@"
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if OPERATIONS[one].body or OPERATIONS[one].query])
+def test_what_no_field_can_hold_is_refused_as_described(world, name):
+    """In a request that fits otherwise, so that it gets as far as it can: NUL, half characters, Infinity, depth, cursors."""
+    operation = OPERATIONS[name]
+
+    @limited
+    @given(
+        case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        value=st.sampled_from(ODD_VALUES),
+        text=st.sampled_from(ODD_TEXTS),
+        data=st.data(),
+    )
+    def requests(case, value, text, data):
+        make_real(case, world["real"], name=name)
+        is_told = isinstance(case.body, dict) and case.media_type == "application/json"
+        if is_told:
+            field = data.draw(st.sampled_from(sorted(case.body) or ["surplus"]))
+            case.body = json.dumps({**case.body, field: ODD_MARK}).replace(json.dumps(ODD_MARK), value).encode()
+        elif operation.query:
+            asked = data.draw(st.sampled_from([one.name for one in operation.query]))
+            case.query = {**(case.query or {}), asked: text}
+        status = ask(case, world, CHECKS)
+        assert status in REFUSED if is_told else status < 500, status
+
+    requests()
+
+
+REFUSED = {400, 401, 403, 404, 429}  # who asks, and what for, may be looked at before the body
 
 
 def test_every_operation_is_asked():

@@ -162,7 +162,7 @@ def test_ranks_events_replicas_logs_and_metrics_are_read(api, lab):
     assert page["lines"] == [{"rank": 0, "attempt": 1, "at_ms": at * 1000, "text": "hello <b>", "is_gap": False}]
     assert api.get(f"/jobs/{job.pk}/logs", cursor=page["cursor"]).json()["lines"] == []
     assert api.get(f"/jobs/{job.pk}/metrics").json() == {"series": []}
-    assert api.get(f"/jobs/{job.pk}/logs", cursor="rubbish").status_code == 422
+    assert api.get(f"/jobs/{job.pk}/logs", cursor="rubbish").status_code == 400
     assert api.get(f"/jobs/{job.pk}/logs", rank="three").status_code == 422
     for part in ("logs", "logs/stream", "logs/search", "logs/text"):
         refused = api.get(f"/jobs/{job.pk}/{part}", rank=99, text="x")

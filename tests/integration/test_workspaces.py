@@ -161,14 +161,14 @@ def test_a_body_that_is_no_clean_json_is_refused(api, body):
 
 def test_odd_questions_have_plain_answers(api):
     made = api.make(TREE)["id"]
-    assert api.get("", team="a\0b").status_code == 422
+    assert api.get("", team="a\0b").status_code == 400
     assert api.get("/" + "9" * 40).status_code == 404
     assert api.get(f"/{made}/diff/{'9' * 40}").status_code == 404
-    assert api.get(f"/{made}/files/%00").status_code == 404
+    assert api.get(f"/{made}/files/%00").status_code == 400
     assert api.get(f"/{made}/files/%ff").status_code == 404
     assert api.get(f"/{made}/files/../../{made}").status_code == 404
-    assert api.get(f"/{made}/files", after="\0").status_code == 200
-    assert api.send(packs.pack(b"a"), "?team=a%00b").status_code == 422
+    assert api.get(f"/{made}/files", after="\0").status_code == 400
+    assert api.send(packs.pack(b"a"), "?team=a%00b").status_code == 400
 
 
 def test_a_size_that_is_not_the_files_own_is_refused(api):

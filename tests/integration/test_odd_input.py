@@ -1,0 +1,174 @@
+"""What no client of ours sends: it is answered 400 with field, value and way out, and never with an error of the server's."""
+
+import base64
+import json
+import zlib
+
+import pytest
+
+from accounts.models import Token
+from controlplane import json_input
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
+DEEP = 500  # Python reads it, and fails on it later
+# The text of a JSON value, and a word of the complaint.
+VALUES = {
+    '"a\\u0000b"': "NUL",
+    '"\\ud800"': "surrogate",
+    '"a\\udfffb"': "surrogate",
+    "Infinity": "finite",
+    "-Infinity": "finite",
+    "NaN": "finite",
+    "1e999": "finite",
+    "[" * DEEP + "]" * DEEP: "deeper",
+    '{"a":' * DEEP + "1" + "}" * DEEP: "deeper",
+    "[" * 50_000 + "]" * 50_000: "deeper",
+}
+SENT = {"queue": "default", "command": ["torchrun", "train.py"], "env": {"A": "1"}, "nodes": 1}
+
+
+@pytest.fixture
+def api(client, people):
+    """`api("POST", "/jobs", body text)` by somebody who may all."""
+    headers = {"Authorization": f"Bearer {Token.issue(people.admin, 'test', scope='manage')[1]}"}
+
+    def ask(method, path, body=None, **query):
+        sent = {} if body is None else {"data": body, "content_type": "application/json"}
+        return client.generic(method, f"/api/v1{path}", headers=headers, query_params=query or None, **sent)
+
+    return ask
+
+
+def refused(answer, field=None, word=""):
+    assert answer.status_code == 400, (answer.status_code, answer.content[:300])
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    (problem,) = answer.json()["errors"]
+    assert set(problem) == {"field", "value", "message"} and word in problem["message"]
+    assert field is None or problem["field"] == field, problem
+    return problem
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+@pytest.mark.parametrize("path", ["/jobs", "/plans"])
+@pytest.mark.parametrize("field", ["name", "command", "nodes", "env", "volumes", "queue", "workspace", "surplus"])
+def test_a_job_with_an_odd_value_is_refused_at_its_field(api, queue, path, field, value):
+    text = json.dumps({**SENT, field: "@"}).replace('"@"', value)
+    refused(api("POST", path, text), None if len(value) > 2 * DEEP else field, VALUES[value])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("POST", "/login", "username"), ("POST", "/tokens", "name"), ("POST", "/teams", "name"), ("POST", "/queues", "name"),
+        ("PATCH", "/queues/default", "description"), ("PUT", "/teams/nlp/members/owner", "role"), ("POST", "/jobs/bulk", "act"),
+        ("POST", "/teams/nlp/service-accounts", "name"), ("POST", "/workspaces", "team"), ("POST", "/workspaces/missing", "team"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ['"\\u0000"', '"\\ud800"', "NaN", "1e999"])
+def test_every_other_body_too(api, queue, method, path, name, value):
+    refused(api(method, path, f'{{"{name}": {value}}}'), name, VALUES.get(value, ""))
+
+
+def test_an_odd_key_is_named_as_far_as_text_can(api, queue):
+    found = refused(api("POST", "/jobs", '{"env": {"\\ud800": "x"}}'), word="surrogate")
+    assert found["field"] == "env.\\ud800" and found["value"] == "\\ud800"
+
+
+@pytest.mark.parametrize("where", ['"secrets": {"A": %s}', '"password": %s', '"code": %s'])
+def test_what_a_secret_holds_is_in_no_complaint(api, queue, where):
+    answer = api("POST", "/jobs", "{" + where % '"hunter2\\u0000"' + "}")
+    assert refused(answer)["value"] is None and b"hunter2" not in answer.content
+
+
+def test_what_any_job_needs_is_not_too_deep():
+    json_input.refuse_unfit({"env": {"A": "\N{GRINNING FACE} \x01"}, "volumes": ["a"], "nodes": 1.5})
+    nested: list = []
+    for _ in range(json_input.MAX_DEPTH - 1):
+        nested = [nested]
+    json_input.refuse_unfit(nested)
+
+
+@pytest.mark.parametrize(
+    "path", ["/jobs", "/teams", "/queues", "/tokens", "/audit", "/workspaces", "/teams/nlp/members"]
+)
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "rubbish", "", "%", "\ud7ff", "p=1", "cD1hYmM=", "cj0xJnA9YWJj",
+        *(base64.b64encode(text.encode()).decode() for text in ("p=abc", "p=-1", "p=1e3", "p=9" + "9" * 30, "p=\0", "o=x", "p=١")),
+    ],
+)  # fmt: skip
+def test_a_cursor_of_a_list_that_is_not_ours_is_refused(api, queue, path, cursor):
+    answer = api("GET", path, after=cursor)
+    if cursor in ("", "p=1", base64.b64encode(b"o=x").decode(), "%", "rubbish", "\ud7ff"):
+        assert answer.status_code in (200, 400)  # nothing in it that counts
+    else:
+        assert answer.status_code == 400
+    if answer.status_code == 400:
+        refused(answer, "after", "leave it out")
+
+
+def packed(value) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return base64.urlsafe_b64encode(zlib.compress(text.encode())).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "rubbish", "\N{GRINNING FACE}", packed("[1"), packed([1, 2, 3]), packed("[NaN, 0, 0, 0, []]"), packed("[Infinity, 0, 0, 0, []]"),
+        packed([10**30, 0, 0, 0, []]), packed([2**31, 0, 0, 0, []]), packed([1, 2**63, 0, 0, []]), packed([1, 0, 0, 0, [[2**64, 0, 0]]]),
+        packed([1, 0, 0, 0, [[1, 0, -5]]]), packed([1, 0, 0, 0, [["1", 0, 0]]]), packed("[1, 0, 0, 1e999, []]"), packed("[" * 100_000),
+        packed([-1, 0, 0, 0, []]), packed({"a": 1}),
+    ],
+    ids=range(16),
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/logs", "/logs/stream"])
+def test_a_cursor_of_a_log_that_is_not_ours_is_refused(api, lab, path, cursor):
+    refused(api("GET", f"/jobs/{lab.running().pk}{path}", cursor=cursor), "cursor", "leave it out")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/jobs?name=a%00b", "/api/v1/jobs?a%00b=1", "/api/v1/audit?actor=%00", "/api/v1/teams/a%00b", "/api/v1/queues/a%00b",
+        "/api/v1/workspaces?team=%00", "/api/v1/teams/nlp/members/a%00b",
+    ],
+)  # fmt: skip
+def test_a_nul_in_an_address_is_refused(client, as_, people, path):
+    from urllib.parse import unquote
+
+    head, _, query = path.partition("?")
+    answer = as_(people.admin).get(unquote(head), query_params=None, QUERY_STRING=query)
+    refused(answer, word="NUL")
+
+
+@pytest.mark.parametrize("path", ["/jobs?q=%00", "/queues?x=a%00", "/login?next=%00", "/teams/nlp/audit?actor=%00"])
+def test_pages_say_so_in_their_own_words(as_, people, path):
+    head, _, query = path.partition("?")
+    answer = as_(people.admin).get(head, QUERY_STRING=query)
+    assert answer.status_code == 400 and "NUL" in answer.text
+
+
+@pytest.mark.parametrize("text", ["\n", "x\n", "x\r", "x ", "x\N{LINE SEPARATOR}"])
+@pytest.mark.parametrize(
+    ("path", "field", "body"),
+    [
+        ("/jobs", "name", SENT),
+        ("/jobs", "queue", SENT),
+        ("/teams", "name", {}),
+        ("/queues", "name", {"team": "nlp", "cluster": "local", "slots": 1}),
+        ("/teams/nlp/service-accounts", "name", {"role": "member"}),
+    ],
+)
+def test_a_name_with_something_behind_it_is_another_name_and_is_refused(api, queue, path, field, body, text):
+    answer = api("POST", path, json.dumps({**body, field: text}))
+    assert answer.status_code == 422
+    assert [one["field"] for one in answer.json()["errors"]] == [field]
+
+
+def test_a_number_that_no_column_holds_is_no_fault_of_ours(api, queue):
+    for body in ({"act": "cancel", "ids": [10**30]}, {"act": "cancel", "ids": [2**63]}):
+        assert api("POST", "/jobs/bulk", json.dumps(body)).status_code < 500
+    for field in ("workspace", "nodes", "priority", "deadline_seconds", "gpus"):
+        assert api("POST", "/jobs", json.dumps({**SENT, field: 10**30})).status_code in (400, 422)
