@@ -18,7 +18,7 @@ from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 # Passed only when a visit is slow, an agent is dead, an elastic job lost a replica, replicas are pods (tests/cluster/test_rows.py):
 # cells of their own.
 SPECIAL = ("store.renew", "local.drain", "cluster.retire", "watcher.rows")
-# Passed only where there are pods: tests/cluster/real/test_unreachable.py
+# Logs of pods are read only where there are pods (tests/cluster/real/test_unreachable.py); machines are asked about before a job is made.
 PODS = ("cluster.read_log", "cluster.misfit")
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
 ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/test_deaths.py
