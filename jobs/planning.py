@@ -8,8 +8,9 @@ from accounts.models import User
 from accounts.permissions import Act, require
 from queues import admission
 from queues.models import Queue
+from workspaces.models import Workspace
 
-from . import clusters, frameworks, scheduler, services
+from . import clusters, command_words, frameworks, scheduler, services
 from .plan import Role
 from .spec import JobSpec
 
@@ -26,13 +27,14 @@ class Preview:
     notes: tuple[str, ...] = ()  # what a person should know before it starts
 
 
-def preview(*, user: User, queue: Queue, sent: Mapping[str, Any]) -> Preview:
+def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> Preview:
     """Raises as `services.submit` would, and makes nothing."""
     require(user, Act.SUBMIT, queue.team)
-    spec = services.resolve(queue=queue, sent=sent)
+    spec = services.resolve(queue=queue, sent=sent, workspace=workspace)
     asked = {queue.resource: spec.nodes * spec.nproc_per_node}
     roles = frameworks.get(spec.framework).roles(spec)
-    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked), _notes(queue, spec))
+    notes = (*command_words.notes(queue=queue, sent=sent, workspace=workspace), *_notes(queue, spec))
+    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked), notes)
 
 
 def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:

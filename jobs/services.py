@@ -25,7 +25,7 @@ from queues.resources import describe, fits
 from workspaces.models import Workspace
 from workspaces.services import hold
 
-from . import clusters, frameworks, vault
+from . import clusters, command_words, frameworks, vault
 from .clusters.processes import volume_variable
 from .lifecycle import Phase
 from .models import Job, JobEvent
@@ -56,10 +56,11 @@ def submit(
         return earlier, False
     if workspace is not None and workspace.team_id != queue.team_id:
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
-    spec = resolve(queue=queue, sent=sent)
+    spec = resolve(queue=queue, sent=sent, workspace=workspace)
     sealed = vault.seal(sent.get("secrets") or {})
+    said = "; ".join(["submitted", *command_words.notes(sent=sent, queue=queue, workspace=workspace)])
     try:
-        return _insert(user, queue, spec, workspace, once, sealed), True
+        return _insert(user, queue, spec, workspace, once, sealed, said=said), True
     except IntegrityError as error:
         if once and (earlier := once.earlier()):  # the same request, a moment earlier
             return earlier, False
@@ -68,9 +69,11 @@ def submit(
         ) from error
 
 
-def resolve(*, queue: Queue, sent: Mapping[str, Any]) -> JobSpec:
+def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> JobSpec:
     """The frozen description of a job in this queue; raises InvalidSpec with everything that is wrong."""
-    spec = parse(sent, gpus_per_node=queue.gpus_per_node, defaults=queue.defaults)
+    spec = parse(
+        sent, gpus_per_node=queue.gpus_per_node, defaults=queue.defaults, is_file=command_words.is_file_of(workspace)
+    )
     given = frozenset({*queue.defaults, *(name for name, value in sent.items() if value is not None)})
     if "gpus" in given:
         given |= {"nodes", "nproc_per_node"}
@@ -215,7 +218,14 @@ def request_digest(
 
 
 def _insert(
-    user: User, queue: Queue, spec: JobSpec, workspace: Workspace | None, once: _Once | None, sealed_secrets: str
+    user: User,
+    queue: Queue,
+    spec: JobSpec,
+    workspace: Workspace | None,
+    once: _Once | None,
+    sealed_secrets: str,
+    *,
+    said: str,
 ) -> Job:
     with crash.atomic("services.submit"):
         if workspace is not None:
@@ -234,7 +244,7 @@ def _insert(
             request_digest=once.digest if once else None,
             next_reconcile_at=None,  # until it is admitted there is nothing to reconcile
         )
-        JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message="submitted", user=user)
+        JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message=said, user=user)
         JobEvent.objects.create(job=job, kind="step", phase=Phase.QUEUED, message="waits for quota")
         told = {"queue": queue.name, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node}
         audit.record(audit.Deed.JOB_SUBMITTED, by=user, on=job, team=job.team, after=told)

@@ -7,7 +7,7 @@ field, the value and the way out, and all of them come at once.
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -76,11 +76,17 @@ _BOUNDS = {
 _KNOWN = {"command", "framework", "name", "env", "secrets", "volumes", "gpus", *_BOUNDS}
 
 
-def parse(sent: Mapping[str, Any], *, gpus_per_node: int = 0, defaults: Mapping[str, Any] | None = None) -> JobSpec:
+def parse(
+    sent: Mapping[str, Any],
+    *,
+    gpus_per_node: int = 0,
+    defaults: Mapping[str, Any] | None = None,
+    is_file: Callable[[str], bool] = lambda path: False,
+) -> JobSpec:
     """A JobSpec from what was sent, over the queue's defaults; raises InvalidSpec with every problem found.
 
     `gpus` (a total) may be given in place of `nodes` and `nproc_per_node`; it is split by the queue's
-    `gpus_per_node`.
+    `gpus_per_node`. `is_file`: whether the job's code has a file of this path.
     """
     data = {**(defaults or {}), **{name: value for name, value in sent.items() if value is not None}}
     problems = [
@@ -92,7 +98,7 @@ def parse(sent: Mapping[str, Any], *, gpus_per_node: int = 0, defaults: Mapping[
         if name in data:
             _take_count(name, data[name], values, problems)
     _take_gpus(data, gpus_per_node, values, problems)
-    _take_command(data.get("command"), values, problems)
+    _take_command(data.get("command"), values, problems, is_file)
     values["env"] = _variables("env", data.get("env", {}), problems)
     secrets = _variables("secrets", data.get("secrets", {}), problems)
     _refuse_doubled(values["env"], secrets, problems)
@@ -156,12 +162,26 @@ def _take_gpus(data: Mapping[str, Any], per_node: int, values: dict[str, Any], p
         values[name] = count
 
 
-def _take_command(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+def quoted_whole(value: Any) -> str:
+    """The word, where a command is a single one with blanks in it: somebody put the whole of it into quotes."""
+    if isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError:
+            return ""
+    is_one = isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str)
+    return value[0] if is_one and len(value[0].split()) > 1 else ""
+
+
+def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], is_file: Callable[[str], bool]) -> None:
+    whole = quoted_whole(value)
+    if whole and not is_file(whole):
+        value = whole
     if isinstance(value, str):
         try:
             value = shlex.split(value)
         except ValueError as error:
-            problems.append(Problem("command", value, f"can not be split into words: {error}; check its quotes"))
+            problems.append(Problem("command", value, f"cannot be split into words: {error}; check its quotes"))
             return
     if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
         problems.append(Problem("command", value, "is missing; give a list of words such as torchrun train.py"))

@@ -15,8 +15,8 @@ class PlanView(APIView):
     @extend_schema(operation_id="plans_create", request=SubmitSerializer, responses=PlanSerializer)
     def post(self, request: Request) -> Response:
         """Roles, distribution and quota as `POST /jobs` would have them; everything that is wrong comes at once."""
-        queue, _, sent = description(request)
-        found = planning.preview(user=user_of(request), queue=queue, sent=sent)
+        queue, workspace, sent = description(request)
+        found = planning.preview(user=user_of(request), queue=queue, sent=sent, workspace=workspace)
         return Response(PlanSerializer(_shown(found)).data)
 
 

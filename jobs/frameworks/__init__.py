@@ -1,4 +1,6 @@
-"""One file here is one framework. A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens` and `roles`;
+"""One file here is one framework, unless its name begins with an underscore.
+
+A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens` and `roles`;
 nothing else in Muster is edited to add one: form, API and contract tests enumerate `REGISTRY`.
 """
 
@@ -29,7 +31,11 @@ class Framework(Protocol):
 
 
 def _load() -> Mapping[str, Framework]:
-    modules = (importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__))
+    modules = (
+        importlib.import_module(f"{__name__}.{found.name}")
+        for found in pkgutil.iter_modules(__path__)
+        if not found.name.startswith("_")
+    )
     return {module.NAME: module for module in modules}
 
 

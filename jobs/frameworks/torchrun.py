@@ -13,6 +13,8 @@ from controlplane.errors import Problem
 from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value
 from jobs.spec import JobSpec
 
+from . import _launchers
+
 NAME = "torchrun"
 LABEL = "torchrun"
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
@@ -34,10 +36,10 @@ _ELASTIC_ENV = {
 # Flags that say where replicas meet: Muster knows the addresses, the person can not.
 _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_backend", "rdzv_conf"}
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
-_BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank"}
+_BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank", "use_env"}
 _MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})\Z")  # --nnodes of an elastic job
-_PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
-_IGNORED_PYTHON_FLAGS = {"-u", "-B", "-O", "-OO", "-q"}  # harmless before a script; torchrun itself passes -u
+# torch.distributed.launch is an older name of the same program: it reads the same variables (torch/distributed/launch.py).
+_MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,15 @@ def parse(command: Sequence[str]) -> Command | None:
 
 
 def wrap(command: Sequence[str]) -> tuple[str, ...]:
-    """A bare `python X` becomes `torchrun X`; everything else is left as it is."""
-    if is_torchrun(command) or not _PYTHON.match(os.path.basename(command[0])):
+    """A bare `python X` becomes `torchrun X`; everything else is left as it is, above all a launcher."""
+    if (
+        is_torchrun(command)
+        or _launchers.complaint(command)
+        or not _launchers.PYTHON.match(os.path.basename(command[0]))
+    ):
         return tuple(command)
     words = list(command[1:])
-    while words and words[0] in _IGNORED_PYTHON_FLAGS:
+    while words and words[0] in _launchers.HARMLESS_PYTHON_FLAGS:
         words.pop(0)
     if not words or (words[0].startswith("-") and words[0] != "-m"):
         return tuple(command)
@@ -103,7 +109,9 @@ def _counts(flags: Mapping[str, str]) -> dict[str, int]:
 
 def problems(spec: JobSpec) -> list[Problem]:
     base = os.path.basename(spec.command[0])
-    if _PYTHON.match(base) and not is_torchrun(spec.command):
+    if words := _launchers.complaint(spec.command):
+        return [Problem("command", " ".join(spec.command), words)]
+    if _launchers.PYTHON.match(base) and not is_torchrun(spec.command):
         return [
             Problem(
                 "command", " ".join(spec.command), "torchrun starts a script or a module, not this; write it to a file"
@@ -218,9 +226,7 @@ def _launcher_words(command: Sequence[str]) -> int:
     """How many leading words start torchrun: `torchrun` is 1, `python -m torch.distributed.run` is 3, else 0."""
     if not command:
         return 0
-    base = os.path.basename(command[0])
-    if base == "torchrun":
+    if os.path.basename(command[0]) == "torchrun":
         return 1
-    if _PYTHON.match(base) and tuple(command[1:3]) == ("-m", "torch.distributed.run"):
-        return 3
-    return 0
+    module, words = _launchers.module_of(command)
+    return words if module in _MODULES else 0

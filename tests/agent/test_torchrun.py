@@ -1,6 +1,7 @@
 """Real torchrun, real gloo, two replicas of two ranks on the loopback interface."""
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,11 @@ dist.destroy_process_group()
 """
 
 
-def start_four(bench: Bench, *arguments: str) -> None:
+def start_four(bench: Bench, *arguments: str, launcher: tuple[str, ...] = ("torchrun",)) -> None:
     port = free_port()
     for index in range(2):
         folder = bench.replica(
-            ["torchrun", "train.py", *arguments], index=index, files={"train.py": TRAIN}, processes=2,
+            [*launcher, "train.py", *arguments], index=index, files={"train.py": TRAIN}, processes=2,
             env=torch_env(index, port=port), hold_port=port if index == 0 else None,
         )  # fmt: skip
         bench.start(folder)
@@ -43,8 +44,9 @@ def wait_ended(bench: Bench, *indices: int) -> None:
         bench.agents[index].wait(PATIENCE_SECONDS)
 
 
-def test_four_ranks_train_and_are_seen_one_by_one(bench: Bench, plane: Plane) -> None:
-    start_four(bench, "5", "-1")
+@pytest.mark.parametrize("launcher", [("torchrun",), (sys.executable, "-m", "torch.distributed.launch", "--use_env")])
+def test_four_ranks_train_and_are_seen_one_by_one(bench: Bench, plane: Plane, launcher: tuple[str, ...]) -> None:
+    start_four(bench, "5", "-1", launcher=launcher)
     wait_ended(bench)
     for rank in range(4):
         received = plane.of(f"worker-{rank // 2}")

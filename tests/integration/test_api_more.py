@@ -48,6 +48,27 @@ def test_a_plan_says_what_a_submission_would_do_and_makes_nothing(api, queue):
     assert Job.objects.count() == 0
 
 
+def test_a_command_in_one_word_is_split_and_the_plan_and_the_history_say_so(api, queue):
+    sent = {**SENT, "command": ["python train.py --name 'two words'"]}
+    plan = api.post("/plans", sent).json()
+    words = ["torchrun", "train.py", "--name", "two words"]
+    assert plan["roles"][0]["command"] == plan["spec"]["command"] == words
+    note = plan["notes"][0]
+    assert note.startswith("the command was given as one word") and "python train.py --name 'two words'" in note
+    others = api.post("/plans", {**sent, "command": ["python", "train.py"]}).json()["notes"]
+    assert others == plan["notes"][1:]
+    job = api.post("/jobs", sent).json()
+    assert job["command"] == words
+    assert "split as a shell would" in api.get(f"/jobs/{job['id']}/events").json()["results"][0]["message"]
+
+
+def test_a_launcher_is_refused_by_the_plan_with_what_to_write(api, queue):
+    answer = api.post("/plans", {**SENT, "command": ["accelerate", "launch", "--num_processes=4", "train.py"]})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "command" and "write torchrun train.py: " in error["message"]
+
+
 def test_a_plan_says_why_it_would_wait(api, lab):
     lab.running()
     lab.submit(nodes=4)

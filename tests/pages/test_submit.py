@@ -32,6 +32,14 @@ def test_an_elastic_job_says_so_on_its_page(owner, sent):
     assert again["min_nodes"].value() == 2
 
 
+def test_a_command_that_was_quoted_as_a_whole_is_split_unless_the_code_has_such_a_file(owner, sent):
+    owner.post("/jobs/new", {**sent, "command": "'python train.py --epochs 10'"})
+    assert Job.objects.get().command == ["torchrun", "train.py", "--epochs", "10"]
+    tool = {"code": "upload", "upload": [SimpleUploadedFile("my tool.sh", b"#!/bin/sh\n")], "command": "'./my tool.sh'"}
+    owner.post("/jobs/new", {**sent, **tool, "idempotency_key": "key-2"})
+    assert Job.objects.latest("id").command == ["./my tool.sh"]
+
+
 def test_a_double_click_makes_one_job(owner, sent):
     assert owner.post("/jobs/new", sent).url == owner.post("/jobs/new", sent).url
     assert Job.objects.count() == 1

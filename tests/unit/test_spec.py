@@ -71,11 +71,74 @@ def test_a_spec_survives_its_storage():
         ("python3.11 -m pkg.train", ("torchrun", "-m", "pkg.train")),
         ("torchrun train.py", ("torchrun", "train.py")),
         ("python -m torch.distributed.run train.py", ("python", "-m", "torch.distributed.run", "train.py")),
+        ("python -u -m torch.distributed.run train.py", ("python", "-u", "-m", "torch.distributed.run", "train.py")),
+        (
+            "python -m torch.distributed.launch --use_env train.py",
+            ("python", "-m", "torch.distributed.launch", "--use_env", "train.py"),
+        ),
         ("bash run.sh", ("bash", "run.sh")),
+        ("accelerate env", ("accelerate", "env")),
     ],
 )
 def test_a_bare_python_command_is_wrapped(command, expected):
     assert resolved(command=command).command == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "instead"),
+    [
+        ("accelerate launch train.py --lr 1", "torchrun train.py --lr 1"),
+        ("accelerate launch --num_processes 8 --mixed_precision bf16 src/train.py", "torchrun src/train.py"),
+        ("accelerate-launch --multi_gpu -m pkg.train --lr 1", "torchrun -m pkg.train --lr 1"),
+        ("/opt/env/bin/accelerate launch train.py", "torchrun train.py"),
+        ("python -m accelerate.commands.launch train.py", "torchrun train.py"),
+        ("python3 -u -m accelerate.commands.launch train.py", "torchrun train.py"),
+        ("python -m accelerate.commands.accelerate_cli launch train.py", "torchrun train.py"),
+        ("deepspeed --num_gpus 8 train.py --deepspeed ds.json", "torchrun train.py --deepspeed ds.json"),
+        ("python -m deepspeed.launcher.runner train.py", "torchrun train.py"),
+        ("lightning run model --devices 4 train.py", "torchrun train.py"),
+        ("fabric run --devices=4 train.py", "torchrun train.py"),
+        ("python -m lightning run model train.py", "torchrun train.py"),
+    ],
+)
+def test_a_launcher_is_not_wrapped_and_the_plan_says_what_to_write(command, instead):
+    with pytest.raises(InvalidSpec) as caught:
+        resolved(command=command, nodes=2, nproc_per_node=2)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == ("command", command)
+    assert f"; write {instead}: " in problem.message
+
+
+def test_the_older_name_of_torchrun_gets_counts_as_torchrun_does():
+    spec = resolved(command="python -m torch.distributed.launch --nproc_per_node=4 --use_env train.py --lr 1")
+    assert spec.nproc_per_node == 4
+    with pytest.raises(InvalidSpec, match="Muster sets where replicas meet"):
+        resolved(command="python -m torch.distributed.launch --master_addr=10.0.0.1 train.py")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["python train.py --epochs 10"], ("python", "train.py", "--epochs", "10")),
+        (["python  train.py\t--name 'two words'"], ("python", "train.py", "--name", "two words")),
+        ("'python train.py'", ("python", "train.py")),
+        (["train.py"], ("train.py",)),
+        (["bash", "-c", "echo a b"], ("bash", "-c", "echo a b")),
+        (["'my tool.sh'"], ("my tool.sh",)),  # how a program with a blank in its name is written
+        (["my tool.sh"], ("my tool.sh",)),
+        (["./my tool.sh"], ("./my tool.sh",)),
+    ],
+)
+def test_a_command_given_as_one_word_is_split_as_a_shell_would_unless_it_is_a_file(command, words):
+    assert (
+        parse({"command": command}, is_file=lambda path: path.endswith("my tool.sh") and "'" not in path).command
+        == words
+    )
+
+
+def test_one_word_whose_quotes_do_not_match_is_refused():
+    with pytest.raises(InvalidSpec, match="check its quotes"):
+        parse({"command": ["python train.py 'half"]})
 
 
 def test_counts_written_as_flags_fill_what_the_spec_leaves_open():

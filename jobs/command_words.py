@@ -1,0 +1,37 @@
+"""A command that somebody put into quotes as a whole: one word with blanks in it, which no program is called."""
+
+import contextlib
+import posixpath
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from controlplane.errors import InvalidInput
+from queues.models import Queue
+from workspaces.models import Workspace
+from workspaces.reading import Lost, entries
+
+from .spec import quoted_whole
+
+
+def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None) -> list[str]:
+    """What a person should know of how the command was understood."""
+    whole = quoted_whole(sent.get("command") or queue.defaults.get("command"))
+    if not whole or is_file_of(workspace)(whole):
+        return []
+    words = " ".join(shlex.quote(word) for word in shlex.split(whole))
+    unless = "" if workspace else ", unless the code has a file of this name"
+    return [f"the command was given as one word with blanks in it and is split as a shell would: {words}{unless}"]
+
+
+def is_file_of(workspace: Workspace | None) -> Callable[[str], bool]:
+    """Whether the code has a file of this path. Its list is read only where it matters."""
+
+    def is_file(path: str) -> bool:
+        if workspace is None:
+            return False
+        with contextlib.suppress(Lost, InvalidInput):  # said where the code is needed
+            return any(entry.path == posixpath.normpath(path) for entry in entries(workspace))
+        return False
+
+    return is_file

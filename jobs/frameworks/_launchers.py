@@ -1,0 +1,88 @@
+"""Launchers that start the processes of a job by themselves, and what to write in their place. Pure.
+
+Each of them would start a world of its own in every replica. Their libraries find ranks and addresses in the environment that
+torchrun sets, so torchrun is written in their place and the script stays as it is.
+"""
+
+import os.path
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
+HARMLESS_PYTHON_FLAGS = frozenset({"-u", "-B", "-O", "-OO", "-q"})  # before a script; torchrun itself passes -u
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """`programs` and `modules` start it, where it has subcommands followed by `subcommand`."""
+
+    name: str
+    programs: frozenset[str]
+    modules: frozenset[str]
+    hint: str
+    subcommand: str = ""
+    direct: frozenset[str] = frozenset()  # programs and modules that are the subcommand itself
+
+
+_LAUNCHERS = (
+    Launcher(
+        "accelerate launch",
+        frozenset({"accelerate"}),
+        frozenset({"accelerate", "accelerate.commands.accelerate_cli"}),
+        "Accelerate finds ranks and addresses in the environment that torchrun sets; its own settings go into env, such as "
+        "ACCELERATE_MIXED_PRECISION=bf16",
+        "launch",
+        frozenset({"accelerate-launch", "accelerate.commands.launch"}),
+    ),
+    Launcher(
+        "deepspeed",
+        frozenset({"deepspeed", "deepspeed.pt"}),
+        frozenset({"deepspeed", "deepspeed.launcher.runner", "deepspeed.launcher.launch"}),
+        "deepspeed.init_distributed() finds ranks and addresses in the environment that torchrun sets",
+    ),
+    Launcher(
+        "lightning run",
+        frozenset({"lightning", "fabric"}),
+        frozenset({"lightning", "lightning.fabric.cli", "lightning_fabric.cli"}),
+        "Lightning finds ranks and addresses in the environment that torchrun sets; devices and num_nodes of Trainer or Fabric are "
+        "nproc_per_node and nodes",
+        "run",
+    ),
+)  # fmt: skip
+
+
+def module_of(command: Sequence[str]) -> tuple[str, int]:
+    """The module that `python -m` starts and the number of words up to it; nothing and 0 for another command."""
+    if not command or not PYTHON.match(os.path.basename(command[0])):
+        return "", 0
+    at = 1
+    while at < len(command) and command[at] in HARMLESS_PYTHON_FLAGS:
+        at += 1
+    return (command[at + 1], at + 2) if len(command) > at + 1 and command[at] == "-m" else ("", 0)
+
+
+def complaint(command: Sequence[str]) -> str:
+    """What to write in place of a launcher; nothing where the command starts none."""
+    module, words = module_of(command)
+    program = "" if module or not command else os.path.basename(command[0])
+    rest = list(command[words or 1 :])
+    for one in _LAUNCHERS:
+        is_direct = module in one.direct or program in one.direct
+        is_named = module in one.modules or program in one.programs
+        if is_direct or (is_named and (not one.subcommand or rest[:1] == [one.subcommand])):
+            return (
+                f"{one.name} starts processes by itself and knows nothing of the other replicas; write "
+                f"{' '.join(_instead(rest))}: {one.hint}"
+            )
+    return ""
+
+
+def _instead(rest: Sequence[str]) -> list[str]:
+    """torchrun with the script and its arguments; the launcher's own flags are gone."""
+    for at, word in enumerate(rest):
+        if word in ("-m", "--module") and at + 1 < len(rest):
+            return ["torchrun", "-m", *rest[at + 1 :]]
+        if word.endswith(".py") and not word.startswith("-"):
+            return ["torchrun", *rest[at:]]
+    return ["torchrun", "train.py"]

@@ -1,0 +1,13 @@
+from muster.commands.planning import plan_lines
+from muster.models_jobs import Plan
+
+SENT = {"queue": "default", "roles": [], "distribution": {}, "asked": {}, "spec": {}, "fits_now": True}
+
+
+def test_a_plan_shows_how_the_command_was_understood():
+    plan = Plan.parse({**SENT, "notes": ["the command was given as one word"]})
+    assert "Note: the command was given as one word" in plan_lines(plan)
+
+
+def test_a_server_of_the_release_before_sends_no_notes():
+    assert not [line for line in plan_lines(Plan.parse(SENT)) if "Note" in line]
