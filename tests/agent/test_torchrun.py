@@ -57,6 +57,16 @@ def test_four_ranks_train_and_are_seen_one_by_one(bench: Bench, plane: Plane, la
     assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
 
 
+def test_a_shell_that_starts_more_ranks_than_the_job_has_shows_them_all(bench: Bench, plane: Plane) -> None:
+    script = "import os\nprint('rank', os.environ['RANK'], flush=True)\nif os.environ['RANK'] == '1': raise ValueError('label 17')"
+    env = torch_env(0, nodes=1, per_node=1, port=free_port())
+    received = bench.run(["bash", "-c", "torchrun --nproc_per_node=2 x.py"], files={"x.py": script}, env=env)
+    assert received.texts(0)[:1] in (["rank 0"], [])  # torchrun may end it before it prints
+    assert "rank 1" in received.texts(-1) and any(line.endswith("ValueError: label 17") for line in received.texts(-1))
+    assert received.end_of(1)["exit_code"] == 1
+    assert received.kind("rank", rank=1, state="running")[0]["local_world_size"] == 2
+
+
 def first_failing(plane: Plane) -> int:
     """As the control plane decides: the earliest end that was neither asked for nor a lost connection."""
     ends = [plane.of(f"worker-{rank // 2}").end_of(rank) for rank in range(4)]

@@ -220,6 +220,14 @@ class TestFirstFailure:
     def test_a_connection_error_counts_when_nothing_else_failed(self, job):
         assert self.blamed(job, self.fail(job, 1, is_connection_error=True)).rank == 1
 
+    def test_a_launcher_that_was_killed_is_the_cause_and_no_rank_is(self, job, lab):
+        ended = [self.fail(job, rank, exit_code=None, signal=9, is_stopped=True) for rank in (0, 1)]
+        assert self.blamed(job, *ended) is None
+        lab.cluster.finish(job.run, job.attempt, "worker", 0, exit_code=137)
+        lab.visit(job, times=4)
+        failure = blame.first_failure(job)
+        assert (failure.rank, failure.replica, failure.exit_code) == (None, "worker-0", 137)
+
     def test_a_signal_is_explained(self, job):
         failure = self.blamed(job, self.fail(job, 1, exit_code=None, signal=9))
         assert (
