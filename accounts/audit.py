@@ -13,11 +13,11 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from controlplane import crash, logs
+from controlplane import crash, doorbell, logs
 from controlplane.errors import NotAllowed
 from controlplane.origin import origin
 
-from .models import AuditEntry, Team, User
+from .models import AuditEntry, Team, Token, User
 from .permissions import Act, is_platform_admin, teams_where
 
 VALUE_LENGTH = 300
@@ -55,6 +55,23 @@ class Deed(StrEnum):
     JOB_RESUMED = "job.resume"
     JOB_LOG_DELETED = "job.delete-log"
 
+
+# After these somebody may have lost what an open stream of theirs rests on; `on` is the user, or a token of theirs.
+MAY_END_ACCESS = frozenset(
+    {
+        Deed.LOGOUT,
+        Deed.PASSWORD_CHANGED,
+        Deed.PASSWORD_GIVEN,
+        Deed.SESSION_ENDED,
+        Deed.FACTOR_ADDED,
+        Deed.FACTOR_REMOVED,
+        Deed.TOKEN_REVOKED,
+        Deed.PERSON_CHANGED,
+        Deed.MEMBER_CHANGED,
+        Deed.MEMBER_REMOVED,
+        Deed.SERVICE_REMOVED,
+    }
+)
 
 # How a page says it, between who did it and what it was done to.
 WORDS: dict[str, str] = {
@@ -124,6 +141,8 @@ def record(
             user_agent=here.user_agent,
         )
     transaction.on_commit(lambda: _tell(entry))
+    if act in MAY_END_ACCESS and isinstance(on, User | Token):
+        doorbell.access_changed(on.pk if isinstance(on, User) else on.user_id)
     return entry
 
 

@@ -112,8 +112,9 @@ class SignOut(views.LogoutView):
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if isinstance(request.user, User):
-            audit.record(Deed.LOGOUT, by=request.user, on=request.user)
-        response = super().post(request, *args, **kwargs)
+        with audit.change():
+            if isinstance(request.user, User):
+                audit.record(Deed.LOGOUT, by=request.user, on=request.user)
+            response = super().post(request, *args, **kwargs)
         response.headers["Clear-Site-Data"] = '"cache"'  # pages that the browser kept
         return response

@@ -78,6 +78,19 @@ def hint(*, job: int, team: int, what: str) -> None:
     transaction.on_commit(lambda: _bell.ring(text, lambda: _publish(text)))
 
 
+def access_changed(user: int) -> None:
+    """Have the streams that are open on this user's behalf look whether they may go on."""
+    text = json.dumps({"access": user})
+    transaction.on_commit(lambda: _bell.ring(text, lambda: _publish(text)))
+
+
+def drain(within: float = 3.0) -> None:
+    """For a command that ends now, and its bell with it: until everything rung so far was said, but not for long."""
+    said = threading.Event()
+    _bell.ring("drain", said.set)
+    said.wait(within)
+
+
 def _send_task(task: str, args: tuple[Any, ...], after_seconds: float) -> None:
     from .celery import app
 

@@ -1,13 +1,15 @@
 """Server-sent hints to browsers: "job 42: its ranks changed, look again". See docs/architecture.md.
 
 A stream authenticates, notes which teams it may hear of, gives back its thread, and is then nothing but a coroutine on
-a queue (its database connection went back with the answer's head: controlplane/database.py). One Redis subscription per process feeds them all. What is lost needs no
-replay: every stream begins with "sync", which means fetch everything, and gets another one after any gap.
+a queue (its database connection went back with the answer's head: controlplane/database.py). One Redis subscription per
+process feeds them all. What is lost needs no replay: every stream begins with "sync", which means fetch everything, and
+gets another one after any gap. A stream ends with the access that it was opened with (accounts/access.py).
 """
 
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -19,15 +21,20 @@ from django.views.decorators.http import require_safe
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from accounts.access import Access, holds
 from accounts.permissions import readable_teams
 
+from . import database
 from .doorbell import CHANNEL
+from .streaming import aside
 
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.25  # hints of one kind reach a browser at most this often
 HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
 LIFETIME_SECONDS = 15 * 60.0  # then the browser comes again, and with it the check of who it is
+RECHECK_SECONDS = 30.0  # of a stream's access, though no hint came: what ends by time, and hints that were lost
+RECHECK_WITHOUT_HINTS_SECONDS = 3.0
 SETTLE_SECONDS = 1.0
 RECONNECT_SECONDS = (0.5, 5.0)
 SYNC = "event: sync\ndata: {}\n\n"
@@ -37,10 +44,12 @@ Hint = tuple[int, str]  # job, what
 
 
 class Listener:
-    """One open stream: the teams it may hear of (None: all) and the hints it has not sent yet."""
+    """One open stream: the teams it may hear of (None: all), the hints it has not sent yet, and on whose behalf."""
 
-    def __init__(self, teams: frozenset[int] | None):
-        self.teams = teams
+    def __init__(self, teams: frozenset[int] | None, access: Access):
+        self.teams, self.access = teams, access
+        self.is_doubtful = False
+        self.checked_at = time.monotonic()
         self.pending: dict[Hint, None] = {}  # an ordered set: a hint given twice is still one hint
         self.wants_sync = True
         self.news = asyncio.Event()
@@ -52,19 +61,39 @@ class Listener:
 
     def miss(self) -> None:
         """Something may have been lost."""
-        self.wants_sync = True
+        self.wants_sync = self.is_doubtful = True
         self.news.set()
 
+    def doubt(self, user: int) -> None:
+        """Something changed in what this user may do."""
+        if user == self.access.user:
+            self.is_doubtful = True
+            self.news.set()
+
+    async def may_go_on(self, hub: "Hub") -> bool:
+        """Asked before anything is sent. Looks at the database only where there is doubt, or the last look is long ago."""
+        now = time.monotonic()
+        age = RECHECK_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS
+        if not self.is_doubtful and now - self.checked_at < age:
+            return True
+        self.is_doubtful, self.checked_at = False, now
+        try:
+            return await aside(holds, self.access)
+        except database.AWAY:  # nothing can be revoked meanwhile, nor read
+            self.checked_at = now - age + RECHECK_WITHOUT_HINTS_SECONDS
+            return True
+
     async def hears_of(self, job: int, within: float) -> bool:
-        """Whether something of this job was said, or may have been missed, within so many seconds."""
+        """Whether something of this job was said, or may have been missed, within so many seconds; or there is doubt."""
         try:
             async with asyncio.timeout(within):
-                while True:
+                while not self.is_doubtful:
                     await self.news.wait()
                     hints, sync = self.pending, self.wants_sync
                     self.forget()
                     if sync or any(number == job for number, _ in hints):
                         return True
+                return True
         except TimeoutError:
             return False
 
@@ -78,6 +107,8 @@ class Listener:
         hints, self.pending, sync = list(self.pending), {}, self.wants_sync
         self.wants_sync = False
         self.news.clear()
+        if not sync and not hints:  # woken by doubt that was none
+            return HEARTBEAT
         return SYNC if sync else f"event: hints\ndata: {json.dumps(hints)}\n\n"
 
 
@@ -133,7 +164,10 @@ class Hub:
         try:
             hint = json.loads(text)
             for listener in self.listeners:
-                listener.hear(hint)
+                if "access" in hint:
+                    listener.doubt(hint["access"])
+                else:
+                    listener.hear(hint)
         except (ValueError, KeyError, TypeError):
             log.warning("not a hint: %.80r", text)
 
@@ -148,21 +182,23 @@ def _hub() -> Hub:
 
 @require_safe
 async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
-    listener = await sync_to_async(_listener)(request)
-    if listener is None:
+    access = await sync_to_async(_access)(request)
+    if access is None:
         return HttpResponse(status=401)  # a browser's EventSource does not try again after this
-    response = StreamingHttpResponse(_events(listener), content_type="text/event-stream")
+    response = StreamingHttpResponse(_events(access), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
     return response
 
 
-def _listener(request: HttpRequest) -> Listener | None:
-    """Somebody who may hear of their teams, or None for nobody signed in."""
+def _access(request: HttpRequest) -> Access | None:
+    """Of somebody who may hear of their teams, or None for nobody signed in."""
     if not request.user.is_authenticated:
         return None
     teams = readable_teams(request.user)
-    return Listener(None if teams is None else frozenset(teams))
+    return Access.of(
+        request.user, session=request.session.session_key, teams=None if teams is None else frozenset(teams)
+    )
 
 
 @asynccontextmanager
@@ -178,22 +214,26 @@ async def listening(listener: Listener) -> AsyncIterator[Hub]:
         hub.leave(listener)
 
 
-async def _events(listener: Listener) -> AsyncIterator[str]:
+async def _events(access: Access) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     over = loop.time() + LIFETIME_SECONDS
-    async with listening(listener):
-        yield "retry: 2000\n\n" + listener.take()
-        while loop.time() < over:
-            yield await _next(listener)
+    listener = Listener(access.teams, access)
+    async with listening(listener) as hub:
+        # What ended it between its authentication and the first hint it could hear of, nobody told it.
+        listener.is_doubtful = True
+        yield "retry: 2000\n\n"
+        while loop.time() < over and await listener.may_go_on(hub):
+            yield listener.take()
+            await _news(listener, within=HEARTBEAT_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS)
 
 
-async def _next(listener: Listener) -> str:
-    try:
-        await asyncio.wait_for(listener.news.wait(), HEARTBEAT_SECONDS)
-    except TimeoutError:
-        return HEARTBEAT
-    await asyncio.sleep(GATHER_SECONDS)  # what comes meanwhile goes out together
-    return listener.take()
+async def _news(listener: Listener, *, within: float) -> None:
+    """Until there is something to send or to check, or it is time for a word that the stream is still there."""
+    if not listener.is_doubtful:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(listener.news.wait(), within)
+    if listener.news.is_set() and not listener.is_doubtful:
+        await asyncio.sleep(GATHER_SECONDS)  # what comes meanwhile goes out together
 
 
 def _let_thread_go() -> None:

@@ -7,6 +7,7 @@ from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
+from accounts.access import Access
 from accounts.models import User
 from controlplane.errors import InvalidInput, Problem
 from jobs.batches import LAUNCHER
@@ -32,6 +33,13 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="the same key with the same request gives the same job; with another request the answer is 409",
 )
+
+
+def access_of(request: Request, job: Job) -> Access:
+    """What a stream about this job rests on."""
+    session = getattr(request._request, "session", None)
+    key = session.session_key if session is not None else None
+    return Access.of(user_of(request), session=key, teams=frozenset({job.team_id}))
 
 
 def user_of(request: Request) -> User:

@@ -12,6 +12,7 @@ from typing import Any
 from django.http import StreamingHttpResponse
 from rest_framework.renderers import JSONRenderer
 
+from accounts.access import Access
 from controlplane import live
 from controlplane.database import AWAY
 from controlplane.streaming import aside
@@ -41,30 +42,31 @@ class TextRenderer(JSONRenderer):
     format = "text"
 
 
-def following(job: Job, *, cursor: str, **asked: Any) -> StreamingHttpResponse:
+def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> StreamingHttpResponse:
     """Raises InvalidInput for a cursor that is not ours, while there is still a status to answer with."""
     if cursor:
         decode(cursor)
     response = StreamingHttpResponse(
-        _events(job.pk, job.team_id, {**asked, "cursor": cursor}), content_type="text/event-stream"
+        _events(job.pk, access, {**asked, "cursor": cursor}), content_type="text/event-stream"
     )
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
     return response
 
 
-def held(job: Job, *, page: logs.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
+def held(job: Job, *, access: Access, page: logs.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
     """The answer to `logs?wait=`: an empty page is held back until there is news or `wait` seconds are over."""
-    return StreamingHttpResponse(_held(job.pk, job.team_id, asked, page, wait), content_type="application/json")
+    return StreamingHttpResponse(_held(job.pk, access, asked, page, wait), content_type="application/json")
 
 
-async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[str]:
+async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterator[str]:
     over = asyncio.get_running_loop().time() + live.LIFETIME_SECONDS
-    listener = live.Listener(frozenset({team}))
+    listener = live.Listener(access.teams, access)
     async with live.listening(listener) as hub:
         yield "retry: 2000\n\n"
         told: dict[str, str] | None = None
-        while asyncio.get_running_loop().time() < over:
+        listener.is_doubtful = True  # what changed before it could hear of it
+        while asyncio.get_running_loop().time() < over and await listener.may_go_on(hub):
             listener.forget()
             try:
                 phase, page = await aside(_read, job, asked)
@@ -83,18 +85,21 @@ async def _events(job: int, team: int, asked: dict[str, Any]) -> AsyncIterator[s
             if page.lines and len(page.lines) >= logs.PAGE_LINES:
                 continue  # there may be more already
             if await listener.hears_of(job, _within(hub)):
-                await asyncio.sleep(GATHER_SECONDS)
+                await asyncio.sleep(0 if listener.is_doubtful else GATHER_SECONDS)
             else:
                 yield STILL_HERE
 
 
-async def _held(job: int, team: int, asked: dict[str, Any], page: logs.LogPage, wait: float) -> AsyncIterator[bytes]:
+async def _held(
+    job: int, access: Access, asked: dict[str, Any], page: logs.LogPage, wait: float
+) -> AsyncIterator[bytes]:
     """One piece: the page as JSON. Whatever happens meanwhile, it is an answer that the reader can go on from."""
     now = asyncio.get_running_loop().time
     until = now() + wait
-    listener = live.Listener(frozenset({team}))
+    listener = live.Listener(access.teams, access)
     async with live.listening(listener) as hub:
-        while not page.lines and not page.is_complete:
+        listener.is_doubtful = True
+        while not page.lines and not page.is_complete and await listener.may_go_on(hub):
             listener.forget()
             try:
                 _, page = await aside(_read, job, {**asked, "cursor": page.cursor})

@@ -36,7 +36,7 @@ from jobs.serializers import (
 )
 
 from . import bulk
-from .asking import IDEMPOTENCY_KEY, attempt_of, description, filtered, number, query, rank_of, user_of
+from .asking import IDEMPOTENCY_KEY, access_of, attempt_of, description, filtered, number, query, rank_of, user_of
 from .following import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
 
 MAX_WAIT_SECONDS = 20
@@ -173,7 +173,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         asked: dict[str, Any] = {"limit": logs.PAGE_LINES if limit is None else limit, **_lines_asked(request, job)}
         page = logs.read(job=job, cursor=request.query_params.get("cursor", ""), **asked)
         if wait and not page.lines and not page.is_complete:
-            return held(job, page=page, wait=wait, **asked)
+            return held(job, access=access_of(request, job), page=page, wait=wait, **asked)
         return Response(log_page(page))
 
     @extend_schema(
@@ -194,6 +194,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         job = self.get_object()
         return following(
             job,
+            access=access_of(request, job),
             cursor=request.query_params.get("cursor", "") or request.headers.get("Last-Event-ID", ""),
             **_lines_asked(request, job),
         )

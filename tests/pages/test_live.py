@@ -11,11 +11,13 @@ import pytest
 from django.db import connection, transaction
 from django.test import Client
 
+from accounts.access import Access
 from controlplane import doorbell, live
 from controlplane.live import SYNC, Hub, Listener
 from tests.pages.site import serve
 
 STREAMS = 200
+SOMEBODY = Access(1, None, session="x")
 
 
 def hint(job: int = 42, team: int = 1, what: str = "ranks") -> dict:
@@ -34,7 +36,7 @@ def inside(act):
 @pytest.mark.parametrize(("teams", "hears"), [({1}, True), ({2}, False), (set(), False), (None, True)])
 def test_a_listener_hears_of_its_teams_only(teams, hears):
     def act():
-        listener = Listener(None if teams is None else frozenset(teams))
+        listener = Listener(None if teams is None else frozenset(teams), SOMEBODY)
         listener.hear(hint(team=1))
         return bool(listener.pending)
 
@@ -43,7 +45,7 @@ def test_a_listener_hears_of_its_teams_only(teams, hears):
 
 def test_a_hint_given_many_times_is_sent_once():
     def act():
-        listener = Listener(None)
+        listener = Listener(None, SOMEBODY)
         first = listener.take()
         for _ in range(100):
             listener.hear(hint())
@@ -58,7 +60,7 @@ def test_a_hint_given_many_times_is_sent_once():
 
 def test_after_a_gap_everything_is_fetched_anew():
     def act():
-        listener = Listener(None)
+        listener = Listener(None, SOMEBODY)
         listener.take()
         listener.hear(hint())
         listener.miss()
@@ -70,7 +72,7 @@ def test_after_a_gap_everything_is_fetched_anew():
 @pytest.mark.parametrize("text", [b"not json", b"[]", b"{}", b'{"job": 1}', b"\xff"])
 def test_what_is_no_hint_is_dropped(text):
     def act():
-        hub, listener = Hub(), Listener(None)
+        hub, listener = Hub(), Listener(None, SOMEBODY)
         hub.listeners.add(listener)
         hub._tell(text)
         return listener.pending
@@ -78,11 +80,12 @@ def test_what_is_no_hint_is_dropped(text):
     assert not inside(act)
 
 
-def test_a_quiet_stream_still_breathes(monkeypatch):
-    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.01)
-
+def test_a_quiet_stream_still_breathes():
     async def run():
-        return await live._next(Listener(None))
+        listener = Listener(None, SOMEBODY)
+        listener.take()
+        await live._news(listener, within=0.01)
+        return listener.take()
 
     assert asyncio.run(run()) == live.HEARTBEAT
 

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from accounts import people
 from accounts.models import Role, Team
+from controlplane import doorbell
 from controlplane.errors import Conflict, InvalidInput
 
 
@@ -28,7 +29,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            self.stdout.write(self._act(**options))
+            said = self._act(**options)
+            doorbell.drain()  # what is open of this person ends at once
+            self.stdout.write(said)
         except (InvalidInput, Conflict) as error:
             raise CommandError(str(error)) from error
 

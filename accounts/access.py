@@ -1,0 +1,62 @@
+"""What an open stream was opened with, and whether that still holds.
+
+A request is checked when it comes; a stream stays open for minutes, and must end when its token or session is revoked, its
+person deactivated or taken out of the team. A hint says at once that there is something to check (audit.MAY_END_ACCESS,
+doorbell.access_changed); what the hint misses, and what ends by time, a check every now and then finds.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Self
+
+from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+
+from controlplane import sessions
+
+from .models import SignIn, Token, User
+from .permissions import readable_teams
+
+
+@dataclass(frozen=True)
+class Access:
+    user: int
+    teams: frozenset[int] | None  # that the stream reads; None: all
+    token: int | None = None
+    session: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, user: User, *, session: str | None, teams: frozenset[int] | None) -> Self:
+        """By the token that authentication noted on the user, else by the session."""
+        token = user.grant.token_id
+        return cls(user.pk, teams, token, "" if token is not None else session or "")
+
+
+def holds(access: Access) -> bool:
+    user = _by_token(access.token) if access.token is not None else _by_session(access)
+    if user is None or user.pk != access.user or not user.is_active:
+        return False
+    teams = readable_teams(user)
+    return teams is None or (access.teams is not None and access.teams.issubset(teams))
+
+
+def _by_token(pk: int) -> User | None:
+    token = Token.objects.valid().select_related("user").filter(pk=pk).first()
+    if token is None:
+        return None
+    token.user.grant = token.grant
+    return token.user
+
+
+def _by_session(access: Access) -> User | None:
+    """As Django's own look at a session: a row of this key, not over, made with the password of today."""
+    found = SignIn.objects.filter(session_key=access.session, expire_date__gt=timezone.now())
+    row = found.select_related("user").first()
+    if row is None or row.user is None:
+        return None
+    data = row.get_decoded()
+    known = [row.user.get_session_auth_hash(), *row.user.get_session_auth_fallback_hash()]
+    is_of_today = any(constant_time_compare(str(data.get(HASH_SESSION_KEY, "")), one) for one in known)
+    is_theirs = data.get(SESSION_KEY) == str(row.user.pk)
+    return row.user if is_theirs and is_of_today and not sessions.is_over(data, int(time.time())) else None
