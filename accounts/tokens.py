@@ -65,6 +65,14 @@ def revoke(*, token: Token, by: User) -> Token:
     return row
 
 
+def revoke_all(user: User, *, by: User) -> int:
+    """Every valid token of this user, within the caller's transaction; returns how many there were."""
+    found = list(user.tokens.valid())
+    for token in found:
+        revoke(token=token, by=by)
+    return len(found)
+
+
 def visible(user: User) -> QuerySet[Token]:
     """One's own tokens, and those of service accounts of the teams one administers."""
     found = Token.objects.select_related("user", "team")

@@ -1,16 +1,20 @@
 """/account: who one is, one's teams, one's password."""
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.views import PasswordChangeView
 from django.core.exceptions import ValidationError
+from django.forms import BooleanField
 from django.http import HttpResponse
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_safe
 
-from accounts import audit, second_factor
+from accounts import audit, second_factor, tokens
 from accounts.audit import Deed
+from accounts.models import Token
 
 from .parts import Request, answer
 
@@ -25,6 +29,8 @@ def account(request: Request) -> HttpResponse:
 
 
 class OwnPassword(PasswordChangeForm):
+    end_tokens = BooleanField(required=False)
+
     def clean_new_password1(self) -> str:
         """The present one again would leave it with whoever gave it."""
         new = str(self.cleaned_data["new_password1"])
@@ -34,7 +40,7 @@ class OwnPassword(PasswordChangeForm):
 
 
 class ChangePassword(PasswordChangeView):
-    """Asks for the present one; every other session of this person ends with it."""
+    """Asks for the present one; every other session of this person ends with it, and their tokens where they say so."""
 
     template_name = "accounts/password.html"
     form_class = OwnPassword
@@ -42,8 +48,19 @@ class ChangePassword(PasswordChangeView):
     http_method_names = ["get", "head", "post"]
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
-        messages.success(self.request, "Your password is changed, and you are signed out everywhere else.")
         with audit.change():
             audit.record(Deed.PASSWORD_CHANGED, by=form.user, on=form.user)
+            ended = tokens.revoke_all(form.user, by=form.user) if form.cleaned_data["end_tokens"] else 0
             form.user.first_password_until = None
-            return super().form_valid(form)
+            answer = super().form_valid(form)
+        also = (
+            f" {ended} token{'' if ended == 1 else 's'} of yours {'is' if ended == 1 else 'are'} revoked."
+            if ended
+            else ""
+        )
+        messages.success(self.request, f"Your password is changed, and you are signed out everywhere else.{also}")
+        return answer
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        count = Token.objects.valid().filter(user=self.request.user.pk).count()
+        return super().get_context_data(token_count=count, **kwargs)

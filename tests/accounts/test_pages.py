@@ -168,6 +168,27 @@ def test_a_password_is_changed_and_other_sessions_end(as_, people):
     assert Client().login(username="owner", password=new)
 
 
+@pytest.mark.parametrize(("said", "left"), [({}, 2), ({"end_tokens": "on"}, 0)])
+def test_a_password_change_ends_tokens_where_one_says_so(as_, people, said, left):
+    mine = [Token.issue(people.owner, name)[0] for name in ("laptop", "ci")]
+    theirs = Token.issue(people.viewer, "theirs")[0]
+    here = as_("owner")
+    assert "Revoke my API tokens too (2)" in here.get("/account/password").text
+    sent = {
+        "old_password": "owner-has-a-password",
+        **dict.fromkeys(["new_password1", "new_password2"], "a-new-long-one-9"),
+    }
+    wrong = here.post("/account/password", {**sent, **said, "old_password": "x"})
+    assert wrong.status_code == 200 and Token.objects.valid().count() == 3
+    page = here.post("/account/password", {**sent, **said}, follow=True)
+    assert ("2 tokens of yours are revoked" in page.text) is not bool(left)
+    assert Token.objects.valid().filter(user=people.owner).count() == left
+    assert Token.objects.valid().filter(pk=theirs.pk).exists()
+    revoked = AuditEntry.objects.filter(act="token.revoke").values_list("target_id", flat=True)
+    assert sorted(revoked) == ([] if left else sorted(str(one.pk) for one in mine))
+    assert "Revoke my API tokens" not in as_("stranger").get("/account/password").text
+
+
 def test_the_audit_page_says_who_did_what_and_hides_nothing_behind_markup(as_, lab, boss, team):
     job = lab.submit(name="train")
     audit.record("odd.act", by=boss, on=boss, team=team, before={"a": 1}, after={"a": "<script>alert(1)</script>"})
