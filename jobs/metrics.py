@@ -144,7 +144,9 @@ def series(
     """The series of one attempt (default: the newest), all or those named. Two attempts in one line would go back in time."""
     wanted = list(names) if names is not None else []
     which = job.attempt if attempt is None else attempt
-    return _fetched(_THINNED, [job.pk, which, names is None, wanted, MAX_CHUNKS, limit])
+    with connection.cursor() as cursor:
+        cursor.execute(_THINNED, [job.pk, which, names is None, wanted, MAX_CHUNKS, limit])
+        return _grouped(cursor.fetchall())
 
 
 def names(*, job: Job, attempt: int) -> list[str]:
@@ -171,19 +173,15 @@ def some_series(*, job: Job, attempt: int, names: Sequence[str], first: Sequence
                 found.setdefault(rank)
     pairs = [(name, rank) for name, ranks in by_name.items() for rank in ranks]
     points = max(120, min(MAX_POINTS, 16 * MAX_POINTS // max(1, len(pairs))))
-    return _fetched(
-        _SPREAD,
-        {
-            **given, "names": [name for name, _ in pairs], "ranks": [rank for _, rank in pairs],
-            "chunks": points // 2, "points": points,
-        },
-    )  # fmt: skip
-
-
-def _fetched(statement: str, given: list[Any] | dict[str, Any]) -> list[Series]:
-    found: dict[tuple[str, int], Series] = {}
+    asked: dict[str, Any] = {**given, "chunks": points // 2, "points": points}
+    asked |= {"names": [name for name, _ in pairs], "ranks": [rank for _, rank in pairs]}
     with connection.cursor() as cursor:
-        cursor.execute(statement, given)
-        for name, rank, at, step, value in cursor.fetchall():
-            found.setdefault((name, rank), Series(name, rank)).points.append((at, step, value))
+        cursor.execute(_SPREAD, asked)
+        return _grouped(cursor.fetchall())
+
+
+def _grouped(rows: Iterable[tuple[Any, ...]]) -> list[Series]:
+    found: dict[tuple[str, int], Series] = {}
+    for name, rank, at, step, value in rows:
+        found.setdefault((name, rank), Series(name, rank)).points.append((at, step, value))
     return list(found.values())
