@@ -6,8 +6,8 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from . import blame, unexpected
-from .failure_kinds import Certainty, Kind
+from . import blame, exits, unexpected
+from .failure_shapes import FailureSerializer
 from .lifecycle import Phase
 from .models import Job, JobEvent, Rank, RankState, Replica
 
@@ -46,28 +46,6 @@ class RankCounts(serializers.Serializer[Any]):
     running = serializers.IntegerField()
     succeeded = serializers.IntegerField()
     failed = serializers.IntegerField()
-
-
-class FailureSerializer(serializers.Serializer[Any]):
-    rank = serializers.IntegerField(allow_null=True)
-    replica = serializers.CharField()
-    exit_code = serializers.IntegerField(allow_null=True)
-    signal = serializers.IntegerField(allow_null=True)
-    at = serializers.DateTimeField(allow_null=True)
-    kind = serializers.ChoiceField(choices=[kind.value for kind in Kind], help_text="docs/verdicts.md says what to do")
-    headline = serializers.CharField(help_text="the error itself in one line")
-    certainty = serializers.ChoiceField(choices=[one.value for one in Certainty])
-    explanation = serializers.CharField(help_text="the end in words")
-    traceback = serializers.ListField(
-        child=serializers.CharField(), help_text="its lines, first cause first; empty in lists of jobs"
-    )
-    traceback_rank = serializers.IntegerField(
-        allow_null=True,
-        help_text="whose traceback it is: where the named rank was silent, that of one that waited for it",
-    )
-    last_lines = serializers.ListField(
-        child=serializers.CharField(), help_text="the traceback, or without one the last lines that were printed"
-    )
 
 
 class JobSerializer(serializers.ModelSerializer[Job]):
@@ -147,11 +125,12 @@ def rank_counts(jobs: list[Job]) -> dict[int, dict[str, int]]:
 class RankSerializer(serializers.ModelSerializer[Rank]):
     replica = serializers.SerializerMethodField()
     node = serializers.CharField(source="replica.node")
+    ending = serializers.SerializerMethodField(help_text="how it ended, in words; empty while it has not")
 
     class Meta:
         model = Rank
         fields = (
-            "attempt", "rank", "local_rank", "world_rank", "world_size", "replica", "node", "state", "step", "exit_code", "signal", "cpu", "rss_bytes",
+            "attempt", "rank", "local_rank", "world_rank", "world_size", "replica", "node", "state", "step", "exit_code", "signal", "ending", "cpu", "rss_bytes",
             "gpu", "gpu_mem_bytes", "last_line_at", "lines", "started_at", "ended_at", "is_stopped", "is_connection_error",
         )  # fmt: skip
         read_only_fields = fields
@@ -168,8 +147,13 @@ class UnexpectedRankSerializer(serializers.Serializer[Any]):
     exit_code = serializers.IntegerField(allow_null=True)
     signal = serializers.IntegerField(allow_null=True)
 
+    @extend_schema_field(serializers.CharField())
+    def get_ending(self, rank: Rank) -> str:
+        return exits.brief(rank.exit_code, rank.signal) if rank.ended_at else ""
+
 
 class ReplicaSerializer(serializers.ModelSerializer[Replica]):
+    ending = serializers.SerializerMethodField(help_text="how it ended, in words; empty while it has not")
     last_heard_at = serializers.DateTimeField(source="last_batch_at", help_text="when its agent sent its last batch")
     is_silent = serializers.SerializerMethodField(
         help_text="it runs, but its agent has sent nothing for a minute: stopped, or cut off from the control plane"
@@ -181,7 +165,7 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
     class Meta:
         model = Replica
         fields = (
-            "attempt", "role", "index", "name", "node", "state", "reason", "exit_code", "signal", "started_at", "ended_at",
+            "attempt", "role", "index", "name", "node", "state", "reason", "exit_code", "signal", "ending", "started_at", "ended_at",
             "unexpected_ranks", "last_heard_at", "is_silent",
         )  # fmt: skip
         read_only_fields = fields
@@ -193,6 +177,10 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
     @extend_schema_field(UnexpectedRankSerializer(many=True))
     def get_unexpected_ranks(self, replica: Replica) -> list[dict[str, Any]]:
         return list(UnexpectedRankSerializer(unexpected.rows(replica.unexpected_ranks), many=True).data)
+
+    @extend_schema_field(serializers.CharField())
+    def get_ending(self, replica: Replica) -> str:
+        return exits.brief(replica.exit_code, replica.signal) if replica.ended_at else ""
 
 
 class EventSerializer(serializers.ModelSerializer[JobEvent]):

@@ -52,10 +52,16 @@ def jobs(
     name: str | None = None,
     team: str | None = None,
     user: str | None = None,
+    kind: str | None = None,
     limit: int | None = None,
 ) -> Call[Page[Job]]:
-    """Jobs, newest first; `phase` is one, several separated by commas, or `active` or `finished`."""
-    return _page("/jobs", parse=Job.parse, phase=phase, queue=queue, name=name, team=team, user=user, limit=limit)
+    """Jobs, newest first; `phase` is one, several separated by commas, or `active` or `finished`.
+
+    `kind` is how their newest attempt failed (docs/verdicts.md).
+    """
+    return _page(
+        "/jobs", parse=Job.parse, phase=phase, queue=queue, name=name, team=team, user=user, kind=kind, limit=limit
+    )
 
 
 def job(job_id: int) -> Call[Job]:

@@ -27,8 +27,18 @@ class Failure(Model):
     exit_code: int | None = None
     signal: int | None = None
     at: datetime | None = moment()
-    explanation: str = ""
+    kind: str = ""  # docs/verdicts.md names each, with what to do
+    headline: str = ""  # the error itself in one line
+    certainty: str = ""  # sure or likely
+    explanation: str = ""  # the end in words
+    traceback: tuple[str, ...] = read(tuple, default=())
+    traceback_rank: int | None = None  # whose it is: where the named rank was silent, that of one that waited for it
     last_lines: tuple[str, ...] = read(tuple, default=())
+
+    @property
+    def words(self) -> str:
+        """What to show: servers from before had no headline."""
+        return self.headline or self.explanation
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,7 @@ class Rank(Model):
     lines: int = 0
     started_at: datetime | None = moment()
     ended_at: datetime | None = moment()
+    ending: str = ""  # how it ended, in words
     raw: Json = as_sent()
 
 

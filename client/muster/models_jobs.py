@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from muster.model import Json, Model, as_sent, each, mapping, moment, read
+from muster.models import Failure
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Attempt(Model):
     outcome: str = ""
     message: str = ""
     first_failing_rank: int | None = None
+    first_failure: Failure | None = read(Failure.parse)
     raw: Json = as_sent()
 
 
@@ -37,6 +39,7 @@ class Replica(Model):
     ended_at: datetime | None = moment()
     last_heard_at: datetime | None = moment()  # when its agent sent its last batch
     is_silent: bool = False  # it runs, but its agent has sent nothing for a minute
+    ending: str = ""  # how it ended, in words
     raw: Json = as_sent()
 
 

@@ -79,8 +79,7 @@ def _look(client: Client, *, job_id: int, began: float) -> tuple[Job, JobView] |
 
 
 def _rank(rank: Rank) -> RankView:
-    ending = f"signal {rank.signal}" if rank.signal else f"code {rank.exit_code}" if rank.exit_code else ""
-    return RankView(rank.rank, rank.state, rank.replica, rank.step, rank.cpu, ending)
+    return RankView(rank.rank, rank.state, rank.replica, rank.step, rank.cpu, rank.ending)
 
 
 def _reported(client: Client, *, job_id: int) -> Mapping[tuple[str, int], float]:
@@ -95,7 +94,7 @@ def _reported(client: Client, *, job_id: int) -> Mapping[tuple[str, int], float]
 def _report(client: Client, *, job: Job, seconds: float) -> int:
     if job.first_failure:
         print(
-            f"first failure: {job.first_failure.explanation}",
+            f"first failure: {job.first_failure.words}",
             *job.first_failure.last_lines,
             sep="\n  | ",
             file=sys.stderr,

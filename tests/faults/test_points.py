@@ -15,9 +15,9 @@ from tests.faults.house import until
 from tests.faults.life import Life, slow_visit
 from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 
-# Passed only when a visit is slow, an agent is dead, an elastic job lost a replica, replicas are pods (tests/cluster/test_rows.py):
+# Passed only when a job fails (tests/integration/test_failures.py), a visit is slow, an agent is dead, an elastic job lost a replica, replicas are pods (tests/cluster/test_rows.py):
 # cells of their own.
-SPECIAL = ("store.renew", "local.drain", "cluster.retire", "watcher.rows")
+SPECIAL = ("store.renew", "local.drain", "cluster.retire", "watcher.rows", "failures.write")
 # Logs of pods are read only where there are pods (tests/cluster/real/test_unreachable.py); machines are asked about before a job is made.
 PODS = ("cluster.read_log", "cluster.misfit")
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})

@@ -177,3 +177,11 @@ def test_a_verdict_of_two_writers_is_the_later_ones(job):
     failures.refresh(job.pk, 1)
     assert AttemptFailure.objects.get().judged_at == before, "nothing new is nothing to write"
     assert Job.objects.filter(attempt_failures__kind="user_code").count() == 1
+
+
+def test_a_verdict_whose_writer_died_is_written_by_the_next_visit(job, lab):
+    job.ranks.filter(rank=1).update(
+        state="failed", exit_code=1, ended_at=job.created_at, started_at=job.created_at, error=error()
+    )
+    lab.finish(job, 1, 1)
+    assert AttemptFailure.objects.get(job=job).headline == f"rank 1: {LABEL}"

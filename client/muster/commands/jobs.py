@@ -33,6 +33,9 @@ def _phases(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 @click.option("--name", metavar="NAME", help="Only jobs of this name.")
 @click.option("--team", metavar="TEAM", help="Only jobs of this team.")
 @click.option("--user", metavar="USER", help="Only jobs that this user submitted.")
+@click.option(
+    "--kind", metavar="KIND", help="Only jobs that failed so: user_code, data, host_memory, ... (several with commas)."
+)
 @click.option("--active", "is_active", is_flag=True, help="Only jobs that have not ended; short for --phase active.")
 @click.option(
     "-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
@@ -97,4 +100,5 @@ def _why(job: Job) -> str:
     """A sentence where the phase raises the question."""
     if job.phase in ("succeeded", "running"):
         return ""
-    return job.message or job.reason
+    is_why = job.phase in ("failed", "stopping") and job.first_failure
+    return (is_why and job.first_failure and job.first_failure.words) or job.message or job.reason

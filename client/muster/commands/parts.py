@@ -96,25 +96,20 @@ def rank_row(rank: Rank, *, now: datetime) -> tuple[object, ...]:
         "" if rank.gpu is None else f"{rank.gpu:.0%}",
         size(rank.gpu_mem_bytes),
         ago(rank.last_line_at, now=now),
-        ending(exit_code=rank.exit_code, signal=rank.signal),
+        rank.ending,
     )
-
-
-def ending(*, exit_code: int | None, signal: int | None) -> str:
-    if signal is not None:
-        return f"signal {signal}"
-    return "" if exit_code is None else f"code {exit_code}"
 
 
 def _attempt_row(one: Attempt) -> tuple[object, ...]:
     began = between(one.started_at, one.running_at)
     ran = between(one.running_at, one.ended_at)
-    return (one.attempt, clock(one.started_at), began, ran, one.outcome, one.first_failing_rank, one.message)
+    why = one.first_failure.words if one.first_failure else one.message
+    return (one.attempt, clock(one.started_at), began, ran, one.outcome, one.first_failing_rank, why)
 
 
 def _replica_row(one: Replica) -> tuple[object, ...]:
     name, ran = f"{one.role}-{one.index}", between(one.started_at, one.ended_at)
-    code = ending(exit_code=one.exit_code, signal=one.signal)
+    code = one.ending
     state = f"{one.state} (silent)" if one.is_silent else one.state
     return (name, one.node, state, clock(one.started_at), ran, code, one.reason)
 

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import click
 
 from muster.commands.output import Output, reading, without_empty_columns
-from muster.commands.parts import RANK_HEADERS, ending, rank_row
+from muster.commands.parts import RANK_HEADERS, rank_row
 from muster.commands.session import job_argument, open_client
 from muster.models import Failure, Job, Rank
 from muster.render import Terminal, ago, clock, duration, printable, table, terminal_of
@@ -70,10 +70,10 @@ def _rank_table(ranks: list[Rank], *, now: datetime, terminal: Terminal) -> list
 def _failure(failure: Failure | None, *, job: Job, terminal: Terminal) -> list[str]:
     if failure is None:
         return []
-    said = failure.explanation or f"rank {failure.rank}: {ending(exit_code=failure.exit_code, signal=failure.signal)}"
-    head = terminal.coloured(f"first failure: {printable(said)}", colour="red")
-    place = ", ".join(filter(None, [failure.replica, clock(failure.at)]))
-    lines = [f"  | {printable(line)}" for line in failure.last_lines]
+    likely = "likely " if failure.certainty == "likely" else ""
+    head = terminal.coloured(f"first failure: {likely}{printable(failure.words)}", colour="red")
+    place = ", ".join(filter(None, [failure.kind.replace("_", " "), failure.replica, clock(failure.at)]))
+    lines = [f"  | {printable(line)}" for line in failure.traceback or failure.last_lines]
     rank = "" if failure.rank is None else f" --rank {failure.rank}"
     more = terminal.dim(f"`muster logs {job.id}{rank}` shows the whole output")
     return ["", f"{head} ({place})" if place else head, *lines, more]
