@@ -139,6 +139,10 @@ class RankSerializer(serializers.ModelSerializer[Rank]):
     def get_replica(self, rank: Rank) -> str:
         return f"{rank.replica.role}-{rank.replica.index}"
 
+    @extend_schema_field(serializers.CharField())
+    def get_ending(self, rank: Rank) -> str:
+        return exits.brief(rank.exit_code, rank.signal) if rank.ended_at else ""
+
 
 class UnexpectedRankSerializer(serializers.Serializer[Any]):
     rank = serializers.IntegerField()
@@ -147,14 +151,12 @@ class UnexpectedRankSerializer(serializers.Serializer[Any]):
     exit_code = serializers.IntegerField(allow_null=True)
     signal = serializers.IntegerField(allow_null=True)
 
-    @extend_schema_field(serializers.CharField())
-    def get_ending(self, rank: Rank) -> str:
-        return exits.brief(rank.exit_code, rank.signal) if rank.ended_at else ""
-
 
 class ReplicaSerializer(serializers.ModelSerializer[Replica]):
     ending = serializers.SerializerMethodField(help_text="how it ended, in words; empty while it has not")
-    last_heard_at = serializers.DateTimeField(source="last_batch_at", help_text="when its agent sent its last batch")
+    last_heard_at = serializers.DateTimeField(
+        source="last_batch_at", allow_null=True, help_text="when its agent sent its last batch"
+    )
     is_silent = serializers.SerializerMethodField(
         help_text="it runs, but its agent has sent nothing for a minute: stopped, or cut off from the control plane"
     )

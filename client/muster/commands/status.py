@@ -70,9 +70,10 @@ def _rank_table(ranks: list[Rank], *, now: datetime, terminal: Terminal) -> list
 def _failure(failure: Failure | None, *, job: Job, terminal: Terminal) -> list[str]:
     if failure is None:
         return []
-    likely = "likely " if failure.certainty == "likely" else ""
-    head = terminal.coloured(f"first failure: {likely}{printable(failure.words)}", colour="red")
-    place = ", ".join(filter(None, [failure.kind.replace("_", " "), failure.replica, clock(failure.at)]))
+    head = terminal.coloured(f"first failure: {printable(failure.words)}", colour="red")
+    likely = "likely" if failure.certainty == "likely" and failure.kind != "unknown" else ""
+    kind = " ".join(filter(None, [likely, failure.kind.replace("_", " ")]))
+    place = ", ".join(filter(None, [kind, failure.replica, clock(failure.at)]))
     lines = [f"  | {printable(line)}" for line in failure.traceback or failure.last_lines]
     rank = "" if failure.rank is None else f" --rank {failure.rank}"
     more = terminal.dim(f"`muster logs {job.id}{rank}` shows the whole output")
