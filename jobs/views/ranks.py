@@ -111,7 +111,9 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
 
 def _unexpected_words(one: dict[str, Any]) -> str:
     is_over = one["state"] in ("succeeded", "failed")
-    return exits.brief(one["exit_code"], one["signal"]) if is_over else str(one["state"] or "seen by its lines only")
+    return (
+        exits.explained(one["exit_code"], one["signal"]) if is_over else str(one["state"] or "seen by its lines only")
+    )
 
 
 def _cell(rank: Rank, behind: int, is_over: bool) -> Cell:
