@@ -51,7 +51,7 @@ def played_on_an_installation(wanted: Sequence[Case]) -> list[Played]:
 def chosen(names: str) -> list[Case]:
     """All where nothing is asked for. Raises ValueError for a name that no case has."""
     known = {case.name: case for case in corpus()}
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     if unknown := [name for name in wanted if name not in known]:
         raise ValueError(f"MUSTER_BENCH_CASES: no case {', '.join(unknown)}; bench/verdicts holds them")
     return [known[name] for name in wanted] or list(known.values())

@@ -1,9 +1,8 @@
 # /// label
-# kind = "user_code"
+# kind = ["user_code", "data"]
 # rank = 1
 # headline = "ValueError: invalid literal for int() with base 10: '12a'"
 # traceback = ["invalid literal for int()"]
-# certainty = "sure"
 # ///
 import multiprocessing as mp
 from os import environ
