@@ -1,13 +1,23 @@
 """How a request is turned away before or beside its view: problem details for programs, a page for people.
 
+An htmx request is a program's too: static/outcome.js puts the detail into words on the page that is open, and a whole
+page is never swapped into a part of another. A redirect would be followed and swapped in, so it becomes HX-Redirect.
+
 No word about the inside: the cause is in the server's log.
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
+from django.conf import settings
+from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.http.response import HttpResponseRedirectBase
+from django.shortcuts import render, resolve_url
+from django.utils.cache import patch_vary_headers
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from .database import AWAY, RETRY_SECONDS
 from .errors import Problem
@@ -20,8 +30,10 @@ TITLES = {
     404: "Not found",
     405: "This method is not known here",
     408: "Too slow",
+    409: "Not possible now",
     413: "Too large",
     414: "The address is too long",
+    422: "Not accepted",
     429: "Too many requests",
     431: "The headers are too long",
     500: "Something broke on our side",
@@ -33,7 +45,8 @@ def refusal(
     request: HttpRequest, *, status: int, detail: str, retry_after: int = 0, problem: Problem | None = None
 ) -> HttpResponse:
     """`detail` says what to do next. It is shown as text."""
-    answer = _problem(status, detail, problem) if is_program(request) else _page(request, status, detail)
+    wants_problem = is_program(request) or is_fragment(request)
+    answer = _problem(status, detail, problem) if wants_problem else _page(request, status, detail)
     if retry_after:
         answer["Retry-After"] = str(retry_after)
     return answer
@@ -41,6 +54,10 @@ def refusal(
 
 def is_program(request: HttpRequest) -> bool:
     return request.path_info.startswith(PROGRAMS)
+
+
+def is_fragment(request: HttpRequest) -> bool:
+    return request.headers.get("HX-Request") == "true"
 
 
 def _problem(status: int, detail: str, problem: Problem | None = None) -> HttpResponse:
@@ -78,6 +95,49 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 def _stop(request: HttpRequest, status: int, detail: str, **context: Any) -> HttpResponse:
     """Pages have a template of their own for each of these."""
-    if is_program(request):
+    if is_program(request) or is_fragment(request):
         return _problem(status, detail)
     return render(request, f"{status}.html", context, status=status)
+
+
+def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """CSRF_FAILURE_VIEW."""
+    if is_program(request) or is_fragment(request):
+        return _problem(
+            403, "you signed in or out since this page was opened; nothing was changed; reload it and try again"
+        )
+    return render(request, "403_csrf.html", status=403)
+
+
+class Fragments:
+    """No redirect reaches htmx: a browser follows it unseen, and the page at its end would land in a part of this one."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return _for_fragment(request, self.get_response(request))
+
+
+def _for_fragment(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    if not is_fragment(request) or not isinstance(response, HttpResponseRedirectBase):
+        return response
+    sign_in = resolve_url(settings.LOGIN_URL)
+    if urlsplit(response.url).path == sign_in:
+        answer = _problem(401, "your session has ended; sign in again")
+        answer["HX-Redirect"] = f"{sign_in}?{urlencode(_way_back(request))}"
+    else:
+        answer = HttpResponse(status=204, headers={"HX-Redirect": response.url})
+    answer.cookies = response.cookies
+    patch_vary_headers(answer, ["HX-Request"])
+    return answer
+
+
+def _way_back(request: HttpRequest) -> dict[str, str]:
+    """To the page that is open, not to the part of it that was asked for; and whether something was to be changed."""
+    said = {"ended": "look" if request.method in ("GET", "HEAD") else "act"}
+    page = request.headers.get("HX-Current-URL", "")
+    if url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):
+        parts = urlsplit(page)
+        said[REDIRECT_FIELD_NAME] = parts.path + (f"?{parts.query}" if parts.query else "")
+    return said

@@ -69,6 +69,7 @@ MIDDLEWARE = [
     "controlplane.database.GiveBack",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.SecurityHeaders",
+    "controlplane.refusals.Fragments",
     "controlplane.limits.Limits",
     "controlplane.api.ConditionalGet",
     "controlplane.origin.NoteOrigin",
@@ -138,6 +139,7 @@ AXES_SENSITIVE_PARAMETERS = ["csrfmiddlewaretoken", "password"]
 AXES_VERBOSE = False
 AXES_CLIENT_STR_CALLABLE = "controlplane.lockout.who"
 LOGIN_URL = "login"
+CSRF_FAILURE_VIEW = "controlplane.refusals.forged"
 LOGIN_REDIRECT_URL = "jobs"
 LOGOUT_REDIRECT_URL = "login"
 USE_TZ = True

@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from controlplane.errors import Conflict, InvalidInput, NotAllowed
+from controlplane.refusals import refusal
 from jobs import collecting, services
 from jobs.models import Job
 
@@ -32,13 +33,18 @@ def act(request: Request, pk: int, verb: str) -> HttpResponse:
     service = INTENTS[verb]
     if verb == "cancel" and request.POST.get("now"):
         service = partial(service, is_now=True)
-    notice = _attempt(service, job, request)
+    try:
+        service(job=job, by=request.user)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except (Conflict, InvalidInput) as error:
+        if request.htmx:
+            return refusal(request, status=409 if isinstance(error, Conflict) else 422, detail=str(error))
+        messages.error(request, str(error))
     if not request.htmx:
-        if notice:
-            messages.error(request, notice)
         return redirect("job", pk=pk)
     job = readable_job(request, pk=pk)
-    context = {**common(request, job=job), **state_context(request, job=job), "notice": notice}
+    context = {**common(request, job=job), **state_context(request, job=job)}
     return answer(request, template="jobs/_state.html", context=context)
 
 

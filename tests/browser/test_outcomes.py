@@ -1,0 +1,140 @@
+"""Whatever becomes of a click, the page says it in words: seen in a real browser, for each way it can go wrong."""
+
+import json
+import os
+import signal
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from accounts.models import Membership, Role, SignIn
+from jobs.models import Job
+from tests.pages import seed
+
+
+@pytest.fixture
+def open_job(context, lab):
+    """The page of a running job, signed in, to which no hint comes: what moves it is what the test does."""
+    context.add_init_script(
+        "delete window.SharedWorker; window.EventSource = class { addEventListener() {} close() {} };"
+    )
+    page = context.new_page()
+    page.goto("/login")
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", "owner-has-a-password")
+    page.click("button")
+    page.wait_for_url("**/jobs")
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}?view=list")
+    return page, job
+
+
+def cancel(page: Page) -> None:
+    page.click("summary:has-text('Cancel')")
+    page.click("button:text-is('Cancel the job')")
+
+
+def refresh(page: Page) -> None:
+    """As a hint or a poll does."""
+    page.evaluate("document.body.dispatchEvent(new Event('live-sync'))")
+
+
+def still_the_page(page: Page, job: Job) -> None:
+    """Nothing else was swapped into it."""
+    expect(page.locator("h1")).to_contain_text(job.name)
+    expect(page.locator("html, main, [name=password]")).to_have_count(2)
+
+
+def answered(page: Page, status: int, detail: str, **headers: str) -> None:
+    body = json.dumps({"type": "about:blank", "title": "x", "status": status, "detail": detail})
+    page.route(
+        "**/cancel",
+        lambda route: route.fulfill(status=status, body=body, content_type="application/problem+json", headers=headers),
+    )
+
+
+@pytest.mark.parametrize("way", ["act", "refresh"])
+def test_a_session_that_ended_leads_to_the_sign_in_and_back(open_job, way):
+    page, job = open_job
+    SignIn.objects.all().delete()
+    cancel(page) if way == "act" else refresh(page)
+    page.wait_for_url("**/login?**")
+    said = "was not done" if way == "act" else "Your session has ended"
+    expect(page.locator(".notice")).to_contain_text(said)
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", "owner-has-a-password")
+    page.click("button")
+    page.wait_for_url(f"**/jobs/{job.pk}?view=list")
+    still_the_page(page, job)
+    job.refresh_from_db()
+    assert job.cancel_requested_at is None
+
+
+def test_a_server_that_is_away_is_said_and_forgotten_when_it_is_back(open_job, site):
+    page, job = open_job
+    os.kill(site.pid, signal.SIGKILL)
+    cancel(page)
+    expect(page.locator("#outcome")).to_contain_text(
+        "“Cancel the job” may not have been done: the server does not answer"
+    )
+    still_the_page(page, job)
+    expect(page.locator("button:text-is('Cancel the job')")).to_be_enabled()
+    refresh(page)
+    expect(page.locator("#stale")).to_contain_text("This page is not up to date: the server does not answer")
+    page.route("**/jobs/*", lambda route: route.fulfill(status=200, body="<section id='charts'>back</section>"))
+    refresh(page)
+    expect(page.locator("#stale")).to_be_hidden()
+    expect(page.locator("#outcome")).to_be_visible()
+    page.click("[data-outcome-close]")
+    expect(page.locator("#outcome")).to_be_hidden()
+
+
+def test_what_is_not_allowed_is_said(open_job):
+    page, job = open_job
+    Membership.objects.filter(user__username="owner").update(role=Role.VIEWER)
+    cancel(page)
+    expect(page.locator("#outcome")).to_contain_text("“Cancel the job” was not done:")
+    still_the_page(page, job)
+
+
+def test_what_comes_too_late_is_said_and_the_page_shows_what_is_true_now(open_job):
+    page, job = open_job
+    Job.objects.filter(pk=job.pk).update(phase="succeeded", finished_at=timezone.now(), message="every replica ended")
+    page.click("button:text-is('Suspend')")
+    expect(page.locator("#outcome")).to_contain_text("“Suspend” was not done: job")
+    expect(page.locator("#outcome")).to_contain_text("resubmit it to run it again")
+    expect(page.locator("h1")).to_contain_text("Succeeded")
+    expect(page.locator("#outcome")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "words"),
+    [
+        (422, "grace_seconds must be at most 3600", "was not done: grace_seconds must be at most 3600."),
+        (429, "", "was not done: too many requests; try again in 9 s."),
+        (500, "the cause is in the server's log", "may not have been done: the server failed (500): the cause"),
+        (503, "", "may not have been done: the server does not answer."),
+        (418, "", "was not done: the server answered 418."),
+    ],
+)
+def test_each_other_answer_is_said(open_job, status, detail, words):
+    page, job = open_job
+    answered(page, status, detail, **{"Retry-After": "9"})
+    cancel(page)
+    expect(page.locator("#outcome")).to_contain_text(f"“Cancel the job” {words}")
+    still_the_page(page, job)
+    page.unroute("**/cancel")
+    page.click("button:text-is('Cancel the job')")
+    expect(page.locator("h1")).to_contain_text("cancel requested")
+    expect(page.locator("#outcome")).to_be_hidden()
+
+
+def test_a_refresh_that_fails_says_that_the_page_is_old(open_job):
+    page, job = open_job
+    Membership.objects.filter(user__username="owner").delete()
+    refresh(page)
+    expect(page.locator("#stale")).to_contain_text("not up to date: there is nothing here that you may see")
+    still_the_page(page, job)
+    page.locator(".rank-links a", has_text="3").click()
+    expect(page.locator("#outcome")).to_contain_text("“3” cannot be shown: there is nothing here that you may see.")
