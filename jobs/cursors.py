@@ -8,6 +8,7 @@ import base64
 import json
 import zlib
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from controlplane.errors import Problem, Unreadable
 
@@ -33,8 +34,11 @@ class Cursor:
         return replace(self, floor=self.top, top=max(largest, self.top), top_at=now)
 
     def encode(self) -> str:
-        flat = [[*stream, line] for stream, line in sorted(self.next.items())]
-        data = json.dumps([self.attempt, self.floor, self.top, round(self.top_at), flat], separators=(",", ":"))
+        # In columns, the first two as differences: so that 1,024 ranks fit into an address (controlplane/limits.py).
+        streams = sorted(self.next)
+        columns = [_steps([one[0] for one in streams]), _steps([one[1] for one in streams])]
+        columns.append([self.next[stream] for stream in streams])
+        data = json.dumps([self.attempt, self.floor, self.top, round(self.top_at), *columns], separators=(",", ":"))
         return base64.urlsafe_b64encode(zlib.compress(data.encode())).decode().rstrip("=")
 
 
@@ -42,10 +46,11 @@ def decode(text: str) -> Cursor:
     """Raises Unreadable for anything that `encode` did not make."""
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        attempt, floor, top, top_at, flat = json.loads(zlib.decompressobj().decompress(packed, 2**20))
+        attempt, floor, top, top_at, *rest = json.loads(zlib.decompressobj().decompress(packed, 2**20))
+        flat = _rows(*rest) if len(rest) == 3 else rest[0]
         places = {(_whole(a), _whole(b, least=-1)): _whole(c) for a, b, c in flat}
         return Cursor(_whole(attempt, most=2**31 - 1), places, _whole(floor), _whole(top), float(_whole(top_at)))
-    except (ValueError, TypeError, RecursionError, zlib.error) as error:
+    except (ValueError, TypeError, IndexError, RecursionError, zlib.error) as error:
         raise Unreadable(Problem("cursor", text[:40], "is not one of ours; leave it out to start again")) from error
 
 
@@ -54,3 +59,11 @@ def _whole(value: object, *, least: int = 0, most: int = 2**63 - 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{value!r} is no number of a cursor")
     return value
+
+
+def _steps(numbers: list[int]) -> list[int]:
+    return [number - before for before, number in zip([0, *numbers], numbers, strict=False)]
+
+
+def _rows(replicas: list[int], ranks: list[int], lines: list[int]) -> list[tuple[int, int, int]]:
+    return list(zip(accumulate(replicas), accumulate(ranks), lines, strict=True))

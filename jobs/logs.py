@@ -36,6 +36,14 @@ class LogPage(NamedTuple):
     lines: list[LogLine]
     cursor: str
     is_complete: bool  # the job is finished and all of its lines were read
+    has_more: bool = False  # there was more to read already: lines behind the last one, or another attempt
+
+
+class CaughtUp(NamedTuple):
+    """A page that ends where the log ends. `skipped` lines that nobody has read lie before its lines."""
+
+    page: LogPage
+    skipped: int
 
 
 def read(
@@ -56,6 +64,31 @@ def read(
     place = _near_end(job.pk, rank, attempt or job.attempt, tail)
     page = _read(job.pk, rank, place, limit=None, only=attempt)
     return page._replace(lines=page.lines[-tail:] if tail else [])
+
+
+def catch_up(*, job: Job, rank: int | None, cursor: str, limit: int, attempt: int | None = None) -> CaughtUp:
+    """What comes after `cursor` or, where that is more than `limit` lines, the last of it: a page that shows the present
+    must not fall behind a job that prints faster than anybody reads."""
+    before = decode(cursor)
+    found = _caught_up(job.pk, rank, before, limit, attempt)
+    after = decode(found.page.cursor)
+    if after.attempt == before.attempt:
+        return found
+    more = _caught_up(job.pk, rank, after, limit, attempt)  # the next attempt's lines come along
+    page = more.page._replace(lines=[*found.page.lines, *more.page.lines])
+    return CaughtUp(page, found.skipped + more.skipped)
+
+
+def _caught_up(job: int, rank: int | None, place: Cursor, limit: int, only: int | None) -> CaughtUp:
+    page = _read(job, rank, place, limit=limit, only=only)
+    if not page.has_more or decode(page.cursor).attempt != place.attempt:
+        return CaughtUp(page, 0)
+    near = _near_end(job, rank, place.attempt, limit)
+    start = {stream: max(place.next.get(stream, 0), line) for stream, line in near.next.items()}
+    left_out = sum(line - place.next.get(stream, 0) for stream, line in start.items())
+    page = _read(job, rank, replace(place, next={**place.next, **start}), limit=None, only=only)
+    shown = page.lines[-limit:]
+    return CaughtUp(page._replace(lines=shown), left_out + len(page.lines) - len(shown))
 
 
 def last_lines(*, job: Job, attempt: int, rank: int, count: int) -> list[str]:
@@ -79,7 +112,7 @@ def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only:
     place = _advanced(place, following, taken, is_end)
     if is_end and place.attempt < found.attempt and only is None:
         place, is_end = Cursor(place.attempt + 1), False
-    return LogPage(lines, place.encode(), found.is_finished and is_end)
+    return LogPage(lines, place.encode(), found.is_finished and is_end, has_more=not is_end)
 
 
 def _collected(place: Cursor, at: datetime) -> LogPage:
@@ -164,4 +197,4 @@ def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> Cursor:
     return Cursor(attempt, following)
 
 
-__all__ = ["LAUNCHER", "LogLine", "LogPage", "following", "last_lines", "read"]
+__all__ = ["LAUNCHER", "CaughtUp", "LogLine", "LogPage", "catch_up", "following", "last_lines", "read"]

@@ -25,8 +25,8 @@
   document.body.addEventListener("htmx:afterRequest", settle);
 
   // Milliseconds between two looks at the same thing: nobody reads a chart five times a second, and the server that
-  // draws it may share its cores with the training.
-  const GAPS = { state: 300, logs: 2500, ranks: 2500, metrics: 5000 };
+  // draws it may share its cores with the training. A log that is followed is at most two seconds behind.
+  const GAPS = { state: 300, logs: 1000, ranks: 2500, metrics: 5000 };
 
   // At once, but not again before `gap` milliseconds are over; the last of many is never left out.
   const rungAt = new Map(), timers = new Map();

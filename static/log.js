@@ -35,13 +35,15 @@
 
   const filter = (lines) => {
     const words = part("filter")?.value.toLowerCase() || "";
-    for (const line of lines) line.hidden = !!words && !line.textContent.toLowerCase().includes(words);
+    for (const line of lines) line.hidden = !!words && !line.classList.contains("skipped") && !line.textContent.toLowerCase().includes(words);
   };
 
   const begin = () => {
     const box = pane();
     if (!box) return;
     known = box.querySelectorAll(".l").length;
+    // Lines that are read from a place in the log begin at their first one.
+    if (document.querySelector("#log-tail[data-reading]")) { following = false; box.scrollTop = 0; show(); return; }
     // Only moving up is leaving the end: text that arrives or a font that loads moves the end away by itself.
     let top = 0;
     box.addEventListener("scroll", () => {
@@ -56,7 +58,7 @@
   const grow = () => {
     const box = pane();
     const lines = box.querySelectorAll(".l");
-    const fresh = Math.max(0, lines.length - known);
+    const fresh = [...lines].slice(known).filter((line) => !line.classList.contains("skipped")).length;
     filter([...lines].slice(known));
     const extra = lines.length - MOST;
     if (extra > 0) {

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 GATHER_SECONDS = 0.5  # lines that come meanwhile go out together
 LOOK_SECONDS = 15.0  # without any hint; with Redis away nobody rings, so more often
 LOOK_WITHOUT_HINTS_SECONDS = 2.0
+# Of a reader that is behind, at a time: each page unpacks its segments whole, so small pages of large segments are slow.
+BEHIND_LINES = 5000
 STILL_HERE = ": still here\n\n"
 
 
@@ -46,9 +48,8 @@ def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> Streami
     """Raises InvalidInput for a cursor that is not ours, while there is still a status to answer with."""
     if cursor:
         decode(cursor)
-    response = StreamingHttpResponse(
-        _events(job.pk, access, {**asked, "cursor": cursor}), content_type="text/event-stream"
-    )
+    asked = {"limit": BEHIND_LINES, **asked, "cursor": cursor}
+    response = StreamingHttpResponse(_events(job.pk, access, asked), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
     return response
@@ -82,8 +83,8 @@ async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncItera
             if page.is_complete:
                 yield _event("end", page)
                 return
-            if page.lines and len(page.lines) >= logs.PAGE_LINES:
-                continue  # there may be more already
+            if page.has_more:
+                continue  # a reader of the whole log waits for nothing before its end
             if await listener.hears_of(job, _within(hub)):
                 await asyncio.sleep(0 if listener.is_doubtful else GATHER_SECONDS)
             else:

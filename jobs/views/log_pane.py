@@ -25,23 +25,51 @@ MAX_LINKS = 64  # ranks with a link of their own; beyond it a field takes the nu
 @login_required
 @require_safe
 def log_page(request: Request, pk: int) -> HttpResponse:
-    """The page, the pane in it, or (with a cursor) only the lines that came since."""
+    """The page, the pane in it, or what a follower has not seen yet."""
     job = readable_job(request, pk=pk)
-    context = log_context(request, job=job)
     if request.htmx and request.htmx.target == "log-tail":
-        return answer(request, template="jobs/_log_lines.html", context=context)
+        return answer(request, template="jobs/_log_lines.html", context=_followed(request, job=job))
     template = "jobs/_log.html" if request.htmx else "jobs/logs.html"
-    return answer(request, template=template, context=context)
+    return answer(request, template=template, context=log_context(request, job=job))
 
 
 def log_context(request: Request, *, job: Job) -> Context:
+    """The end of the log, which goes on by itself; or lines to be read from a place in it, a page at a time."""
     rank, attempt = chosen(request, job=job)
-    page = _read(job, rank=rank, attempt=attempt, cursor=request.GET.get("cursor", ""))
-    return _pane(request, job, rank, attempt) | {
-        "lines": page.lines,
-        "cursor": page.cursor,
-        "is_log_live": attempt == job.attempt and not page.is_complete,
-    }
+    only = attempt if attempt != job.attempt else None
+    cursor = request.GET.get("cursor", "")
+    page = _after(job, rank=rank, cursor=cursor, only=only) if cursor else None
+    if page is not None:
+        return _pane(request, job, rank, attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
+            "has_more": page.has_more, "is_log_live": False}  # fmt: skip
+    page = logs.read(job=job, rank=rank, tail=TAIL, attempt=only)
+    return _pane(request, job, rank, attempt) | _lines(job, page, attempt=attempt)
+
+
+def _after(job: Job, *, rank: int | None, cursor: str, only: int | None) -> logs.LogPage | None:
+    """The next lines; None for a cursor that is not ours, which counts as not given."""
+    try:
+        return logs.read(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
+    except InvalidInput:
+        return None
+
+
+def _followed(request: Request, *, job: Job) -> Context:
+    """Up to the present: of more than a page the end, with a way to what was skipped."""
+    rank, attempt = chosen(request, job=job)
+    only = attempt if attempt != job.attempt else None
+    cursor = request.GET.get("cursor", "")
+    try:
+        page, skipped = logs.catch_up(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
+    except InvalidInput:
+        page, skipped = logs.read(job=job, rank=rank, tail=TAIL, attempt=only), 0
+    around = {"job": job, "rank_value": _value(rank), "is_old": only is not None, "attempt": attempt}
+    return around | _lines(job, page, attempt=attempt) | {"skipped": skipped, "skipped_from": cursor}
+
+
+def _lines(job: Job, page: logs.LogPage, *, attempt: int) -> Context:
+    is_live = attempt == job.attempt and not page.is_complete
+    return {"lines": page.lines, "cursor": page.cursor, "is_log_live": is_live}
 
 
 def _pane(request: Request, job: Job, rank: int | None, attempt: int) -> Context:
@@ -77,17 +105,6 @@ def _value(rank: int | None) -> str:
 
 def _choices(numbers: list[int]) -> list[tuple[str, str]]:
     return [("", "All"), *((str(number), str(number)) for number in numbers), ("launcher", "Launcher")]
-
-
-def _read(job: Job, *, rank: int | None, attempt: int, cursor: str) -> logs.LogPage:
-    """After the cursor; without one, or with one that is not ours, the end of the log."""
-    only = attempt if attempt != job.attempt else None
-    if cursor:
-        try:
-            return logs.read(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
-        except InvalidInput:
-            pass
-    return logs.read(job=job, rank=rank, tail=TAIL, attempt=only)
 
 
 @login_required

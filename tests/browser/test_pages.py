@@ -127,6 +127,28 @@ def test_reading_back_in_the_log_is_not_interrupted(page, lab):
     expect(page.locator("[data-log-follow]")).to_have_text("Following")
 
 
+def test_a_follower_jumps_over_a_burst_and_the_skipped_lines_can_be_read(page, lab):
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}/logs?rank=0")
+    live(page)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "cursor=" in request.url else None)
+    now = timezone.now().timestamp()
+    burst = log_item(0, 5, [(now, f"fast line {number}") for number in range(9000)])
+    ingest.apply(identity=identity(job), batch=batch(2, burst))
+    expect(page.locator("#log-lines .l").last).to_contain_text("fast line 8999")
+    assert len(asked) == 1, "one answer is enough to be at the end"
+    expect(page.locator(".l.skipped")).to_contain_text("8,500 lines skipped")
+    expect(page.locator("[data-log-follow]")).to_have_text("Following")
+    page.click(".l.skipped a")
+    expect(page.locator("#log-lines .l").first).to_contain_text("fast line 0")
+    expect(page.locator(".found-head")).to_contain_text("500 lines")
+    page.click("text=Read on")
+    expect(page.locator("#log-lines .l").first).to_contain_text("fast line 500")
+    page.click("text=Back to the end")
+    expect(page.locator("[data-log-follow]")).to_have_text("Following")
+
+
 def test_the_log_can_be_searched_and_narrowed_to_a_rank(page, lab):
     job = seed.running(lab, steps=12)
     page.goto(f"/jobs/{job.pk}")
