@@ -6,15 +6,17 @@ from datetime import datetime
 from statistics import median_low
 from typing import Any
 
-from jobs import exits, present, unexpected
-from jobs.models import Job, Rank, Replica
+from jobs import blame, exits, present, unexpected
+from jobs.models import Job, Rank, RankState, Replica
 from jobs.verdict import ENDED
 
-ROOMY = 16  # up to here a cell has room for meters
+ROOMY = 16  # up to here a cell has room for meters, where a replica has no more than NARROW ranks
 SHOWN_UNEXPECTED = 8
+NARROW, WIDE = 4, 8  # ranks of a replica
 # Ends that somebody wanted, as agent/replica.py names them: no warning.
 ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
 COMPACT = 64  # beyond it a cell is a square with a number
+_FAILED = present.RANKS["failed"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,16 @@ class Cell:
     behind: int = 0
     ended: str = ""  # how, in words
     end: str = ""  # the same for a cell: "exit 1", "SIGKILL"
+    is_first_failure: bool = False
+
+    @property
+    def is_bad(self) -> bool:
+        return self.is_first_failure or self.look == _FAILED
+
+    @property
+    def first_words(self) -> str:
+        """A verdict may name a rank that did not fail itself: one that the others waited for."""
+        return "failed first" if self.look == _FAILED else "likely cause"
 
     @property
     def load(self) -> str:
@@ -41,7 +53,7 @@ class Cell:
 @dataclass(frozen=True)
 class Matrix:
     rows: list[tuple[Replica, list[Cell]]] = field(default_factory=list)
-    columns: int = 0
+    columns: int = 0  # the most ranks of a replica
     size: str = "roomy"  # roomy, dense or compact
     has_gpu: bool = False
     silent: list[tuple[Replica, str]] = field(
@@ -53,6 +65,21 @@ class Matrix:
     @property
     def cells(self) -> list[Cell]:
         return [cell for _, cells in self.rows for cell in cells]
+
+    @property
+    def width(self) -> str:
+        """A CSS class: at what width of the page its cells still fit side by side."""
+        return "narrow" if self.columns <= NARROW else "wide" if self.columns <= WIDE else "many"
+
+    @property
+    def troubled(self) -> list[tuple[Replica, list[Cell]]]:
+        """Replicas with ranks that failed, the first failure's first: they are shown whole, in no box that scrolls."""
+        found = [row for row in self.rows if any(cell.is_bad for cell in row[1])]
+        return sorted(found, key=lambda row: not any(cell.is_first_failure for cell in row[1]))
+
+    @property
+    def others(self) -> list[tuple[Replica, list[Cell]]]:
+        return [row for row in self.rows if not any(cell.is_bad for cell in row[1])]
 
     @property
     def late(self) -> list[Cell]:
@@ -81,25 +108,30 @@ class Matrix:
 
 
 def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
-    """Two queries, whatever the size of the job. Empty before the first launch."""
+    """Three queries at most, whatever the size of the job. Empty before the first launch."""
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("role", "index"))
     ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank"))
-    return arrange(replicas, ranks, now=now)
+    # The rows are here already; who was first is asked only where somebody failed.
+    first = blame.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
+    return arrange(replicas, ranks, now=now, first=first)
 
 
-def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime) -> Matrix:
+def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime, first: int | None = None) -> Matrix:
+    """`first` is the rank that failed first."""
     late = present.lagging(ranks, now)
     over = {replica.pk for replica in replicas if replica.state in ENDED}
     by_replica: dict[int, list[Cell]] = {}
     for rank in ranks:
         is_over = rank.replica_id in over
-        by_replica.setdefault(rank.replica_id, []).append(_cell(rank, late.get(rank.rank, 0), is_over))
+        cell = _cell(rank, late.get(rank.rank, 0), is_over, is_first=rank.rank == first)
+        by_replica.setdefault(rank.replica_id, []).append(cell)
     rows = [(replica, by_replica.get(replica.pk, [])) for replica in replicas]
     steps = [rank.step for rank in ranks if rank.step is not None]
+    columns = max((len(cells) for _, cells in rows), default=0)
     return Matrix(
         rows=rows,
-        columns=max((len(cells) for _, cells in rows), default=0),
-        size="roomy" if len(ranks) <= ROOMY else "dense" if len(ranks) <= COMPACT else "compact",
+        columns=columns,
+        size="roomy" if len(ranks) <= ROOMY and columns <= NARROW else "dense" if len(ranks) <= COMPACT else "compact",
         silent=[
             (replica, present.duration(gap.total_seconds())) for replica in replicas if (gap := replica.silent_for(now))
         ],
@@ -116,9 +148,9 @@ def _unexpected_words(one: dict[str, Any]) -> str:
     )
 
 
-def _cell(rank: Rank, behind: int, is_over: bool) -> Cell:
+def _cell(rank: Rank, behind: int, is_over: bool, *, is_first: bool) -> Cell:
     state = "stopped" if rank.is_stopped and rank.state == "failed" else rank.state
     state = "unseen" if is_over and state == "waiting" else state
     ended = exits.explained(rank.exit_code, rank.signal) if rank.ended_at else ""
     end = exits.brief(rank.exit_code, rank.signal) if rank.ended_at else ""
-    return Cell(rank, present.RANKS["behind" if behind else state], behind, ended, end)
+    return Cell(rank, present.RANKS["behind" if behind else state], behind, ended, end, is_first)

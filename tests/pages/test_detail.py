@@ -87,7 +87,7 @@ def test_a_failed_job_names_the_rank_its_end_and_its_last_words(owner, failed):
 
 def test_ranks_that_the_launcher_stopped_are_not_called_failed(owner, failed):
     page = owner.get(f"/jobs/{failed.pk}").text
-    assert page.count('class="cell bad"') == 1
+    assert page.count('class="cell bad') == 1
     assert page.count('class="cell idle"') == 3
 
 
@@ -125,7 +125,7 @@ def test_an_earlier_attempt_can_be_looked_at_and_does_not_move(owner, lab, htmx)
     page = owner.get(f"/jobs/{job.pk}").text
     assert "Attempt 1 ended: rank 1: torch.OutOfMemoryError: CUDA out of memory" in page
     assert not LIVE.search(htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text)
-    assert 'class="cell bad"' in htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text
+    assert 'class="cell bad first"' in htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text
 
 
 def test_an_earlier_attempt_shows_its_own_verdict_step_and_log(owner, lab):
