@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from accounts.permissions import Act, may
 from jobs import blame, present
 from jobs.attempts import attempts
-from jobs.lifecycle import ON_CLUSTER, Phase
+from jobs.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.metrics import MAX_RANKS
 from jobs.models import Job, JobEvent
 
@@ -52,7 +52,8 @@ def state_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     is_old = attempt != job.attempt
     ended = next((one for one in attempts(job) if one.attempt == attempt), None) if is_old else None
-    has_failed = ended.has_failed if ended else job.phase == Phase.FAILED
+    is_failing = job.phase == Phase.FAILED or job.stop_reason == StopReason.FAILED
+    has_failed = ended.has_failed if ended else is_failing
     failure = blame.first_failure(job, attempt) if has_failed else None
     stays = legs((Phase(phase), at, number) for kind, phase, at, number, _ in history if kind == "step")
     return {
@@ -61,7 +62,7 @@ def state_context(request: Request, *, job: Job) -> Context:
         "ended": ended,
         "failure": failure,
         "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) and not is_old else None,
-        "retries_used": present.retries_used(job.failures, has_failed=job.phase == Phase.FAILED),
+        "retries_used": present.retries_used(job.failures, has_failed=is_failing),
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
         "step": job.ranks.filter(attempt=attempt).aggregate(most=Max("step"))["most"],

@@ -183,6 +183,18 @@ def test_an_attempt_that_did_not_fail_says_how_it_ended(owner, lab):
     assert 'class="card verdict bad"' not in page
 
 
+def test_a_job_that_is_being_ended_for_a_failure_says_already_what_failed(owner, lab):
+    job = seed.running(lab, steps=4)
+    now = timezone.now().timestamp()
+    news = item("rank", rank=1, local_rank=1, state="failed", at=now, exit_code=1)
+    ingest.apply(identity=identity(job), batch=batch(2, news))
+    lab.cluster.finish(job.run, job.attempt, "worker", 0, exit_code=1)
+    job = lab.visit(job)
+    assert (job.phase, job.stop_reason, job.failures) == ("stopping", "failed", 1)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "What failed" in page and 'class="card verdict bad"' in page
+
+
 def test_retries_used_are_the_failures_that_were_retried(owner, lab):
     job = lab.visit(seed.failed(lab, steps=4, max_retries=1), times=4)
     assert "1 of 1 retries used" in owner.get(f"/jobs/{job.pk}").text
