@@ -16,7 +16,7 @@ _CLASSES: dict[str, Found] = {
          "ConfigValueError", "InterpolationKeyError", "InterpolationResolutionError", "UnsupportedInterpolationType",
          "UnsupportedValueType", "MissingConfigException", "ConfigCompositionException", "OverrideParseException",
          "InstantiationException", "HydraException", "TOMLDecodeError", "TomlDecodeError", "ScannerError", "ComposerError",
-         "ConstructorError", "ArgumentError", "ArgumentTypeError", "MisconfigurationException", "BadParameter", "UsageError",
+         "ConstructorError", "ArgumentError", "ArgumentTypeError", "BadParameter", "UsageError",
          "NoSuchOption", "MissingParameter", "MissingSectionHeaderError", "NoSectionError", "NoOptionError",
          "DuplicateOptionError", "MissingValueError", "WrongTypeError", "UnexpectedDataError", "IllegalFlagValueError",
          "UnrecognizedFlagError"],
@@ -75,6 +75,14 @@ _CONFIG_FILE = re.compile(
     re.IGNORECASE,
 )
 _NO_FILE = re.compile(r"No such file or directory|Is a directory|Not a directory|does not exist|Permission denied")
+_WRITES = re.compile(
+    r"open\(.{0,200}['\"][wax]b?\+?['\"]|\b(mkdir|makedirs|touch|save\w{0,20}|dump|write\w{0,20}|rename|replace|unlink|rmtree)\("
+)
+# A message that names the file and the place in it blames what lies there, whoever raises it.
+_RECORD = re.compile(
+    r"\S\.(tar|jsonl?|csv|tsv|parquet|arrow|npy|npz|tfrecord|bin|idx|h5|hdf5|txt)\b.{0,80}\b(sample|record|row|line|entry|item|offset|index)\W{1,3}\d",
+    re.IGNORECASE,
+)
 _PATH = re.compile(r"['\"]([^'\"]{1,400})['\"]\s*$")
 _SURE_OWN: Found = (Kind.USER_CODE, Certainty.SURE)
 
@@ -136,6 +144,15 @@ def _by_frames(raised: Raised) -> Found | None:
     name, message = raised.short_name, raised.message
     if name in ("FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"):
         return _of_file(raised)
+    if (
+        name == "MisconfigurationException"
+    ):  # Lightning's, for its own options and for hooks that return the wrong thing
+        is_option = re.search(
+            r"Trainer\(|argument|\bflag|strategy|accelerator|devices?\b|precision|not supported", message
+        )
+        return (Kind.CONFIG if is_option else Kind.USER_CODE), Certainty.LIKELY
+    if name in ("ValueError", "RuntimeError") and _RECORD.search(message):
+        return Kind.DATA, Certainty.LIKELY
     if name == "JSONDecodeError":
         return (Kind.CONFIG if _is_about(raised, _OF_A_CONFIG) else Kind.DATA), Certainty.LIKELY
     if name == "EOFError":
@@ -160,6 +177,8 @@ def _of_file(raised: Raised) -> Found:
     path = found[1] if (found := _PATH.search(raised.message.split("\n")[0])) else raised.message
     if any(path_of.endswith("subprocess.py") for path_of, _, _ in raised.frames[-2:]):
         return Kind.CONFIG, Certainty.LIKELY  # a program that is not there
+    if raised.short_name == "PermissionError" and any(_WRITES.search(code) for _, _, code in raised.frames[-3:]):
+        return Kind.DISK, Certainty.LIKELY
     is_config = _CONFIG_FILE.search(path) or (path.endswith(".json") and _is_about(raised, _OF_A_CONFIG))
     return (Kind.CONFIG if is_config else Kind.DATA), Certainty.LIKELY
 

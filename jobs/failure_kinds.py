@@ -71,7 +71,7 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
     (Kind.DISK, Certainty.SURE, _any(
         r"No space left on device", r"Disk quota exceeded", r"Read-only file system", r"database or disk is full",
-        r"Stale file handle", r"There is not enough space on the disk",
+        r"Stale file handle", r"There is not enough space on the disk", r"\[Errno 27\] File too large",
     )),
     (Kind.DISK, Certainty.LIKELY, _any(
         r"PytorchStreamWriter failed writing", r"inline_container\.cc.{0,40}unexpected pos", r"\[Errno 5\] Input/output error",
@@ -86,14 +86,14 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
         r"wait timeout after \d", r"The client socket has (timed out|failed to connect)", r"\bNCCL timeout\b",
         r"Timed out (after|waiting)[^\n]{0,80}(clients?|workers?|store|rendezvous|barrier|key)", r"\bRendezvousTimeoutError\b",
         r"connect\(\) timed out", r"Connect(ion)? timeout[^\n]{0,40}\[", r"Store::?wait.{0,40}time",
-        r"barrier[^\n]{0,40}timed? ?out", r"HeartbeatMonitor|heartbeat monitor.{0,40}timed? ?out",
+        r"barrier[^\n]{0,40}timed? ?out", r"successfully reached monitoredBarrier, but received errors", r"HeartbeatMonitor|heartbeat monitor.{0,40}timed? ?out",
     )),
     (Kind.CONNECTION_LOST, Certainty.SURE, _any(
         r"Connection closed by (remote )?peer", r"(Read|Write) error \[[^\]]{1,60}\]", r"remote process exited", r"ncclRemoteError",
         r"NCCL communicator was aborted", r"socketPollConnect|socketProgress|socketStartConnect", r"Socket recv failed",
         r"Connection was likely closed", r"Gloo connectFullMesh failed", r"failed to recv, got 0 bytes", r"\bDistNetworkError\b",
         r"\bDistStoreError\b", r"recvValue failed|sendBytes failed|recvBytes failed",
-        r"successfully reached monitoredBarrier, but received errors", r"network error or a remote process",
+        r"network error or a remote process",
         r"\bRendezvousConnectionError\b", r"\bRendezvousClosedError\b", r"failed to connect to .{1,80} store",
     )),
     (Kind.CONNECTION_LOST, Certainty.LIKELY, _any(
@@ -128,8 +128,11 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
 )  # fmt: skip
 
-# What the cluster says of a replica (jobs/clusters/kube_reasons.py writes most of it).
+# What the cluster says of a replica (jobs/clusters/kube_reasons.py writes most of it). In order: a full EmptyDir is a
+# disk, though it is called a volume, and a pod refused for a broken device is no matter of room.
 _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
+    (Kind.DISK, Certainty.SURE, _any(r"EmptyDir volume .{0,80}exceeds the limit", r"ephemeral[- ](local )?storage", r"DiskPressure")),
+    (Kind.HARDWARE, Certainty.SURE, _any(r"no healthy devices present", r"cannot allocate unhealthy devices")),
     (Kind.IMAGE, Certainty.SURE, _any(r"^the image .{0,400} can ?not be pulled", r"\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b")),
     (Kind.VOLUME, Certainty.SURE, _any(
         r"\bFailed(Mount|AttachVolume)\b", r"persistentvolumeclaim", r"\bvolume\b.{0,200}(can ?not|not found|unbound|mount|attach|affinity)",
@@ -137,11 +140,10 @@ _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
     (Kind.NO_PLACE, Certainty.SURE, _any(r"^no place for it", r"nodes are available", r"^OutOf\w+", r"UnexpectedAdmissionError")),
     (Kind.HOST_MEMORY, Certainty.SURE, _any(r"^out of memory:", r"low on resource: memory", r"\bOOMKilled\b")),
-    (Kind.DISK, Certainty.SURE, _any(r"EmptyDir volume .{0,80}exceeds the limit", r"ephemeral[- ](local )?storage", r"DiskPressure")),
     (Kind.PREEMPTED, Certainty.SURE, _any(r"PreemptionByScheduler", r"a pod of a higher priority took its place")),
     (Kind.NODE_LOST, Certainty.SURE, _any(
         r"^its node .{0,300}(does not answer|is gone|is not ready|was deleted)", r"DeletionByTaintManager|DeletionByPodGC|TerminationByKubelet",
-        r"EvictionByEvictionAPI", r"\bNodeLost\b", r"^its node (?!can ?not )", r"^evicted from node",
+        r"EvictionByEvictionAPI", r"\bNodeLost\b", r"imminent node shutdown", r"node is shutting down", r"\bNodeShutdown\b", r"^its node (?!can ?not )", r"^evicted from node",
     )),
     (Kind.CONFIG, Certainty.SURE, _any(
         r"^command not found", r"can ?not start \S", r"executable file not found", r"CreateContainerConfigError", r"is not executable",
@@ -154,8 +156,7 @@ _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
 
 def of_reason(reason: str) -> Found | None:
     """The kind of what a cluster, or a replica's agent, gives as its reason."""
-    order = (_REASONS[4], *_REASONS[:4], *_REASONS[5:])  # a full EmptyDir is a disk, though it is called a volume
-    return next(((kind, certainty) for kind, certainty, pattern in order if pattern.search(reason)), None)
+    return next(((kind, certainty) for kind, certainty, pattern in _REASONS if pattern.search(reason)), None)
 
 
 def of_words(text: str) -> Found | None:

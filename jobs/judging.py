@@ -8,7 +8,7 @@ else failed, the rank that left, or the only one that neither failed nor waited,
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from signal import SIGKILL, SIGTERM
 
 from . import error_kinds, exits, failure_kinds, tracebacks
@@ -18,6 +18,7 @@ from .lifecycle import Phase, StopReason
 from .verdict import ReplicaState
 
 HEADLINE_CHARACTERS = 400
+LEAVING = timedelta(seconds=5)  # from a rank's last connection to the end of its process
 _EVER = datetime.max.replace(tzinfo=UTC)
 _NOT_A_FAILURE = frozenset({StopReason.COMPLETED, StopReason.CANCELLED, StopReason.SUSPENDED})
 _WANTED = {StopReason.DEADLINE: Kind.DEADLINE, StopReason.PREEMPTED: Kind.PREEMPTED}
@@ -153,9 +154,12 @@ def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read =
 
 def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said) -> Failure | None:
     """Every rank that failed by itself only lost or waited for another one: which?"""
+    teller = next((one for one in facts.ranks if one.said and _named_late(one.said)), first)
+    if teller is not first:  # in a monitored barrier one rank names the late one, the others lose only that rank
+        first, said = teller, teller.said or said
     echo, (kind, _) = judged(said, first.exit_code, first.signal)
     named = _named_late(said)
-    left = [one for one in facts.ranks if one.state == "succeeded" and one.ended_at and one.ended_at <= first.failed_at]
+    left = [one for one in facts.ranks if _has_left(one, before=first.failed_at)]
     silent = [one for one in facts.ranks if one.started_at and not _has_ended_itself(one) and not _has_waited(one)]
     if culprit := next((one for one in facts.ranks if one.rank in named), None):
         what = f"did not come while rank {first.rank} waited for it"
@@ -175,6 +179,11 @@ def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said) -> Failure
         headline=_cut(f"rank {culprit.rank}: {what} ({echo})" if echo else f"rank {culprit.rank}: {what}"),
         traceback=lines, certainty=_LIKELY, traceback_rank=first.rank if lines else None,
     )  # fmt: skip
+
+
+def _has_left(rank: RankFacts, *, before: datetime) -> bool:
+    """Whether a rank ended well and others could miss it: its connections close before its interpreter has ended."""
+    return rank.state == "succeeded" and rank.ended_at is not None and rank.ended_at - LEAVING <= before
 
 
 def _has_ended_itself(rank: RankFacts) -> bool:
@@ -229,7 +238,14 @@ def _broken(replicas: Iterable[ReplicaFacts], *, before: datetime) -> ReplicaFac
 
 def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
     ended = [one for one in facts.replicas if one.state in (ReplicaState.FAILED, ReplicaState.LOST)]
-    ended = [one for one in ended if exits.signal_of(one.exit_code, one.signal) != SIGTERM or not facts.stop_reason]
+    # While an attempt is being ended SIGTERM is our own, unless the cluster says that it had a reason to send one.
+    ended = [
+        one
+        for one in ended
+        if not facts.stop_reason
+        or exits.signal_of(one.exit_code, one.signal) != SIGTERM
+        or failure_kinds.of_reason(one.reason)
+    ]
     ended.sort(key=lambda one: (one.state != ReplicaState.LOST, one.ended_at or _EVER, one.name))
     return _of_replica(ended[0], read) if ended else None
 

@@ -1,5 +1,6 @@
 """What a process printed last, as the one sentence that says why it ended, and of which kind that is. Pure."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -62,9 +63,17 @@ def _of_printed_chain(chain: Chain, said: Said) -> Found:
 
 def _headline(chain: Chain) -> str:
     """The first cause; the last error, too, where it says something else."""
-    first, last = (_without_place(one.words) for one in (chain.raised[0], chain.raised[-1]))
+    first, last = (_without_place(_words(one)) for one in (chain.raised[0], chain.raised[-1]))
     is_same = first == last or chain.raised[0].short_name in last or "terminated with the following error" in last
     return first if is_same else f"{first[:250]} (then {last[:140]})"
+
+
+_LAST_ERROR = re.compile(r"^Last error:\n(.{1,400})", re.MULTILINE)  # NCCL's own, below torch's lines about it
+
+
+def _words(raised: tracebacks.Raised) -> str:
+    found = _LAST_ERROR.search(raised.message)
+    return f"{raised.name}: {found[1].strip()}" if found else raised.words
 
 
 def _without_place(words: str) -> str:
@@ -139,10 +148,15 @@ def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
     refused = next((line for line in reversed(errors) if _ARGUMENT.match(line)), "")
     if refused and (exit_code == 2 or any(_USAGE.match(line) for line in errors)):
         return refused, (Kind.CONFIG, _SURE)
-    if hydra := next((line for line in errors if _HYDRA.match(line)), ""):
+    hydra = next((line for line in errors if _HYDRA.match(line)), "")
+    if not hydra and any("HYDRA_FULL_ERROR" in line for line in errors):
+        hydra = next((line for line in errors if _LOUD.search(line)), "")
+    if hydra:
         return f"{hydra} ({ending})", (Kind.CONFIG, _SURE)
     if (native := _native(errors)) and (exit_code or 0) not in (0, 1):
         return native, failure_kinds.of_words(native) or (Kind.SIGNAL, _LIKELY)
+    if logged := _logged(errors):
+        return f"{_headline(logged)} ({ending})", _of_printed_chain(logged, said)
     words = _loud(errors) or _loud([tracebacks.clean(line) for line in said.stdout])
     if not words:
         words = next((line for line in reversed(errors[-3:]) if not _QUIET.search(line)), "")
@@ -153,9 +167,20 @@ def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
     return f"{words.strip()} ({ending})", _of_plain_words(words)
 
 
+def _logged(lines: Sequence[str]) -> Chain | None:
+    """The traceback within the last line of JSON: what loggers for machines write."""
+    line = next((one for one in reversed(lines[-5:]) if one.startswith("{") and tracebacks.HEAD in one), "")
+    try:
+        record = json.loads(line) if line else {}
+    except ValueError:
+        return None
+    texts = [value for value in record.values() if isinstance(value, str) and tracebacks.HEAD in value]
+    return tracebacks.last_chain(texts[0].split("\n")) if texts else None
+
+
 _PLAIN: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.IMPORT_ERROR, re.compile(r"No module named|ModuleNotFoundError|ImportError|not installed", re.IGNORECASE)),
-    (Kind.CONFIG, re.compile(r"config|\bsetting|hyper-?param|argument|option|environment variable|\byaml\b|\btoml\b|usage:", re.IGNORECASE)),
+    (Kind.CONFIG, re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+ (is|was|are) (not set|unset|missing|required|undefined|empty)|config|\bsetting|hyper-?param|argument|option|environment variable|\byaml\b|\btoml\b|usage:", re.IGNORECASE)),
     (Kind.DATA, re.compile(r"No such file|data ?set|\bdata\b|\bshard|corrupt|checksum|\brecord|manifest|decode", re.IGNORECASE)),
 )  # fmt: skip
 

@@ -16,6 +16,10 @@ HEAD = "Traceback (most recent call last)"
 
 # torch writes a space behind its own, torchrun none behind a role and a local rank.
 _PREFIX = re.compile(r"\[rank\d{1,7}\]:[ ]?|\[[a-z][a-z_]{0,30}?\d{1,7}\]:")
+# A progress bar has no newline of its own: a traceback then begins on its line.
+_BAR = re.compile(
+    r"^.{0,300}?(?:\d%\||it/s|s/it).{0,100}?(?=(?:\[rank\d{1,7}\]:[ ])?Traceback \(most recent call last\):\s*$)"
+)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|[@-Z\\-_])")
 _HEAD = re.compile(r"^(?:[\s|+]*)(?:Exception Group |Original )?Traceback \(most recent call last\):?\s*$")
 _RICH_HEAD = re.compile(r"^╭─+ ?Traceback \(most recent call last\) ?─+╮\s*$")
@@ -77,7 +81,7 @@ class Chain:
 def clean(line: str) -> str:
     """A line without colours and without what torch and torchrun put before it."""
     line = line[:READ_CHARACTERS]
-    line = _ANSI.sub("", line) if "\x1b" in line else line
+    line = _without_bar(_ANSI.sub("", line) if "\x1b" in line else line)
     for _ in range(3):
         if not line.startswith("[") or not (found := _PREFIX.match(line)):
             break
@@ -85,9 +89,13 @@ def clean(line: str) -> str:
     return line.rstrip("\r\n")
 
 
+def _without_bar(line: str) -> str:
+    return _BAR.sub("", line[:READ_CHARACTERS]) if HEAD in line else line
+
+
 def prefix_of(line: str) -> str:
     """What torch and torchrun put before a line: lines of one rank among those of others have the same."""
-    line = _ANSI.sub("", line) if "\x1b" in line else line
+    line = _without_bar(_ANSI.sub("", line) if "\x1b" in line else line)
     at = 0
     while at < 60 and (found := _PREFIX.match(line, at)):
         at = found.end()

@@ -96,12 +96,35 @@ def of(said: Said, code: int | None = 1, signal: int | None = None):
         ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94, unhandled system error\n"
          "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.", "connection_lost"),
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "hardware"),
+        ("OSError: [Errno 27] File too large", "disk"),
+        ("ValueError: part-12.jsonl, line 907: no key 'text'", "data"),
+        ("ValueError: expected 3 rows, got 2", "user_code"),
+        ("lightning.MisconfigurationException: `validation_step` returned a list", "user_code"),
+        ("lightning.MisconfigurationException: `Trainer(devices=3)` value is not a valid input", "config"),
     ],
 )  # fmt: skip
 def test_an_exception_says_which_kind_it_is(error, kind):
     found = of(raised(error))
     assert found.kind == kind
     assert found.headline.startswith("rank 2: " + error.split("\n")[0].split(": ")[0])
+
+
+def test_a_file_that_may_not_be_written_is_no_missing_data():
+    error = "PermissionError: [Errno 13] Permission denied: '/checkpoints/last.bin'"
+    assert of(raised(error, code='with open(path, "wb") as file:')).kind == "disk"
+    assert of(raised(error, code='with open(path, "rb") as file:')).kind == "data"
+
+
+def test_the_last_error_of_nccl_is_the_headline():
+    error = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 719 'unspecified launch failure'"  # fmt: skip
+    assert of(raised(error)).headline == "rank 2: torch.distributed.DistBackendError: Cuda failure 719 'unspecified launch failure'"  # fmt: skip
+
+
+def test_a_traceback_that_begins_behind_a_progress_bar():
+    first, *rest = raised("TypeError: step() missing 1 required positional argument: 'mask'").traceback
+    found = of(Said((f"Epoch 3:  12%|##      | 12/100 [00:03<00:22,  3.9it/s][rank2]: {first}", *rest)))
+    assert (found.kind, found.certainty) == ("user_code", "sure")
+    assert found.headline == "rank 2: TypeError: step() missing 1 required positional argument: 'mask'"
 
 
 def test_the_headline_is_the_error_itself():
@@ -138,6 +161,12 @@ def test_where_gloo_stands_in_its_source_is_left_out_of_the_headline():
         (printed("loss is not finite at step 40, giving up"), 1, None, "user_code", "loss is not finite at step 40"),
         (printed("", stdout="step 3\nERROR: loss is nan"), 3, None, "user_code", "ERROR: loss is nan (exited with code 3)"),
         (printed("", stdout="step 3\nstep 4"), 3, None, "unknown", "exited with code 3"),
+        (printed("error: HF_TOKEN is not set"), 1, None, "config", "HF_TOKEN is not set"),
+        (printed("Could not find 'model/vit'\n\nAvailable options:\n\tresnet\n\nSet the environment variable HYDRA_FULL_ERROR=1 for more"),
+         1, None, "config", "Could not find 'model/vit'"),
+        (printed('{"level": "info", "event": "step"}\n{"level": "critical", "exc_info": "Traceback (most recent call last):\\n  File \\"/code/a.py\\", '
+                 'line 3, in main\\n    a, b = batch\\nValueError: not enough values to unpack"}'), 70, None,
+         "user_code", "rank 2: ValueError: not enough values to unpack (exited with code 70)"),
         (printed(""), None, 11, "signal", "was ended by SIGSEGV (11): a crash in native code"),
         (printed("Fatal Python error: Segmentation fault\n\nCurrent thread 0x0 (most recent call first):"), None, 11,
          "signal", "Fatal Python error: Segmentation fault"),
@@ -215,6 +244,19 @@ class TestWhoWasFirst:
         assert (found.rank, found.kind, found.certainty) == (2, "connection_lost", "likely")
         assert "left with exit code 0 while rank 3 still needed it" in found.headline
 
+    def test_a_rank_that_left_may_need_a_moment_to_end_after_its_connections_closed(self):
+        found = judged(
+            rank(3, raised(RESET), at=5), stopped(0), stopped(1), rank(2, Said(), state="succeeded", code=0, at=6)
+        )
+        assert (found.rank, "left with exit code 0" in found.headline) == (2, True)
+
+    def test_in_a_monitored_barrier_the_rank_that_names_the_late_one_counts(self):
+        late = "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 4000 ms"
+        passed = "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0"  # fmt: skip
+        found = judged(rank(1, raised(passed), at=5), rank(0, raised(late), at=6), stopped(2), stopped(3))
+        assert (found.rank, found.kind) == (2, "comm_timeout")
+        assert "rank 0 waited" in found.headline
+
     def test_a_monitored_barrier_names_the_late_rank(self):
         error = (
             "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 4000 ms\n Original exception:\n"
@@ -271,11 +313,20 @@ def test_while_it_starts_a_reason_is_likely_and_nothing_is_said_without_one():
         ("a pod of a higher priority took its place (PreemptionByScheduler): ...", "preempted"),
         ("its node is gone (DeletionByPodGC): PodGC: node not found", "node_lost"),
         ("command not found: trian.py", "config"),
+        ("Terminated: Pod was terminated in response to imminent node shutdown.", "node_lost"),
+        ("UnexpectedAdmissionError: Allocate failed due to no healthy devices present", "hardware"),
     ],
 )
 def test_a_replica_ended_by_the_cluster(reason, kind):
     found = judged(replicas=[ReplicaFacts("worker-1", "failed", reason, exit_code=127)])
     assert (found.kind, found.replica, found.headline) == (kind, "worker-1", f"worker-1: {reason}")
+
+
+def test_a_replica_that_the_cluster_ended_is_named_though_muster_ends_the_others():
+    drained = "its node is being emptied (EvictionByEvictionAPI): Eviction API: evicting"
+    ours, theirs = ReplicaFacts("worker-0", "failed", signal=15), ReplicaFacts("worker-1", "failed", drained, signal=15)
+    found = judge(AttemptFacts("stopping", "failed", "worker-1 was ended", replicas=(ours, theirs)))
+    assert (found.replica, found.kind) == ("worker-1", "node_lost")
 
 
 @pytest.mark.parametrize(
