@@ -82,7 +82,7 @@ def test_the_first_failing_rank_is_named_though_the_others_fail_of_lost_connecti
         # torch sometimes aborts a process that is already going down of its exception; then that is how it ended.
         assert (first.exit_code, first.signal) in ((1, None), (None, signal.SIGABRT))
         assert any("the data ran out" in line for line in first.last_lines)
-        assert ended.message == first.explanation
+        assert ended.message == first.headline
     assert blamed == [3] * 20
 
 
