@@ -4,9 +4,11 @@ Text comes with a rank's row where its agent sent it along, else from the log, a
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from . import tracebacks
+from .batches import clean
 from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
 from .last_words import Said
 from .logs import LAUNCHER
@@ -42,8 +44,12 @@ class Reader:
 def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
     """What made this attempt fail (default: the newest one); None while nothing failed."""
     attempt = attempt or job.attempt
+    return stored(job, attempt) or judged(job, attempt, read=Reader(job, attempt))
+
+
+def stored(job: Job, attempt: int) -> Failure | None:
     row = AttemptFailure.objects.filter(job=job, attempt=attempt).first()
-    return of_row(row) if row is not None else judged(job, attempt, read=Reader(job, attempt))
+    return None if row is None else of_row(row)
 
 
 def of_jobs(jobs: Iterable[Job]) -> dict[int, Failure]:
@@ -69,7 +75,16 @@ def of_row(row: AttemptFailure, *, has_lines: bool = True) -> Failure:
 
 def judged(job: Job, attempt: int, *, read: Reader) -> Failure | None:
     """The verdict on the rows as they are now. Two queries, and one more where ranks failed."""
-    return judge(facts(job, attempt), read=read)
+    found = judge(facts(job, attempt), read=read)
+    return None if found is None else _storable(found)
+
+
+def _storable(found: Failure) -> Failure:
+    """Logs hold any byte, and JSON within them any character: what is quoted from them is cleaned as agents' text is."""
+    return replace(
+        found, explanation=clean(found.explanation), headline=clean(found.headline),
+        last_lines=[clean(line) for line in found.last_lines], traceback=[clean(line) for line in found.traceback],
+    )  # fmt: skip
 
 
 def facts(job: Job, attempt: int) -> AttemptFacts:

@@ -4,8 +4,12 @@ A process that dies between the news and the verdict costs nothing: the reconcil
 is no row (an installation of an earlier release) readers judge for themselves.
 """
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from controlplane import crash, doorbell
@@ -17,11 +21,25 @@ from .lifecycle import Phase, StopReason
 from .models import AttemptFailure, Job
 from .verdict import ReplicaState, Seen
 
+log = logging.getLogger(__name__)
 # Decided by Muster itself: what ranks say later, while they are stopped for it, changes nothing.
 _DECIDED = frozenset({Kind.PREEMPTED, Kind.DEADLINE, Kind.START_TIMEOUT})
 _ENDINGS = frozenset(
     {StopReason.FAILED, StopReason.RETRY, StopReason.DEADLINE, StopReason.PREEMPTED, StopReason.START_TIMEOUT}
 )
+
+
+@contextmanager
+def never_in_the_way(job: int, attempt: int) -> Iterator[None]:
+    """Around a judgement that something more important follows. Use it outside of transactions."""
+    try:
+        yield
+    except (OperationalError, InterfaceError):
+        raise  # the database is away: what follows needs it as well
+    except Exception:
+        # Judging reads whatever the processes printed. A verdict that fails on it is missing; a step that fails with it would
+        # be tried again for ever, with the job's nodes held all the while.
+        log.exception("job %s: attempt %s could not be judged", job, attempt)
 
 
 def refresh(job: int, attempt: int) -> None:

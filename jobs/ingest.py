@@ -129,8 +129,6 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
     for what in sorted(said.what):
         doorbell.hint(job=row.job, team=row.team, what=what)
     note_names(row.job, names=said.names)
-    states = frozenset(one["state"] for one in said.ranks.values() if one.get("state"))
-    failures.refresh_after_news(row.job, attempt, states=states)
     if said.has_replica_state:
         _wake(row.job)
     if said.lost:
@@ -145,6 +143,9 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
         processes = sum(rank != LAUNCHER for rank in row.places)
         words = unexpected.advice(said.unexpected, replica=place, processes=processes, world=row.world)
         note_latest(job=row.job, attempt=attempt, about=unexpected.ABOUT, message=words)
+    states = frozenset(one["state"] for one in said.ranks.values() if one.get("state"))
+    with failures.never_in_the_way(row.job, attempt):
+        failures.refresh_after_news(row.job, attempt, states=states)
 
 
 def _wake(job: int) -> None:

@@ -54,6 +54,10 @@ class DjangoStore:
         return recorded
 
     def _judge(self, held: Held, seen: Seen, step: Step) -> None:
+        with failures.never_in_the_way(held.job, held.view.attempt):
+            self._judge_or_raise(held, seen, step)
+
+    def _judge_or_raise(self, held: Held, seen: Seen, step: Step) -> None:
         view = held.view
         if step.to is not None or view.phase is Phase.STARTING:
             if failures.is_worth_judging(view.phase, view.stop_reason, seen):
@@ -208,7 +212,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
 def _words(job: Job, step: Step, before: str) -> str:
     """What the step says of itself. Once an attempt that failed is over, its ranks have told who was first."""
     if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
-        found = blame.first_failure(job)
+        found = blame.stored(job, job.attempt)  # judged before this transaction, which judging could break
         if found is not None and found.rank is not None:
             # Of an elastic job not the rank ends the attempt, but that too few replicas are left.
             return found.headline if job.min_nodes is None else f"{found.headline}; {job.message}"

@@ -138,6 +138,27 @@ def test_hostile_text_is_bounded_and_stored(job):
     assert AttemptFailure.objects.get().rank == 1
 
 
+def test_bytes_that_no_row_can_hold_do_not_keep_a_job_from_its_end(job, lab):
+    text = '{"exc_info": "Traceback (most recent call last):\\n  File \\"a.py\\", line 3, in f\\nValueError: \\u0000\\ud800"}'
+    send(job, log_item(-1, 0, [(NOW, "begin\0end"), (NOW, text)]))
+    job = lab.finish(job, 1)
+    assert job.phase == "failed"
+    row = AttemptFailure.objects.get(job=job)
+    assert row.headline.startswith("worker-0: ValueError: \N{REPLACEMENT CHARACTER}"), row.headline
+    assert any("begin\N{REPLACEMENT CHARACTER}end" in line for line in row.last_lines), row.last_lines
+
+
+def test_a_judgement_that_fails_stands_in_the_way_of_no_step_and_no_batch(job, lab, monkeypatch, caplog):
+    def broken(*given, **more):
+        raise ValueError("a text that nobody thought of")
+
+    monkeypatch.setattr(blame, "judge", broken)
+    send(job, failed(1, error_at=NOW, error=error()))
+    assert f"job {job.pk}: attempt 1 could not be judged" in caplog.text
+    job = lab.finish(job, 1, 1)
+    assert (job.phase, AttemptFailure.objects.count()) == ("failed", 0)
+
+
 class TestReaders:
     def test_a_list_has_headlines_without_lines(self, api, job, lab):
         send(job, failed(1, error_at=NOW, error=error()))
