@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from signal import SIGABRT, SIGKILL
 
 from . import error_kinds, exits, failure_kinds, tracebacks
@@ -11,6 +12,7 @@ from .failure_kinds import Certainty, Found, Kind
 from .tracebacks import Chain
 
 LAST_LINES = 20
+KEPT = 512  # texts whose reading is kept: those of a few attempts, at most some 20 MB
 _SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
 _WHERE = re.compile(
     r"^\[[^\]\n]{1,300}\.(?:cc|cpp|cu|h|hpp):\d+\] "
@@ -31,10 +33,13 @@ class Said:
         return list(self.traceback or self.stderr or self.stdout)[-LAST_LINES:]
 
 
+# While an attempt fails its verdict is judged with each agent's news, mostly of texts that were read before.
+@lru_cache(KEPT)
 def chain_of(said: Said | None) -> Chain | None:
     return tracebacks.last_chain(said.traceback) if said and said.traceback else None
 
 
+@lru_cache(KEPT)
 def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, Found]:
     """The error in one line, empty where none was printed, and its kind."""
     chain = chain_of(said)
