@@ -141,7 +141,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @action(detail=True, pagination_class=None)
     def ranks(self, request: Request, pk: str) -> Response:
         job = self.get_object()
-        return self._list(RankSerializer, job.ranks.filter(attempt=attempt_of(request, job)).select_related("replica"))
+        rows = job.ranks.filter(attempt=attempt_of(request, job)).select_related("replica").defer("error")
+        return self._list(RankSerializer, rows)
 
     @extend_schema(responses=listed(ReplicaSerializer), parameters=[OF_ATTEMPT])
     @action(detail=True, pagination_class=None)

@@ -110,7 +110,8 @@ class Matrix:
 def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
     """Three queries at most, whatever the size of the job. Empty before the first launch."""
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("role", "index"))
-    ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank"))
+    # Without what failed ranks printed: up to 44 KB of each.
+    ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").defer("error"))
     # The rows are here already; who was first is asked only where somebody failed.
     first = blame.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
     return arrange(replicas, ranks, now=now, first=first)

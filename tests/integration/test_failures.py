@@ -3,9 +3,13 @@
 import time
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from jobs import blame, failures, ingest, log_store, services
+from jobs import blame, failures, ingest, log_store, services, tracebacks
 from jobs.models import AttemptFailure, Job
+from jobs.views.ranks import matrix
 from tests.builders import batch, identity, item, log_item
 
 LABEL = "ValueError: label 17 is outside 0..9"
@@ -160,6 +164,14 @@ def test_a_judgement_that_fails_stands_in_the_way_of_no_step_and_no_batch(job, l
 
 
 class TestReaders:
+    def test_ranks_are_listed_without_what_they_printed(self, owner, job):
+        send(job, failed(0, error_at=NOW, error=error()), failed(1, error_at=NOW, error=error()))
+        with CaptureQueriesContext(connection) as asked:
+            grid = matrix(job, attempt=1, now=timezone.now())
+            assert owner.get(f"/api/v1/jobs/{job.pk}/ranks").status_code == 200
+        assert all("error" in cell.rank.get_deferred_fields() for cell in grid.cells)
+        assert not [one["sql"] for one in asked.captured_queries if '"jobs_rank"."error"' in one["sql"]]
+
     def test_a_list_has_headlines_without_lines(self, api, job, lab):
         send(job, failed(1, error_at=NOW, error=error()))
         lab.finish(job, 1, 1)
@@ -190,6 +202,13 @@ class TestReaders:
         lab.finish(job, 1, 1)
         (one,) = api.get(f"/api/v1/jobs/{job.pk}/attempts").json()["results"]
         assert (one["first_failing_rank"], one["first_failure"]["kind"]) == (1, "user_code")
+
+
+def test_a_text_is_read_once_however_often_its_attempt_is_judged(job, monkeypatch):
+    send(job, failed(1, error_at=NOW, error=error()))
+    monkeypatch.setattr(tracebacks, "chains", lambda lines: pytest.fail("a text was read again"))
+    send(job, failed(3, at=1, error_at=NOW + 1, error=error()), node=1)
+    assert AttemptFailure.objects.get().rank == 1
 
 
 def test_a_verdict_of_two_writers_is_the_later_ones(job):
