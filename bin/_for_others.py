@@ -18,9 +18,15 @@ NOBODY = 65534  # any user without rights shows what others can reach
 
 def main(cache: str, old: str, new: str) -> None:
     python = base_python(Path(cache))
-    if not Path(new).exists() and Path(old, "bin/python").exists():
+    if not Path(new).exists() and Path(old, "bin/python").exists() and is_ours(Path(old)):
         move(Path(old), Path(new), python=python)
     print(python)
+
+
+def is_ours(folder: Path) -> bool:
+    """Not an environment that another user made (`sudo -E` keeps their HOME) and could change later."""
+    about = folder.lstat()
+    return about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
 def base_python(cache: Path) -> Path:
@@ -69,7 +75,7 @@ def find_library_beside(python: Path, prefix: Path) -> None:
 
 
 def move(old: Path, new: Path, *, python: Path) -> None:
-    """What names the old place is written anew: links to the interpreter, first lines of scripts."""
+    """Rewrites what names the old place: links to the interpreter, first lines of scripts."""
     draft = copied(old, new)
     for name in ("python", "python3", f"python3.{sys.version_info.minor}"):
         (draft / "bin" / name).unlink(missing_ok=True)
@@ -105,9 +111,10 @@ def copied(source: Path, target: Path, *, leave_out: tuple[str, ...] = ()) -> Pa
 
 
 def linked(source: str, target: str, *, follow_symlinks: bool = True) -> None:
-    mode = os.stat(source, follow_symlinks=False).st_mode
+    about = os.stat(source, follow_symlinks=False)
+    is_safe = about.st_uid == os.geteuid() and not about.st_mode & 0o022  # else somebody could change what root runs
     try:
-        if mode & 0o444 != 0o444 or mode & 0o022:  # its mode will be changed, and the old place keeps its own
+        if about.st_mode & 0o444 != 0o444 or not is_safe:  # its mode will be changed, and the old place keeps its own
             raise PermissionError
         os.link(source, target, follow_symlinks=follow_symlinks)
     except OSError:  # another disk

@@ -43,15 +43,23 @@ def find(setting: str, *, taken: Collection[int] = ()) -> JobUser | None:
 
 
 def can_run(words: Sequence[str | Path], user: JobUser) -> bool:
-    """Whether that user may run this program. Trying is the only sure answer: modes, ACLs, noexec and user namespaces."""
+    """Whether that user may run this program. Trying is the only sure answer: modes, ACLs, noexec and user namespaces.
+
+    Processes of the same user may read each other's environment, so ours, with its secrets, is not handed over.
+    """
     try:
         ended = subprocess.run(
             [str(word) for word in words], capture_output=True, cwd="/", user=user.uid, group=user.gid, extra_groups=[],
-            timeout=60, check=False,
+            timeout=60, check=False, env=bare_environment(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return False
     return ended.returncode == 0
+
+
+def bare_environment() -> dict[str, str]:
+    """What it takes to find and to load a program, and nothing else."""
+    return {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
 
 
 def name_of(uid: int) -> str:

@@ -100,5 +100,8 @@ def _go_on(act: Callable[[str, threading.Event], None], alias: str, stop: thread
         except (ClusterError, OSError, DatabaseError) as error:
             log.warning("cluster %s: %s; watching again in %s s", alias, error, PAUSE_SECONDS)
             time.sleep(PAUSE_SECONDS)
+        except Exception:  # one job's odd file must not end the watch of all others
+            log.exception("cluster %s: watching again in %s s", alias, PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
         finally:
             connections.close_all()

@@ -6,6 +6,9 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from controlplane.job_user import bare_environment
 
 from . import EmbeddedError
 
@@ -35,9 +38,11 @@ def server_account(preferred: Iterable[str] = PREFERRED) -> Account | None:
 
 def can_run(argv: Iterable[str | Path], *, account: Account | None) -> bool:
     """Whether that user may run this program. Trying is the only sure answer: modes, ACLs, noexec and user namespaces."""
-    who = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+    who: dict[str, Any] = {}
+    if account is not None:  # that user's other processes may read the environment, so ours is not handed over
+        who = {"user": account.uid, "group": account.gid, "extra_groups": [], "env": bare_environment()}
     try:
-        ended = subprocess.run([str(part) for part in argv], capture_output=True, cwd="/", **who)  # type: ignore[call-overload]
+        ended = subprocess.run([str(part) for part in argv], capture_output=True, cwd="/", **who)
     except (OSError, subprocess.SubprocessError):
         return False
     return bool(ended.returncode == 0)

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from .files import read_json
+from .files import read_foreign_json
 from .processes import Identity, identity, is_alive, send, wait_gone
 
 GRACE_SECONDS = 8.0
@@ -33,12 +33,20 @@ def living(root: Path) -> Iterator[Identity]:
     seen = set()
     for name in ("spawned.json", "agent.json"):
         for path in root.glob(f"jobs/*/*/*/{name}"):
-            known = read_json(path) or {}
-            if {"pid", "started", "boot"} <= known.keys():
-                one = Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
-                if one not in seen and is_alive(one) and _runs_as(one.pid, path.parent.lstat().st_uid):
-                    seen.add(one)
-                    yield one
+            if not path.parent.parent.name.isdecimal():  # it lies in a job's own folder, which is no attempt
+                continue
+            one = _identity(path)
+            if one and one not in seen and is_alive(one) and _runs_as(one.pid, path.parent.lstat().st_uid):
+                seen.add(one)
+                yield one
+
+
+def _identity(path: Path) -> Identity | None:
+    known = read_foreign_json(path)
+    try:
+        return Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
+    except (TypeError, KeyError, ValueError, OverflowError):
+        return None
 
 
 def _runs_as(pid: int, uid: int) -> bool:

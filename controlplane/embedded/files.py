@@ -48,6 +48,20 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def read_foreign_json(path: Path, *, most: int = 64 * 2**10) -> Any:
+    """As `read_json`, of a file that a job may have put there: no link is followed, no pipe waited for, and it is short."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                return None
+            return json.loads(os.read(file, most))
+        finally:
+            os.close(file)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def open_log(path: Path) -> int:
     """A descriptor to append to. What grew too long is put aside once, so that logs stay below twice the limit each."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ def find_local_home(data: Path, *, setting: str, is_temporary: bool) -> JobUser 
     local = data / "local"
     try:
         if job_user.find(setting) is None:
-            if not local.is_symlink():  # else jobs of another user may still run there
+            if not _known_home(local):  # else jobs of another user may still run there
                 private_folder(local)
             return None
         return _root_home(data, local, setting=setting, is_temporary=is_temporary)
@@ -43,7 +43,8 @@ def find_local_home(data: Path, *, setting: str, is_temporary: bool) -> JobUser 
 def remove_local_home(data: Path) -> None:
     local = data / "local"
     if local.is_symlink():
-        shutil.rmtree(local.resolve().parent, ignore_errors=True)
+        if _is_ours(target := Path(os.readlink(local))):
+            shutil.rmtree(target.parent, ignore_errors=True)
         local.unlink()
 
 
@@ -73,12 +74,22 @@ def _root_home(data: Path, local: Path, *, setting: str, is_temporary: bool) -> 
 def _known_home(local: Path) -> Path | None:
     if not local.is_symlink():
         return None
-    path = Path(os.readlink(local)).parent
-    if not path.is_dir():
+    target = Path(os.readlink(local))
+    if not target.parent.is_dir():
         raise EmbeddedError(
-            f"Files of local jobs were in {path}, which is gone. Bring it back, or begin anew: bin/demo --reset"
+            f"Files of local jobs were in {target.parent}, which is gone. Bring it back, or start over: bin/demo --reset"
         )
-    return path
+    if not _is_ours(target):
+        raise EmbeddedError(
+            f"{local} is a link to {target} that Muster did not make. Put a folder in its place (a bind mount may lead "
+            "to another disk), or set MUSTER_DATA_DIR to another folder."
+        )
+    return target.parent
+
+
+def _is_ours(target: Path) -> bool:
+    """Whether we made the folder that a link leads to, as our note beside it says. Nothing else is ever deleted."""
+    return target.name == "local" and "job_user" in _note(target.parent)
 
 
 def _move(local: Path, target: Path) -> None:

@@ -49,7 +49,7 @@ def _runs(place: Path, host: Host) -> bool:
     """By the note of its start, or by the lock it holds, where whoever started it died before the note was written."""
     if not _tries(place):
         return False
-    with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+    with contextlib.suppress(*handed.UNREADABLE):
         if host.is_alive(Identity.from_json(handed.read(place / "drain.json"))):
             return True
     try:

@@ -14,6 +14,8 @@ from pathlib import Path
 from controlplane.job_user import JobUser
 
 MAX_BYTES = 8 << 20  # a job's environment is the largest thing that is read
+# What comes of reading JSON that a job could have written: absent, no text, no JSON, other types, too deep, too large.
+UNREADABLE = (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -25,9 +27,10 @@ def read(path: Path) -> str:
         raise
     except OSError as error:
         raise ValueError(f"{path.name} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(file).st_mode):  # before fdopen, which refuses a folder and leaves it open
+        os.close(file)
+        raise ValueError(f"{path.name} is no file")
     with os.fdopen(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError(f"{path.name} is no file")
         content = opened.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"{path.name} is too large")
@@ -104,7 +107,7 @@ def published(file: Path, folder: Path) -> Path:
 def give_folder(path: Path, user: JobUser) -> None:
     """The folder, and where it belongs to somebody else all that is in it: of jobs from before, which ran as root."""
     path.mkdir(parents=True, exist_ok=True)
-    if owner(path) == user.uid:
+    if path.is_symlink() or owner(path) == user.uid:  # where a link leads is the operator's to give
         return
     for folder, _, _, at in os.fwalk(path, follow_symlinks=False):
         for name in _files(at):

@@ -110,7 +110,8 @@ class Launcher:
             is_policy = body["kind"] == "NetworkPolicy"
             with crash.around("kube.secret"):
                 answer = await self._create("networkpolicies" if is_policy else "secrets", body)
-            if is_policy and answer.status == 403:
+            # Only a missing right is passed over; a quota or a webhook that refuses is no reason to run unprotected.
+            if is_policy and answer.status == 403 and "cannot create resource" in answer.words:
                 said = f"{NO_POLICY}: {answer.words}"
             elif not answer.is_there_already:
                 need_created(answer, "the NetworkPolicy of the attempt" if is_policy else "the Secret of the job")

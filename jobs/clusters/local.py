@@ -101,12 +101,18 @@ class LocalCluster:
 
     def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         folder = self._attempt(run, attempt)
-        with self._locked(folder):
-            with crash.around("local.seal"):
-                (folder / "sealed").touch()
+        late: Unreachable | None = None
+        try:
+            with self._locked(folder):
+                with crash.around("local.seal"):
+                    (folder / "sealed").touch()
+        except Unreachable as error:  # a job may hold the lock: it is asked to end all the same
+            late = error
         places = [place for place in folder.iterdir() if place.is_dir()]
         for place in places:
             self._end(place, mark(run, attempt), grace_seconds, is_now=is_now)
+        if late is not None:
+            raise late
         if not any(self._is_alive(place, mark(run, attempt)) for place in places):
             self._active(run, attempt).unlink(missing_ok=True)
 
@@ -172,6 +178,8 @@ class LocalCluster:
 
     def _is_over(self, attempt: str) -> bool:
         run, _, number = attempt.rpartition("-")
+        if not run or not number.isdecimal():
+            return True
         folder = self._attempt(run, int(number))
         if not folder.exists():
             return True
@@ -180,7 +188,8 @@ class LocalCluster:
 
     def _user_of(self, attempt: Path) -> JobUser | None:
         """An attempt that was begun as ourselves, by a release before this one, goes on so: its replicas share files."""
-        begun = (path for path in attempt.iterdir() if path.is_dir())
+        # A folder without replica.json was not handed over yet when its maker died: nothing was begun in it.
+        begun = (path for path in attempt.iterdir() if path.is_dir() and (path / "replica.json").exists())
         return None if any(handed.owner(path) == os.geteuid() for path in begun) else self.user
 
     def _prepare(self) -> None:
@@ -243,7 +252,7 @@ class LocalCluster:
         one = _identity(place)
         if one is None:
             return
-        asked = place / "stop_asked"
+        asked = _own_note(place, "stop_asked")
         if not self.host.is_alive(one):
             self._tidy(place, carried)
             if not self._is_alive(place, carried):
@@ -263,7 +272,7 @@ class LocalCluster:
 
         An agent that does not obey is killed soon; one that has ended its replica may go on sending what is left.
         """
-        asked = place / "stop_now"
+        asked = _own_note(place, "stop_now")
         if not asked.exists():
             handed.write(asked, str(self.clock()))
         is_over = _STATES.get(str(_status(place).get("state"))) in ENDED
@@ -366,10 +375,11 @@ def forget_secrets(place: Path) -> None:
     The token goes last: that it is gone says that nothing is left to do.
     """
     if (place / "token").exists():
-        with contextlib.suppress(FileNotFoundError, ValueError):
+        with contextlib.suppress(*handed.UNREADABLE, OSError):
             told = json.loads(handed.read(place / "replica.json"))
             handed.write(place / "replica.json", json.dumps({**told, "env": {}}, indent=1))
-        (place / "token").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a job may have made a folder of that name
+            (place / "token").unlink(missing_ok=True)
 
 
 def _identity(place: Path) -> Identity | None:
@@ -378,11 +388,17 @@ def _identity(place: Path) -> Identity | None:
     Both could have been written by the job: a process of another user is not believed to be its agent, and so never signalled.
     """
     for name in ("spawned.json", "agent.json"):
-        with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(*handed.UNREADABLE):
             found = Identity.from_json(handed.read(place / name))
             if handed.may_be_of(found.pid, place):
                 return found
     return None
+
+
+def _own_note(place: Path, name: str) -> Path:
+    """Where Muster keeps a note about a replica: beside its folder where that belongs to the job's user, who could change it."""
+    is_theirs = handed.owner(place) != os.geteuid()
+    return place.with_name(f"{place.name}.{name}") if is_theirs else place / name
 
 
 def _asked_at(asked: Path) -> float:
@@ -405,7 +421,7 @@ def _status(place: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+    with contextlib.suppress(*handed.UNREADABLE):
         return dict(json.loads(handed.read(path)))
     return {}
 

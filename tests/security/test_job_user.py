@@ -13,11 +13,12 @@ import pytest
 
 from agent.build import build
 from controlplane import job_user
+from controlplane.embedded import EmbeddedError, account
 from controlplane.embedded.agents import living
 from controlplane.embedded.home import remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.local_home import find_local_home, remove_local_home
-from controlplane.errors import Refused
+from controlplane.errors import Refused, Unreachable
 from controlplane.job_user import BadJobUser, JobUser
 from jobs.clusters import handed
 from jobs.clusters.host import Host
@@ -179,6 +180,86 @@ def test_a_user_who_cannot_reach_the_cluster_is_refused_in_words(place):
     place.chmod(0o700)
     with pytest.raises(Refused, match=r"user 55911, who cannot run .*MUSTER_JOB_USER=root"):
         cluster_in(place, USER).apply(plan())
+
+
+def test_a_trial_run_as_that_user_is_given_no_secret(place, monkeypatch):
+    """Other processes of that user may read its environment."""
+    monkeypatch.setenv("MUSTER_SECRET_KEY", "hush")
+    script = "import os, sys; sys.exit('MUSTER_SECRET_KEY' in os.environ)"
+    assert job_user.can_run([cluster_in(place, USER).host.python, "-I", "-c", script], USER)
+    assert account.can_run(["sh", "-c", "test -z $MUSTER_SECRET_KEY"], account=account.Account("x", USER.uid, USER.gid))
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
+def test_what_cannot_be_read_leaves_no_descriptor_open(place, put):
+    put(place / "status.json")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match=r"status\.json"):
+        handed.read(place / "status.json")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+ODD = ["[1]", '{"pid": "x", "started": 1, "boot": ""}', '{"pid": 1e999, "started": 1, "boot": ""}', "[" * 100_000]
+
+
+def test_odd_files_of_a_job_hold_up_neither_its_own_end_nor_the_stop_of_muster(cluster):
+    run(cluster, "true")
+    place, expected = cluster.root / "jobs/7-abc/1/worker-0", [("worker", 0), ("worker", 1)]
+    until(lambda: not list(living(cluster.root)))
+    os.mkfifo(cluster.root / "jobs/7-abc/shared/spawned.json")
+    for name in ("spawned.json", "agent.json", "status.json", "drain.json"):
+        for text in (None, *ODD):
+            (place / name).unlink(missing_ok=True)
+            if text is None:
+                (place / name).mkdir()
+            else:
+                (place / name).write_text(text)
+            assert list(living(cluster.root)) == []
+            cluster.observe("7-abc", 1, expected)
+            cluster.delete("7-abc", 1, 0)
+            if text is None:
+                (place / name).rmdir()
+
+
+def test_a_job_that_holds_the_lock_of_its_attempt_is_asked_to_end_all_the_same(cluster, monkeypatch):
+    monkeypatch.setattr("jobs.clusters.local.LOCK_SECONDS", 0.1)
+    cluster.apply(plan("sh", "-c", "exec 9>>../../lock; flock 9; touch $MUSTER_SHARED/held.$NUMBER; sleep 600"))
+    until(lambda: list((cluster.root / "jobs/7-abc/shared").glob("held.*")))
+    with pytest.raises(Unreachable):
+        cluster.delete("7-abc", 1, 0)
+    assert {path.name for path in (cluster.root / "jobs/7-abc/1").glob("*.stop_asked")} == {
+        "worker-0.stop_asked",
+        "worker-1.stop_asked",
+    }
+
+
+def test_an_interrupted_hand_over_does_not_make_the_attempt_roots(cluster):
+    begun = cluster.root / "jobs/7-abc/1/worker-0"
+    begun.mkdir(parents=True)
+    shared = run(cluster, TOUCHES)
+    assert (shared / "who").read_text() == f"{USER.uid}\n"
+    assert begun.stat().st_uid == USER.uid
+
+
+def test_a_volume_that_the_operator_made_a_link_keeps_what_it_leads_to(cluster, place):
+    elsewhere = place / "datasets"
+    elsewhere.mkdir(mode=0o755)
+    (cluster.root / "volumes/nlp").mkdir(parents=True)
+    (cluster.root / "volumes/nlp/data").symlink_to(elsewhere)
+    run(cluster, "ls $MUSTER_VOLUME_DATA", team="nlp", volumes={"data": ""})
+    assert (elsewhere.stat().st_uid, elsewhere.stat().st_mode & 0o777) == (0, 0o755)
+
+
+def test_a_link_in_place_of_the_local_folder_is_refused_and_never_deleted_through(place):
+    data, elsewhere = place / "data", place / "big" / "muster-local"
+    data.mkdir(mode=0o700)
+    elsewhere.mkdir(parents=True)
+    (data / "local").symlink_to(elsewhere)
+    for setting in ("", "root"):
+        with pytest.raises(EmbeddedError, match="that Muster did not make"):
+            find_local_home(data, setting=setting, is_temporary=True)
+    remove_local_home(data)
+    assert elsewhere.is_dir() and not (data / "local").exists()
 
 
 # -- whom
