@@ -11,7 +11,7 @@ from . import tracebacks
 from .batches import clean
 from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
 from .last_words import Said
-from .logs import LAUNCHER
+from .logs import LAUNCHER, end_of_launcher
 from .logs import read as read_log
 from .models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
@@ -31,11 +31,15 @@ class Reader:
         self._known: dict[str, Said] = {} if known is None else known
 
     def __call__(self, one: RankFacts | ReplicaFacts) -> Said:
-        rank = one.rank if isinstance(one, RankFacts) else LAUNCHER
-        key = f"{rank}" if rank != LAUNCHER else one.replica if isinstance(one, RankFacts) else one.name
+        key = f"{one.rank}" if isinstance(one, RankFacts) else one.name
         if key not in self._known and self._is_open:
-            self._known[key] = from_log(self._job, self._attempt, rank)
+            self._known[key] = self._read(one)
         return self._known.get(key, Said())
+
+    def _read(self, one: RankFacts | ReplicaFacts) -> Said:
+        if isinstance(one, RankFacts):
+            return of_rank_log(self._job, self._attempt, one.rank)
+        return of_launcher_log(self._job, self._attempt, one.name)
 
     def again(self) -> "Reader":
         return Reader(self._job, self._attempt, known=self._known, is_open=False)
@@ -121,9 +125,21 @@ def first_of(ranks: Iterable[Rank]) -> int | None:
     return None if found is None else found.rank
 
 
-def from_log(job: Job, attempt: int, rank: int) -> Said:
+def of_rank_log(job: Job, attempt: int, rank: int) -> Said:
     """Of a rank whose agent sent no text. Its log holds both streams, in the order in which they were read."""
-    lines = [one.text for one in read_log(job=job, rank=rank, attempt=attempt, tail=TAIL_LINES).lines if not one.is_gap]
+    return _said(
+        [one.text for one in read_log(job=job, rank=rank, attempt=attempt, tail=TAIL_LINES).lines if not one.is_gap]
+    )
+
+
+def of_launcher_log(job: Job, attempt: int, replica: str) -> Said:
+    """Of the launcher of one replica ("worker-1")."""
+    role, _, index = replica.rpartition("-")
+    row = Replica.objects.filter(job=job, attempt=attempt, role=role, index=int(index)).values_list("pk", flat=True)
+    return _said([line for pk in row for line in end_of_launcher(replica=pk, count=TAIL_LINES)])
+
+
+def _said(lines: list[str]) -> Said:
     chain = tracebacks.last_chain(lines)
     return Said(chain.lines if chain else (), tuple(lines[-40:]))
 

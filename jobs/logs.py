@@ -96,6 +96,19 @@ def last_lines(*, job: Job, attempt: int, rank: int, count: int) -> list[str]:
     return [line.text for line in read(job=job, rank=rank, tail=count, attempt=attempt).lines]
 
 
+def end_of_launcher(*, replica: int, count: int) -> list[str]:
+    """The last lines of one replica's launcher: those of all replicas share a number. Without gaps."""
+    found: list[str] = []
+    size = 0
+    for one in segments.last(stream=(replica, LAUNCHER), limit=MAX_SEGMENTS):
+        size += one.raw_bytes if one.path else 0
+        if len(found) >= count or (found and size > MAX_PAGE_BYTES):
+            break
+        texts, _ = segments.content(one)
+        found[:0] = [segments.parsed(raw, least=one.first_at, most=one.last_at)[1] for raw in texts]
+    return found[-count:]
+
+
 def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
     """The next lines of the attempt in which the cursor stands, and where it stands after them."""
     page = _read(job, rank, place, limit=limit, only=place.attempt)
@@ -197,4 +210,14 @@ def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> Cursor:
     return Cursor(attempt, following)
 
 
-__all__ = ["LAUNCHER", "CaughtUp", "LogLine", "LogPage", "catch_up", "following", "last_lines", "read"]
+__all__ = [
+    "LAUNCHER",
+    "CaughtUp",
+    "LogLine",
+    "LogPage",
+    "catch_up",
+    "end_of_launcher",
+    "following",
+    "last_lines",
+    "read",
+]

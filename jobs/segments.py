@@ -43,6 +43,12 @@ _SINCE = f"""
     ORDER BY s.id LIMIT %(limit)s
 """  # noqa: S608 - the columns are named above
 
+_LAST = f"""
+    SELECT {_COLUMNS} FROM jobs_logsegment s
+    WHERE s.replica_id = %(replica)s AND s.rank = %(rank)s
+    ORDER BY s.first_line DESC LIMIT %(limit)s
+"""  # noqa: S608 - the columns are named above
+
 # Each stream's end by its own step into the index of (replica, rank, first line), however long the log is.
 _ENDS = """
     SELECT r.id, n.rank, s.line FROM jobs_replica r
@@ -122,6 +128,14 @@ def newest(*, job: int, rank: int | None, attempt: int, limit: int) -> list[Segm
         return [Segment(*row) for row in cursor.fetchall()]
 
 
+def last(*, stream: Stream, limit: int) -> list[Segment]:
+    """The end of one stream, its last segment first."""
+    replica, rank = stream
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST, {"replica": replica, "rank": rank, "limit": limit})
+        return [Segment(*row) for row in cursor.fetchall()]
+
+
 def since(*, job: int, rank: int | None, attempt: int, after: int, limit: int) -> list[Segment]:
     """Those that came after the one with this id, the oldest first."""
     with connection.cursor() as cursor:
@@ -168,4 +182,4 @@ def _stored(segment: Segment) -> list[str]:
     return lines[:-1] if len(lines) > segment.lines or not lines[-1] else lines
 
 
-__all__ = ["LAUNCHER", "Segment", "Unread", "content", "ends", "newest", "parsed", "since", "unread"]
+__all__ = ["LAUNCHER", "Segment", "Unread", "content", "ends", "last", "newest", "parsed", "since", "unread"]

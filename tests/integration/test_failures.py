@@ -142,6 +142,17 @@ def test_hostile_text_is_bounded_and_stored(job):
     assert AttemptFailure.objects.get().rank == 1
 
 
+def test_a_failed_replica_is_judged_by_the_lines_of_its_own_launcher(job, lab):
+    other = [*TRACE[:-1], "KeyError: 'lr'"]
+    send(job, log_item(-1, 0, [(NOW, line) for line in TRACE]), node=1)
+    send(job, log_item(-1, 0, [(NOW + 1, line) for line in other]))
+    lab.cluster.finish(job.run, job.attempt, "worker", 1, exit_code=1)
+    job = lab.visit(job, times=4)
+    row = AttemptFailure.objects.get(job=job)
+    assert (job.phase, row.replica, row.headline) == ("failed", "worker-1", f"worker-1: {LABEL}")
+    assert row.traceback == TRACE
+
+
 def test_bytes_that_no_row_can_hold_do_not_keep_a_job_from_its_end(job, lab):
     text = '{"exc_info": "Traceback (most recent call last):\\n  File \\"a.py\\", line 3, in f\\nValueError: \\u0000\\ud800"}'
     send(job, log_item(-1, 0, [(NOW, "begin\0end"), (NOW, text)]))
