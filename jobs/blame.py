@@ -7,16 +7,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from django.db.models import Exists
+
 from . import tracebacks
 from .batches import clean
 from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
 from .last_words import Said
-from .logs import LAUNCHER, end_of_launcher
+from .lifecycle import Phase
+from .logs import end_of_launcher
 from .logs import read as read_log
 from .models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
+from .verdict import ReplicaState
 
 TAIL_LINES = 400  # of a log, where an agent sent no text
 MOST_TEXTS = 64  # ranks of an attempt whose text is looked at: the earliest to fail
+_WELL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.SUSPENDED})
 _RANK = (
     "rank", "replica_id", "state", "exit_code", "signal", "started_at", "ended_at", "error_at", "is_stopped", "is_connection_error",
     "step", "last_line_at",
@@ -48,7 +53,21 @@ class Reader:
 def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
     """What made this attempt fail (default: the newest one); None while nothing failed."""
     attempt = attempt or job.attempt
-    return stored(job, attempt) or judged(job, attempt, read=Reader(job, attempt))
+    if (found := stored(job, attempt)) is not None:
+        return found
+    return judged(job, attempt, read=Reader(job, attempt)) if _may_have_failed(job, attempt) else None
+
+
+def _may_have_failed(job: Job, attempt: int) -> bool:
+    """Asked of each healthy job that is looked at: one query at most, where judging reads all ranks and replicas."""
+    if attempt == job.attempt:
+        if job.phase in _WELL:
+            return False
+        if job.phase == Phase.STARTING or job.stop_reason:
+            return True
+    ranks = Rank.objects.filter(job=job, attempt=attempt, state=RankState.FAILED)
+    replicas = Replica.objects.filter(job=job, attempt=attempt, state__in=(ReplicaState.FAILED, ReplicaState.LOST))
+    return Job.objects.filter(Exists(ranks) | Exists(replicas), pk=job.pk).exists()
 
 
 def stored(job: Job, attempt: int) -> Failure | None:

@@ -114,6 +114,28 @@ def test_attempts_of_an_earlier_release_are_judged_when_they_are_read(job, lab):
     assert blame.first_failure(job).headline == f"rank 1: {LABEL}"
 
 
+def test_a_healthy_job_is_looked_at_without_its_ranks(job, lab):
+    def asked():
+        with CaptureQueriesContext(connection) as found:
+            assert blame.first_failure(Job.objects.get(pk=job.pk)) is None
+        return [one["sql"] for one in found.captured_queries]
+
+    assert len(asked()) == 3, asked()  # the job itself, no verdict, nothing that failed
+    job = lab.finish(job, 0, 0)
+    assert job.phase == "succeeded"
+    assert len(asked()) == 2, asked()
+
+
+def test_a_rank_that_failed_on_a_running_job_is_found_without_a_stored_verdict(job):
+    send(job, failed(1, error_at=NOW, error=error()))
+    AttemptFailure.objects.all().delete()
+    assert blame.first_failure(job).headline == f"rank 1: {LABEL}"
+    job.ranks.update(state="running")
+    assert blame.first_failure(job) is None
+    job.replicas.filter(index=1).update(state="lost")
+    assert blame.first_failure(job).replica == "worker-1"
+
+
 def test_a_job_that_is_cancelled_has_no_failure(job, lab, people):
     services.cancel(job=job, by=people.owner)
     job = lab.visit(job, times=3)
