@@ -125,18 +125,14 @@ def _carries(pid: int, *, marks: list[bytes]) -> bool:
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel has killed for lack of memory: in this control group, else on this machine.
+    """How many processes the kernel has killed for lack of memory in this control group; None where that is not told.
 
-    None where neither is told (cgroup-v2.rst, memory.events; proc(5), vmstat since Linux 4.13).
+    Not the machine's count (/proc/vmstat): its kills may be any other job's. See cgroup-v2.rst, memory.events.
     """
     try:
         with open("/proc/self/cgroup", encoding="ascii") as file:
             group = next((line.rstrip("\n")[3:] for line in file if line.startswith("0::")), "")
         return _counter(f"/sys/fs/cgroup{group.rstrip('/')}/memory.events", "oom_kill")
-    except (OSError, ValueError):
-        pass
-    try:
-        return _counter("/proc/vmstat", "oom_kill")
     except (OSError, ValueError):
         return None
 

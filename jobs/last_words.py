@@ -129,7 +129,10 @@ def _of_kill(said: Said, lines: Sequence[str]) -> tuple[str, Found]:
     if any(re.search(r"out of memory|oom-kill|Cannot allocate memory", line, re.IGNORECASE) for line in lines[-10:]):
         return "", (Kind.HOST_MEMORY, _LIKELY)
     if said.oom_kills:
-        return "killed by SIGKILL (9) when the kernel ran out of memory", (Kind.HOST_MEMORY, _SURE)
+        return "killed by SIGKILL (9) when the kernel ran out of memory", (
+            Kind.HOST_MEMORY,
+            _LIKELY,
+        )  # it may have been another process beside it
     return "", (Kind.SIGNAL, _LIKELY if said.oom_kills is None else _SURE)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import batch, launch, lines, nvml
+from agent import batch, launch, lines, linux, nvml
 from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
 from agent.build import build
 from agent.spool import Spool
@@ -255,3 +255,16 @@ def test_the_built_file_starts_under_an_old_python(pyz: Path) -> None:
 def test_a_wrong_call_is_answered_with_the_usage(pyz: Path) -> None:
     ended = subprocess.run([sys.executable, pyz, "--nonsense"], capture_output=True, text=True)
     assert ended.returncode == 2 and ended.stderr.startswith("usage:")
+
+
+def test_kills_for_memory_are_counted_in_the_own_control_group_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's count would blame a job for what happened to another one."""
+    asked: list[str] = []
+
+    def unreadable(path: str, name: str) -> int:
+        asked.append(path)
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(linux, "_counter", unreadable)
+    assert linux.oom_kills() is None
+    assert [path.startswith("/sys/fs/cgroup/") for path in asked] == [True]
