@@ -1,5 +1,15 @@
 from django.db import migrations, models
 
+# On the way back a key holds for one user again: of several teams' jobs the oldest keeps it.
+ONE_PER_USER = """
+    UPDATE jobs_job SET idempotency_key = NULL WHERE id IN (
+        SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY user_id, idempotency_key ORDER BY id) AS place
+            FROM jobs_job WHERE idempotency_key IS NOT NULL
+        ) AS numbered WHERE place > 1
+    )
+"""
+
 
 class Migration(migrations.Migration):
     """An idempotency key belongs to a team as well, and remembers which request it came with.
@@ -24,4 +34,5 @@ class Migration(migrations.Migration):
             models.UniqueConstraint(fields=("user", "team", "idempotency_key"), name="job_once_per_team_and_key"),
         ),
         migrations.RemoveConstraint("job", "job_once_per_idempotency_key"),
+        migrations.RunSQL(migrations.RunSQL.noop, reverse_sql=ONE_PER_USER),
     ]

@@ -12,6 +12,11 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
+from accounts.models import Membership, Role, Team
+from jobs.models import Job
+from queues.models import Queue
+from tests.builders import Lab
+
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = [("accounts", "0001_initial")]
 
@@ -46,5 +51,22 @@ def test_a_token_from_before_keeps_what_it_could_do_and_gets_an_end():
         now = migrate(newest).get_model("accounts", "Token").objects.get(name="x")
         assert now.scope == "manage"
         assert timedelta(days=364) < now.expires_at - timezone.now() <= timedelta(days=365)
+    finally:
+        migrate(newest)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_keys_of_several_teams_find_a_way_back_to_one_key_per_user(lab, people):
+    newest = MigrationExecutor(connection).loader.graph.leaf_nodes()
+    speech = Team.objects.create(name="speech")
+    Membership.objects.create(user=people.owner, team=speech, role=Role.MEMBER)
+    there = Queue.objects.create(name="speech", team=speech, cluster="local", nominal=8)
+    first, other = lab.submit(), Lab(there, people.owner).submit()
+    free = lab.submit()
+    Job.objects.filter(pk__in=[first.pk, other.pk]).update(idempotency_key="nightly")
+    try:
+        old = migrate([("jobs", "0007_watched_replicas")]).get_model("jobs", "Job")
+        keys = dict(old.objects.values_list("pk", "idempotency_key"))
+        assert keys == {first.pk: "nightly", other.pk: None, free.pk: None}
     finally:
         migrate(newest)
