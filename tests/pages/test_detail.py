@@ -195,6 +195,16 @@ def test_a_job_that_is_being_ended_for_a_failure_says_already_what_failed(owner,
     assert "What failed" in page and 'class="card verdict bad"' in page
 
 
+def test_who_failed_first_is_not_said_of_a_job_with_one_rank(owner, lab):
+    alone = seed.failed(lab, rank=0, nodes=1, per_node=1, lines=["loading", "bye"])
+    page = owner.get(f"/jobs/{alone.pk}").text
+    assert alone.attempt_failures.get().certainty == "likely"
+    assert 'class="card verdict bad"' in page and "first" not in page.split("card verdict bad")[1].split("</p>")[1]
+    assert "rank to fail" not in page and "first to fail" not in page
+    both = seed.failed(lab, steps=4, name="both")
+    assert "It was the first rank to fail" in owner.get(f"/jobs/{both.pk}").text
+
+
 def test_retries_used_are_the_failures_that_were_retried(owner, lab):
     job = lab.visit(seed.failed(lab, steps=4, max_retries=1), times=4)
     assert "1 of 1 retries used" in owner.get(f"/jobs/{job.pk}").text
