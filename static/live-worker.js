@@ -1,5 +1,6 @@
 // One stream for all tabs of this browser. A tab joins while it is visible; without tabs there is no stream.
 const ports = new Set();
+const REOPEN_MILLISECONDS = 10_000;
 let source = null;
 let isOpen = false;
 
@@ -12,8 +13,10 @@ const open = (url) => {
   source.onerror = () => {
     isOpen = false;
     tell({ kind: "down" });
-    // Closed for good (signed out): the next tab that joins tries anew.
-    if (source.readyState === EventSource.CLOSED) source = null;
+    // A browser tries again by itself after a break, but not after an answer such as 503, nor when signed out.
+    if (source.readyState !== EventSource.CLOSED) return;
+    source = null;
+    setTimeout(() => { if (ports.size && !source) open(url); }, REOPEN_MILLISECONDS);
   };
 };
 

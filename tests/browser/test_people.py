@@ -61,7 +61,7 @@ def test_removing_somebody_asks_first(boss, page, lab):
     expect(row.locator("form.sheet")).to_contain_text("Remove viewer?")
     assert Membership.objects.filter(user__username="viewer").exists()
     row.locator("button.solid").click()
-    expect(page.locator(".notice")).to_contain_text("no longer in nlp")
+    expect(page.locator(".notice.success")).to_contain_text("no longer in nlp")
     assert not Membership.objects.filter(user__username="viewer").exists()
 
 

@@ -99,7 +99,7 @@ def test_a_stream_is_refused_before_it_begins(site, lab, people):
 
     assert status("") == 401
     assert status("stranger") == 404
-    assert status("owner", cursor="rubbish") == 422
+    assert status("owner", cursor="rubbish") == 400
     assert status("owner", rank="three") == 422
 
 

@@ -103,7 +103,7 @@ def test_an_agent_killed_while_its_rank_talks_loses_no_line_and_tells_none_twice
     place = pods.node.jobs / pods.run(job) / "last"
     os.kill(min(pods.processes(pod, "agent.pyz --state")), signal.SIGKILL)  # the other one is its guardian
     ended = pods.until_phase(job, "failed", "succeeded")
-    assert "signal 9" in ended.message, ended.message
+    assert "SIGKILL (9)" in ended.message, ended.message
     said = [line for line in pods.text(job) if line.startswith("line ")]
     assert said == [f"line {number}" for number in range(len(said))]
     assert len(said) >= int(place.read_text())
@@ -117,7 +117,7 @@ def test_a_container_killed_as_a_whole_is_a_failure_by_that_signal(pods):
         os.kill(pid, signal.SIGKILL)
     ended = pods.until_phase(job, "failed", "succeeded")
     assert ended.phase == "failed"
-    assert "signal 9" in ended.message, ended.message
+    assert "SIGKILL (9)" in ended.message, ended.message
 
 
 def test_a_pod_deleted_by_hand_ends_the_whole_attempt_and_the_next_one_runs(pods):
@@ -157,7 +157,10 @@ def test_a_rank_out_of_memory_is_named_with_what_it_said_before(pods):
     job = pods.submit(GROWS, queue="small")
     ended = pods.until_phase(job, "failed", "succeeded")
     assert ended.phase == "failed"
-    assert (ended.first_failure.rank, ended.first_failure.signal) == (0, signal.SIGKILL)
+    # The kernel takes the rank or its launcher, which has torch in memory too; then no rank is accused.
+    first = ended.first_failure
+    assert first.rank in (0, None)
+    assert (first.replica, first.signal, first.kind) == ("worker-0", signal.SIGKILL, "host_memory")
     assert pods.text(job).count("growing") == 1
     assert "memory" in ended.message
 

@@ -119,5 +119,5 @@ def test_of_a_container_killed_as_a_whole_no_line_is_lost_that_its_agent_had_not
         ended = pods.until_phase(job, "failed", "succeeded")
     finally:
         pods.gate.open()
-    assert "signal 9" in ended.message, ended.message
+    assert "SIGKILL (9)" in ended.message, ended.message
     assert said(pods, job) == {0: ALL}
