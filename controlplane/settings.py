@@ -271,6 +271,8 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "controlplane.schema.with_refusals",
     ],
+    # Two fields are called "kind"; without these names the schema would call one of them by a hash.
+    "ENUM_NAME_OVERRIDES": {"FailureKind": "jobs.failure_shapes.KINDS", "EntryKind": ["file", "link"]},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},

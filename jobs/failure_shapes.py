@@ -6,6 +6,8 @@ from rest_framework import serializers
 
 from .failure_kinds import Certainty, Kind
 
+KINDS = [(kind.value, kind.value) for kind in Kind]  # named in the schema: controlplane/settings.py
+
 
 class FailureSerializer(serializers.Serializer[Any]):
     rank = serializers.IntegerField(allow_null=True)
@@ -13,7 +15,7 @@ class FailureSerializer(serializers.Serializer[Any]):
     exit_code = serializers.IntegerField(allow_null=True)
     signal = serializers.IntegerField(allow_null=True)
     at = serializers.DateTimeField(allow_null=True)
-    kind = serializers.ChoiceField(choices=[kind.value for kind in Kind], help_text="docs/verdicts.md says what to do")
+    kind = serializers.ChoiceField(choices=KINDS, help_text="docs/verdicts.md says what to do")
     headline = serializers.CharField(help_text="the error itself in one line")
     certainty = serializers.ChoiceField(choices=[one.value for one in Certainty])
     explanation = serializers.CharField(help_text="the end in words")
