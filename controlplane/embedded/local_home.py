@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ from .agents import living
 from .files import private_folder, read_json, write_json
 from .home import BELONGS_TO, find_base, homes, sweep
 
+BLOCK_BYTES = 512  # of st_blocks, stat(2)
+FREE_BYTES = 256 << 20  # what is left on the disk that a copy goes to
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -65,7 +68,11 @@ def _root_home(data: Path, local: Path, *, setting: str, is_temporary: bool) -> 
         known.chmod(0o711)
         write_json(known / BELONGS_TO, value={"data": str(data), "is_temporary": is_temporary, "job_user": user.uid})
     if not local.is_symlink():
-        _move(local, known / "local")
+        try:
+            _move(local, known / "local")
+        except EmbeddedError:  # nothing was moved
+            shutil.rmtree(known)
+            raise
     (known / "local").mkdir(exist_ok=True)
     (known / "local").chmod(0o711)
     return user
@@ -107,8 +114,52 @@ def _move(local: Path, target: Path) -> None:
             f"Local jobs of before still run in {local}, and their files have to be copied to another disk, {target.parent}. "
             "Wait until they are over, or start with MUSTER_JOB_USER=root until then."
         )
-    shutil.move(local, target)
+    if why != errno.EXDEV:
+        raise EmbeddedError(f"{local} cannot be moved to {target}: {os.strerror(why)}")
+    _copy_to_another_disk(local, target)
+    copied = local.with_name("local.copied")
+    local.rename(copied)
     local.symlink_to(target)
+    shutil.rmtree(copied)
+
+
+def _copy_to_another_disk(local: Path, target: Path) -> None:
+    """All or nothing: a copy that did not succeed is removed, and the original stays."""
+    needed = sum(path.lstat().st_blocks for path in local.rglob("*")) * BLOCK_BYTES
+    free = shutil.disk_usage(target.parent).free
+    if free < needed + FREE_BYTES:
+        raise EmbeddedError(
+            f"The files of local jobs in {local} ({needed >> 20} MiB) have to be copied to {target.parent}, which has "
+            f"{free >> 20} MiB free and should keep {FREE_BYTES >> 20} MiB. Make room there, delete jobs' files in {local}, "
+            "or start with MUSTER_JOB_USER=root."
+        )
+    try:
+        shutil.copytree(local, target, symlinks=True, ignore=_without_content)
+    except OSError as error:  # shutil.Error is one, too
+        shutil.rmtree(target, ignore_errors=True)
+        raise EmbeddedError(
+            f"The files of local jobs in {local} could not be copied to {target.parent}: {_first(error)}. Nothing was changed. "
+            "Mend that, or start with MUSTER_JOB_USER=root."
+        ) from error
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _without_content(folder: str, names: list[str]) -> set[str]:
+    """Sockets, pipes and devices cannot be copied, and mean nothing once their process is gone."""
+    modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
+    return {
+        name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    }
+
+
+def _first(error: OSError) -> str:
+    """shutil.Error lists (source, copy, reason) of each file."""
+    if isinstance(error, shutil.Error) and error.args and error.args[0]:
+        source, _, reason = error.args[0][0]
+        return f"{source}: {reason}"
+    return str(error)
 
 
 def _note(home: Path) -> dict[str, int]:

@@ -4,6 +4,7 @@ import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import tempfile
 from dataclasses import replace
@@ -13,9 +14,9 @@ import pytest
 
 from agent.build import build
 from controlplane import job_user
-from controlplane.embedded import EmbeddedError, account
+from controlplane.embedded import EmbeddedError, account, local_home
 from controlplane.embedded.agents import living
-from controlplane.embedded.home import remove_home
+from controlplane.embedded.home import homes, remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.local_home import find_local_home, remove_local_home
 from controlplane.errors import Refused, Unreachable
@@ -330,6 +331,47 @@ def test_the_folder_of_todays_installation_moves_and_its_old_path_leads_there(da
     assert (data / "local/jobs/1-x/shared/open").read_text() == "written meanwhile"
     find_local_home(data, setting="root", is_temporary=True)  # and stays when jobs run as root again
     assert (data / "local/jobs/1-x/shared/open").exists()
+
+
+@pytest.fixture
+def data_on_another_disk():
+    """tmpfs is one in every respect that counts: a rename to it fails with EXDEV."""
+    need(os.geteuid() == 0, "only root keeps local jobs outside the data folder")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        data = Path(name, "data")
+        data.mkdir(mode=0o700)
+        yield data
+        remove_local_home(data)
+        remove_home(data)
+
+
+def test_the_folder_of_todays_installation_is_copied_to_another_disk_without_its_sockets(data_on_another_disk):
+    data = data_on_another_disk
+    job = data / "local/jobs/1-x"
+    job.mkdir(parents=True)
+    (job / "log").write_text("line")
+    (job / "link").symlink_to("log")
+    os.mkfifo(job / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(job / "socket"))
+    find_local_home(data, setting="", is_temporary=True)
+    assert (data / "local").resolve().stat().st_dev != data.stat().st_dev
+    assert sorted(path.name for path in job.iterdir()) == ["link", "log"]
+    assert (job / "link").read_text() == "line"
+
+
+def test_a_copy_to_a_full_disk_is_refused_and_changes_nothing(data_on_another_disk, monkeypatch):
+    data = data_on_another_disk
+    (data / "local/jobs/1-x").mkdir(parents=True)
+    (data / "local/jobs/1-x/log").write_text("line")
+    monkeypatch.setattr(local_home, "FREE_BYTES", 1 << 60)
+    before = set(homes(Path("/var/lib/muster")))
+    for _ in range(2):
+        with pytest.raises(EmbeddedError, match=r"MiB free and should keep.*MUSTER_JOB_USER=root"):
+            find_local_home(data, setting="", is_temporary=True)
+    assert not (data / "local").is_symlink()
+    assert set(homes(Path("/var/lib/muster"))) == before
+    assert (data / "local/jobs/1-x/log").read_text() == "line"
 
 
 SPY = """
