@@ -8,14 +8,22 @@ from pathlib import Path
 import pytest
 
 from bench.rig import Rig, rig
+from bench.verdicts import playing
 from jobs.clusters.host import Host
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="session")
-def installation(tmp_path_factory):
-    with rig(tmp_path_factory.mktemp("installation")) as found:
+def scripted_folder(tmp_path_factory):
+    """Of the cluster whose pods do what a case of the corpus says."""
+    return tmp_path_factory.mktemp("scripted")
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory, scripted_folder):
+    environ = {"MUSTER_CLUSTERS": playing.clusters(scripted_folder)}
+    with rig(tmp_path_factory.mktemp("installation"), environ=environ) as found:
         yield found
 
 
