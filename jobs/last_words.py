@@ -36,14 +36,15 @@ class Said:
 # While an attempt fails its verdict is judged with each agent's news, mostly of texts that were read before.
 @lru_cache(KEPT)
 def chain_of(said: Said | None) -> Chain | None:
-    return tracebacks.last_chain(said.traceback) if said and said.traceback else None
+    """Agents look for the word Traceback: a script that does not compile, or a recursion that filled what is kept, has none."""
+    return tracebacks.last_chain(said.traceback or said.stderr) if said else None
 
 
 @lru_cache(KEPT)
 def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, Found]:
     """The error in one line, empty where none was printed, and its kind."""
-    chain = chain_of(said)
     found_signal = exits.signal_of(exit_code, signal)
+    chain = chain_of(said) if said.traceback or found_signal is None else None
     if chain is not None and not tracebacks.is_report(chain) and not chain.is_harmless:
         return _headline(chain), _of_printed_chain(chain, said)
     found = _of_signal(said, found_signal) if found_signal is not None else _of_exit(_beside(said, chain), exit_code)

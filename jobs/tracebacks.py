@@ -11,6 +11,7 @@ from dataclasses import dataclass
 MOST_LINES = 160  # of a chain that is kept; a longer one loses its middle
 MOST_CHARACTERS = 500  # of a line
 MESSAGE_LINES = 12  # NCCL and DataLoader explain themselves in the lines below an exception's first
+CUT_FRAMES = 3  # of a traceback that lost its beginning
 READ_CHARACTERS = 1000  # of a line: nothing after them is looked at, so that a hostile one costs little
 HEAD = "Traceback (most recent call last)"
 
@@ -114,7 +115,7 @@ def chains(lines: Sequence[str]) -> list[Chain]:
     """All chains, in order. Lines of several ranks must have been taken apart before."""
     text = [clean(line) for line in lines]
     prefixes = [prefix_of(line) for line in lines]
-    blocks = _blocks(text, prefixes)
+    blocks = _blocks(text, prefixes) or _cut_block(text, prefixes)
     groups: list[list[_Block]] = []
     for block in blocks:
         if groups and _belongs(text, groups[-1][-1], block):
@@ -167,11 +168,20 @@ def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
     return found
 
 
-def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int) -> _Block | None:
+def _cut_block(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
+    """A traceback so long that only its end is here, as of an endless recursion: the first lines are frames already."""
+    begin = next((at for at, line in enumerate(text) if not line.startswith(" ") or FRAME.match(line)), len(text))
+    if begin == len(text) or not FRAME.match(text[begin]):
+        return []
+    block = _read_block(text, prefixes, begin, is_cut=True)
+    return [block] if block and len(block.raised.frames) >= CUT_FRAMES else []
+
+
+def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_cut: bool = False) -> _Block | None:
     """From "Traceback" to the end of the message. None where it breaks off before an exception is named."""
     margin = _margin(text[begin])
     frames: list[tuple[str, str, str]] = []
-    at = begin + 1
+    at = begin if is_cut else begin + 1
     while at < len(text):
         line = _within(text[at], margin)
         if _HEAD.match(text[at]):

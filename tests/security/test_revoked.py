@@ -5,7 +5,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import httpx
@@ -28,8 +28,14 @@ def site(transactional_db, people, request) -> Iterator[Site]:
 
 
 def read_to_end(stream: httpx.Response) -> threading.Thread:
-    """The thread ends when the stream does."""
-    thread = threading.Thread(target=lambda: [None for _ in stream.iter_bytes()], daemon=True)
+    """The thread ends when the stream does, by its server or because the test closes what is still open at its end."""
+
+    def read() -> None:
+        with suppress(httpx.TransportError):
+            for _ in stream.iter_bytes():
+                pass
+
+    thread = threading.Thread(target=read, daemon=True)
     thread.start()
     return thread
 

@@ -127,6 +127,22 @@ def test_a_traceback_that_begins_behind_a_progress_bar():
     assert found.headline == "rank 2: TypeError: step() missing 1 required positional argument: 'mask'"
 
 
+@pytest.mark.parametrize(
+    ("words", "headline"),
+    [
+        ('  File "/code/train.py", line 10\n    init_process_group("gloo"\n                      ^\nSyntaxError: \'(\' was never closed',
+         "rank 2: SyntaxError: '(' was never closed"),
+        ("    return 1 + deepest(tree)\n" + '[rank2]:   File "/code/tree.py", line 8, in deepest\n[rank2]:     return 1 + deepest(tree)\n' * 3
+         + "[rank2]: RecursionError: maximum recursion depth exceeded", "rank 2: RecursionError: maximum recursion depth exceeded"),
+    ],
+)  # fmt: skip
+def test_a_traceback_without_its_first_line(words, headline):
+    found = of(printed(words), 1)
+    assert (found.headline, found.kind, found.certainty) == (headline, "user_code", "sure")
+    assert found.traceback[-1] == headline.removeprefix("rank 2: ")
+    assert of(printed(words), None, 9).kind == "signal"  # something ended it long after
+
+
 def test_the_headline_is_the_error_itself():
     found = of(raised("ValueError: label 17 is outside 0..9"))
     assert (found.headline, found.certainty) == ("rank 2: ValueError: label 17 is outside 0..9", "sure")
