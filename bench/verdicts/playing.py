@@ -70,8 +70,8 @@ def _play(client: Client, case: Case, *, scripts: Path) -> Played:
     trouble = ""
     while True:
         seen = client.job(job.id)
-        if seen.attempt == 1:
-            watched.note(seen.raw.get("first_failure"), at=time.time())
+        verdict = seen.raw.get("first_failure") if seen.attempt == 1 else _of_first_attempt(client, job)
+        watched.note(verdict, at=time.time())
         if seen.is_finished:
             break
         if over_at is None and _is_first_attempt_over(seen):
