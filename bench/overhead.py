@@ -42,6 +42,7 @@ def run() -> Result:
     plain: list[Run] = []
     ours: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, rig(Path(folder) / "installation") as muster:
+        Path(folder).chmod(0o711)  # under root jobs run as another user, who writes below it
         code = _code(Path(folder) / "code")
         profile: dict[str, float] = {}
         assert muster.cookie
@@ -50,6 +51,7 @@ def run() -> Result:
             for side in sides:
                 out = Path(folder) / f"{side}-{number}"
                 out.mkdir()
+                out.chmod(0o777)
                 if side == "plain":
                     plain.append(_plain(code, out))
                 else:

@@ -45,6 +45,7 @@ _FOREIGN = re.compile(
     r"|\S{0,300}:\d+: \w*Warning: |\d{4}-\d\d-\d\d[ T]\d\d:\d\d)"
 )
 _LIBRARY = re.compile(r"(^<frozen |/site-packages/|/dist-packages/|/lib(?:64)?/python\d|/torch/|\.pyz/)")
+_WANTED_ENDS = (("SystemExit", "0"), ("SystemExit", ""), ("SystemExit", "None"), ("GeneratorExit", ""))
 _QUOTE = "terminated with the following error"  # torch.multiprocessing.spawn
 _LEFT_OUT = "  ... {} lines left out ..."
 
@@ -268,7 +269,13 @@ def _chain(text: Sequence[str], group: Sequence[_Block]) -> Chain:
     begin, end = group[0].begin, group[-1].end
     before = [line for line in text[max(0, begin - 2) : begin] if line.strip()]
     is_harmless = any(_HARMLESS.match(line) for line in before)
-    return Chain(tuple(_in_order(group)), tuple(kept(text[begin:end])), begin, end, is_harmless)
+    return Chain(tuple(_causes(_in_order(group))), tuple(kept(text[begin:end])), begin, end, is_harmless)
+
+
+def _causes(raised: Sequence[Raised]) -> Sequence[Raised]:
+    """Without an exit with code 0 that another error interrupted: what a program does at its end failed, not the program."""
+    first = next((at for at, one in enumerate(raised) if (one.short_name, one.message) not in _WANTED_ENDS), 0)
+    return raised[first:]
 
 
 def _in_order(group: Sequence[_Block]) -> list[Raised]:

@@ -155,6 +155,12 @@ def test_the_first_cause_of_a_chain_counts_and_the_last_is_named_too():
     assert found.headline == "rank 2: ValueError: label 17 is outside 0..9 (then train.TrainingError: step 4 failed)"
 
 
+def test_an_exit_that_an_error_interrupted_is_no_cause_of_it():
+    lines = (*raised("SystemExit: 0").traceback, "", "During handling of the above exception, another exception occurred:", "",
+             *raised("PermissionError: [Errno 13] Permission denied: '/out/1.json'").traceback)  # fmt: skip
+    assert of(Said(lines)).headline == "rank 2: PermissionError: [Errno 13] Permission denied: '/out/1.json'"
+
+
 def test_where_gloo_stands_in_its_source_is_left_out_of_the_headline():
     assert (
         of(raised(TIMED_OUT)).headline
