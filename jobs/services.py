@@ -179,9 +179,8 @@ class _Once:
 
     def earlier(self) -> Job | None:
         """The job that this very request made before. Raises Conflict where another request brought the key."""
-        found = (
-            Job.objects.select_related("queue").filter(user=self.user, team=self.team, idempotency_key=self.key).first()
-        )
+        wanted = Job.objects.select_related("queue").filter(user=self.user, team=self.team, idempotency_key=self.key)
+        found = next(iter(wanted.order_by()), None)  # a constraint holds it to one: no submission needs to sort
         if found and found.request_digest not in (None, self.digest):
             raise Conflict(
                 f"Idempotency-Key {self.key!r} already made job {found.name} (id {found.pk}) of team {self.team} from a "
