@@ -160,7 +160,10 @@ def of_launcher_log(job: Job, attempt: int, replica: str) -> Said:
 
 def _said(lines: list[str]) -> Said:
     chain = tracebacks.last_chain(lines)
-    return Said(chain.lines if chain else (), tuple(lines[-40:]))
+    before = (
+        lines[chain.begin - 1 : chain.begin] if chain and chain.is_harmless and chain.begin else ()
+    )  # "Exception in thread"
+    return Said((*before, *chain.lines) if chain else (), tuple(lines[-40:]))
 
 
 def _message(job: Job) -> str:

@@ -115,7 +115,10 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
         r"no kernel image is available for execution", r"Duplicate GPU detected", r"Invalid device id",
         r"torch\.cuda\.is_available\(\) is False", r"Default process group has not been initialized",
         r"environment variable \S{1,80} (expected|is not set|must be set)",
+        r"\b40[13] Client Error\b", r"\bgated repo\b", r"\((AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|403)\)",
+        r"\binvalid (API key|credentials|access token)\b",
     )),
+    (Kind.DATA, Certainty.LIKELY, _any(r"\b404 Client Error\b", r"\((NoSuchKey|NoSuchBucket|404)\)")),
     (Kind.SIGNAL, Certainty.LIKELY, _any(r"DataLoader worker \(pid.{0,60}(is killed by signal|exited unexpectedly)",
         r"terminated abruptly while the future was running", r"terminated with signal SIG")),
     (Kind.DATA, Certainty.SURE, _any(

@@ -13,11 +13,12 @@ from signal import SIGKILL, SIGTERM
 
 from . import error_kinds, exits, failure_kinds, tracebacks
 from .failure_kinds import ECHOES, Certainty, Kind
-from .last_words import Said, chain_of, judged, shown
+from .last_words import Said, chain_of, judged, of_thread, shown
 from .lifecycle import Phase, StopReason
 from .verdict import ReplicaState
 
 HEADLINE_CHARACTERS = 400
+END_CHARACTERS = 120
 LEAVING = timedelta(seconds=5)  # from a rank's last connection to the end of its process
 _EVER = datetime.max.replace(tzinfo=UTC)
 _NOT_A_FAILURE = frozenset({StopReason.COMPLETED, StopReason.CANCELLED, StopReason.SUSPENDED})
@@ -120,6 +121,8 @@ def first_own(ranks: Iterable[RankFacts]) -> RankFacts | None:
 
 def _of_ranks(facts: AttemptFacts, read: Read) -> Failure | None:
     first = first_own(facts.ranks)
+    if first is not None and (quoted := _quoted(first, facts.ranks)):
+        return _less_sure(of_rank(quoted, facts.replicas, read))
     if first is not None and not _is_echo(first):
         found = of_rank(first, facts.replicas, read)
         others = any(one.is_stopped and (one.ended_at or _EVER) >= first.failed_at for one in facts.ranks)
@@ -133,7 +136,7 @@ def _of_ranks(facts: AttemptFacts, read: Read) -> Failure | None:
     if culprit is not None:
         return _of_replica(culprit, read)
     said = _said(first, read)
-    return _behind_echoes(facts, first, said) or _less_sure(of_rank(first, facts.replicas, read))
+    return _behind_echoes(facts, first, said, read) or _less_sure(of_rank(first, facts.replicas, read))
 
 
 def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read = nothing) -> Failure:
@@ -152,7 +155,17 @@ def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read =
     )  # fmt: skip
 
 
-def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said) -> Failure | None:
+def _quoted(first: RankFacts, ranks: Iterable[RankFacts]) -> RankFacts | None:
+    """Another rank whose error all ranks raise: a distributed checkpoint ends them together and says who could not write."""
+    lines = (*first.said.traceback, *first.said.stderr) if first.said else ()
+    named = {int(found[1]) for line in lines if (found := tracebacks.QUOTED_RANK.match(tracebacks.clean(line)))}
+    if not named or first.rank in named:
+        return None
+    failed = [one for one in ranks if one.rank in named and one.state == "failed"]
+    return min(failed, key=lambda one: (one.failed_at, one.rank), default=None)
+
+
+def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said, read: Read) -> Failure | None:
     """Every rank that failed by itself only lost or waited for another one: which?"""
     teller = next((one for one in facts.ranks if one.said and _named_late(one.said)), first)
     if teller is not first:  # in a monitored barrier one rank names the late one, the others lose only that rank
@@ -171,13 +184,17 @@ def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said) -> Failure
         what = f"silent while rank {first.rank} waited for it"
     else:
         return None
+    kind, teller, words = kind if kind in ECHOES else Kind.CONNECTION_LOST, first, f"{what} ({echo})" if echo else what
+    own = of_thread(_said(culprit, read))
+    if own is not None and own[1][0] not in ECHOES:  # a thread of it died, and it waits for that thread
+        words, (kind, _), teller, said = *own, culprit, _said(culprit, read)
     lines = shown(said)
     return Failure(
         culprit.rank, culprit.replica, culprit.exit_code, culprit.signal, culprit.ended_at,
         f"rank {culprit.rank}: {what}",
-        last_lines=lines or said.last_lines, kind=kind if kind in ECHOES else Kind.CONNECTION_LOST,
-        headline=_cut(f"rank {culprit.rank}: {what} ({echo})" if echo else f"rank {culprit.rank}: {what}"),
-        traceback=lines, certainty=_LIKELY, traceback_rank=first.rank if lines else None,
+        last_lines=lines or said.last_lines, kind=kind,
+        headline=_cut(f"rank {culprit.rank}: {words}"),
+        traceback=lines, certainty=_LIKELY, traceback_rank=teller.rank if lines else None,
     )  # fmt: skip
 
 
@@ -312,5 +329,8 @@ def _less_sure(failure: Failure) -> Failure:
 
 
 def _cut(text: str) -> str:
+    """What wraps an error stands before it, in Go's words for example: of a long one the middle goes."""
     line = " ".join(text.split())
-    return line if len(line) <= HEADLINE_CHARACTERS else f"{line[: HEADLINE_CHARACTERS - 1]}…"
+    if len(line) <= HEADLINE_CHARACTERS:
+        return line
+    return f"{line[: HEADLINE_CHARACTERS - END_CHARACTERS - 3]} … {line[-END_CHARACTERS:]}"

@@ -53,6 +53,12 @@ def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, 
     return found
 
 
+def of_thread(said: Said) -> tuple[str, Found] | None:
+    """The error that ended a thread only: since then its program may wait for what that thread should bring."""
+    chain = chain_of(said)
+    return (_headline(chain), _of_printed_chain(chain, said)) if chain is not None and chain.is_harmless else None
+
+
 def _beside(said: Said, chain: Chain | None) -> Said:
     """Without the lines of a traceback that ended a thread only."""
     quoted = set(chain.lines) if chain else set()
@@ -98,6 +104,7 @@ _ARGUMENT = re.compile(r"^(?:\S{1,200}: error: |Error: |ERROR: |FATAL Flags pars
 _NOT_STARTED = re.compile(
     r"^\S{0,300}: (can't open file .{1,500}|No module named \S{1,300}|Error while finding module specification .{1,400})"
 )
+_FLAGS = re.compile(r"^FATAL Flags parsing error:")  # absl says what is wrong in the next line, and exits with code 1
 _HYDRA = re.compile(
     r"^(Could not override|Cannot find primary config|Could not load|Key '.{1,200}' is not in struct|You must specify|Missing mandatory value|Error merging|In '.{1,200}': |Primary config|Ambiguous value|mismatched input|LexerNoViableAltException)"
 )
@@ -154,6 +161,9 @@ def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
     if not_started := next((found[1] for line in errors if (found := _NOT_STARTED.match(line))), ""):
         kind = Kind.CONFIG if not_started.startswith("can't open") else Kind.IMPORT_ERROR
         return not_started, (kind, _SURE)
+    flags = next((at for at, line in enumerate(errors) if _FLAGS.match(line)), None)
+    if flags is not None:
+        return " ".join(errors[flags : flags + 2]), (Kind.CONFIG, _SURE)
     refused = next((line for line in reversed(errors) if _ARGUMENT.match(line)), "")
     if refused and (exit_code == 2 or any(_USAGE.match(line) for line in errors)):
         return refused, (Kind.CONFIG, _SURE)

@@ -22,14 +22,18 @@ _BAR = re.compile(
     r"^.{0,300}?(?:\d%\||it/s|s/it).{0,100}?(?=(?:\[rank\d{1,7}\]:[ ])?Traceback \(most recent call last\):\s*$)"
 )
 _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|[@-Z\\-_])")
-_HEAD = re.compile(r"^(?:[\s|+]*)(?:Exception Group |Original )?Traceback \(most recent call last\):?\s*$")
+# A distributed checkpoint that failed quotes the tracebacks of the ranks that could not write theirs.
+QUOTED_RANK = re.compile(r"^\s*Traceback \(most recent call last\): \(RANK (\d{1,7})\)\s*$")
+_HEAD = re.compile(
+    r"^(?:[\s|+]*)(?:Exception Group |Original )?Traceback \(most recent call last\):?(?: \(RANK \d{1,7}\))?\s*$"
+)
 _RICH_HEAD = re.compile(r"^╭─+ ?Traceback \(most recent call last\) ?─+╮\s*$")
 _RICH_END = re.compile(r"^╰─+╯\s*$")
 _LINKS = (
     "During handling of the above exception, another exception occurred",
     "The above exception was the direct cause of the following exception",
 )
-FRAME = re.compile(r'^\s*File "([^"]{1,400})", line (\d+)(?:, in (.{1,200}))?')
+FRAME = re.compile(r'^(?:> )?\s*File "([^"]{1,400})", line (\d+)(?:, in (.{1,200}))?')
 _RAISED = re.compile(r"^([A-Za-z_][\w.]{0,150}(?:\.<locals>\.\w{1,80})?)(?::(?:[ ](.*))?)?$")
 _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError):")
 # These tracebacks do not end a process: they stand alone, or nothing else is to blame.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs import tracebacks
-from jobs.judging import AttemptFacts, RankFacts, ReplicaFacts, judge
+from jobs.judging import HEADLINE_CHARACTERS, AttemptFacts, RankFacts, ReplicaFacts, judge
 from jobs.last_words import Said
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,6 +97,9 @@ def of(said: Said, code: int | None = 1, signal: int | None = None):
          "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.", "connection_lost"),
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "hardware"),
         ("OSError: [Errno 27] File too large", "disk"),
+        ("requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://host/resolve/main/config.json", "config"),
+        ("botocore.exceptions.ClientError: An error occurred (AccessDenied) when calling the GetObject operation", "config"),
+        ("botocore.exceptions.ClientError: An error occurred (NoSuchKey) when calling the GetObject operation", "data"),
         ("ValueError: part-12.jsonl, line 907: no key 'text'", "data"),
         ("ValueError: expected 3 rows, got 2", "user_code"),
         ("lightning.MisconfigurationException: `validation_step` returned a list", "user_code"),
@@ -118,6 +121,35 @@ def test_a_file_that_may_not_be_written_is_no_missing_data():
 def test_the_last_error_of_nccl_is_the_headline():
     error = "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 719 'unspecified launch failure'"  # fmt: skip
     assert of(raised(error)).headline == "rank 2: torch.distributed.DistBackendError: Cuda failure 719 'unspecified launch failure'"  # fmt: skip
+
+
+def test_the_end_of_a_long_reason_is_in_the_headline():
+    reason = f"the image a can not be pulled (ErrImagePull): failed to extract {'layer' * 100}: no space left on device"
+    found = judge(AttemptFacts(phase="starting", replicas=(ReplicaFacts("worker-0", "pending", reason),)))
+    assert len(found.headline) == HEADLINE_CHARACTERS
+    assert found.headline.startswith("worker-0: the image a can not be pulled (ErrImagePull): failed to extract layer")
+    assert found.headline.endswith("layer: no space left on device")
+
+
+def test_a_traceback_as_loguru_draws_it():
+    text = """
+        2026-11-22 19:52:00.417 | ERROR    | __main__:<module>:62 - An error has been caught in function '<module>':
+        Traceback (most recent call last):
+
+        > File "/code/train.py", line 62, in <module>
+            main()
+            └ <function main at 0x7f3a5c1d2e80>
+
+          File "/code/train.py", line 42, in is_better
+            return loss < best
+                   │      └ None
+                   └ 0.4375
+
+        TypeError: '<' not supported between instances of 'float' and 'NoneType'
+    """
+    found = of(Said(printed(text).stderr[1:], printed(text).stderr))
+    assert found.headline == "rank 2: TypeError: '<' not supported between instances of 'float' and 'NoneType'"
+    assert (found.kind, found.certainty) == ("user_code", "sure")
 
 
 def test_a_traceback_that_begins_behind_a_progress_bar():
@@ -184,6 +216,8 @@ def test_where_gloo_stands_in_its_source_is_left_out_of_the_headline():
         (printed("", stdout="step 3\nERROR: loss is nan"), 3, None, "user_code", "ERROR: loss is nan (exited with code 3)"),
         (printed("", stdout="step 3\nstep 4"), 3, None, "unknown", "exited with code 3"),
         (printed("error: HF_TOKEN is not set"), 1, None, "config", "HF_TOKEN is not set"),
+        (printed("FATAL Flags parsing error:\n  flag --batch_size=large: invalid literal for int()\nPass --helpshort to see help on flags."),
+         1, None, "config", "flag --batch_size=large: invalid literal for int()"),
         (printed("Could not find 'model/vit'\n\nAvailable options:\n\tresnet\n\nSet the environment variable HYDRA_FULL_ERROR=1 for more"),
          1, None, "config", "Could not find 'model/vit'"),
         (printed('{"level": "info", "event": "step"}\n{"level": "critical", "exc_info": "Traceback (most recent call last):\\n  File \\"/code/a.py\\", '
@@ -250,6 +284,24 @@ class TestWhoWasFirst:
             "rank 2: silent while rank 3 waited for it (RuntimeError: Timed out waiting 8000ms for recv operation to complete)"
         )
         assert found.traceback_rank == 3
+
+    def test_a_silent_rank_whose_thread_died_waits_for_that_thread(self):
+        died = ("Exception in thread prefetch:", *raised("TypeError: encode() got an unexpected keyword").traceback)
+        found = judged(rank(3, raised(TIMED_OUT), at=5), stopped(0, raised(TIMED_OUT)), stopped(2, Said(died)))
+        assert (found.rank, found.kind, found.certainty) == (2, "user_code", "likely")
+        assert found.headline == "rank 2: TypeError: encode() got an unexpected keyword"
+        assert (found.explanation, found.traceback_rank) == ("rank 2: silent while rank 3 waited for it", 2)
+
+    def test_a_distributed_checkpoint_names_the_rank_that_could_not_write(self):
+        quoted = raised("OSError: [Errno 30] Read-only file system: '/ckpt/2'").traceback
+        lines = (
+            "CheckpointException: CheckpointException ranks:dict_keys([2])",
+            f"{quoted[0]} (RANK 2)",
+            *quoted[1:],
+        )
+        found = judged(*(rank(number, Said(lines, lines), at=5 + number) for number in range(4)))
+        assert (found.rank, found.kind, found.certainty) == (2, "disk", "likely")
+        assert found.headline == "rank 2: OSError: [Errno 30] Read-only file system: '/ckpt/2'"
 
     def test_the_silent_rank_of_agents_one_release_old(self):
         """They send no text, and of a stopped rank when its traceback began."""
