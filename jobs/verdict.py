@@ -6,6 +6,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from . import exits
+from .batches import clean
+
+LARGEST_EXIT_CODE = 2**31 - 1  # of Windows' containers; elsewhere 255
+LARGEST_SIGNAL = 64
+MOST_REASON = 4000  # characters
 
 
 class ReplicaState(StrEnum):
@@ -54,6 +59,15 @@ class ReplicaSeen:
     node: str = ""  # the machine it was given, where a cluster has several
     incarnation: int = 0
     version: int = field(default=0, compare=False)  # where a cluster numbers its looks: the larger one is newer
+
+    def __post_init__(self) -> None:
+        """How a replica ended is read from what it may have written itself (a file, a container's last words), so it may be
+        anything. What a row cannot hold would keep the whole job from being looked after."""
+        for name, most in (("exit_code", LARGEST_EXIT_CODE), ("signal", LARGEST_SIGNAL)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or abs(value) > most):
+                object.__setattr__(self, name, None)
+        object.__setattr__(self, "reason", clean(self.reason[:MOST_REASON]))
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,22 @@ def test_an_older_look_does_not_write_over_a_newer_one(job):
     assert (row.state, row.exit_code, row.ended_at is not None) == ("failed", 3, True)
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [
+        {"exit_code": 99999999999999}, {"exit_code": "abc"}, {"exit_code": True}, {"exit_code": float("inf")}, {"exit_code": {"a": 1}},
+        {"exit_code": 1, "signal": 2**40}, {"reason": "a\0b"}, {"reason": "\ud800"}, {"reason": "x" * 7_000_000},
+    ],
+    ids=lambda ending: repr(ending)[:40],
+)  # fmt: skip
+def test_whatever_a_replica_says_of_its_own_end_can_be_written(job, ending):
+    """Its status is a file that the job itself may write; a row that cannot hold it would keep the job from being ended."""
+    write(look(job, 0, RUNNING, **ending))
+    row = Replica.objects.get(job=job, index=0)
+    assert (row.state, row.exit_code in (None, 1), row.signal) == ("running", True, None)
+    assert len(row.reason) <= 4000
+
+
 def test_versions_that_begin_anew_are_believed_after_a_while(job):
     """A cluster restored from a backup counts from where the backup was."""
     write(look(job, 0, RUNNING, version=700))
