@@ -125,6 +125,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "accounts.passwords.CommonCore"},
 ]
+PASSWORD_HASHERS = ["accounts.hashing.InTurn"]
 # The first one refuses who failed too often; the second one looks at the password.
 AUTHENTICATION_BACKENDS = ["controlplane.pausing.Pausing", "django.contrib.auth.backends.ModelBackend"]
 AXES_FAILURE_LIMIT = int(os.environ.get("MUSTER_LOGIN_FAILURES", "5"))
