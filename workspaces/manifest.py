@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from controlplane.errors import InvalidInput, Problem
 
-from .paths import parents, path_problem, target_problem
+from .paths import path_problem, target_problem
 
 HEADER = "muster workspace 1"
 MAX_ENTRIES = 100_000
@@ -107,14 +107,11 @@ def entry_problems(entry: Entry, *, at: str) -> Iterator[Problem]:
 
 
 def _below_no_folder(entries: list[Entry]) -> Iterator[Problem]:
-    kinds = {entry.path: entry.kind for entry in entries}
-    fine: set[str] = set()
-    for entry in entries:
-        for folder in parents(entry.path):
-            if folder in fine:
-                break
-            if folder in kinds:
-                what = "link" if kinds[folder] == LINK else "file"
-                yield Problem("set", entry.path, f"lies below {folder}, which is a {what}; remove one of the two")
-                break
-            fine.add(folder)
+    """Sorted by their parts, what lies below an entry follows it at once: nothing has to be remembered but that entry."""
+    above: Entry | None = None
+    for entry in sorted(entries, key=lambda one: one.path.replace("/", "\0")):
+        if above is not None and entry.path.startswith(f"{above.path}/"):
+            what = "link" if above.kind == LINK else "file"
+            yield Problem("set", entry.path, f"lies below {above.path}, which is a {what}; remove one of the two")
+        else:
+            above = entry

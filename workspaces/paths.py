@@ -5,7 +5,6 @@ the way up is exact, and every link on the way down leads inside by the same rul
 """
 
 import re
-from collections.abc import Iterator
 
 MAX_PATH_BYTES = 1024
 MAX_PART_BYTES = 255  # of a name in every common file system
@@ -42,13 +41,6 @@ def target_problem(target: str, *, depth: int) -> str:
         if depth < 0:
             return "leaves the workspace; copy what it points to, or list the link in .musterignore"
     return ""
-
-
-def parents(path: str) -> Iterator[str]:
-    """The folders that a path lies in, the nearest first."""
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield path
 
 
 def _text_problem(text: str) -> str:
