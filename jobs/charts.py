@@ -17,6 +17,10 @@ from . import present
 Point = tuple[float, float]  # (step or seconds since the first point, value)
 BOX = 1000  # the inner drawing's own units in both directions
 ROWS, COLUMNS = 3, 4  # about as many ticks as there is room for
+# What is drawn of a value: beyond it the width of an axis would not be a number.
+LARGEST = 1e300
+# A spread below these is drawn as none: it could not be told from rounding, and ticks on it would fall together.
+LEAST_SPREAD, LEAST_SHARE = 1e-290, 1e-9
 COLOURS = 8  # classes c0 to c7 in job.css; lines beyond them have the same colours, dashed
 
 
@@ -59,8 +63,8 @@ def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool
     """The smallest range that shows all values and starts and ends on a tick. Needs at least one finite value."""
     low, high = min(values), max(values)
     low = min(low, floor) if floor is not None else low
-    if low == high:
-        low, high = (low - 1, high + 1) if floor is None or low > floor else (low, high + 1)
+    if _is_flat(low, high):
+        low, high = (low - _pad(low), high + _pad(high)) if floor is None or low > floor else (low, high + _pad(high))
     rough = (high - low) / ROWS
     scale = 1024.0 ** max(0, math.floor(math.log(rough, 1024))) if is_binary else 1.0
     step = nice_step(rough / scale) * scale
@@ -71,12 +75,21 @@ def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool
 def tight_axis(values: Sequence[float], *, is_time: bool = False) -> Axis:
     """Ticks on round numbers, but the range ends where the data ends: for time and steps."""
     low, high = min(values), max(values)
-    if low == high:
-        high = low + 1
+    if _is_flat(low, high):
+        high = low + _pad(low)
     rough = (high - low) / COLUMNS
     step = time_step(rough) if is_time else max(1.0, nice_step(rough))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return Axis(low, high, tuple(_clean(index * step) for index in range(first, last + 1)))
+
+
+def _is_flat(low: float, high: float) -> bool:
+    return high - low < LEAST_SPREAD or high - low <= LEAST_SHARE * max(abs(low), abs(high))
+
+
+def _pad(value: float) -> float:
+    """How far an axis goes beyond values that are all the same: so far that it can be divided."""
+    return max(1.0, 1e-6 * abs(value))
 
 
 def nice_step(rough: float) -> float:
@@ -96,7 +109,10 @@ def time_step(rough: float) -> float:
 def points_of(series: Sequence[tuple[datetime, int | None, float]], *, start: datetime, by_step: bool) -> list[Point]:
     """What is drawable of a series: finite values, over steps or over seconds since `start`."""
     return [
-        (float(step) if by_step and step is not None else (at - start).total_seconds(), value)
+        (
+            float(step) if by_step and step is not None else (at - start).total_seconds(),
+            max(-LARGEST, min(value, LARGEST)),
+        )
         for at, step, value in series
         if math.isfinite(value) and (not by_step or step is not None)
     ]

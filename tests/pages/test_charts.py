@@ -4,14 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.conf import settings
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs import charts, present
 from jobs.charts import Chart, Line, axis, draw, nice_step, points_of, tight_axis, time_step, x_words
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-numbers = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
+numbers = st.floats(-1e300, 1e300) | st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
+finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,25 @@ def test_the_axis_of_steps_ends_where_the_data_ends(values, is_time):
     across = tight_axis([float(value) for value in values], is_time=is_time)
     assert (across.low, across.place(max(values))) == (min(values), 1 if len(set(values)) > 1 else 0)
     assert len(across.ticks) <= 6
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), finite), min_size=1, max_size=9),
+    st.booleans(),
+    st.sampled_from([(present.number, "number", None), (present.size, "bytes", 0.0)]),
+)
+@example([(1, 2.8e18)], True, (present.number, "number", None))
+@example([(1, 1e308), (2, -1e308)], True, (present.number, "number", None))
+@example([(1, 0.0), (2, 5e-324)], True, (present.number, "number", None))
+@example([(2**53, 0.5)], True, (present.number, "number", None))
+def test_whatever_is_reported_can_be_drawn(values, by_step, unit):
+    write, name, floor = unit
+    series = [(START + timedelta(seconds=at), step, value) for at, (step, value) in enumerate(values)]
+    points = points_of(series, start=START, by_step=by_step)
+    kind = "step" if by_step else "time"
+    svg = draw(Chart("flos", [Line("rank 0", points)], x_kind=kind, unit=write, unit_name=name, floor=floor))
+    assert 1 <= svg.count('class="grid"') <= 6 and svg.count('class="across') <= 6
+    assert "nan" not in svg and "inf" not in svg
 
 
 def test_amounts_begin_at_nothing():
