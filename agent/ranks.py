@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -19,6 +20,7 @@ from .streams import Stream
 NO_RANK = -1  # the launcher, and processes that report without a RANK
 UNEXPECTED = -2  # processes whose RANK is none of this replica's
 HIGHEST_RANK = 2**31 - 1  # that a control plane takes
+_LARGEST = int(sys.float_info.max)  # of a whole number that still is one as a float
 _STOPS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 
 
@@ -220,4 +222,6 @@ def _is_whole(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     """JSON numbers that a database takes; null stands for one that is not finite."""
-    return value is None or (isinstance(value, (int, float)) and math.isfinite(value))
+    if isinstance(value, int):
+        return abs(value) <= _LARGEST
+    return value is None or (isinstance(value, float) and math.isfinite(value))
