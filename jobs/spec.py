@@ -18,6 +18,8 @@ from .plan import distribute
 
 MAX_NODES = 4096
 MAX_PROCESSES_PER_NODE = 256
+_ASSIGNS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)=")
+_VARIABLE = re.compile(r"\$[A-Za-z_0-9{(@*#?!]")
 MAX_COMMAND_BYTES = 64 * 1024  # far below Linux's MAX_ARG_STRLEN of 128 KiB per argument
 MAX_VARIABLES = 500
 MAX_VARIABLE_BYTES = 64 * 1024
@@ -173,11 +175,45 @@ def quoted_whole(value: Any) -> str:
     return value[0] if is_one and len(value[0].split()) > 1 else ""
 
 
+def needs_shell(text: str) -> str:
+    """Why a command that comes as one text is more than words, with the way out; nothing where it is only words.
+
+    Operators, redirections and variables would become arguments of the program. Within quotes they are meant as they stand.
+    """
+    if named := _ASSIGNS.match(text):
+        return f"begins with {named[1]}=, which only a shell understands; put {named[1]} into env (--env) and leave it out here"
+    quote, at = "", 0
+    while at < len(text):
+        sign = text[at]
+        if sign == "\\" and quote != "'":
+            at += 1
+        elif quote != "'" and (sign == "`" or (sign == "$" and _VARIABLE.match(text, at))):
+            return _for_a_shell(sign)
+        elif quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in "|&;<>()":
+            return _for_a_shell(sign)
+        at += 1
+    return ""
+
+
+def _for_a_shell(sign: str) -> str:
+    return (
+        f"holds {sign} outside of quotes, which only a shell understands; give a shell, sh -c '...' (in it torchrun, where several "
+        f"processes train), or put {sign} into single quotes"
+    )
+
+
 def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], is_file: Callable[[str], bool]) -> None:
     whole = quoted_whole(value)
     if whole and not is_file(whole):
         value = whole
     if isinstance(value, str):
+        if found := needs_shell(value):
+            problems.append(Problem("command", value, found))
+            return
         try:
             value = shlex.split(value)
         except ValueError as error:

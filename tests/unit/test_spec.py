@@ -76,6 +76,8 @@ def test_a_spec_survives_its_storage():
             "python -m torch.distributed.launch --use_env train.py",
             ("python", "-m", "torch.distributed.launch", "--use_env", "train.py"),
         ),
+        ("python /opt/env/bin/torchrun train.py", ("python", "/opt/env/bin/torchrun", "train.py")),
+        ("python /opt/env/bin/my-tool train.py", ("torchrun", "/opt/env/bin/my-tool", "train.py")),
         ("bash run.sh", ("bash", "run.sh")),
         ("accelerate env", ("accelerate", "env")),
     ],
@@ -91,6 +93,8 @@ def test_a_bare_python_command_is_wrapped(command, expected):
         ("accelerate launch --num_processes 8 --mixed_precision bf16 src/train.py", "torchrun src/train.py"),
         ("accelerate-launch --multi_gpu -m pkg.train --lr 1", "torchrun -m pkg.train --lr 1"),
         ("/opt/env/bin/accelerate launch train.py", "torchrun train.py"),
+        ("python -u /opt/env/bin/accelerate launch --num_processes 8 train.py", "torchrun train.py"),
+        ("python3 /opt/env/bin/deepspeed --num_gpus 8 train.py", "torchrun train.py"),
         ("python -m accelerate.commands.launch train.py", "torchrun train.py"),
         ("python3 -u -m accelerate.commands.launch train.py", "torchrun train.py"),
         ("python -m accelerate.commands.accelerate_cli launch train.py", "torchrun train.py"),
@@ -134,6 +138,38 @@ def test_a_command_given_as_one_word_is_split_as_a_shell_would_unless_it_is_a_fi
         parse({"command": command}, is_file=lambda path: path.endswith("my tool.sh") and "'" not in path).command
         == words
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["cd src && python train.py"], "holds & outside of quotes"),
+        ("torchrun train.py | tee log", "holds | outside of quotes"),
+        (["python train.py > out.txt 2>&1"], "holds > outside of quotes"),
+        (["python train.py --lr $LR"], "holds $ outside of quotes"),
+        (['python train.py --out "$MUSTER_SHARED/x"'], "holds $ outside of quotes"),
+        (["python train.py --seed `date`"], "holds ` outside of quotes"),
+        (["CUDA_LAUNCH_BLOCKING=1 python train.py"], "put CUDA_LAUNCH_BLOCKING into env"),
+    ],
+)
+def test_what_only_a_shell_understands_is_refused_with_the_way_out(command, words):
+    with pytest.raises(InvalidSpec) as caught:
+        parse({"command": command})
+    (problem,) = caught.value.problems
+    assert problem.field == "command" and words in problem.message
+    assert "sh -c '...'" in problem.message or "(--env)" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["sh -c 'cd src && python train.py > $OUT'"], ("sh", "-c", "cd src && python train.py > $OUT")),
+        (["train.py --match 'a|b' --end x$ --say \"c;d\" e\\&f"], ("train.py", "--match", "a|b", "--end", "x$", "--say", "c;d", "e&f")),
+        (["train.py", "--lr", "$LR", "a|b"], ("train.py", "--lr", "$LR", "a|b")),
+    ],
+)  # fmt: skip
+def test_signs_of_a_shell_within_quotes_or_in_a_list_are_plain_words(command, words):
+    assert parse({"command": command}).command == words
 
 
 def test_one_word_whose_quotes_do_not_match_is_refused():
