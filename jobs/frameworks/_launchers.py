@@ -52,6 +52,10 @@ _LAUNCHERS = (
 )  # fmt: skip
 
 
+TORCHRUN = "torchrun"
+INSTALLED = frozenset({TORCHRUN}).union(*({*one.programs, *one.direct} for one in _LAUNCHERS))
+
+
 def module_of(command: Sequence[str]) -> tuple[str, int]:
     """The module that `python -m` starts and the number of words up to it; nothing and 0 for another command."""
     if not command or not PYTHON.match(os.path.basename(command[0])):
@@ -62,11 +66,25 @@ def module_of(command: Sequence[str]) -> tuple[str, int]:
     return (command[at + 1], at + 2) if len(command) > at + 1 and command[at] == "-m" else ("", 0)
 
 
+def program_of(command: Sequence[str]) -> tuple[str, int]:
+    """The program that a command starts, by its name, and the number of words up to it; nothing and 0 for a module.
+
+    `python /opt/venv/bin/accelerate` starts accelerate: what is installed there is a script.
+    """
+    if not command or module_of(command)[0]:
+        return "", 0
+    if not PYTHON.match(os.path.basename(command[0])):
+        return os.path.basename(command[0]), 1
+    at = next((at for at, word in enumerate(command[1:], 1) if word not in HARMLESS_PYTHON_FLAGS), 0)
+    name = os.path.basename(command[at])
+    return (name, at + 1) if at and name in INSTALLED else (os.path.basename(command[0]), 1)
+
+
 def complaint(command: Sequence[str]) -> str:
     """What to write in place of a launcher; nothing where the command starts none."""
     module, words = module_of(command)
-    program = "" if module or not command else os.path.basename(command[0])
-    rest = list(command[words or 1 :])
+    program, until = program_of(command)
+    rest = list(command[words or until or 1 :])
     for one in _LAUNCHERS:
         is_direct = module in one.direct or program in one.direct
         is_named = module in one.modules or program in one.programs

@@ -226,7 +226,8 @@ def _launcher_words(command: Sequence[str]) -> int:
     """How many leading words start torchrun: `torchrun` is 1, `python -m torch.distributed.run` is 3, else 0."""
     if not command:
         return 0
-    if os.path.basename(command[0]) == "torchrun":
-        return 1
+    program, words = _launchers.program_of(command)
+    if program == _launchers.TORCHRUN:
+        return words
     module, words = _launchers.module_of(command)
     return words if module in _MODULES else 0
