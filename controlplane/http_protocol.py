@@ -1,7 +1,7 @@
 """uvicorn's HTTP with a limit of time and size for a request's head: `uvicorn --http controlplane.http_protocol:BoundedHttp`.
 
-uvicorn bounds neither: a connection that sends a header drop by drop, or one without end, would be kept for good. Bodies
-are bounded above it, by `controlplane.limits.Bounded`.
+uvicorn bounds neither: a connection that sends a header drop by drop, or one without end, would be kept for good. The same
+room is for trailers, which are dropped. Bodies are bounded above it, by `controlplane.limits.Bounded`.
 """
 
 from asyncio import Transport
@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 20.0
 HEAD_BYTES = 64 * 1024  # controlplane.limits refuses half of it in words; this ends what never ends
+PIECE_BYTES = 16 * 1024  # of what a socket hands over at once (256 KiB) so much is looked at before the next
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -19,6 +20,7 @@ class BoundedHttp(HttpToolsProtocol):
     _head_timer: TimerHandle | None = None
     _head_bytes = 0
     _is_in_head = False
+    _is_in_message = False  # from the first byte of a head to the end of its body and trailers
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -29,27 +31,47 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        was_in_head = self._is_in_head
-        super().data_received(data)
+        for at in range(0, len(data), PIECE_BYTES):
+            if self.transport.is_closing():
+                return
+            self._take(data[at : at + PIECE_BYTES])
+
+    def _take(self, piece: bytes) -> None:
+        super().data_received(piece)
         if self.transport.is_closing():
             return
         if (
             self._is_in_head or self._is_idle()
         ):  # empty lines between requests begin none, and reset uvicorn's own timer
             self._start_timer()
-        if was_in_head and self._is_in_head:
-            self._head_bytes += len(data)
+        if self._is_in_message:
+            self._head_bytes += len(piece)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_in_head, self._head_bytes = True, 0
+        self._is_in_head = self._is_in_message = True
+        self._head_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Trailers, behind a body in chunks, are nobody's: uvicorn would add them to the headers that were looked at."""
+        if self._is_in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
+        self._head_bytes = 0
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0  # what is behind it may be trailers, which have no more room than a head
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_in_message = False
+        super().on_message_complete()
 
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete

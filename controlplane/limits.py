@@ -1,14 +1,15 @@
 """How much a request may bring, and how slowly: bytes of its body, of its address, of its headers. On every route.
 
-Two halves, because Django's ASGI handler reads a whole body to disk before any middleware runs. `Bounded` sits before
-Django, counts what arrives (whether it was announced or comes in chunks), and cuts it off at the limit: of size, of time,
-and for more than a small body of who may send one at all. `Limits` sits
+Two halves, because Django's ASGI handler reads a whole body to disk, and takes headers apart, before any middleware runs.
+`Bounded` sits before Django, measures the headers, counts what arrives (whether it was announced or comes in chunks), and
+cuts it off at the limit: of size, of time, and for more than a small body of who may send one at all. `Limits` sits
 in Django and turns the cut-off request away in the words of the place it was sent to.
 """
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -34,17 +35,22 @@ MAX_DIGESTS_BYTES = (
 )  # an agent names the files that it lacks: one of a workspace's most files, 32 bytes each
 ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
+# Django and DRF take these apart in time that grows with the square of their length. Real ones are shorter by far.
+HEADERS_BYTES = {b"content-type": 256, b"accept": 1024}
+NEEDED_TO_REFUSE = (b"host", b"hx-request", b"x-forwarded-proto")
 HOST_CHARACTERS = 255  # RFC 1035; nobody's address is longer
 SMALL = MIB
 TINY = 16 * 1024
 NUL = "holds a NUL character, which no name or text has; leave it out"
 SHOWN_CHARACTERS = 200
-MARK = "muster.refused"  # in the scope: the status with which a body was cut off
+MARK = "muster.refused"  # in the scope: the status with which a head or body was cut off
+WORDS = "muster.refused_words"  # in the scope: the same in words, where the status does not say enough
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 32 * 1024  # what a body must bring in the long run; 256 MiB may take two hours
 IDENTITY_THREADS = 2  # they ask the database: strangers who bring large bodies take no more of its connections
 
 Message = MutableMapping[str, Any]
+Header = tuple[bytes, bytes]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
@@ -90,6 +96,9 @@ class Bounded:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        if words := head_complaint(scope["headers"]):
+            # Django never sees the headers that it would take apart; the words need a few of the others.
+            scope.update({"headers": _needed_to_refuse(scope["headers"]), MARK: 431, WORDS: words})
         headers = dict(scope["headers"])
         has_identity = b"authorization" in headers or b"cookie" in headers
         most = most_bytes(scope["path"], has_identity=has_identity)
@@ -128,6 +137,8 @@ class Intake:
             return await self._rest()
         if not self.has_begun:
             self.has_begun = True
+            if self.scope.get(MARK):
+                return self._end(self.scope[MARK])
             if status := await self._objection(self.announced):
                 return self._end(status)
         try:
@@ -169,6 +180,24 @@ class Intake:
         return asyncio.get_running_loop().time() - self.began
 
 
+def head_complaint(headers: Iterable[Header]) -> str:
+    """What is too long in these headers; "" for nothing. Linear in their bytes. Pure."""
+    whole, lengths = 0, Counter[bytes]()
+    for name, value in headers:
+        whole += len(name) + len(value)
+        lengths[name] += len(value)
+    if whole > HEADER_BYTES:
+        return f"headers have at most {HEADER_BYTES} bytes together"
+    for name, most in HEADERS_BYTES.items():
+        if lengths[name] > most:
+            return f"the {name.decode().title()} header has at most {most} bytes; send a shorter one"
+    return ""
+
+
+def _needed_to_refuse(headers: Iterable[Header]) -> list[Header]:
+    return list({name: (name, value) for name, value in headers if name in NEEDED_TO_REFUSE}.values())
+
+
 def seconds_left(taken: int, elapsed: float) -> float:
     """How long the next piece may take. A body has a while, and more the more of it is there. Pure."""
     return max(BODY_SECONDS + taken / BODY_BYTES_PER_SECOND - elapsed, 0.0)
@@ -204,6 +233,8 @@ class Limits:
 
 
 def _refused(request: HttpRequest) -> HttpResponse | None:
+    if getattr(request, "scope", {}).get(MARK) == 431:
+        return _too_large(request)  # what was kept of such a request says nothing else about it
     if request.method not in METHODS:
         return refusal(request, status=405, detail=f"use one of {', '.join(sorted(METHODS))}")
     if len(request.META.get("HTTP_HOST", "")) > HOST_CHARACTERS:
@@ -242,7 +273,8 @@ def _too_large(request: HttpRequest) -> HttpResponse | None:
         413: f"a body sent here has at most {most} bytes; send less",
         503: "the database does not answer; try again in a moment",
     }
-    answer = refusal(request, status=status, detail=details[status], retry_after=2 if status == 503 else 0)
+    detail = getattr(request, "scope", {}).get(WORDS) or details[status]
+    answer = refusal(request, status=status, detail=detail, retry_after=2 if status == 503 else 0)
     if status == 401:
         answer["WWW-Authenticate"] = "Bearer"
     answer["Connection"] = "close"  # the rest of it is not wanted

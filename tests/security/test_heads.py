@@ -64,6 +64,11 @@ async def dripping(reader, writer, begin: bytes, drop: bytes) -> int:
     return sent
 
 
+async def until_connected(connections) -> None:
+    while not connections:
+        await asyncio.sleep(0.01)
+
+
 async def until_closed(reader) -> None:
     with suppress(ConnectionError):
         await reader.read()
@@ -97,6 +102,78 @@ def test_a_head_without_end_is_cut_off():
         lambda reader, writer, _: dripping(reader, writer, b"GET / HTTP/1.1\r\nX-Long: ", b"x" * 4096)
     )
     assert refused == [b"431"] and sent > HEAD_BYTES
+
+
+@pytest.mark.parametrize("before", [b"", WHOLE])
+def test_a_head_that_comes_at_once_is_counted_too(before):
+    """A socket hands over 256 KiB in one piece, which was never counted."""
+
+    async def story(reader, writer, connections):
+        writer.write(b"\r\n")  # so that there is a connection
+        await until_connected(connections)
+        connections[0].data_received(before + b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 200_000 + b"\r\n\r\n")
+        await until_closed(reader)
+
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.extend(name for name, _ in scope["headers"])
+        await answered(scope, receive, send)
+
+    assert visit(story, app)[1] == [b"431"]
+    assert b"x-long" not in seen
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+
+
+def test_trailers_are_no_headers():
+    """They came after the headers were measured, and were added to them."""
+    seen = []
+
+    async def app(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        seen.extend(scope["headers"])
+        await answered(scope, lambda: asyncio.sleep(0, {}), send)
+
+    async def story(reader, writer, _):
+        writer.write(CHUNKED + b"Content-Type: a/b\r\nAuthorization: Bearer x\r\n\r\n")
+        return await reader.readuntil(b"ok")
+
+    assert visit(story, app)[0].startswith(b"HTTP/1.1 200 ")
+    assert seen == [(b"host", b"x"), (b"transfer-encoding", b"chunked")]
+
+
+@pytest.mark.parametrize("drop", [b"T: b\r\n" * 500, b"x" * 4096])
+def test_trailers_without_end_are_cut_off(drop):
+    sent, refused = visit(lambda reader, writer, _: dripping(reader, writer, CHUNKED + b"T: ", drop))
+    assert refused == [b"431"] and sent > HEAD_BYTES
+
+
+def test_a_chunk_whose_extension_has_no_end_is_cut_off():
+    begin = CHUNKED.removesuffix(b"0\r\n") + b"1;"
+    assert visit(lambda reader, writer, _: dripping(reader, writer, begin, b"x" * 4096))[1] == [b"431"]
+
+
+@pytest.mark.parametrize("how", [b"Content-Length: 1000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nf4240\r\n"])
+def test_a_body_may_be_longer_than_a_head(how):
+    taken = 0
+
+    async def app(scope, receive, send):
+        nonlocal taken
+        while (message := await receive()).get("more_body"):
+            taken += len(message["body"])
+        taken += len(message["body"])
+        await answered(scope, lambda: asyncio.sleep(0, {}), send)
+
+    async def story(reader, writer, _):
+        end = b"\r\n0\r\n\r\n" if b"chunked" in how else b""
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\n" + how + b"x" * 1_000_000 + end + WHOLE)
+        return await reader.readuntil(b"ok") + await reader.readuntil(b"ok")
+
+    said, refused = visit(story, app)
+    assert said.count(b"200 OK") == 2 and not refused and taken == 1_000_000
 
 
 def test_no_time_runs_while_a_body_comes_or_an_answer_is_made():
