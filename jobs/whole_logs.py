@@ -1,9 +1,12 @@
 """A whole log: as text to download, and searched. Memory and work of each step are bounded, however long the log is."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from controlplane.database import give_back
 from controlplane.errors import InvalidInput, Problem
 
 from . import segments
@@ -14,9 +17,14 @@ from .segments import Segment
 
 PIECE_LINES = 20_000
 SEARCH_BYTES = 256 * 2**20  # of text that one call looks through; its answer says where to go on
+SEARCH_SECONDS = 1.0  # of a core that it takes; the answer of a call that was cut short says the same
+SEARCHES = 2  # at a time in this process: looking through text takes a core, and pages need the other
 SEARCH_LINES = 200
 MOST_SEARCH_LINES = 1000
 ROWS = 200  # at a time
+
+
+_searching = threading.BoundedSemaphore(SEARCHES)
 
 
 class FoundLine(NamedTuple):
@@ -60,21 +68,28 @@ def search(
         raise InvalidInput(Problem("text", text, "must not be empty; give the words to look for"))
     which, limit = job.attempt if attempt is None else attempt, max(1, min(limit, MOST_SEARCH_LINES))
     after, line = _start(start)
+    give_back()  # whoever waits for a turn, or opens files, keeps no connection from others
+    with _searching:
+        return _search(job.pk, text.lower(), rank, which, limit, after=after, line=line)
+
+
+def _search(job: int, text: str, rank: int | None, attempt: int, limit: int, *, after: int, line: int) -> Found:
     found: list[FoundLine] = []
-    scanned = 0
-    for segment in _rows(job.pk, rank, which, after):
-        for one in _matches(segment, text.lower(), which, line if segment.id == after + 1 else 0):
+    scanned, until = 0, time.thread_time() + SEARCH_SECONDS
+    for segment in _rows(job, rank, attempt, after):
+        for one in _matches(segment, text, attempt, line if segment.id == after + 1 else 0):
             if len(found) == limit:
                 return Found(found, f"{segment.id - 1}.{one.number}")
             found.append(one)
         scanned += segment.raw_bytes if segment.path else 0
-        if scanned >= SEARCH_BYTES:
+        if scanned >= SEARCH_BYTES or time.thread_time() > until:
             return Found(found, f"{segment.id}.0")
     return Found(found, "")
 
 
 def _rows(job: int, rank: int | None, attempt: int, after: int) -> Iterator[Segment]:
     while rows := segments.since(job=job, rank=rank, attempt=attempt, after=after, limit=ROWS):
+        give_back()
         yield from rows
         after = rows[-1].id
 

@@ -3,9 +3,10 @@
 import time
 
 import pytest
+from django.db import connection
 
 from controlplane.errors import InvalidInput
-from jobs import ingest, whole_logs
+from jobs import ingest, segments, whole_logs
 from tests.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -63,6 +64,29 @@ def test_a_search_goes_on_where_it_stopped(job, limit, monkeypatch):
         if not start:
             break
     assert seen == [number for number in range(150) if number % 5 != 3]
+
+
+def test_a_search_takes_a_bounded_part_of_a_core_and_says_where_to_go_on(job, monkeypatch):
+    monkeypatch.setattr(whole_logs, "SEARCH_SECONDS", 0.0)
+    seen, start, calls = [], "", 0
+    while calls == 0 or start:
+        found = whole_logs.search(job=job, text="step", rank=0, limit=1000, start=start)
+        seen, start, calls = [*seen, *(one.number for one in found.lines)], found.next, calls + 1
+    assert calls > 10
+    assert seen == [number for number in range(150) if number % 5 != 3]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_keeps_no_connection_while_it_waits_and_looks(job, monkeypatch):
+    kept = []
+
+    def content(segment, real=segments.content):
+        kept.append(connection.connection is not None)
+        return real(segment)
+
+    monkeypatch.setattr(segments, "content", content)
+    assert whole_logs.search(job=job, text="loss", limit=1000).lines
+    assert kept and not any(kept)
 
 
 def test_gaps_are_passed_over(job):
