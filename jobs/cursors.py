@@ -14,6 +14,7 @@ from controlplane.errors import Problem, Unreadable
 
 SETTLED_SECONDS = 30  # no ingest transaction lives that long
 
+INTEGER = 2**31 - 1  # the largest number of an attempt or a rank that their columns hold
 Stream = tuple[int, int]  # replica row id, rank (-1: the launcher)
 
 
@@ -48,8 +49,8 @@ def decode(text: str) -> Cursor:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         attempt, floor, top, top_at, *rest = json.loads(zlib.decompressobj().decompress(packed, 2**20))
         flat = _rows(*rest) if len(rest) == 3 else rest[0]
-        places = {(_whole(a), _whole(b, least=-1)): _whole(c) for a, b, c in flat}
-        return Cursor(_whole(attempt, most=2**31 - 1), places, _whole(floor), _whole(top), float(_whole(top_at)))
+        places = {(_whole(a), _whole(b, least=-1, most=INTEGER)): _whole(c) for a, b, c in flat}
+        return Cursor(_whole(attempt, most=INTEGER), places, _whole(floor), _whole(top), float(_whole(top_at)))
     except (ValueError, TypeError, IndexError, RecursionError, zlib.error) as error:
         raise Unreadable(Problem("cursor", text[:40], "is not one of ours; leave it out to start again")) from error
 

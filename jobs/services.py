@@ -208,12 +208,17 @@ def request_digest(
     Secrets enter as HMACs, so that a dump of the database offers no way to try values against the digest.
     """
     asked = {name: value for name, value in sent.items() if value is not None}
-    asked["secrets"] = {
-        name: salted_hmac("muster.request", str(value), algorithm="sha256").hexdigest()
-        for name, value in (asked.get("secrets") or {}).items()
-    }
+    secrets = asked.get("secrets") or {}
+    if isinstance(secrets, Mapping):
+        asked["secrets"] = {name: _hidden(str(value)) for name, value in secrets.items()}
+    else:  # refused once it is parsed
+        asked["secrets"] = _hidden(repr(secrets))
     whole = [queue.pk, workspace and workspace.pk, copy_of and copy_of.pk, asked]
     return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _hidden(text: str) -> str:
+    return salted_hmac("muster.request", text, algorithm="sha256").hexdigest()
 
 
 def _insert(

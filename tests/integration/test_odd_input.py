@@ -32,9 +32,11 @@ def api(client, people):
     """`api("POST", "/jobs", body text)` by somebody who may all."""
     headers = {"Authorization": f"Bearer {Token.issue(people.admin, 'test', scope='manage')[1]}"}
 
-    def ask(method, path, body=None, **query):
+    def ask(method, path, body=None, more=None, **query):
         sent = {} if body is None else {"data": body, "content_type": "application/json"}
-        return client.generic(method, f"/api/v1{path}", headers=headers, query_params=query or None, **sent)
+        return client.generic(
+            method, f"/api/v1{path}", headers=headers | (more or {}), query_params=query or None, **sent
+        )
 
     return ask
 
@@ -72,6 +74,13 @@ def test_every_other_body_too(api, queue, method, path, name, value):
 def test_an_odd_key_is_named_as_far_as_text_can(api, queue):
     found = refused(api("POST", "/jobs", '{"env": {"\\ud800": "x"}}'), word="surrogate")
     assert found["field"] == "env.\\ud800" and found["value"] == "\\ud800"
+
+
+@pytest.mark.parametrize("value", ["[1]", '"abc"', "5", "true"])
+def test_secrets_that_are_no_mapping_are_refused_with_a_key_too(api, queue, value):
+    text = json.dumps({**SENT, "secrets": "@"}).replace('"@"', value)
+    answer = api("POST", "/jobs", text, {"Idempotency-Key": "x"})
+    assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "secrets"
 
 
 @pytest.mark.parametrize("where", ['"secrets": {"A": %s}', '"password": %s', '"code": %s'])
@@ -119,9 +128,10 @@ def packed(value) -> str:
         "rubbish", "\N{GRINNING FACE}", packed("[1"), packed([1, 2, 3]), packed("[NaN, 0, 0, 0, []]"), packed("[Infinity, 0, 0, 0, []]"),
         packed([10**30, 0, 0, 0, []]), packed([2**31, 0, 0, 0, []]), packed([1, 2**63, 0, 0, []]), packed([1, 0, 0, 0, [[2**64, 0, 0]]]),
         packed([1, 0, 0, 0, [[1, 0, -5]]]), packed([1, 0, 0, 0, [["1", 0, 0]]]), packed("[1, 0, 0, 1e999, []]"), packed("[" * 100_000),
-        packed([-1, 0, 0, 0, []]), packed({"a": 1}),
+        packed([-1, 0, 0, 0, []]), packed({"a": 1}), packed([1, 0, 0, 0, [[1, 2**31, 3]]]), packed([1, 0, 0, 0, [1], [2**31], [5]]),
+        packed([1, 0, 0, 0, [1, 0], [2**31 - 1, 1], [5, 5]]),
     ],
-    ids=range(16),
+    ids=range(19),
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/logs", "/logs/stream"])
 def test_a_cursor_of_a_log_that_is_not_ours_is_refused(api, lab, path, cursor):
