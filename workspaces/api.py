@@ -64,6 +64,7 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
         responses={201: WorkspaceSerializer, 200: WorkspaceSerializer, 409: MissingSerializer},
     )
     def post(self, request: Request) -> Response:
+        _sends_at_all(request)
         body = sent.only(request.data, "team", "queue", "base", "set", "remove", "digest")
         team = _team(_user(request), body)
         put, remove = sent.entries(body.get("set")), sent.paths(body.get("remove") or [])
@@ -87,6 +88,7 @@ class MissingView(APIView):
     @extend_schema(operation_id="workspaces_missing", request=DigestsSerializer, responses=MissingSerializer)
     def post(self, request: Request) -> Response:
         """Which of these files your team does not have yet."""
+        _sends_at_all(request)
         body = sent.only(request.data, "team", "queue", "digests", "size_bytes")
         team, digests = _team(_user(request), body), sent.digests(body.get("digests"))
         size = sent.whole(body, "size_bytes") or 0
@@ -196,10 +198,24 @@ def _user(request: Request) -> User:
     return request.user
 
 
+def _sends_at_all(request: Request) -> None:
+    """Before the body is parsed, which may be 48 MiB."""
+    if not _may_send_to(_user(request)):
+        raise _nowhere(_user(request))
+
+
+def _may_send_to(user: User) -> list[Team]:
+    return [team for team in Team.objects.order_by("name") if may(user, Act.SUBMIT, team)]
+
+
+def _nowhere(user: User) -> NotAllowed:
+    return NotAllowed(f"{user.get_username()} may not submit in any team; ask an administrator to be made a member")
+
+
 def _team(user: User, asked: Mapping[str, Any]) -> Team:
     """The team that shall own the code: as named, or the only one in which the user may submit."""
     name, queue = (_name(asked, field) for field in ("team", "queue"))
-    teams = [team for team in Team.objects.order_by("name") if may(user, Act.SUBMIT, team)]
+    teams = _may_send_to(user)
     if queue:
         teams = [team for team in teams if team.queues.filter(name=queue).exists()]
     elif name:
@@ -211,7 +227,7 @@ def _team(user: User, asked: Mapping[str, Any]) -> Team:
         words = f"{value!r} is not one that you may submit to; `muster {field}s` lists those that are"
         raise InvalidInput(Problem(field, value, words))
     if not teams:
-        raise NotAllowed(f"{user.get_username()} may not submit in any team; ask an administrator to be made a member")
+        raise _nowhere(user)
     raise InvalidInput(Problem("team", name, f"name the team, one of {', '.join(team.name for team in teams)}"))
 
 

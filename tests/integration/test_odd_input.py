@@ -2,12 +2,14 @@
 
 import base64
 import json
+import tracemalloc
 import zlib
 
 import pytest
 
 from accounts.models import Token
 from controlplane import json_input
+from controlplane.errors import Unreadable
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 DEEP = 500  # Python reads it, and fails on it later
@@ -87,6 +89,64 @@ def test_secrets_that_are_no_mapping_are_refused_with_a_key_too(api, queue, valu
 def test_what_a_secret_holds_is_in_no_complaint(api, queue, where):
     answer = api("POST", "/jobs", "{" + where % '"hunter2\\u0000"' + "}")
     assert refused(answer)["value"] is None and b"hunter2" not in answer.content
+
+
+def most_memory(act) -> int:
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("head", ["%s", '{"a": %s}', "[%s]"])
+def test_a_long_key_above_a_long_list_takes_no_more_memory_than_both(head):
+    """A field's name was kept for each value: a body of 1 MB took 125 GB."""
+    body = head % ('{"' + "k" * 20_000 + '": [' + "0," * 20_000 + "0]}")
+    found = json_input.loads(body.encode())
+    assert most_memory(lambda: json_input.refuse_unfit(found)) < 1_000_000
+
+
+@pytest.mark.parametrize("value", ["0", "[]", "{}", '"a"', '{"a": 0}', "[" * 500 + "]" * 500])
+def test_more_values_than_anything_needs_are_refused_before_they_are_built(value):
+    count = json_input.MAX_VALUES // value.count("[") if "[" in value else json_input.MAX_VALUES
+    body = b"[" + b",".join([value.encode()] * (count + 1)) + b"]"
+
+    def read():
+        with pytest.raises(Unreadable, match="more than 1,000,000 values"):
+            json_input.loads(body)
+
+    assert most_memory(read) < 1_000_000
+
+
+def test_a_workspace_of_the_most_files_is_not_too_much():
+    entry = {"path": "a" * 100, "kind": "file", "size": 1, "digest": "0" * 64, "executable": True}
+    body = json.dumps({"set": [entry] * 100_000, "remove": ["a"] * 100_000}).encode()
+    assert len(json_input.loads(body)["set"]) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("found", "field"),
+    [
+        ({"a": [{"b": "\0"}]}, "a.0.b"), ([0, [1.5, float("inf")]], "1.1"), ("\0", "body"), ({"": {"": "\0"}}, "body"),
+        ({"a": [[], {}, {"b": []}], "c": "\ud800"}, "c"), ({"a": {"b": {"\0": 1}}}, "a.b.\0"), ([[[]], "\0"], "1"),
+    ],
+)  # fmt: skip
+def test_the_field_of_an_odd_value_is_named(found, field):
+    with pytest.raises(Unreadable) as refusal:
+        json_input.refuse_unfit(found)
+    assert refusal.value.problems[0].field == field
+
+
+def test_who_may_send_no_code_is_told_so_before_their_body_is_parsed(client, people, monkeypatch):
+    parsed = []
+    monkeypatch.setattr(json_input, "loads", lambda *sent, **hooks: parsed.append(sent))
+    headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'test', scope='submit')[1]}"}
+    for path in ("/api/v1/workspaces", "/api/v1/workspaces/missing"):
+        answer = client.post(path, "[0]", content_type="application/json", headers=headers)
+        assert answer.status_code == 403 and "may not submit in any team" in answer.json()["detail"]
+    assert not parsed
 
 
 def test_what_any_job_needs_is_not_too_deep():
