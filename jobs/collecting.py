@@ -1,6 +1,5 @@
 """What is old enough goes: logs of jobs that ended long ago, and the folders of local jobs. What logs take is settled here, too."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from django.utils import timezone
 from accounts import audit
 from accounts.models import User
 from accounts.permissions import Act, require
-from controlplane import crash, doorbell
+from controlplane import crash, doorbell, trees
 from controlplane.errors import Conflict
 
 from . import log_store, log_usage
@@ -48,7 +47,7 @@ def collect(*, now: datetime, is_dry: bool = False) -> Collected:
         found.folders.append(str(folder))
         if not is_dry:
             with crash.around("collecting.folder"):
-                shutil.rmtree(folder, ignore_errors=True)
+                trees.remove(folder)
     if not is_dry:
         for job in _present(now):
             for attempt in range(1, job.attempt + 1):

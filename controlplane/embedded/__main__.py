@@ -1,8 +1,9 @@
 """`python -m controlplane.embedded demo [options]`: what bin/demo runs."""
 
-import shutil
 import sys
 from pathlib import Path
+
+from controlplane import trees
 
 from . import EmbeddedError, instance
 from .demo import Demo
@@ -46,7 +47,7 @@ def _reset(data: Path, *, is_sure: bool) -> int:
         raise EmbeddedError(f"Something still starts or stops in {data}; try again in a moment.")
     remove_local_home(data)
     remove_home(data)
-    shutil.rmtree(data)
+    trees.remove(data)
     say(f"Deleted {data}: database, jobs, logs and checkpoints.")
     return 0
 

@@ -12,6 +12,7 @@ from .files import read_foreign_json
 from .processes import Identity, identity, is_alive, send, wait_gone
 
 GRACE_SECONDS = 8.0
+SPAWNED = "spawned.json"
 
 
 def end_agents(root: Path) -> int:
@@ -31,14 +32,22 @@ def end_agents(root: Path) -> int:
 
 def living(root: Path) -> Iterator[Identity]:
     seen = set()
-    for name in ("spawned.json", "agent.json"):
-        for path in root.glob(f"jobs/*/*/*/{name}"):
-            if not path.parent.parent.name.isdecimal():  # it lies in a job's own folder, which is no attempt
-                continue
-            one = _identity(path)
-            if one and one not in seen and is_alive(one) and _runs_as(one.pid, path.parent.lstat().st_uid):
-                seen.add(one)
-                yield one
+    for place, note in _notes(root):
+        if not place.parent.name.isdecimal():  # it lies in a job's own folder, which is no attempt
+            continue
+        one = _identity(note)
+        if one and one not in seen and is_alive(one) and _runs_as(one.pid, place.lstat().st_uid):
+            seen.add(one)
+            yield one
+
+
+def _notes(root: Path) -> Iterator[tuple[Path, Path]]:
+    """Folders of replicas, and what says who runs them: beside the folder where that belongs to the jobs' user, else in it."""
+    for note in root.glob(f"jobs/*/*/*.{SPAWNED}"):
+        yield note.with_name(note.name.removesuffix(f".{SPAWNED}")), note
+    for name in (SPAWNED, "agent.json"):
+        for note in root.glob(f"jobs/*/*/*/{name}"):
+            yield note.parent, note
 
 
 def _identity(path: Path) -> Identity | None:

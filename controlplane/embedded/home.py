@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from controlplane import trees
+
 from . import EmbeddedError
 from .account import Account, can_run, give
 from .files import private_folder, read_json, write_json
@@ -47,7 +49,7 @@ def remove_home(data: Path) -> None:
     """Delete what `find_home` made. The data folder itself is the caller's."""
     note = read_json(data / "home.json")
     if note:
-        shutil.rmtree(note["path"], ignore_errors=True)
+        trees.remove(Path(note["path"]))
         (data / "home.json").unlink(missing_ok=True)
     folder = data / "servers"
     if folder.exists():
@@ -105,7 +107,7 @@ def sweep(base: Path) -> None:
     for path in homes(base):
         note = read_json(path / BELONGS_TO)
         if note and note["is_temporary"] and not Path(note["data"]).exists():
-            shutil.rmtree(path, ignore_errors=True)
+            trees.remove(path)
 
 
 def homes(base: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from controlplane import job_user
+from controlplane import job_user, trees
 from controlplane.job_user import BadJobUser, JobUser
 
 from . import EmbeddedError
@@ -47,7 +47,7 @@ def remove_local_home(data: Path) -> None:
     local = data / "local"
     if local.is_symlink():
         if _is_ours(target := Path(os.readlink(local))):
-            shutil.rmtree(target.parent, ignore_errors=True)
+            trees.remove(target.parent)
         local.unlink()
 
 

@@ -219,7 +219,8 @@ def test_an_ordinary_user_needs_nothing_outside_the_data_folder():
         shelf.mkdir()
         site = find_binaries(account=NOBODY, shelf=shelf).root
         shutil.copytree(ROOT / "controlplane/embedded", place / "code/controlplane/embedded")
-        shutil.copy(ROOT / "controlplane/job_user.py", place / "code/controlplane")
+        for beside in ("job_user.py", "trees.py"):
+            shutil.copy(ROOT / "controlplane" / beside, place / "code/controlplane")
         (place / "nobody").mkdir()
         os.chown(place / "nobody", NOBODY.uid, NOBODY.gid)
         said = subprocess.run(
