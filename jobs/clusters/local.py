@@ -215,7 +215,8 @@ class LocalCluster:
         handed.write(place / "token", token)
         handed.write(place / "replica.json", json.dumps(told, indent=1))
         with crash.around("local.spawn"):
-            handed.write(place / "spawned.json", self.host.spawn(place).to_json())
+            one = self.host.spawn(place).to_json()
+            handed.write(_own_note(place, "spawned.json"), one)
 
     def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:
         """The newest one at this place: it is begun only where nothing is left of the one before."""
@@ -285,7 +286,9 @@ class LocalCluster:
 
     def _tidy(self, place: Path, carried: str) -> None:
         """After an agent that is gone: first what it left running, then what it left unsent."""
-        if _STATES.get(str(_status(place).get("state"))) not in ENDED and self.host.carriers(carried, place.name):
+        if self.host.carriers(
+            carried, place.name
+        ):  # whatever its status says: a job can write that, and kill its agent
             self.host.kill_carriers(carried, place.name)
         else:
             drains.start(place, self.host)
@@ -385,9 +388,12 @@ def forget_secrets(place: Path) -> None:
 def _identity(place: Path) -> Identity | None:
     """Who runs this replica. The spawner's word, or the agent's own where the spawner died before it wrote.
 
-    Both could have been written by the job: a process of another user is not believed to be its agent, and so never signalled.
+    What lies in the replica's folder may have been written by the job, or taken away: a process of another user is not believed
+    to be its agent, and so never signalled, and the spawner's word lies beside the folder.
     """
-    for name in ("spawned.json", "agent.json"):
+    with contextlib.suppress(*handed.UNREADABLE):
+        return Identity.from_json(handed.read(_own_note(place, "spawned.json")))
+    for name in ("spawned.json", "agent.json"):  # the first as releases before this one wrote it
         with contextlib.suppress(*handed.UNREADABLE):
             found = Identity.from_json(handed.read(place / name))
             if handed.may_be_of(found.pid, place):

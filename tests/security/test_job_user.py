@@ -104,6 +104,35 @@ def test_it_is_seen_stopped_and_drained_like_any_other(cluster):
     assert cluster.host.carriers("7-abc-1", "worker-0") == []
 
 
+def test_a_job_that_takes_its_agents_files_away_is_seen_and_ended_all_the_same(cluster, plane):
+    """It was called vanished, its quota was free, and it went on: with a pipe for a token its agent heard no order either."""
+    cluster.write_control(plane.url)
+    script = "cd ..; rm -f spawned.json agent.json token; mkfifo token; touch $MUSTER_SHARED/gone.$NUMBER; sleep 600"
+    cluster.apply(plan("sh", "-c", script))
+    rig = Rig(cluster, lambda index: None)
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("gone.*"))) == 2)
+    assert all_in("running")(rig.look())
+    cluster.apply(plan("sh", "-c", script))  # as every visit does: nothing is begun a second time
+    agents = [pid for index in (0, 1) for pid in cluster.host.carriers("7-abc-1", f"worker-{index}")]
+    assert len(list(living(cluster.root))) == 2
+    rig.end()
+    until(lambda: not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1)))
+    assert agents
+
+
+def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(cluster):
+    script = (
+        'echo \'{"state": "succeeded", "exit_code": 0}\' > ../s; sleep 600 & kill -STOP $PPID; '
+        "mv ../s ../status.json; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
+    )
+    cluster.apply(plan("sh", "-c", script))
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
+    for agent in living(cluster.root):
+        os.kill(agent.pid, signal.SIGKILL)
+    Rig(cluster, lambda index: None).end()
+    until(lambda: not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1)))
+
+
 def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, plane):
     before = cluster_in(place, None)
     before.write_control(plane.url)
