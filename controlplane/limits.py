@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
 from django.http.cookie import parse_cookie
+from django.utils.http import parse_header_parameters
 
 from accounts.authentication import has_valid_token
 from accounts.sign_ins import has_valid_session
@@ -37,6 +38,7 @@ ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
 # Django and DRF take these apart in time that grows with the square of their length. Real ones are shorter by far.
 HEADERS_BYTES = {b"content-type": 256, b"accept": 1024}
+CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 NEEDED_TO_REFUSE = (b"host", b"hx-request", b"x-forwarded-proto")
 HOST_CHARACTERS = 255  # RFC 1035; nobody's address is longer
 SMALL = MIB
@@ -99,6 +101,8 @@ class Bounded:
         if words := head_complaint(scope["headers"]):
             # Django never sees the headers that it would take apart; the words need a few of the others.
             scope.update({"headers": _needed_to_refuse(scope["headers"]), MARK: 431, WORDS: words})
+        elif words := type_complaint(scope["headers"]):
+            scope.update({"headers": _needed_to_refuse(scope["headers"]), MARK: 400, WORDS: words})
         headers = dict(scope["headers"])
         has_identity = b"authorization" in headers or b"cookie" in headers
         most = most_bytes(scope["path"], has_identity=has_identity)
@@ -194,6 +198,21 @@ def head_complaint(headers: Iterable[Header]) -> str:
     return ""
 
 
+def type_complaint(headers: Iterable[Header]) -> str:
+    """Why Django could not read this Content-Type, or would read the body in another encoding; "" where it can. Pure.
+
+    Forms in an encoding like unicode_escape bring NUL and halves of characters past every check of the text as it was sent.
+    """
+    for value in (value for name, value in headers if name == b"content-type"):
+        try:
+            _, parameters = parse_header_parameters(value.decode("latin-1"))
+        except Exception:  # whatever it is: Django raises the same where nobody turns it into an answer
+            return "the Content-Type header cannot be read; write it as type/subtype; name=value"
+        if parameters.get("charset", "utf-8").lower() not in CHARSETS:
+            return f"the Content-Type header names the charset {parameters['charset'][:40]!r}; send UTF-8"
+    return ""
+
+
 def _needed_to_refuse(headers: Iterable[Header]) -> list[Header]:
     return list({name: (name, value) for name, value in headers if name in NEEDED_TO_REFUSE}.values())
 
@@ -233,7 +252,7 @@ class Limits:
 
 
 def _refused(request: HttpRequest) -> HttpResponse | None:
-    if getattr(request, "scope", {}).get(MARK) == 431:
+    if getattr(request, "scope", {}).get(MARK) in (400, 431):
         return _too_large(request)  # what was kept of such a request says nothing else about it
     if request.method not in METHODS:
         return refusal(request, status=405, detail=f"use one of {', '.join(sorted(METHODS))}")

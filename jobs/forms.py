@@ -109,7 +109,7 @@ class SubmitForm(forms.Form):
         """JSON, because a browser rewrites the line ends of what it sends."""
         try:
             paths = json.loads(self.cleaned_data["paths"] or "[]")
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
         return paths if isinstance(paths, list) and all(isinstance(path, str) for path in paths) else []
 

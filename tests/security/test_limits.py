@@ -224,6 +224,34 @@ def test_long_headers_are_turned_away():
     assert answer.status_code == 431
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/api/v1/jobs", "/nowhere"])
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("text/plain; charset*=foo''bar", "cannot be read"),
+        ("a/b; x*0=a; x*=b", "cannot be read"),
+        ("multipart/form-data; boundary=x; charset=unicode_escape", "send UTF-8"),
+        ("application/x-www-form-urlencoded; charset=rot13", "send UTF-8"),
+        ("multipart/form-data; boundary=x; charset=IDNA", "send UTF-8"),
+    ],
+    ids=range(5),
+)
+def test_a_content_type_that_nobody_can_read_is_refused(path, kind, words):
+    answer = over_asgi("POST", path, headers={"Content-Type": kind}, content=b"x=1")
+    assert answer.status_code == 400
+    assert words in answer.text
+
+
+def test_usual_content_types_are_read():
+    for kind in (
+        "application/json",
+        "application/json; charset=UTF-8",
+        "multipart/form-data; boundary=x; charset=utf-8",
+        "",
+    ):
+        assert limits.type_complaint([(b"content-type", kind.encode())]) == ""
+
+
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
