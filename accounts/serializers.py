@@ -21,9 +21,8 @@ class Sent(serializers.Serializer[Any]):
         body.is_valid(raise_exception=True)
         known = sorted(cls().fields)
         if unknown := sorted(str(name) for name in set(request.data) - set(known)):
-            raise InvalidInput(
-                *(Problem(one, None, f"is not known here; what is: {', '.join(known)}") for one in unknown)
-            )
+            words = f"is not known here; what is: {', '.join(known)}"
+            raise InvalidInput(*(Problem(one, None, words) for one in unknown))
         return dict(body.validated_data)
 
 

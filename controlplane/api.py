@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
@@ -16,7 +17,7 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from .errors import Conflict, InvalidInput, MusterError, NotAllowed, Problem, Unreadable
+from .errors import MOST_PROBLEMS, Conflict, InvalidInput, MusterError, NotAllowed, Problem, Unreadable, the_first
 
 log = logging.getLogger(__name__)
 DETAIL_CHARACTERS = 20_000
@@ -88,6 +89,40 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= MOST_ID
 
 
+class BoundedList(serializers.ListField):
+    """Refused for its length before any item is looked at, and for its first few wrong items.
+
+    DRF looks at every item first, and answers with an error for each of half a million.
+    """
+
+    default_error_messages = {"max_length": "has at most {max_length} items; send fewer"}
+
+    def __init__(self, *, max_length: int, **options: Any):
+        super().__init__(max_length=max_length, **options)
+        self.most = max_length
+
+    def to_internal_value(self, data: Any) -> list[Any]:
+        if isinstance(data, list) and len(data) > self.most:
+            self.fail("max_length", max_length=self.most)
+        found: list[Any] = super().to_internal_value(data)
+        return found
+
+    def run_child_validation(self, data: Any) -> list[Any]:
+        found: list[Any] = []
+        wrong: dict[str, Any] = {}
+        for index, item in enumerate(data):
+            if len(wrong) == MOST_PROBLEMS - 1:
+                wrong[str(index)] = ["and what follows was not looked at; correct the items before it first"]
+                break
+            try:
+                found.append(self.child.run_validation(item))
+            except exceptions.ValidationError as error:
+                wrong[str(index)] = error.detail
+        if wrong:
+            raise exceptions.ValidationError(wrong)
+        return found
+
+
 def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializer[Any]:
     """How a list that has no pages is described: in the frame that every list has."""
     name = shape.__name__.removesuffix("Serializer")
@@ -118,9 +153,8 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
         case PermissionDenied():
             return _answer(403, "Not allowed", str(error) or "you may not do this")
         case exceptions.ValidationError():
-            return _answer(
-                422, "The request can not be carried out as it is", "some fields are wrong", _fields(error.detail)
-            )
+            told = list(the_first(_fields(error.detail)))
+            return _answer(422, "The request can not be carried out as it is", "some fields are wrong", told)
         case exceptions.APIException():
             return _from_framework(error)
         case DataError():
@@ -174,15 +208,13 @@ def _text(text: str, most: int = 200) -> str:
     return text[:most].encode("utf-8", "backslashreplace").decode()
 
 
-def _fields(detail: Any, prefix: str = "") -> list[Problem]:
+def _fields(detail: Any, prefix: str = "") -> Iterator[Problem]:
     """DRF's nested messages, flattened to dotted field names."""
     if isinstance(detail, dict):
-        return [one for name, inner in detail.items() for one in _fields(inner, f"{prefix}.{name}".lstrip("."))]
-    messages = detail if isinstance(detail, list) else [detail]
-    return [
-        one
-        for message in messages
-        for one in (
-            _fields(message, prefix) if isinstance(message, dict | list) else [Problem(prefix, None, str(message))]
-        )
-    ]
+        for name, inner in detail.items():
+            yield from _fields(inner, f"{prefix}.{name}".lstrip("."))
+    elif isinstance(detail, list):
+        for message in detail:
+            yield from _fields(message, prefix)
+    else:
+        yield Problem(prefix, None, str(detail))

@@ -13,7 +13,11 @@ MusterError
 └── LeaseLost             somebody else visits this job now; the visit ends. Not retried by us.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
+
+MOST_PROBLEMS = 20  # told at once
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,14 @@ class Problem:
         return f"{self.field}: {self.message}"
 
 
+def the_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """As many as anybody corrects at once; the last one says how many more there are."""
+    left = iter(problems)
+    told = tuple(islice(left, MOST_PROBLEMS))
+    more = sum(1 for _ in left)
+    return (*told, Problem("body", more, f"has {more:,} more problems; correct these first")) if more else told
+
+
 class MusterError(Exception):
     """Base of all errors raised on purpose; `retry` says whether the same call may work later."""
 
@@ -36,8 +48,8 @@ class MusterError(Exception):
 
 class InvalidInput(MusterError):
     def __init__(self, *problems: Problem):
-        self.problems = problems
-        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = the_first(problems)
+        super().__init__("; ".join(str(problem) for problem in self.problems))
 
 
 class InvalidSpec(InvalidInput):

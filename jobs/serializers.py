@@ -6,18 +6,21 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.api import BoundedList
+
 from . import blame, exits, unexpected
 from .failure_shapes import FailureSerializer
 from .lifecycle import Phase
 from .models import Job, JobEvent, Rank, RankState, Replica
+from .spec import MAX_WORDS
 
 
 class SubmitSerializer(serializers.Serializer[Any]):
     """A job to run. Counts are checked against the queue; `gpus` may stand for `nodes` and `nproc_per_node`."""
 
     queue = serializers.CharField(max_length=40, trim_whitespace=False)
-    command = serializers.ListField(
-        child=serializers.CharField(allow_blank=True, trim_whitespace=False), allow_empty=True
+    command = BoundedList(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False), allow_empty=True, max_length=MAX_WORDS
     )
     workspace = serializers.IntegerField(required=False, allow_null=True)
     framework = serializers.CharField(required=False, max_length=40)
@@ -275,9 +278,7 @@ class CancelSerializer(serializers.Serializer[Any]):
 class BulkAct(serializers.Serializer[Any]):
     act = serializers.ChoiceField(choices=["cancel", "suspend", "resume"])
     now = serializers.BooleanField(default=False, help_text="of cancel: without the jobs' grace")
-    ids = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=2**53), min_length=1, max_length=200
-    )
+    ids = BoundedList(child=serializers.IntegerField(min_value=1, max_value=2**53), min_length=1, max_length=200)
 
     def validate(self, attrs: Any) -> Any:
         if attrs["now"] and attrs["act"] != "cancel":

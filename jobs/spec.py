@@ -21,6 +21,7 @@ MAX_PROCESSES_PER_NODE = 256
 _ASSIGNS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)=")
 _VARIABLE = re.compile(r"\$[A-Za-z_0-9{(@*#?!]")
 MAX_COMMAND_BYTES = 64 * 1024  # far below Linux's MAX_ARG_STRLEN of 128 KiB per argument
+MAX_WORDS = MAX_COMMAND_BYTES // 2  # of one letter each
 MAX_VARIABLES = 500
 MAX_VARIABLE_BYTES = 64 * 1024
 NAME = re.compile(
@@ -239,6 +240,9 @@ def _variables(field: str, value: Any, problems: list[Problem]) -> dict[str, str
         told = None if is_secret else value
         problems.append(Problem(field, told, 'must map names to text, such as {"LR": "0.1"}'))
         return {}
+    if len(value) > MAX_VARIABLES:  # what is wrong with each of half a million is nothing to answer with
+        problems.append(Problem(field, len(value), f"has at most {MAX_VARIABLES} variables; use a file"))
+        return {}
     for name, text in value.items():
         told = None if is_secret else text
         if not isinstance(name, str) or not ENV_NAME.match(name):
@@ -249,8 +253,6 @@ def _variables(field: str, value: Any, problems: list[Problem]) -> dict[str, str
             problems.append(Problem(f"{field}.{name}", None, f"has at most {MAX_VARIABLE_BYTES} bytes; use a file"))
         elif name.startswith("MUSTER_"):
             problems.append(Problem(f"{field}.{name}", told, "is set by Muster; choose another name"))
-    if len(value) > MAX_VARIABLES:
-        problems.append(Problem(field, len(value), f"has at most {MAX_VARIABLES} variables; use a file"))
     return dict(value)
 
 

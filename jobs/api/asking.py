@@ -128,9 +128,8 @@ def _refuse_unknown(data: Any) -> None:
     known = SubmitSerializer().fields
     unknown = sorted(str(name) for name in set(data) - set(known))
     if unknown:
-        raise InvalidInput(
-            *(Problem(name, None, f"is not a field of a job; known are {', '.join(sorted(known))}") for name in unknown)
-        )
+        words = f"is not a field of a job; known are {', '.join(sorted(known))}"
+        raise InvalidInput(*(Problem(name, None, words) for name in unknown))
 
 
 def _queue(user: User, name: str) -> Queue:
