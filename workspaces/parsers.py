@@ -41,7 +41,10 @@ class PackParser(BaseParser):
 
 
 def _read(data: bytes) -> Any:
-    """A list of 100,000 files is looked through value by value only where something odd was seen in it."""
+    """A list of 100,000 files is looked through value by value only where something odd was seen in it.
+
+    A small body always is, so that one nested too deep is told so.
+    """
     odd: list[str] = []
 
     def number(text: str) -> float:
@@ -51,7 +54,7 @@ def _read(data: bytes) -> Any:
         return found
 
     found = json_input.loads(data, parse_constant=number, parse_float=number)
-    if odd or _ODD_ESCAPE.search(data):
+    if odd or len(data) <= PIECE_BYTES or _ODD_ESCAPE.search(data):
         json_input.refuse_unfit(found)
     return found
 

@@ -69,7 +69,7 @@ def test_a_job_with_an_odd_value_is_refused_at_its_field(api, queue, path, field
         ("POST", "/teams/nlp/service-accounts", "name"), ("POST", "/workspaces", "team"), ("POST", "/workspaces/missing", "team"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", ['"\\u0000"', '"\\ud800"', "NaN", "1e999"])
+@pytest.mark.parametrize("value", ['"\\u0000"', '"\\ud800"', "NaN", "1e999", "[" * DEEP + "]" * DEEP])
 def test_every_other_body_too(api, queue, method, path, name, value):
     refused(api(method, path, f'{{"{name}": {value}}}'), name, VALUES.get(value, ""))
 
