@@ -167,6 +167,8 @@ def _take_gpus(data: Mapping[str, Any], per_node: int, values: dict[str, Any], p
 
 def quoted_whole(value: Any) -> str:
     """The word, where a command is a single one with blanks in it: somebody put the whole of it into quotes."""
+    if is_too_long(value):
+        return ""
     if isinstance(value, str):
         try:
             value = shlex.split(value)
@@ -207,7 +209,17 @@ def _for_a_shell(sign: str) -> str:
     )
 
 
+def is_too_long(command: Any) -> bool:
+    """Asked before anything is split, which takes time that grows with the square of a quoted word."""
+    words = [command] if isinstance(command, str) else command if isinstance(command, list | tuple) else []
+    texts = (word for word in words if isinstance(word, str))
+    return sum(len(text.encode(errors="surrogateescape")) + 1 for text in texts) > MAX_COMMAND_BYTES
+
+
 def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], is_file: Callable[[str], bool]) -> None:
+    if is_too_long(value):
+        problems.append(Problem("command", "", f"is longer than {MAX_COMMAND_BYTES} bytes; put it into a script"))
+        return
     whole = quoted_whole(value)
     if whole and not is_file(whole):
         value = whole
@@ -225,8 +237,6 @@ def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], i
         return
     if any("\0" in word for word in value):
         problems.append(Problem("command", value, "holds a NUL character, which no program can receive"))
-    elif sum(len(word.encode(errors="surrogateescape")) + 1 for word in value) > MAX_COMMAND_BYTES:
-        problems.append(Problem("command", "", f"is longer than {MAX_COMMAND_BYTES} bytes; put it into a script"))
     elif not value[0].strip():
         problems.append(Problem("command", value, "begins with an empty word; the first word is the program"))
     else:

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from controlplane.errors import InvalidSpec
 from jobs import frameworks
+from jobs import spec as spec_module
 from jobs.plan import MAX_SPREAD, distribute, nearest, world_size
 from jobs.spec import JobSpec, parse
 from jobs.volumes import mounts
@@ -45,6 +46,18 @@ def test_a_wrong_field_is_named_with_its_value_and_the_way_out(sent, field, word
         parse(sent, gpus_per_node=8)
     problem = next(one for one in caught.value.problems if one.field == field)
     assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    "command", [["a b" + "x" * 70_000], "a b" + "x" * 70_000, '"' + "a b" * 30_000 + '"', ["é b" * 20_000]]
+)
+def test_a_command_that_is_too_long_is_refused_before_it_is_split(command, monkeypatch):
+    """One quoted word of 1 MB took 13 s to split."""
+    split = []
+    monkeypatch.setattr(spec_module.shlex, "split", lambda *text: split.append(text))
+    with pytest.raises(InvalidSpec, match="longer than 65536 bytes"):
+        parse({"command": command})
+    assert spec_module.quoted_whole(command) == "" and not split
 
 
 def test_every_problem_comes_at_once():
