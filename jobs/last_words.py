@@ -116,6 +116,7 @@ _QUIET = re.compile(
     r"\b(info|debug|warn(ing)?)\b|Warning:|^\s*$|^\[?[WI]\d{4} |^\*+$|^Setting OMP_NUM_THREADS|^\s*\d{1,3}%\||it/s\]|NCCL INFO|^step\b|^epoch\b|^={3,}|^-{3,}",
     re.IGNORECASE,
 )
+_OF_CODE = re.compile(rf"^\s|^{re.escape(tracebacks.HEAD)}")  # a traceback that broke off; its frames say no reason
 _WATCHDOG = re.compile(r"(?:Watchdog caught collective operation timeout|failed to pass monitoredBarrier|Timed out waiting|Connection closed by)")  # fmt: skip
 
 
@@ -178,7 +179,9 @@ def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
         return f"{_headline(logged)} ({ending})", _of_printed_chain(logged, said)
     words = _loud(errors) or _loud([tracebacks.clean(line) for line in said.stdout])
     if not words:
-        words = next((line for line in reversed(errors[-3:]) if not _QUIET.search(line)), "")
+        words = next(
+            (line for line in reversed(errors[-3:]) if not _QUIET.search(line) and not _OF_CODE.search(line)), ""
+        )
     if exit_code in (126, 127):
         return f"{words or exits.explained(exit_code, None)}", (Kind.CONFIG, _SURE)
     if not words:

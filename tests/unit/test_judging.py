@@ -159,6 +159,13 @@ def test_a_traceback_that_begins_behind_a_progress_bar():
     assert found.headline == "rank 2: TypeError: step() missing 1 required positional argument: 'mask'"
 
 
+def test_code_of_a_traceback_that_broke_off_is_no_reason():
+    found = of(
+        printed('Traceback (most recent call last):\n  File "/code/train.py", line 39, in <module>\n    main()'), 1
+    )
+    assert (found.headline, found.kind, found.certainty) == ("rank 2 exited with code 1", "unknown", "likely")
+
+
 @pytest.mark.parametrize(
     ("words", "headline"),
     [
