@@ -20,6 +20,7 @@ STATES = ("waiting", "running", *ENDED)
 MAX_INT = 2**31 - 1
 MAX_LINE = 2**53
 MAX_NAMES_PER_POINT = 50
+MOST_POINTS = 50_000  # of one batch; an agent sends 500 of each of its ranks
 MAX_NAMES = 200  # of one job's series: a chart each, and a page must stay a page
 MOST_LOCAL = 4096  # of what an unexpected rank says of itself
 AHEAD_SECONDS = 5.0  # a replica's clock may be a little ahead of ours
@@ -99,7 +100,7 @@ class _Reading:
         self.known, self.now = known, now
         self.places = dict(known.places)
         self.news = News()
-        self.offset = 0
+        self.offset, self.points = 0, 0
         self.kinds: dict[str, Callable[[Item], None]] = {
             "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
             "metrics": self._metrics, "sample": self._sample,
@@ -183,6 +184,9 @@ class _Reading:
         points = item.fields.get("points")
         if not isinstance(points, list):
             raise _wrong("metrics.points", None, "must be a list")
+        self.points += len(points)
+        if self.points > MOST_POINTS:
+            raise _wrong("metrics.points", self.points, f"are more than the {MOST_POINTS} that one batch brings")
         rank = self._reporter(item)
         for at, step, values in map(_point, points):
             if rank is None:

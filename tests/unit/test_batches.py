@@ -187,6 +187,15 @@ def test_what_training_reports_is_never_refused_for_its_size():
     assert "step" not in found.ranks.get(0, {})
 
 
+def test_a_batch_brings_so_many_points_at_most():
+    point = [NOW, 1, {}]
+    half = {"kind": "metrics", "rank": 0, "points": [point] * (news.MOST_POINTS // 2)}
+    read(half, half)
+    with pytest.raises(InvalidInput, match="more than the 50000") as refused:
+        read(half, half, {**half, "points": [point]})
+    assert refused.value.problems[0].field == "metrics.points"
+
+
 def test_series_beyond_the_limit_are_left_out_and_named():
     known = Known(KNOWN.places, KNOWN.since, names=frozenset(f"old{n}" for n in range(MAX_NAMES - 1)))
     points = [[NOW, n, {f"new{n}": 1.0, "old5": 2.0}] for n in range(3)]
