@@ -157,6 +157,13 @@ def suspend(*, job: Job, by: User) -> Job:
 
 def resume(*, job: Job, by: User) -> Job:
     _refuse_finished(job, "resume")
+    if job.min_nodes is not None and job.suspended and sharing.has_others(job.queue):
+        raise Conflict(
+            f"job {job.name} is elastic, and other teams got queues on its machine meanwhile: their jobs could have its rendezvous run their "
+            "code. Submit it again without min_nodes, or have the operator declare that these teams trust each other (MUSTER_TEAMS_TRUST=1)",
+            "min_nodes",
+            job.min_nodes,
+        )
     return _intend(job, by, "resume", lambda row: {"suspended": False} if row.suspended else {})
 
 

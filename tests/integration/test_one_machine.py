@@ -79,6 +79,17 @@ def test_an_elastic_job_is_refused_where_another_team_could_send_it_code(shared,
     assert api.post("/jobs", ELASTIC).status_code == 201
 
 
+def test_an_elastic_job_is_not_resumed_where_another_team_came_meanwhile(local, as_, api, settings):
+    job = api.post("/jobs", ELASTIC).json()["id"]
+    assert api.post(f"/jobs/{job}/suspend").status_code == 200
+    new_queue(as_, cluster=local.cluster)
+    answer = api.post(f"/jobs/{job}/resume")
+    assert answer.status_code == 409 and "MUSTER_TEAMS_TRUST=1" in answer.json()["detail"]
+    assert Job.objects.get(pk=job).suspended
+    settings.MUSTER_TEAMS_TRUST = True
+    assert api.post(f"/jobs/{job}/resume").status_code == 200
+
+
 def test_an_elastic_job_of_the_only_team_is_taken(local, api):
     assert api.post("/jobs", ELASTIC).status_code == 201
 
