@@ -69,7 +69,7 @@ def _context(request: Request) -> Context:
     return {
         "rows": rows(found[:PAGE]),
         "older": older,
-        "is_first": whole(request.GET.get("before")) is None,
+        "is_first": whole(request.GET.get("before"), most=10**17) is None,
         "active_count": readable.active().count(),
         "segments": SEGMENTS,
         "queues": list(readable_queues(request.user).order_by("name").values_list("name", flat=True)),
@@ -108,7 +108,7 @@ def _filtered(found: JobQuerySet, request: Request, wanted: dict[str, Any]) -> J
 
 
 def _page(found: JobQuerySet, request: Request) -> JobQuerySet:
-    before = whole(request.GET.get("before"))
+    before = whole(request.GET.get("before"), most=10**17)
     found = found.filter(pk__lt=before) if before is not None else found
     return found.select_related("team", "queue", "user").order_by("-pk")
 

@@ -14,6 +14,7 @@ from jobs import present
 from jobs.models import Job
 
 Context = dict[str, Any]
+LARGEST = 2**31 - 1  # number of a rank, an attempt, a line or a page; its columns hold no more
 
 
 class Request(HttpRequest):
@@ -51,7 +52,8 @@ def answer(request: Request, *, template: str, context: Context, status: int = 2
     return response
 
 
-def whole(value: str | None) -> int | None:
-    """A number from a query string; anything else counts as not given."""
+def whole(value: str | None, *, most: int = LARGEST) -> int | None:
+    """A number from a query string that a column can hold; anything else counts as not given."""
     text = (value or "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+    return number if number is not None and number <= most else None

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from django.utils import timezone
 
 from jobs import ingest
@@ -90,3 +91,11 @@ def test_words_that_nobody_printed_are_said_so_and_shown_as_text(owner, job):
     assert "No line with “&lt;b&gt;nope”" in page
     assert owner.get(f"/jobs/{job.pk}/logs/find?q=").status_code == 200
     assert owner.get(f"/jobs/{job.pk}/logs/find?q=step&start=rubbish").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["logs", "logs/find", "logs.txt"])
+@pytest.mark.parametrize("rank", [2**31, 10**16, 10**30])
+def test_a_rank_that_no_column_holds_counts_as_not_given(owner, job, path, rank):
+    answer = owner.get(f"/jobs/{job.pk}/{path}?q=step&rank={rank}")
+    content = b"".join(answer.streaming_content) if answer.streaming else answer.content
+    assert answer.status_code == 200 and b"step" in content
