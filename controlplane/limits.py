@@ -27,7 +27,9 @@ from jobs.batches import MAX_BATCH_BYTES
 from workspaces.parsers import MAX_JSON_BYTES
 
 from .errors import Problem
+from .health import ALIVE
 from .refusals import refusal
+from .room import Room
 from .security import METHODS
 
 MIB = 2**20
@@ -93,6 +95,7 @@ class Bounded:
     def __init__(self, app: App):
         self.app = app
         self.threads = ThreadPoolExecutor(IDENTITY_THREADS, thread_name_prefix="identity")
+        self.room = Room()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -113,7 +116,11 @@ class Bounded:
             asked = (scope["path"], headers.get(b"authorization", b""), headers.get(b"cookie", b""))
             return await asyncio.get_running_loop().run_in_executor(self.threads, _is_known, *asked)
 
-        await self.app(scope, Intake(scope, receive, is_known, most=most, announced=announced), send)
+        intake = Intake(scope, receive, is_known, most=most, announced=announced)
+        if scope["path"] == ALIVE:  # answers whoever else fills the room
+            await self.app(scope, intake, send)
+        else:
+            await self.room.inside(self.app, scope, intake, send)
 
 
 class Intake:

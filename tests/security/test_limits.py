@@ -2,6 +2,7 @@
 
 import asyncio
 import http.cookies
+from ipaddress import ip_network
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Token
-from controlplane import limits
+from controlplane import limits, room
 from controlplane.asgi import application
 from jobs import agent_tokens
 from tests.builders import identity
@@ -352,3 +353,133 @@ def test_a_test_client_without_asgi_meets_the_same_limit(client: Client):
 def test_a_strange_length_is_no_way_round(length):
     answer = over_asgi("POST", "/api/v1/jobs", content=pieces(40), headers={"Content-Length": length})
     assert answer.status_code == 413
+
+
+class Inside:
+    """An application behind `Bounded` that answers when it is told to, and notes who is inside."""
+
+    def __init__(self):
+        self.may_answer = asyncio.Event()
+        self.paths, self.most, self.now = [], 0, 0
+        self.bounded = limits.Bounded(self)
+
+    async def __call__(self, scope, receive, send):
+        while (await receive())["more_body"]:
+            pass
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.paths.append(scope["path"])
+        await self.may_answer.wait()
+        self.now -= 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ask(self, path="/x", *, token="a", receive=None) -> tuple[int, dict[bytes, bytes]]:
+        async def whole():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        said = []
+
+        async def send(message):
+            said.append(message)
+
+        headers = [(b"authorization", token.encode())] if token else []
+        scope = {"type": "http", "path": path, "headers": headers, "client": ("192.0.2.1", 1)}
+        await self.bounded(scope, receive or whole, send)
+        return said[0]["status"], dict(said[0]["headers"])
+
+
+async def settled(inside):
+    """Until nothing moves any more: each request is inside, or waits."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("token", ["a", ""])
+def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token):
+    """300 waits of one viewer took a thread each, until the process could start none for anybody."""
+
+    async def story():
+        inside = Inside()
+        flood = [asyncio.ensure_future(inside.ask(token=token)) for _ in range(100)]
+        await settled(inside)
+        assert inside.now == room.MOST_AT_ONCE
+        others = [asyncio.ensure_future(inside.ask("/other", token="b")), asyncio.ensure_future(inside.ask("/healthz"))]
+        await settled(inside)
+        assert inside.paths[-2:] == ["/other", "/healthz"]
+        inside.may_answer.set()
+        return await asyncio.gather(*flood, *others), inside
+
+    answers, inside = asyncio.run(story())
+    assert [status for status, _ in answers] == [200] * 102
+    assert inside.most == room.MOST_AT_ONCE + 2
+    assert inside.bounded.room.taken == 0 and not inside.bounded.room.turns
+
+
+def test_a_sender_is_a_token_a_session_or_an_address(settings):
+    def scope(*headers, client=("192.0.2.1", 1)):
+        return {"headers": list(headers), "client": client}
+
+    said = [(b"authorization", b"a")], [(b"authorization", b"b")], [(b"cookie", b"a=b")], []
+    assert len({room.sender(scope(*headers)) for headers in said}) == 4
+    forwarded = (b"x-forwarded-for", b"192.0.2.7")
+    assert room.sender(scope(forwarded)) == room.sender(scope())  # anybody may write that
+    settings.TRUSTED_PROXIES = [ip_network("192.0.2.1")]
+    assert room.sender(scope(forwarded)) != room.sender(scope())
+    assert room.sender(scope(client=None)) == b""
+
+
+def test_no_more_are_let_in_than_there_can_be_threads(monkeypatch):
+    monkeypatch.setattr(room, "MOST_INSIDE", 3)
+
+    async def story():
+        inside = Inside()
+        first = [asyncio.ensure_future(inside.ask(token=str(number))) for number in range(3)]
+        await settled(inside)
+        status, headers = await inside.ask(token="4")
+        assert (status, headers[b"retry-after"]) == (503, b"2")
+        inside.may_answer.set()
+        await asyncio.gather(*first)
+        return await inside.ask(token="4")
+
+    assert asyncio.run(story())[0] == 200
+
+
+def test_a_body_that_is_on_its_way_takes_no_place():
+    async def story():
+        inside = Inside()
+        inside.may_answer.set()
+        never = asyncio.Event()
+
+        async def slow():
+            await never.wait()
+
+        waiting = [asyncio.ensure_future(inside.ask(receive=slow)) for _ in range(2 * room.MOST_AT_ONCE)]
+        await settled(inside)
+        answer = await inside.ask()
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return answer
+
+    assert asyncio.run(story())[0] == 200
+
+
+def test_a_stream_takes_a_place_until_its_head_only():
+    async def story():
+        over = asyncio.Event()
+
+        async def stream(scope, receive, send):
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await over.wait()
+
+        inside = Inside()
+        inside.bounded.app = stream
+        streams = [asyncio.ensure_future(inside.ask()) for _ in range(2 * room.MOST_AT_ONCE)]
+        await settled(inside)
+        assert inside.bounded.room.taken == 0
+        over.set()
+        return await asyncio.gather(*streams)
+
+    assert {status for status, _ in asyncio.run(story())} == {200}

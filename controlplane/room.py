@@ -1,0 +1,105 @@
+"""How many requests are inside Django at once. Each takes a thread there, and a process that can start no more answers nobody."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+from django.conf import settings
+
+from .origin import client_address
+from .refusals import TITLES
+
+MOST_AT_ONCE = 16  # of one token, session or address
+MOST_INSIDE = 256  # of all
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
+
+
+def sender(scope: MutableMapping[str, Any]) -> bytes:
+    """On whose account a request is, before anybody looked at what it shows: a token, a session, or an address."""
+    headers = dict(scope["headers"])
+    if shown := headers.get(b"authorization") or headers.get(b"cookie"):
+        return hashlib.sha256(shown).digest()
+    remote = str((scope.get("client") or [""])[0])
+    forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
+    return (client_address(remote, forwarded, settings.TRUSTED_PROXIES) or "").encode()
+
+
+class Full(Exception):
+    """No thread is left for a request."""
+
+
+class Room:
+    """How many requests are inside Django at once. Those of one sender wait for each other, and hold up nobody else."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.turns: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()  # gone when nobody waits
+
+    async def inside(self, app: App, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """A request takes a place from the end of its body to the head of its answer.
+
+        Not before, since a body may take its time; not after, since a stream is no thread.
+        """
+        place = _Place(self, sender(scope))
+
+        async def receive_whole() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body", False):
+                await place.take()
+            return message
+
+        async def send_on(message: Message) -> None:
+            place.leave()
+            await send(message)
+
+        try:
+            await app(scope, receive_whole, send_on)
+        except Full:
+            await _send_full(send)
+        finally:
+            place.leave()
+
+
+class _Place:
+    def __init__(self, room: Room, sender: bytes):
+        self.room, self.sender = room, sender
+        self.turn: asyncio.Semaphore | None = None
+
+    async def take(self) -> None:
+        turn = self.room.turns.setdefault(self.sender, asyncio.Semaphore(MOST_AT_ONCE))
+        await turn.acquire()
+        if self.room.taken >= MOST_INSIDE:
+            turn.release()
+            raise Full
+        self.room.taken += 1
+        self.turn = turn
+
+    def leave(self) -> None:
+        if self.turn is not None:
+            self.room.taken -= 1
+            self.turn.release()
+            self.turn = None
+
+
+async def _send_full(send: Send) -> None:
+    body = {
+        "type": "about:blank",
+        "title": TITLES[503],
+        "status": 503,
+        "detail": "too many requests are being answered",
+    }
+    content = json.dumps(body).encode()
+    headers = {
+        "content-type": "application/problem+json", "content-length": str(len(content)), "retry-after": "2",
+        "cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'",
+    }  # fmt: skip
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 503, "headers": pairs})
+    await send({"type": "http.response.body", "body": content})
