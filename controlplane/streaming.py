@@ -1,9 +1,11 @@
 """Answers of any length, piece by piece. Under ASGI Django would gather a synchronous iterator whole before sending it."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
@@ -13,11 +15,17 @@ from django.http import HttpRequest, StreamingHttpResponse
 from . import database
 
 PIECE_BYTES = 1 << 18
+MOST_OF_ONE = (
+    2  # of the threads that streams share: what one user reads through holds up the others' streams and pages little
+)
 AWAY_SECONDS = 3.0  # after the database did not answer: streams do not line up to wait for it one after the other
 
 # Streams share a few threads of their own: waiting for a database that is away, they must not take the event loop's.
 _threads = ThreadPoolExecutor(6, thread_name_prefix="streams")
 _away_until = 0.0
+
+# By event loop and user; gone when nobody reads.
+_turns: WeakValueDictionary[tuple[int, int], asyncio.Semaphore] = WeakValueDictionary()
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +41,14 @@ async def aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await sync_to_async(_aside, thread_sensitive=False, executor=_threads)(act, *args, **kwargs)
 
 
+async def aside_for(user: int, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for what may be long: one user's streams take turns at a few threads."""
+    key = (id(asyncio.get_running_loop()), user)
+    turn = _turns.setdefault(key, asyncio.Semaphore(MOST_OF_ONE))
+    async with turn:
+        return await aside(act, *args, **kwargs)
+
+
 def _aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     global _away_until
     try:
@@ -44,14 +60,19 @@ def _aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         database.give_back()
 
 
-def streamed(request: HttpRequest, pieces: Iterable[str] | Iterable[bytes], kind: str) -> StreamingHttpResponse:
-    """`pieces` is asked for the next one only when the one before was taken; between two it holds no connection."""
-    content = _one_by_one(pieces) if isinstance(request, ASGIRequest) else pieces
+def streamed(
+    request: HttpRequest, pieces: Iterable[str] | Iterable[bytes], kind: str, *, user: int | None = None
+) -> StreamingHttpResponse:
+    """`pieces` is asked for the next one only when the one before was taken; between two it holds no connection.
+
+    `user`: whose streams take turns; None for programs of ours, which read what they were started with.
+    """
+    content = _one_by_one(pieces, user) if isinstance(request, ASGIRequest) else pieces
     return StreamingHttpResponse(content, content_type=kind)
 
 
 def text_response(request: HttpRequest, pieces: Iterable[str]) -> StreamingHttpResponse:
-    return streamed(request, pieces, "text/plain; charset=utf-8")
+    return streamed(request, pieces, "text/plain; charset=utf-8", user=request.user.pk)
 
 
 def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -66,7 +87,11 @@ def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(waiting)
 
 
-async def _one_by_one(given: Iterable[str] | Iterable[bytes]) -> AsyncIterator[Any]:
+async def _one_by_one(given: Iterable[str] | Iterable[bytes], user: int | None) -> AsyncIterator[Any]:
     pieces = iter(given)
-    while (piece := await aside(next, pieces, None)) is not None:
+    while (piece := await _next(pieces, user)) is not None:
         yield piece
+
+
+async def _next(pieces: Iterator[Any], user: int | None) -> Any:
+    return await (aside(next, pieces, None) if user is None else aside_for(user, next, pieces, None))

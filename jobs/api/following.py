@@ -6,16 +6,19 @@ What waits is a coroutine: no thread, no database connection.
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from django.http import StreamingHttpResponse
+from rest_framework.exceptions import Throttled
 from rest_framework.renderers import JSONRenderer
 
 from accounts.access import Access
 from controlplane import live
 from controlplane.database import AWAY
-from controlplane.streaming import aside
+from controlplane.streaming import aside_for
 from jobs import logs, whole_logs
 from jobs.cursors import decode
 from jobs.models import Job
@@ -27,7 +30,12 @@ LOOK_SECONDS = 15.0  # without any hint; with Redis away nobody rings, so more o
 LOOK_WITHOUT_HINTS_SECONDS = 2.0
 # Of a reader that is behind, at a time: each page unpacks its segments whole, so small pages of large segments are slow.
 BEHIND_LINES = 5000
+MOST_OPEN = 100  # streams and waits of one user: each new line wakes them all
+COME_AGAIN_SECONDS = 5
 STILL_HERE = ": still here\n\n"
+
+
+_open: Counter[int] = Counter()  # by user; changed in the event loop only
 
 
 class EventStreamRenderer(JSONRenderer):
@@ -48,6 +56,7 @@ def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> Streami
     """Raises InvalidInput for a cursor that is not ours, while there is still a status to answer with."""
     if cursor:
         decode(cursor)
+    _refuse_too_many(access.user)
     asked = {"limit": BEHIND_LINES, **asked, "cursor": cursor}
     response = StreamingHttpResponse(_events(job.pk, access, asked), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
@@ -57,20 +66,39 @@ def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> Streami
 
 def held(job: Job, *, access: Access, page: logs.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
     """The answer to `logs?wait=`: an empty page is held back until there is news or `wait` seconds are over."""
+    _refuse_too_many(access.user)
     return StreamingHttpResponse(_held(job.pk, access, asked, page, wait), content_type="application/json")
+
+
+def _refuse_too_many(user: int) -> None:
+    if _open[user] >= MOST_OPEN:
+        words = f"{MOST_OPEN} streams and waits of yours are open; close some, or follow several jobs by their list"
+        raise Throttled(wait=COME_AGAIN_SECONDS, detail=words)
+
+
+@asynccontextmanager
+async def _counted(user: int) -> AsyncIterator[None]:
+    """From the first piece to the last, so that an answer that nobody begins to read is not counted for ever."""
+    _open[user] += 1
+    try:
+        yield
+    finally:
+        _open[user] -= 1
+        if not _open[user]:
+            del _open[user]
 
 
 async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterator[str]:
     over = asyncio.get_running_loop().time() + live.LIFETIME_SECONDS
     listener = live.Listener(access.teams, access)
-    async with live.listening(listener) as hub:
+    async with _counted(access.user), live.listening(listener) as hub:
         yield "retry: 2000\n\n"
         told: dict[str, str] | None = None
         listener.is_doubtful = True  # what changed before it could hear of it
         while asyncio.get_running_loop().time() < over and await listener.may_go_on(hub):
             listener.forget()
             try:
-                phase, page = await aside(_read, job, asked)
+                phase, page = await aside_for(access.user, _read, job, asked)
             except AWAY as error:  # the reader comes again with its cursor
                 log.warning("the log stream of job %s ends, the database is away: %s", job, error)
                 return
@@ -98,12 +126,12 @@ async def _held(
     now = asyncio.get_running_loop().time
     until = now() + wait
     listener = live.Listener(access.teams, access)
-    async with live.listening(listener) as hub:
+    async with _counted(access.user), live.listening(listener) as hub:
         listener.is_doubtful = True
         while not page.lines and not page.is_complete and await listener.may_go_on(hub):
             listener.forget()
             try:
-                _, page = await aside(_read, job, {**asked, "cursor": page.cursor})
+                _, page = await aside_for(access.user, _read, job, {**asked, "cursor": page.cursor})
             except AWAY as error:
                 log.warning("a wait for lines of job %s ends, the database is away: %s", job, error)
                 break

@@ -1,13 +1,19 @@
 """The log as a stream of events: it begins where the reader stands, goes on by hints and ends with the job."""
 
+import asyncio
 import json
+import threading
 from contextlib import closing
 
 import httpx
 import pytest
+from asgiref.sync import sync_to_async
 
+from accounts.access import Access
 from accounts.models import Token
+from controlplane import streaming
 from jobs import ingest
+from jobs.api import following
 from tests.builders import batch, identity, log_item
 from tests.pages.site import serve
 from tests.patience import PATIENCE_SECONDS
@@ -109,3 +115,56 @@ def test_a_download_over_the_real_server_is_whole(site, lab, people):
     headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}"}
     text = httpx.get(f"{site.url}/api/v1/jobs/{job.pk}/logs/text", headers=headers, timeout=PATIENCE_SECONDS).text
     assert [line.rpartition("  ")[2] for line in text.splitlines()] == [f"line {number}" for number in range(3000)]
+
+
+def test_one_users_long_reads_take_turns_and_leave_threads_to_others():
+    """Six downloads of one viewer took every thread that streams have."""
+    gate, inside, most = threading.Event(), [], []
+
+    def read():
+        inside.append(1)
+        most.append(len(inside))
+        assert gate.wait(PATIENCE_SECONDS)
+        inside.pop()
+
+    async def story():
+        reads = [asyncio.ensure_future(streaming.aside_for(1, read)) for _ in range(12)]
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                assert await streaming.aside_for(2, lambda: "read") == "read"
+        finally:
+            gate.set()
+            await asyncio.gather(*reads)
+
+    asyncio.run(story())
+    assert len(most) == 12 and max(most) <= streaming.MOST_OF_ONE
+    assert not streaming._turns
+
+
+@pytest.mark.parametrize("path", ["logs/stream", "logs?wait=20"])
+@pytest.mark.django_db(transaction=True)
+def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkeypatch, path):
+    monkeypatch.setattr(following, "MOST_OPEN", 2)
+    job = lab.running()
+    token, text = Token.issue(people.viewer, "x")
+    other = Token.issue(people.owner, "x")[1]
+    access = Access(people.viewer.pk, frozenset({job.team_id}), token.pk)
+
+    def ask(text):
+        headers = {"Authorization": f"Bearer {text}", "Accept": "*/*"}
+        return client.get(f"/api/v1/jobs/{job.pk}/{path}", headers=headers)
+
+    async def story():
+        streams = [following._events(job.pk, access, {"limit": 1, "cursor": ""}) for _ in range(2)]
+        for one in streams:
+            await anext(one)
+        refused, others = await sync_to_async(ask)(text), await sync_to_async(ask)(other)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
+        assert "2 streams and waits of yours are open" in refused.json()["detail"]
+        assert others.status_code == 200
+        await streams[0].aclose()
+        assert (await sync_to_async(ask)(text)).status_code == 200
+        await streams[1].aclose()
+
+    asyncio.run(story())
+    assert not following._open
