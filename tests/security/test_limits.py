@@ -2,6 +2,7 @@
 
 import asyncio
 import http.cookies
+import sys
 from ipaddress import ip_network
 
 import httpx
@@ -353,6 +354,12 @@ def test_a_test_client_without_asgi_meets_the_same_limit(client: Client):
 def test_a_strange_length_is_no_way_round(length):
     answer = over_asgi("POST", "/api/v1/jobs", content=pieces(40), headers={"Content-Length": length})
     assert answer.status_code == 413
+
+
+def test_a_request_waits_little_for_a_thread_that_computes():
+    """At each of its hops between threads; Python's own 5 ms made others' pages wait for one viewer's downloads."""
+    assert application is not None  # the web process, as this module imported it
+    assert sys.getswitchinterval() == pytest.approx(0.001)
 
 
 class Inside:
