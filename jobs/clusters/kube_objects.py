@@ -42,9 +42,15 @@ def whole(thing: Any) -> int | None:
 
 
 def words(thing: Any, *, most: int = LONGEST_WORDS) -> str:
-    """Somebody's text on one line, short and harmless. It is cut before it is looked at: it may have megabytes."""
-    said = _HOSTILE.sub(" ", text(thing)[: 4 * most]).strip()
-    return said if len(said) <= most else said[: most - 1] + "…"
+    """Somebody's text on one line, short and harmless. It is cut before it is looked at: it may have megabytes.
+
+    The middle goes: Go's programs write the cause of an error behind what wraps it.
+    """
+    whole = text(thing)
+    near = whole if len(whole) <= 4 * most else f"{whole[: 2 * most]}{whole[-2 * most :]}"
+    said = _HOSTILE.sub(" ", near).strip()
+    end = most // 3
+    return said if len(said) <= most else f"{said[: most - end - 1]}…{said[-end:]}"
 
 
 def condition(status: Any, kind: str) -> Any:
