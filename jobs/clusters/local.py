@@ -101,20 +101,24 @@ class LocalCluster:
 
     def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         folder = self._attempt(run, attempt)
-        late: Unreachable | None = None
-        try:
-            with self._locked(folder):
-                with crash.around("local.seal"):
-                    (folder / "sealed").touch()
-        except Unreachable as error:  # a job may hold the lock: it is asked to end all the same
-            late = error
+        if not (folder / "sealed").exists():
+            self._seal(folder)
         places = [place for place in folder.iterdir() if place.is_dir()]
         for place in places:
             self._end(place, mark(run, attempt), grace_seconds, is_now=is_now)
-        if late is not None:
-            raise late
         if not any(self._is_alive(place, mark(run, attempt)) for place in places):
             self._active(run, attempt).unlink(missing_ok=True)
+
+    def _seal(self, folder: Path) -> None:
+        """Under the lock, so that nothing is begun behind it. Jobs can hold that lock too, and must not outlive their end by it:
+        who has not let go of it in seconds begins nothing, and what a stalled process begins later is swept as a stray.
+        """
+        try:
+            with self._locked(folder), crash.around("local.seal"):
+                (folder / "sealed").touch()
+        except Unreachable:
+            with crash.around("local.seal"):
+                (folder / "sealed").touch()
 
     def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         folder = self._attempt(run, attempt)

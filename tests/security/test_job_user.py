@@ -19,7 +19,7 @@ from controlplane.embedded.agents import living
 from controlplane.embedded.home import homes, remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.local_home import find_local_home, remove_local_home
-from controlplane.errors import Refused, Unreachable
+from controlplane.errors import Refused
 from controlplane.job_user import BadJobUser, JobUser
 from jobs.clusters import handed
 from jobs.clusters.host import Host
@@ -251,16 +251,17 @@ def test_odd_files_of_a_job_hold_up_neither_its_own_end_nor_the_stop_of_muster(c
                 (place / name).rmdir()
 
 
-def test_a_job_that_holds_the_lock_of_its_attempt_is_asked_to_end_all_the_same(cluster, monkeypatch):
+def test_a_job_that_holds_the_lock_of_its_attempt_is_ended_all_the_same(cluster, monkeypatch):
     monkeypatch.setattr("jobs.clusters.local.LOCK_SECONDS", 0.1)
     cluster.apply(plan("sh", "-c", "exec 9>>../../lock; flock 9; touch $MUSTER_SHARED/held.$NUMBER; sleep 600"))
     until(lambda: list((cluster.root / "jobs/7-abc/shared").glob("held.*")))
-    with pytest.raises(Unreachable):
-        cluster.delete("7-abc", 1, 0)
+    cluster.delete("7-abc", 1, 0)
     assert {path.name for path in (cluster.root / "jobs/7-abc/1").glob("*.stop_asked")} == {
         "worker-0.stop_asked",
         "worker-1.stop_asked",
     }
+    Rig(cluster, lambda index: None).end()
+    assert Rig(cluster, lambda index: None).look().is_sealed
 
 
 def test_an_interrupted_hand_over_does_not_make_the_attempt_roots(cluster):
