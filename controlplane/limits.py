@@ -101,11 +101,12 @@ class Bounded:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if words := head_complaint(scope["headers"]):
+        status, words = 431, head_complaint(scope["headers"])
+        if not words:
+            status, words = 400, type_complaint(scope["headers"])
+        if words:
             # Django never sees the headers that it would take apart; the words need a few of the others.
-            scope.update({"headers": _needed_to_refuse(scope["headers"]), MARK: 431, WORDS: words})
-        elif words := type_complaint(scope["headers"]):
-            scope.update({"headers": _needed_to_refuse(scope["headers"]), MARK: 400, WORDS: words})
+            scope["headers"], scope[MARK], scope[WORDS] = _needed_to_refuse(scope["headers"]), status, words
         has_identity = any(name in (b"authorization", b"cookie") for name, _ in scope["headers"])
         scope["headers"] = with_our_cookies(scope["headers"])
         headers = dict(scope["headers"])
