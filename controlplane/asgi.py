@@ -17,10 +17,12 @@ _django = get_asgi_application()
 from django.conf import settings  # noqa: E402
 
 from controlplane.exposure import announce  # noqa: E402
+from controlplane.form_input import CarefulRequest  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
 from controlplane.patience import answer_within  # noqa: E402
 from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported only now
 
+_django.request_class = CarefulRequest
 # Batches have a door and a limit of their own; everything else is bounded before Django reads it.
 application = AgentDoor(Bounded(_django))
 answer_within(settings.MUSTER_DB_SECONDS)

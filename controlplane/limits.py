@@ -212,7 +212,10 @@ def type_complaint(headers: Iterable[Header]) -> str:
 
     Forms in an encoding like unicode_escape bring NUL and halves of characters past every check of the text as it was sent.
     """
-    for value in (value for name, value in headers if name == b"content-type"):
+    values = [value for name, value in headers if name == b"content-type"]
+    if len(values) > 1:  # Django joins them to one, which none of them is
+        return "there is more than one Content-Type header; send one"
+    for value in values:
         try:
             _, parameters = parse_header_parameters(value.decode("latin-1"))
         except Exception:  # whatever it is: Django raises the same where nobody turns it into an answer

@@ -109,9 +109,12 @@ class SubmitForm(forms.Form):
         """JSON, because a browser rewrites the line ends of what it sends."""
         try:
             paths = json.loads(self.cleaned_data["paths"] or "[]")
+            if isinstance(paths, list) and all(isinstance(path, str) for path in paths):
+                "".join(paths).encode()  # JSON can spell halves of characters
+                return paths
         except (ValueError, RecursionError):
-            return []
-        return paths if isinstance(paths, list) and all(isinstance(path, str) for path in paths) else []
+            pass
+        return []
 
     def sent(self) -> dict[str, Any]:
         """What `services.submit` takes. Empty fields are left to the queue's defaults."""

@@ -141,7 +141,7 @@ def test_a_path_that_leads_out_is_refused_at_the_files(owner, sent):
     assert 'id="error-upload"' in answer.text
 
 
-@pytest.mark.parametrize("paths", ["not json", "{}", "[1]", "[" * 100_000, '["one", "too many"]'])
+@pytest.mark.parametrize("paths", ["not json", "{}", "[1]", "[" * 100_000, '["\\ud800", "a"]', '["one", "too many"]'])
 def test_paths_that_do_not_fit_the_files_are_left_aside(owner, sent, paths):
     assert (
         owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py"), "paths": paths}).status_code == 302

@@ -7,13 +7,13 @@ from ipaddress import ip_network
 
 import httpx
 import pytest
-from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Token
-from controlplane import limits, room
+from controlplane import asgi, limits, room
 from controlplane.asgi import application
 from jobs import agent_tokens
 from tests.builders import identity
@@ -246,6 +246,20 @@ def test_a_content_type_that_nobody_can_read_is_refused(path, kind, words):
     assert words in answer.text
 
 
+@pytest.mark.parametrize("second", ["; charset*=foo''bar", "b; x*=b", '"; charset=rot13'])
+def test_two_content_types_are_refused(second):
+    answer = over_asgi("POST", "/healthz", headers=[("Content-Type", 'text/plain; a="'), ("Content-Type", second)])
+    assert answer.status_code == 400 and "more than one Content-Type" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+@pytest.mark.parametrize("head", ['name="a"; filename*0=a; filename*=b', 'name="a"; x*0=a; x*=b'])
+def test_a_part_of_a_form_that_cannot_be_read_is_refused(path, head):
+    content = f"--x\r\nContent-Disposition: form-data; {head}\r\n\r\nv\r\n--x--\r\n".encode()
+    headers = {"Content-Type": "multipart/form-data; boundary=x", "Cookie": f"csrftoken={'a' * 32}"}
+    assert over_asgi("POST", path, headers=headers, content=content).status_code == 400
+
+
 def test_usual_content_types_are_read():
     for kind in (
         "application/json",
@@ -278,7 +292,7 @@ def test_headers_are_measured_before_django_takes_them_apart(path, headers, word
             taken_apart.append(sum(len(name) + len(value) for name, value in scope["headers"]))
             super().__init__(scope, *rest)
 
-    monkeypatch.setattr(ASGIHandler, "request_class", Seen)
+    monkeypatch.setattr(asgi._django, "request_class", Seen)
     answer = over_asgi("POST", path, headers=headers, content=b"x" * 100)
     assert answer.status_code == 431 and words in answer.text
     assert answer.headers["Connection"] == "close" and answer.headers["Content-Security-Policy"]
