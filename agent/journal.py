@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Iterator, NamedTuple, Protocol
 
 from .spool import SUFFIX as BATCH
+from .state import plain
 
 SUFFIX = ".journal"
 TAKE_BYTES = 256 << 10
@@ -100,7 +101,7 @@ class Journal:
         self._shut()
         content = _read(name)
         _, self._end = _read_head(content)
-        self._file = os.open(name, os.O_RDWR)
+        self._file = plain(name, os.O_RDWR)
         for entry, start in _entries(content, self._end):
             self._end = start
             self._close_entry(len(entry.text))  # the last one may still be open
@@ -197,7 +198,7 @@ def read(name: str) -> Found:
 
 
 def _read(name: str) -> bytes:
-    with open(name, "rb") as file:
+    with open(name, "rb", opener=plain) as file:
         return file.read()
 
 

@@ -12,7 +12,7 @@ from . import journal
 from .lines import Splitter
 from .outbox import Outbox
 from .spool import Spool
-from .state import StateFolder
+from .state import StateFolder, plain
 
 GUARDIAN_SECONDS = 10.0  # it needs milliseconds; a stopped one must not keep us from sending what there is
 
@@ -58,7 +58,7 @@ def _tell(outbox: Outbox, *, rank: int, text: bytes, at: float) -> None:
 
 def _await_guardian(folder: StateFolder) -> None:
     """It adds what is left in the pipes, and lets go of its lock."""
-    with contextlib.suppress(FileNotFoundError), open(folder.file("guardian.lock"), "rb") as lock:
+    with contextlib.suppress(OSError), open(folder.file("guardian.lock"), "rb", opener=plain) as lock:
         give_up = time.monotonic() + GUARDIAN_SECONDS
         while time.monotonic() < give_up and not _is_free(lock.fileno()):
             time.sleep(0.02)

@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 from . import batch as form
 from . import crash
+from .state import plain
 
 LIMIT_BYTES = int(os.environ.get("MUSTER_SPOOL_BYTES", 256 << 20))
 SUFFIX = ".batch"
@@ -133,7 +134,7 @@ class Spool:
     def _read(self, seq: int) -> bytes:
         if seq in self._held:
             return self._held[seq]
-        with open(self._path(seq), "rb") as file:
+        with open(self._path(seq), "rb", opener=plain) as file:
             return file.read()
 
     def _make_room(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from dataclasses import dataclass, field, fields
 from typing import Any, Iterator
@@ -71,7 +73,7 @@ class StateFolder:
         A job that puts a pipe in its place must not keep the sender, and with it every order of the control plane, waiting.
         """
         try:
-            file = os.open(self.file("token"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            file = plain(self.file("token"), os.O_RDONLY)
             try:
                 return os.read(file, MOST_TOKEN_BYTES).decode("ascii").strip()
             finally:
@@ -94,7 +96,7 @@ class StateFolder:
             write_json(self.file("status.json"), content=status)
 
     def mark_undeliverable(self) -> None:
-        with open(self.file("undeliverable"), "w", encoding="ascii"):
+        with open(self.file("undeliverable"), "w", encoding="ascii", opener=plain):
             pass
 
     def mark_drained(self) -> None:
@@ -128,7 +130,7 @@ class StateFolder:
         """A line in agent.log. Never raises: telling of a failure must not be one."""
         line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n"
         with contextlib.suppress(OSError):
-            with open(self.file("agent.log"), "a", encoding="utf-8", errors="replace") as file:
+            with open(self.file("agent.log"), "a", encoding="utf-8", errors="replace", opener=plain) as file:
                 if file.tell() < LOG_LIMIT_BYTES:
                     file.write(line)
 
@@ -136,13 +138,25 @@ class StateFolder:
 def write_json(path: str, *, content: Any) -> None:
     """Writes beside and renames: a reader sees the old file or the new one, never half of one."""
     unfinished = f"{path}.{os.getpid()}.new"
-    with open(unfinished, "w", encoding="utf-8") as file:
+    with open(unfinished, "w", encoding="utf-8", opener=plain) as file:
         json.dump(content, file)
     os.replace(unfinished, path)
 
 
+def plain(path: str, flags: int) -> int:
+    """Opens a file for `open(..., opener=plain)`; raises OSError for what is none.
+
+    A job may put a pipe in the place of any file of its replica's, and whoever opened that would wait for ever.
+    """
+    file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, "is no file", path)
+
+
 def _read_json(path: str) -> dict[str, Any]:
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", opener=plain) as file:
         content = json.load(file)
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no object")

@@ -133,6 +133,18 @@ def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(clus
     until(lambda: not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1)))
 
 
+@pytest.mark.parametrize("name", ["status.json", "replica.json", "agent.log", "guardian.lock"])
+def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluster, plane, name):
+    """What sends the rest of a killed agent's lines opened it and waited for ever, and the attempt with it."""
+    cluster.write_control(plane.url)
+    script = f"echo line; sleep 1; cd ..; rm -f {name}; mkfifo {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
+    cluster.apply(plan("sh", "-c", script))
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
+    for agent in living(cluster.root):
+        os.kill(agent.pid, signal.SIGKILL)
+    Rig(cluster, lambda index: None).end()
+
+
 def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, plane):
     before = cluster_in(place, None)
     before.write_control(plane.url)
