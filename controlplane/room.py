@@ -13,6 +13,8 @@ from .origin import client_address
 from .refusals import TITLES
 
 MOST_AT_ONCE = 16  # of one token, session or address
+PROGRAMS = ("/api/", "/agent/")
+SIGN_INS = ("/login", "/api/v1/login")  # of people who have nothing to show yet
 MOST_INSIDE = 256  # of all
 
 Message = MutableMapping[str, Any]
@@ -24,11 +26,21 @@ App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 def sender(scope: MutableMapping[str, Any]) -> bytes:
     """On whose account a request is, before anybody looked at what it shows: a token, a session, or an address."""
     headers = dict(scope["headers"])
-    if shown := headers.get(b"authorization") or headers.get(b"cookie"):
-        return hashlib.sha256(shown).digest()
+    # What nobody checks must not make another sender: blanks, other cookies, a token where only sessions count.
+    is_program = scope["path"].startswith(PROGRAMS) and scope["path"] not in SIGN_INS
+    if is_program and (token := b" ".join(headers.get(b"authorization", b"").split())):
+        return hashlib.sha256(b"token " + token).digest()
+    if scope["path"] not in SIGN_INS and (session := _session(headers.get(b"cookie", b""))):
+        return hashlib.sha256(b"session " + session).digest()
     remote = str((scope.get("client") or [""])[0])
     forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
     return (client_address(remote, forwarded, settings.TRUSTED_PROXIES) or "").encode()
+
+
+def _session(cookies: bytes) -> bytes:
+    name = settings.SESSION_COOKIE_NAME.encode()
+    pairs = (one.strip().partition(b"=") for one in cookies.split(b";"))
+    return next((value.strip(b'"') for found, _, value in pairs if found == name), b"")
 
 
 class Full(Exception):

@@ -395,7 +395,7 @@ class Inside:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def ask(self, path="/x", *, token="a", receive=None) -> tuple[int, dict[bytes, bytes]]:
+    async def ask(self, path="/api/x", *, token="a", receive=None) -> tuple[int, dict[bytes, bytes]]:
         async def whole():
             return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -425,9 +425,12 @@ def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token
         flood = [asyncio.ensure_future(inside.ask(token=token)) for _ in range(100)]
         await settled(inside)
         assert inside.now == room.MOST_AT_ONCE
-        others = [asyncio.ensure_future(inside.ask("/other", token="b")), asyncio.ensure_future(inside.ask("/healthz"))]
+        others = [
+            asyncio.ensure_future(inside.ask("/api/other", token="b")),
+            asyncio.ensure_future(inside.ask("/healthz")),
+        ]
         await settled(inside)
-        assert inside.paths[-2:] == ["/other", "/healthz"]
+        assert inside.paths[-2:] == ["/api/other", "/healthz"]
         inside.may_answer.set()
         return await asyncio.gather(*flood, *others), inside
 
@@ -438,11 +441,18 @@ def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token
 
 
 def test_a_sender_is_a_token_a_session_or_an_address(settings):
-    def scope(*headers, client=("192.0.2.1", 1)):
-        return {"headers": list(headers), "client": client}
+    def scope(*headers, client=("192.0.2.1", 1), path="/api/v1/jobs"):
+        return {"headers": list(headers), "client": client, "path": path}
 
-    said = [(b"authorization", b"a")], [(b"authorization", b"b")], [(b"cookie", b"a=b")], []
+    cookie = settings.SESSION_COOKIE_NAME.encode()
+    said = [(b"authorization", b"a")], [(b"authorization", b"b")], [(b"cookie", cookie + b"=b")], []
     assert len({room.sender(scope(*headers)) for headers in said}) == 4
+    # Nobody becomes another sender by what is not looked at.
+    assert room.sender(scope((b"authorization", b"Bearer  a"))) == room.sender(scope((b"authorization", b" Bearer a")))
+    pages = [cookie + b"=b; csrftoken=1", b"csrftoken=2;  " + cookie + b'="b"']
+    assert len({room.sender(scope((b"cookie", one), (b"authorization", one), path="/jobs")) for one in pages}) == 1
+    strangers = [scope((b"authorization", one), path="/api/v1/login") for one in (b"1", b"2")]
+    assert {room.sender(one) for one in strangers} == {room.sender(scope())}
     forwarded = (b"x-forwarded-for", b"192.0.2.7")
     assert room.sender(scope(forwarded)) == room.sender(scope())  # anybody may write that
     settings.TRUSTED_PROXIES = [ip_network("192.0.2.1")]
