@@ -191,7 +191,7 @@ def test_a_batch_brings_so_many_points_at_most():
     point = [NOW, 1, {}]
     half = {"kind": "metrics", "rank": 0, "points": [point] * (news.MOST_POINTS // 2)}
     read(half, half)
-    with pytest.raises(InvalidInput, match="more than the 50000") as refused:
+    with pytest.raises(InvalidInput, match="more than the 128000") as refused:
         read(half, half, {**half, "points": [point]})
     assert refused.value.problems[0].field == "metrics.points"
 
