@@ -122,8 +122,9 @@ def test_a_job_that_takes_its_agents_files_away_is_seen_and_ended_all_the_same(c
 
 def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(cluster):
     script = (
-        'echo \'{"state": "succeeded", "exit_code": 0}\' > ../s; sleep 600 & kill -STOP $PPID; '
-        "mv ../s ../status.json; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
+        "until grep -q running ../status.json; do sleep 0.1; done; "
+        'echo \'{"state": "succeeded", "exit_code": 0}\' > ../s; mv ../s ../status.json; '
+        "touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
     )
     cluster.apply(plan("sh", "-c", script))
     until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
