@@ -17,7 +17,6 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
-from django.http.cookie import parse_cookie
 from django.utils.http import parse_header_parameters
 
 from accounts.authentication import has_valid_token
@@ -29,7 +28,7 @@ from workspaces.parsers import MAX_JSON_BYTES
 from .errors import Problem
 from .health import ALIVE
 from .refusals import refusal
-from .room import Room
+from .room import App, Message, Receive, Room, Send, session_key
 from .security import METHODS
 
 MIB = 2**20
@@ -53,11 +52,7 @@ BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 32 * 1024  # what a body must bring in the long run; 256 MiB may take two hours
 IDENTITY_THREADS = 2  # they ask the database: strangers who bring large bodies take no more of its connections
 
-Message = MutableMapping[str, Any]
 Header = tuple[bytes, bytes]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 
 
 @dataclass(frozen=True)
@@ -263,7 +258,7 @@ def _is_known(path: str, authorization: bytes, cookie: bytes) -> bool:
     try:
         if path.startswith("/api/") and said:
             return has_valid_token(said)
-        session = parse_cookie(cookie.decode("latin-1")).get(settings.SESSION_COOKIE_NAME, "")
+        session = session_key(cookie)
         return bool(session) and has_valid_session(session)
     finally:
         if not connection.in_atomic_block:
@@ -292,8 +287,6 @@ def _refused(request: HttpRequest) -> HttpResponse | None:
     if len(request.get_full_path()) > ADDRESS_CHARACTERS:
         detail = f"an address has at most {ADDRESS_CHARACTERS} characters; send long values in the body"
         return refusal(request, status=414, detail=detail)
-    if sum(len(name) + len(value) for name, value in request.headers.items()) > HEADER_BYTES:
-        return refusal(request, status=431, detail=f"headers have at most {HEADER_BYTES} bytes together")
     return _too_large(request)
 
 

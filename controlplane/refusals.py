@@ -46,7 +46,7 @@ def refusal(
 ) -> HttpResponse:
     """`detail` says what to do next. It is shown as text."""
     wants_problem = is_program(request) or is_fragment(request)
-    answer = _problem(status, detail, problem) if wants_problem else _page(request, status, detail)
+    answer = problem_details(status, detail, problem) if wants_problem else _page(request, status, detail)
     if retry_after:
         answer["Retry-After"] = str(retry_after)
     return answer
@@ -60,7 +60,7 @@ def is_fragment(request: HttpRequest) -> bool:
     return request.headers.get("HX-Request") == "true"
 
 
-def _problem(status: int, detail: str, problem: Problem | None = None) -> HttpResponse:
+def problem_details(status: int, detail: str, problem: Problem | None = None) -> HttpResponse:
     body: dict[str, Any] = {"type": "about:blank", "title": TITLES[status], "status": status, "detail": detail}
     if problem is not None:
         body["errors"] = [{"field": problem.field, "value": problem.value, "message": problem.message}]
@@ -96,14 +96,14 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 def _stop(request: HttpRequest, status: int, detail: str, **context: Any) -> HttpResponse:
     """Pages have a template of their own for each of these."""
     if is_program(request) or is_fragment(request):
-        return _problem(status, detail)
+        return problem_details(status, detail)
     return render(request, f"{status}.html", context, status=status)
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
     """CSRF_FAILURE_VIEW."""
     if is_program(request) or is_fragment(request):
-        return _problem(
+        return problem_details(
             403, "you signed in or out since this page was opened; nothing was changed; reload it and try again"
         )
     return render(request, "403_csrf.html", status=403)
@@ -124,7 +124,7 @@ def _for_fragment(request: HttpRequest, response: HttpResponse) -> HttpResponse:
         return response
     sign_in = resolve_url(settings.LOGIN_URL)
     if urlsplit(response.url).path == sign_in:
-        answer = _problem(401, "your session has ended; sign in again")
+        answer = problem_details(401, "your session has ended; sign in again")
         answer["HX-Redirect"] = f"{sign_in}?{urlencode(_way_back(request))}"
     else:
         answer = HttpResponse(status=204, headers={"HX-Redirect": response.url})

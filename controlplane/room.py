@@ -2,18 +2,18 @@
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from weakref import WeakValueDictionary
 
 from django.conf import settings
+from django.http.cookie import parse_cookie
 
 from .origin import client_address
-from .refusals import TITLES
+from .refusals import problem_details
 
 MOST_AT_ONCE = 16  # of one token, session or address
-PROGRAMS = ("/api/", "/agent/")
+TAKES_TOKENS = ("/api/", "/agent/")
 SIGN_INS = ("/login", "/api/v1/login")  # of people who have nothing to show yet
 MOST_INSIDE = 256  # of all
 
@@ -27,20 +27,19 @@ def sender(scope: MutableMapping[str, Any]) -> bytes:
     """On whose account a request is, before anybody looked at what it shows: a token, a session, or an address."""
     headers = dict(scope["headers"])
     # What nobody checks must not make another sender: blanks, other cookies, a token where only sessions count.
-    is_program = scope["path"].startswith(PROGRAMS) and scope["path"] not in SIGN_INS
+    is_program = scope["path"].startswith(TAKES_TOKENS) and scope["path"] not in SIGN_INS
     if is_program and (token := b" ".join(headers.get(b"authorization", b"").split())):
         return hashlib.sha256(b"token " + token).digest()
-    if scope["path"] not in SIGN_INS and (session := _session(headers.get(b"cookie", b""))):
-        return hashlib.sha256(b"session " + session).digest()
+    if scope["path"] not in SIGN_INS and (session := session_key(headers.get(b"cookie", b""))):
+        return hashlib.sha256(f"session {session}".encode()).digest()
     remote = str((scope.get("client") or [""])[0])
     forwarded = headers.get(b"x-forwarded-for", b"").decode("latin-1")
     return (client_address(remote, forwarded, settings.TRUSTED_PROXIES) or "").encode()
 
 
-def _session(cookies: bytes) -> bytes:
-    name = settings.SESSION_COOKIE_NAME.encode()
-    pairs = (one.strip().partition(b"=") for one in cookies.split(b";"))
-    return next((value.strip(b'"') for found, _, value in pairs if found == name), b"")
+def session_key(cookie: bytes) -> str:
+    """As Django reads it: of two cookies of one name the last counts, and another one before it is no other sender."""
+    return parse_cookie(cookie.decode("latin-1")).get(settings.SESSION_COOKIE_NAME, "")
 
 
 class Full(Exception):
@@ -101,17 +100,11 @@ class _Place:
 
 
 async def _send_full(send: Send) -> None:
-    body = {
-        "type": "about:blank",
-        "title": TITLES[503],
-        "status": 503,
-        "detail": "too many requests are being answered",
-    }
-    content = json.dumps(body).encode()
+    answer = problem_details(503, "too many requests are being answered")
     headers = {
-        "content-type": "application/problem+json", "content-length": str(len(content)), "retry-after": "2",
-        "cache-control": "no-store", "x-content-type-options": "nosniff", "content-security-policy": "default-src 'none'",
+        **answer.headers, "Content-Length": str(len(answer.content)), "Retry-After": "2", "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'",
     }  # fmt: skip
-    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": 503, "headers": pairs})
-    await send({"type": "http.response.body", "body": content})
+    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": pairs})
+    await send({"type": "http.response.body", "body": answer.content})

@@ -449,7 +449,7 @@ def test_a_sender_is_a_token_a_session_or_an_address(settings):
     assert len({room.sender(scope(*headers)) for headers in said}) == 4
     # Nobody becomes another sender by what is not looked at.
     assert room.sender(scope((b"authorization", b"Bearer  a"))) == room.sender(scope((b"authorization", b" Bearer a")))
-    pages = [cookie + b"=b; csrftoken=1", b"csrftoken=2;  " + cookie + b'="b"']
+    pages = [cookie + b"=b; csrftoken=1", b"csrftoken=2;  " + cookie + b'="b"', cookie + b"=other; " + cookie + b"=b"]
     assert len({room.sender(scope((b"cookie", one), (b"authorization", one), path="/jobs")) for one in pages}) == 1
     strangers = [scope((b"authorization", one), path="/api/v1/login") for one in (b"1", b"2")]
     assert {room.sender(one) for one in strangers} == {room.sender(scope())}
