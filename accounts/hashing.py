@@ -4,14 +4,23 @@ Fifty sign-ins at once would otherwise hold every connection, and the pages of a
 """
 
 import os
-import threading
 
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
 from controlplane.database import give_back
+from controlplane.origin import origin
+from controlplane.turns import ThreadTurns
 
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # the other cores are for pages
-turns = threading.BoundedSemaphore(AT_ONCE)
+MOST_WAITING = 4  # of one address
+MOST_IN_ALL = 64  # each holds one of web's places for requests (controlplane/room.py)
+turns = ThreadTurns(
+    AT_ONCE,
+    each=AT_ONCE,
+    most_waiting=MOST_WAITING,
+    most_in_all=MOST_IN_ALL,
+    words="many people sign in at this moment, and each takes a while",
+)
 
 
 class InTurn(PBKDF2PasswordHasher):
@@ -19,5 +28,5 @@ class InTurn(PBKDF2PasswordHasher):
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
         give_back()
-        with turns:
+        with turns.turn(origin().ip):
             return super().encode(password, salt, iterations)

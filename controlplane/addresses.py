@@ -33,7 +33,7 @@ def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
         "HOST": query.get("host", "") or unquote(parts.hostname or ""),
         "PORT": str(parts.port or query.get("port", "") or ""),
         # A pool, not persistent connections: a thread of the web server lives as long as one request.
-        # Four connections serve all requests; streams and whoever waits for news hold none.
+        # Four connections serve all requests; streams and requests that wait for news hold none.
         "OPTIONS": {
             "pool": {
                 "min_size": 1,

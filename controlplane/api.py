@@ -17,7 +17,7 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from .errors import MOST_PROBLEMS, Conflict, InvalidInput, MusterError, NotAllowed, Problem, Unreadable, the_first
+from .errors import MOST_PROBLEMS, Busy, Conflict, InvalidInput, MusterError, NotAllowed, Problem, Unreadable, the_first
 
 log = logging.getLogger(__name__)
 DETAIL_CHARACTERS = 20_000
@@ -146,6 +146,8 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
             )
         case NotAllowed():
             return _answer(403, "Not allowed", str(error))
+        case Busy():
+            return _answer(429, "Too many requests", str(error), retry_after=error.seconds)
         case MusterError():
             return _answer(503 if error.retry else 500, "Muster could not do this", str(error))
         case Http404():

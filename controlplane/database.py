@@ -16,7 +16,7 @@ def give_back() -> None:
 
 
 class GiveBack:
-    """Outermost: when the answer is made, no connection is needed. Sending it takes as long as whoever reads it likes, and
+    """Outermost: when the answer is made, no connection is needed. Sending it takes as long as its reader likes, and
     Django itself gives the connection back only after the last byte."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):

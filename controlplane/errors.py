@@ -6,6 +6,7 @@ MusterError
 │   └── Unreadable        no value of any field could look like this: a NUL, a cursor that is not ours (400, not 422)
 ├── Conflict              the request is fine, the state is not (a name taken, a finished job). Not retried as it is.
 ├── NotAllowed            who asks may not do this. Not retried.
+├── Busy                  too much of this is asked for at once; retried by who asked, after `seconds`
 ├── ClusterError          something outside said no
 │   ├── Unreachable       no answer; retried later, changes nothing meanwhile
 │   ├── Refused           the cluster's own words say it will never work. Not retried.
@@ -68,6 +69,14 @@ class Conflict(MusterError):
 
 class NotAllowed(MusterError):
     pass
+
+
+class Busy(MusterError):
+    retry = True
+
+    def __init__(self, message: str, *, seconds: int):
+        self.seconds = seconds
+        super().__init__(f"{message}; try again in {seconds} s")
 
 
 class ClusterError(MusterError):

@@ -72,7 +72,7 @@ LARGER = (
     Larger(re.compile(r"/api/v1/workspaces/files\Z"), _FOLDER),
     Larger(re.compile(r"/agent/v1/workspace\Z"), lambda: MAX_DIGESTS_BYTES),
     Larger(re.compile(r"/agent/v1/batches\Z"), lambda: MAX_BATCH_BYTES),
-    Larger(re.compile(r"/((api/v1/)?login|login/code)\Z"), lambda: TINY, needs_identity=False),
+    Larger(re.compile(r"/((api/v1/)?login|login/code|account/password)\Z"), lambda: TINY, needs_identity=False),
 )
 
 
@@ -98,7 +98,7 @@ class Bounded:
             return
         status, words = 431, head_complaint(scope["headers"])
         if not words:
-            status, words = 400, type_complaint(scope["headers"])
+            status, words = 400, accept_complaint(scope["headers"]) or type_complaint(scope["headers"])
         if words:
             # Django never sees the headers that it would take apart; the words need a few of the others.
             scope["headers"], scope[MARK], scope[WORDS] = _needed_to_refuse(scope["headers"]), status, words
@@ -218,6 +218,13 @@ def type_complaint(headers: Iterable[Header]) -> str:
         if parameters.get("charset", "utf-8").lower() not in CHARSETS:
             return f"the Content-Type header names the charset {parameters['charset'][:40]!r}; send UTF-8"
     return ""
+
+
+def accept_complaint(headers: Iterable[Header]) -> str:
+    """Why DRF could not read this Accept: a type's parameters in several parts, or in a charset of their own. Pure."""
+    types = (one for name, value in headers if name == b"accept" for one in value.split(b","))
+    is_odd = any(b"*" in one.partition(b";")[2] for one in types)
+    return "the Accept header cannot be read; write types as type/subtype; q=0.5" if is_odd else ""
 
 
 def with_our_cookies(headers: Iterable[Header]) -> list[Header]:

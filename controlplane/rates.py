@@ -4,7 +4,6 @@ A bucket holds a minute's worth of requests and fills again steadily, so that a 
 are generous: they stop a script that runs wild and a guesser at the door, not people, agents or a busy script.
 """
 
-import hashlib
 import math
 import threading
 import time
@@ -17,6 +16,9 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from jobs.agent_tokens import bearer
+
+from .errors import Busy
 from .health import ALIVE
 from .origin import origin_of
 from .refusals import refusal
@@ -93,6 +95,12 @@ class Rates:
         detail = f"more than {per_minute} requests a minute; try again in {seconds} s"
         return refusal(request, status=429, detail=detail, retry_after=seconds)
 
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Of pages; the REST API's own handler does the same."""
+        if not isinstance(exception, Busy):
+            return None
+        return refusal(request, status=429, detail=str(exception), retry_after=exception.seconds)
+
 
 def _counted(request: HttpRequest) -> tuple[str, int]:
     path = request.path_info
@@ -101,8 +109,8 @@ def _counted(request: HttpRequest) -> tuple[str, int]:
     if path in ("/login", "/login/code", "/api/v1/login") and request.method == "POST":
         return f"login:{origin_of(request).ip}", settings.MUSTER_RATE_LOGIN
     if path.startswith("/agent/"):
-        token = hashlib.sha256(request.headers.get("Authorization", "").encode()).hexdigest()
-        return f"agent:{token}", settings.MUSTER_RATE_AGENT
+        identity = bearer(request.headers.get("Authorization", ""))
+        return f"agent:{identity or origin_of(request).ip}", settings.MUSTER_RATE_AGENT
     if not path.startswith("/api/v1/") and request.user.is_authenticated:
         return f"user:{request.user.pk}", settings.MUSTER_RATE_USER
     return "", 0

@@ -88,6 +88,12 @@ def _is_of_database(error: object) -> bool:
 
 def without_values(record: logging.LogRecord) -> logging.LogRecord:
     """With what the database said in place of its errors among the message's arguments."""
+    args, error = record.args, record.exc_info[1] if record.exc_info else None
+    if isinstance(args, dict) and "exc" in args and error:  # of a task that failed: Celery's own words
+        if any(map(_is_of_database, _chain(error))):
+            record = copy(record)
+            record.args = {**args, "exc": of_database(error) if _is_of_database(error) else type(error).__name__}
+        return record
     if not isinstance(record.args, tuple) or not any(_is_of_database(one) for one in record.args):
         return record
     found = copy(record)

@@ -77,6 +77,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.room.LetIn",
     "controlplane.sessions.SessionLifetime",
     "accounts.first_things.FirstThings",
     "controlplane.rates.Rates",

@@ -1,4 +1,4 @@
-"""Removing a folder that somebody else filled. Knows no Django: bin/demo's supervisor asks too."""
+"""Folders that somebody else filled: what is in them, and removing them. Knows no Django: bin/demo's supervisor asks too."""
 
 import os
 import shutil
@@ -16,3 +16,15 @@ def remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
         subprocess.run(["rm", "-rf", "--", folder], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+def folders(folder: Path) -> list[Path]:
+    """Those in it that are no links, sorted; none where there is no such folder.
+
+    pathlib's globs fail where a job made a link to a name that is too long.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -14,6 +14,8 @@ from controlplane.errors import Problem, Unreadable
 
 SETTLED_SECONDS = 30  # no ingest transaction lives that long
 
+MOST_STREAMS = 16_384  # more do not fit into an address
+MOST_BYTES = 2**18  # of them, unpacked
 INTEGER = 2**31 - 1  # the largest number of an attempt or a rank that their columns hold
 Stream = tuple[int, int]  # replica row id, rank (-1: the launcher)
 
@@ -47,8 +49,10 @@ def decode(text: str) -> Cursor:
     """Raises Unreadable for anything that `encode` did not make."""
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        attempt, floor, top, top_at, *rest = json.loads(zlib.decompressobj().decompress(packed, 2**20))
+        attempt, floor, top, top_at, *rest = json.loads(zlib.decompressobj().decompress(packed, MOST_BYTES))
         flat = _rows(*rest) if len(rest) == 3 else rest[0]
+        if len(flat) > MOST_STREAMS:
+            raise ValueError(f"{len(flat)} streams")
         places = {(_whole(a), _whole(b, least=-1, most=INTEGER)): _whole(c) for a, b, c in flat}
         return Cursor(_whole(attempt, most=INTEGER), places, _whole(floor), _whole(top), float(_whole(top_at)))
     except (ValueError, TypeError, IndexError, RecursionError, zlib.error) as error:

@@ -12,7 +12,7 @@ from . import blame, exits, unexpected
 from .failure_shapes import FailureSerializer
 from .lifecycle import Phase
 from .models import Job, JobEvent, Rank, RankState, Replica
-from .spec import MAX_WORDS
+from .shell_words import MAX_WORDS
 
 
 class SubmitSerializer(serializers.Serializer[Any]):

@@ -1,6 +1,5 @@
 """A whole log: as text to download, and searched. Memory and work of each step are bounded, however long the log is."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -8,6 +7,7 @@ from typing import NamedTuple
 
 from controlplane.database import give_back
 from controlplane.errors import InvalidInput, Problem
+from controlplane.turns import ThreadTurns
 
 from . import segments
 from .cursors import Cursor
@@ -22,9 +22,11 @@ SEARCHES = 2  # at a time in this process: looking through text takes a core, an
 SEARCH_LINES = 200
 MOST_SEARCH_LINES = 1000
 ROWS = 200  # at a time
+MOST_WAITING = 4  # searches of one person
 
-
-_searching = threading.BoundedSemaphore(SEARCHES)
+searching = ThreadTurns(
+    SEARCHES, each=1, most_waiting=MOST_WAITING, words="several searches of yours are under way; one follows another"
+)
 
 
 class FoundLine(NamedTuple):
@@ -58,18 +60,22 @@ def search(
     *,
     job: Job,
     text: str,
+    by: int | None,
     rank: int | None = None,
     attempt: int | None = None,
     limit: int = SEARCH_LINES,
     start: str = "",
 ) -> Found:
-    """Lines of one attempt (default: the newest) that hold `text`, whatever the case of its letters."""
+    """Lines of one attempt (default: the newest) that hold `text`, whatever the case of its letters.
+
+    `by`: the user who asks. A team's searches follow one another, each person in turn; Busy where too many of one wait.
+    """
     if not text.strip():
         raise InvalidInput(Problem("text", text, "must not be empty; give the words to look for"))
     which, limit = job.attempt if attempt is None else attempt, max(1, min(limit, MOST_SEARCH_LINES))
     after, line = _start(start)
     give_back()  # whoever waits for a turn, or opens files, keeps no connection from others
-    with _searching:
+    with searching.turn(job.team_id, by):
         return _search(job.pk, text.lower(), rank, which, limit, after=after, line=line)
 
 

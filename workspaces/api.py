@@ -1,7 +1,8 @@
 """/api/v1/workspaces: send code file by file, read it again, compare. Parse, call one service or reader, render."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any, cast
 from urllib.parse import quote
 
@@ -18,7 +19,9 @@ from rest_framework.views import APIView
 from accounts.models import Team, User
 from accounts.permissions import Act, may
 from controlplane.api import Paging, listed
+from controlplane.database import give_back
 from controlplane.errors import InvalidInput, NotAllowed, Problem
+from controlplane.turns import ThreadTurns
 
 from . import reading, sent, services
 from .manifest import Entry
@@ -35,6 +38,9 @@ from .serializers import (
 )
 
 PAGE_FILES, MOST_FILES = 1000, 10_000
+NAME_CHARACTERS = 200  # more than any team's or queue's
+# Each takes some 100 MB while it is looked through.
+manifests = ThreadTurns(2, each=1, most_waiting=4, words="several lists of files of yours are being read")
 
 
 def _query(name: str, kind: type, description: str) -> OpenApiParameter:
@@ -64,21 +70,21 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
         responses={201: WorkspaceSerializer, 200: WorkspaceSerializer, 409: MissingSerializer},
     )
     def post(self, request: Request) -> Response:
-        _sends_at_all(request)
-        body = sent.only(request.data, "team", "queue", "base", "set", "remove", "digest")
-        team = _team(_user(request), body)
-        put, remove = sent.entries(body.get("set")), sent.paths(body.get("remove") or [])
-        try:
-            found, is_new = services.create(
-                team=team,
-                by=_user(request),
-                put=put,
-                base=sent.whole(body, "base"),
-                remove=remove,
-                expected=sent.digest(body),
-            )
-        except services.Missing as error:
-            return _missing(error)
+        with _reading(request):
+            body = sent.only(request.data, "team", "queue", "base", "set", "remove", "digest")
+            team = _team(_user(request), body)
+            put, remove = sent.entries(body.get("set")), sent.paths(body.get("remove") or [])
+            try:
+                found, is_new = services.create(
+                    team=team,
+                    by=_user(request),
+                    put=put,
+                    base=sent.whole(body, "base"),
+                    remove=remove,
+                    expected=sent.digest(body),
+                )
+            except services.Missing as error:
+                return _missing(error)
         return Response(WorkspaceSerializer(found).data, status=201 if is_new else 200)
 
 
@@ -88,11 +94,11 @@ class MissingView(APIView):
     @extend_schema(operation_id="workspaces_missing", request=DigestsSerializer, responses=MissingSerializer)
     def post(self, request: Request) -> Response:
         """Which of these files your team does not have yet."""
-        _sends_at_all(request)
-        body = sent.only(request.data, "team", "queue", "digests", "size_bytes")
-        team, digests = _team(_user(request), body), sent.digests(body.get("digests"))
-        size = sent.whole(body, "size_bytes") or 0
-        found = services.missing(team=team, by=_user(request), digests=digests, size_bytes=size)
+        with _reading(request):
+            body = sent.only(request.data, "team", "queue", "digests", "size_bytes")
+            team, digests = _team(_user(request), body), sent.digests(body.get("digests"))
+            size = sent.whole(body, "size_bytes") or 0
+            found = services.missing(team=team, by=_user(request), digests=digests, size_bytes=size)
         return Response({"missing": found})
 
 
@@ -198,10 +204,17 @@ def _user(request: Request) -> User:
     return request.user
 
 
-def _sends_at_all(request: Request) -> None:
-    """Before the body is parsed, which may be 48 MiB."""
+@contextmanager
+def _reading(request: Request) -> Iterator[None]:
+    """A body of up to 48 MiB is parsed of who may send code at all, and only a few are at a time.
+
+    Raises NotAllowed, and Busy where too many of one person wait.
+    """
     if not _may_send_to(_user(request)):
         raise _nowhere(_user(request))
+    give_back()  # who waits keeps no connection from others, and who parses needs none
+    with manifests.turn(_user(request).pk):
+        yield
 
 
 def _may_send_to(user: User) -> list[Team]:
@@ -233,6 +246,6 @@ def _team(user: User, asked: Mapping[str, Any]) -> Team:
 
 def _name(asked: Mapping[str, Any], field: str) -> str:
     value = asked.get(field) or ""
-    if not isinstance(value, str) or "\0" in value:
-        raise InvalidInput(Problem(field, str(value)[:80], "must be a name"))
+    if not isinstance(value, str) or "\0" in value or len(value) > NAME_CHARACTERS:
+        raise InvalidInput(Problem(field, str(value)[:80] if isinstance(value, str) else None, "must be a name"))
     return value

@@ -11,13 +11,12 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from controlplane.errors import InvalidInput, Problem
+from controlplane.errors import MOST_PROBLEMS, InvalidInput, Problem
 
 from .paths import path_problem, target_problem
 
 HEADER = "muster workspace 1"
 MAX_ENTRIES = 100_000
-MOST_PROBLEMS = 20  # told at once
 FILE, EXECUTABLE, LINK = "f", "x", "l"
 
 

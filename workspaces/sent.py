@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controlplane.errors import InvalidInput, Problem
+from controlplane.errors import MOST_PROBLEMS, InvalidInput, Problem
 
-from .manifest import EXECUTABLE, FILE, LINK, MAX_ENTRIES, MOST_PROBLEMS, Entry, entry_problems
+from .manifest import EXECUTABLE, FILE, LINK, MAX_ENTRIES, Entry, entry_problems
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _KEYS = {"path", "kind", "size", "digest", "executable", "target"}
@@ -52,7 +52,7 @@ def only(sent: Any, *names: str) -> Mapping[str, Any]:
         raise InvalidInput(Problem("body", type(sent).__name__, "must be a JSON object"))
     for name in sent:
         if name not in names:
-            raise InvalidInput(Problem(name, None, f"is not a field here; known are {', '.join(names)}"))
+            raise InvalidInput(Problem(name[:80], None, f"is not a field here; known are {', '.join(names)}"))
     return sent
 
 

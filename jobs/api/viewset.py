@@ -217,6 +217,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         found = whole_logs.search(
             job=job,
             text=request.query_params.get("text", ""),
+            by=request.user.pk,
             rank=rank_of(request, job),
             attempt=attempt_of(request, job),
             limit=number(request, "limit", least=1) or whole_logs.SEARCH_LINES,

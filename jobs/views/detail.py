@@ -105,7 +105,7 @@ def ranks_chosen(request: Request) -> list[int]:
     """What the URL says: ?ranks=3,7 for the charts, ?rank=5 for the log. What is no number counts as not given."""
     said = [*request.GET.get("ranks", "").replace(",", " ").split()[:MAX_RANKS], request.GET.get("rank")]
     found = (whole(text) for text in said)
-    return list(dict.fromkeys(rank for rank in found if rank is not None and rank < 2**31))
+    return list(dict.fromkeys(rank for rank in found if rank is not None))
 
 
 def events_context(request: Request, *, job: Job) -> Context:

@@ -123,9 +123,9 @@ def _found(request: Request, *, job: Job, asked: str) -> Context:
     rank, attempt = chosen(request, job=job)
     start = request.GET.get("start", "")
     try:
-        found = whole_logs.search(job=job, text=asked, rank=rank, attempt=attempt, start=start)
+        found = whole_logs.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt, start=start)
     except InvalidInput:  # a start that is not ours: from the beginning
-        found = whole_logs.search(job=job, text=asked, rank=rank, attempt=attempt)
+        found = whole_logs.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt)
     where = {name: value for name, value in (("rank", _value(rank)), ("attempt", str(attempt))) if value}
     return {
         "found": found,

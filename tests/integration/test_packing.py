@@ -77,7 +77,7 @@ def test_a_packed_log_has_the_same_lines_in_few_rows_of_one_file(job, files):
     )  # rank 0 before and after its gap, rank 1, the launcher
     assert LogSegment.objects.exclude(path="").values("path").distinct().count() == 1
     assert [line.text for line in logs.read(job=job, rank=1, tail=3).lines] == ["1:397", "1:398", "1:399"]
-    assert len(whole_logs.search(job=job, text="launcher").lines) == BATCHES
+    assert len(whole_logs.search(job=job, by=1, text="launcher").lines) == BATCHES
 
 
 @pytest.mark.parametrize("limit", [1, 33, 420])

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import zlib
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import pytest
@@ -12,10 +13,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Membership, Role, Team, Token
+from controlplane.turns import ThreadTurns
 from jobs import agent_tokens
 from jobs.models import Job
 from tests import packs
 from tests.builders import identity
+from workspaces import api as workspaces_api
 from workspaces import files, reading, services
 from workspaces.models import Blob, Pack, TeamStore, Workspace
 
@@ -518,3 +521,31 @@ def test_a_lost_list_is_gone_in_words(agent):
 
 def test_a_job_without_code_has_no_list(client, lab):
     assert Agent(client, lab.running()).list().status_code == 204
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["", "/missing"])
+def test_lists_of_files_are_read_in_turn_and_without_a_connection(api, monkeypatch, path):
+    """Sixteen of 42 KB, gzipped, took two gigabytes and every connection."""
+    kept = []
+
+    class Turns:
+        @contextmanager
+        def turn(self, group):
+            kept.append(connection.connection is not None)
+            yield
+
+    monkeypatch.setattr(workspaces_api, "manifests", Turns())
+    api.post(path, {"set": []})
+    assert kept == [False]
+    turns = ThreadTurns(1, each=1, most_waiting=0, words="several lists of files of yours are being read")
+    monkeypatch.setattr(workspaces_api, "manifests", turns)
+    with turns.turn("somebody"):
+        assert api.post(path, {"set": []}).status_code == 429
+
+
+@pytest.mark.parametrize("field", ["team", "queue"])
+def test_a_name_that_no_team_or_queue_has_room_for_is_not_looked_up(api, field):
+    answer = api.post("", {field: "k" * 100_000, "set": []})
+    assert answer.status_code == 422 and len(answer.content) < 1000
+    assert answer.json()["errors"][0]["field"] == field

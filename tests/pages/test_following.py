@@ -16,7 +16,7 @@ from accounts.access import Access
 from accounts.models import Token
 from controlplane import live
 from controlplane.errors import InvalidInput
-from jobs import ingest, logs
+from jobs import cursors, ingest, logs
 from jobs.api import following
 from jobs.cursors import Cursor, decode
 from tests.builders import batch, identity, log_item
@@ -179,6 +179,17 @@ def test_the_place_in_a_log_of_1024_ranks_fits_into_an_address():
     )
     assert len(place.encode()) < 7500
     assert decode(place.encode()) == place
+
+
+@pytest.mark.parametrize("count", [cursors.MOST_STREAMS + 1, 170_000])
+def test_a_place_in_more_streams_than_a_job_has_is_refused(count):
+    """1.4 KB that named 170,000 of them took 0.7 s, also for each piece of news of an open stream."""
+    streams = [1] * count
+    text = base64.urlsafe_b64encode(
+        zlib.compress(json.dumps([1, 0, 0, 0, streams, streams, streams]).encode())
+    ).decode()
+    with pytest.raises(InvalidInput):
+        decode(text)
 
 
 def test_a_place_that_an_earlier_release_gave_out_is_still_understood():

@@ -1,5 +1,8 @@
 """A password takes 0.3 s of a core, on purpose: nobody else waits for that."""
 
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
 import pytest
 from django.contrib.auth.hashers import check_password, make_password
 from django.db import connection
@@ -7,6 +10,8 @@ from django.test import Client
 
 from accounts import hashing
 from controlplane import settings as real
+from controlplane.room import MOST_UNKNOWN
+from controlplane.turns import ThreadTurns
 
 
 class Turns:
@@ -15,11 +20,10 @@ class Turns:
     def __init__(self):
         self.kept = []
 
-    def __enter__(self):
+    @contextmanager
+    def turn(self, group):
         self.kept.append(connection.connection is not None)
-
-    def __exit__(self, *_):
-        pass
+        yield
 
 
 @pytest.mark.parametrize("path", ["/login", "/api/v1/login"])
@@ -37,3 +41,36 @@ def test_what_is_stored_is_djangos_own(settings):
     ours = make_password("correct horse")
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
     assert check_password("correct horse", ours)
+
+
+@pytest.fixture
+def nobody_may_wait(settings, monkeypatch):
+    settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
+    turns = ThreadTurns(1, each=1, most_waiting=0, words="many people sign in at this moment")
+    monkeypatch.setattr(hashing, "turns", turns)
+    with turns.turn("an address"):
+        yield
+
+
+@pytest.mark.parametrize("path", ["/login", "/api/v1/login"])
+def test_whoever_would_wait_behind_too_many_others_is_told_to_come_again(transactional_db, nobody_may_wait, path):
+    sent = {"username": "nobody", "password": "a wrong one, of course"}
+    kind = {"content_type": "application/json"} if path.startswith("/api") else {}
+    answer = Client().post(path, sent, **kind)
+    assert answer.status_code == 429
+    assert answer["Retry-After"] == "2"
+    assert "many people sign in" in answer.content.decode()
+
+
+def test_places_for_requests_are_left_while_passwords_are_hashed():
+    assert hashing.turns.most_in_all + hashing.AT_ONCE < MOST_UNKNOWN
+
+
+def test_sign_ins_wait_by_address(transactional_db, settings, monkeypatch):
+    """Those of a flood wait for each other; who comes from elsewhere is next."""
+    settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
+    groups = []
+    monkeypatch.setattr(hashing, "turns", SimpleNamespace(turn=lambda group: groups.append(group) or nullcontext()))
+    for address in ("192.0.2.1", "192.0.2.2"):
+        Client(REMOTE_ADDR=address).post("/login", {"username": "nobody", "password": "a wrong one"})
+    assert set(groups) == {"192.0.2.1", "192.0.2.2"}

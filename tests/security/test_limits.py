@@ -3,18 +3,21 @@
 import asyncio
 import http.cookies
 import sys
+from io import BytesIO
 from ipaddress import ip_network
 
 import httpx
 import pytest
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpResponse
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpResponse, multipartparser
 from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Token
 from controlplane import asgi, limits, room
 from controlplane.asgi import application
+from controlplane.form_input import CarefulRequest
 from jobs import agent_tokens
 from tests.builders import identity
 
@@ -252,6 +255,42 @@ def test_two_content_types_are_refused(second):
     assert answer.status_code == 400 and "more than one Content-Type" in answer.text
 
 
+@pytest.mark.parametrize("value", ["application/json; a*0=b; a*=c", "text/html, a/b; x*=rot13''q", "a/b; q=0.5; *"])
+def test_an_accept_that_drf_cannot_read_is_refused(value):
+    answer = over_asgi("GET", "/api/v1/me", headers={"Accept": value})
+    assert answer.status_code == 400 and "the Accept header cannot be read" in answer.text
+    assert (
+        over_asgi("GET", "/api/v1/me", headers={"Accept": "text/html, application/*;q=0.9, */*; q=0.8"}).status_code
+        == 401
+    )
+
+
+def multipart(*parts: str) -> bytes:
+    return "".join(f"--x\r\n{part}\r\n\r\n\r\n" for part in parts).encode() + b"--x--\r\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ['Content-Disposition: form-data; name="a' + ";" * 900],
+        ['Content-Disposition: form-data; filename="a' + ";" * 900],
+        ["X: a;" + "b;" * 40],
+        ["\r\n".join(["X: y"] * 9)],
+        ['Content-Disposition: form-data; filename="a"'] * 2000,
+        ["X: y; z"] * 2000,
+    ],
+)
+def test_parts_of_a_form_are_counted_before_their_heads_are_taken_apart(parts, monkeypatch):
+    """A MiB of them took a second of a core, also of a stranger, and a viewer may send 258."""
+    taken_apart = []
+    real = multipartparser.parse_header_parameters
+    monkeypatch.setattr(multipartparser, "parse_header_parameters", lambda line: taken_apart.append(line) or real(line))
+    headers = {"Content-Type": "multipart/form-data; boundary=x", "Cookie": f"csrftoken={'a' * 32}"}
+    answer = over_asgi("POST", "/logout", content=multipart(*parts), headers=headers)
+    assert answer.status_code == 400
+    assert len(list(filter(None, taken_apart))) <= 1103 and not any(line.count(";") > 32 for line in taken_apart)
+
+
 @pytest.mark.parametrize("path", ["/login", "/logout"])
 @pytest.mark.parametrize("head", ['name="a"; filename*0=a; filename*=b', 'name="a"; x*0=a; x*=b'])
 def test_a_part_of_a_form_that_cannot_be_read_is_refused(path, head):
@@ -379,10 +418,14 @@ def test_a_request_waits_little_for_a_thread_that_computes():
 class Inside:
     """An application behind `Bounded` that answers when it is told to, and notes who is inside."""
 
-    def __init__(self):
+    def __init__(self, *known: str):
+        """`known`: tokens that were let in before. The first letter says whose they are."""
         self.may_answer = asyncio.Event()
         self.paths, self.most, self.now = [], 0, 0
         self.bounded = limits.Bounded(self)
+        for token in known:
+            scope = {"path": "/api/x", "headers": [(b"authorization", f"Bearer {token}".encode())]}
+            self.bounded.room.known.add(room.shown(scope), user=ord(token[0]))
 
     async def __call__(self, scope, receive, send):
         while (await receive())["more_body"]:
@@ -395,7 +438,9 @@ class Inside:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def ask(self, path="/api/x", *, token="a", receive=None) -> tuple[int, dict[bytes, bytes]]:
+    async def ask(
+        self, path="/api/x", *, token="a", receive=None, client="192.0.2.1"
+    ) -> tuple[int, dict[bytes, bytes]]:
         async def whole():
             return {"type": "http.request", "body": b"", "more_body": False}
 
@@ -404,8 +449,8 @@ class Inside:
         async def send(message):
             said.append(message)
 
-        headers = [(b"authorization", token.encode())] if token else []
-        scope = {"type": "http", "path": path, "headers": headers, "client": ("192.0.2.1", 1)}
+        headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        scope = {"type": "http", "path": path, "headers": headers, "client": (client, 1)}
         await self.bounded(scope, receive or whole, send)
         return said[0]["status"], dict(said[0]["headers"])
 
@@ -421,7 +466,7 @@ def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token
     """300 waits of one viewer took a thread each, until the process could start none for anybody."""
 
     async def story():
-        inside = Inside()
+        inside = Inside("a", "b")
         flood = [asyncio.ensure_future(inside.ask(token=token)) for _ in range(100)]
         await settled(inside)
         assert inside.now == room.MOST_AT_ONCE
@@ -440,24 +485,159 @@ def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token
     assert inside.bounded.room.taken == 0 and not inside.bounded.room.turns
 
 
-def test_a_sender_is_a_token_a_session_or_an_address(settings):
+def test_a_request_shows_a_token_or_a_session_and_comes_from_an_address(settings):
     def scope(*headers, client=("192.0.2.1", 1), path="/api/v1/jobs"):
         return {"headers": list(headers), "client": client, "path": path}
 
+    def shown(*headers, **where):
+        return room.shown(scope(*headers, **where))
+
     cookie = settings.SESSION_COOKIE_NAME.encode()
-    said = [(b"authorization", b"a")], [(b"authorization", b"b")], [(b"cookie", cookie + b"=b")], []
-    assert len({room.sender(scope(*headers)) for headers in said}) == 4
+    token, session = (b"authorization", b"Bearer a"), (b"cookie", cookie + b"=b")
+    assert len({shown(token), shown((b"authorization", b"Bearer b")), shown(session), b""}) == 4
     # Nobody becomes another sender by what is not looked at.
-    assert room.sender(scope((b"authorization", b"Bearer  a"))) == room.sender(scope((b"authorization", b" Bearer a")))
+    assert {shown((b"authorization", one)) for one in (b"Bearer  a", b" bearer a", b"bEaReR\ta ")} == {shown(token)}
+    assert (
+        shown((b"authorization", b"Basic x"), session) == shown((b"authorization", b"mst_x"), session) == shown(session)
+    )
     pages = [cookie + b"=b; csrftoken=1", b"csrftoken=2;  " + cookie + b'="b"', cookie + b"=other; " + cookie + b"=b"]
-    assert len({room.sender(scope((b"cookie", one), (b"authorization", one), path="/jobs")) for one in pages}) == 1
-    strangers = [scope((b"authorization", one), path="/api/v1/login") for one in (b"1", b"2")]
-    assert {room.sender(one) for one in strangers} == {room.sender(scope())}
-    forwarded = (b"x-forwarded-for", b"192.0.2.7")
-    assert room.sender(scope(forwarded)) == room.sender(scope())  # anybody may write that
+    assert {shown((b"cookie", one), token, path="/jobs") for one in pages} == {shown(session)}
+    assert (
+        {shown(token, session, path=path) for path in room.SIGN_INS} == {b""} == {shown(), shown(token, path="/jobs")}
+    )
+    forwarded = scope((b"x-forwarded-for", b"192.0.2.7"))
+    assert room.address(forwarded) == room.address(scope())  # anybody may write that
     settings.TRUSTED_PROXIES = [ip_network("192.0.2.1")]
-    assert room.sender(scope(forwarded)) != room.sender(scope())
-    assert room.sender(scope(client=None)) == b""
+    assert room.address(forwarded) != room.address(scope())
+    assert room.address(scope(client=None)) == b""
+
+
+def test_what_nobody_has_seen_yet_counts_for_its_address():
+    """A stranger wrote another session into each request, and each was a sender of its own."""
+
+    async def story():
+        inside = Inside("known")
+        strangers = [asyncio.ensure_future(inside.ask(token=str(number))) for number in range(100)]
+        await settled(inside)
+        assert inside.now == room.MOST_AT_ONCE
+        others = [inside.ask("/api/other", token="known"), inside.ask("/api/else", token="new", client="192.0.2.2")]
+        others = [asyncio.ensure_future(one) for one in others]
+        await settled(inside)
+        assert set(inside.paths[-2:]) == {"/api/other", "/api/else"}
+        inside.may_answer.set()
+        await asyncio.gather(*strangers, *others)
+        return inside.bounded.room
+
+    left = asyncio.run(story())
+    assert (left.taken, left.unknown, len(left.turns)) == (0, 0, 0)
+    assert len(left.known.users) == 1  # nobody was let in
+
+
+def test_strangers_of_many_addresses_leave_places_for_those_who_are_known():
+    async def story():
+        inside = Inside("known")
+        asked = (inside.ask(client=f"192.0.2.{number}") for number in range(200))
+        strangers = [asyncio.ensure_future(one) for one in asked]
+        await settled(inside)
+        assert inside.now == room.MOST_UNKNOWN
+        known = asyncio.ensure_future(inside.ask(token="known"))
+        await settled(inside)
+        assert inside.now == room.MOST_UNKNOWN + 1
+        inside.may_answer.set()
+        return [status for status, _ in await asyncio.gather(*strangers, known)]
+
+    answers = asyncio.run(story())
+    assert answers.count(503) == 200 - room.MOST_UNKNOWN and answers[-1] == 200
+
+
+def test_who_comes_behind_a_flood_of_one_address_is_told_so_and_waits_for_a_part_of_it_only():
+    async def story():
+        inside = Inside()
+        flood = [asyncio.ensure_future(inside.ask()) for _ in range(1000)]
+        await settled(inside)
+        status, headers = await inside.ask()
+        assert (status, headers[b"retry-after"]) == (503, b"2")
+        inside.may_answer.set()
+        return [status for status, _ in await asyncio.gather(*flood)], inside.bounded.room
+
+    answers, left = asyncio.run(story())
+    assert answers.count(200) == room.MOST_WAITING + room.MOST_AT_ONCE
+    assert not left.waiting and not left.turns
+
+
+def test_an_agent_is_known_by_its_signature(lab):
+    token = agent_tokens.issue(identity(lab.running()))
+
+    async def story():
+        inside = Inside()
+        asked = [inside.ask(token=token if number % 2 else "x", path="/agent/v1/workspace") for number in range(100)]
+        asked = [asyncio.ensure_future(one) for one in asked]
+        await settled(inside)
+        assert inside.now == 2 * room.MOST_AT_ONCE
+        inside.may_answer.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(story())
+
+
+def test_all_tokens_of_one_user_are_one_sender():
+    async def story():
+        inside = Inside(*(f"a{number}" for number in range(40)), "b")
+        flood = [asyncio.ensure_future(inside.ask(token=f"a{number}")) for number in range(40)]
+        await settled(inside)
+        assert inside.now == room.MOST_AT_ONCE
+        other = asyncio.ensure_future(inside.ask("/api/other", token="b"))
+        await settled(inside)
+        assert inside.paths[-1] == "/api/other"
+        inside.may_answer.set()
+        await asyncio.gather(*flood, other)
+
+    asyncio.run(story())
+
+
+@pytest.mark.django_db
+def test_an_agents_token_is_one_sender_however_it_is_written(lab):
+    token = agent_tokens.issue(identity(lab.running()))
+    said = (f"Bearer {token}", f" bearer  {token} \t")
+    scopes = [{"path": "/agent/v1/x", "headers": [(b"authorization", one.encode())]} for one in said]
+    assert len({room._agent(one) for one in scopes}) == 1 and room._agent(scopes[0])
+    assert agent_tokens.bearer(f"Bearer {token}\xa0") is None is agent_tokens.bearer(f"Bearer \x85{token}")
+
+
+def test_a_token_or_session_is_known_for_a_while():
+    now = [0.0]
+    known = room.Known(lambda: now[0])
+    known.add(b"a", 7)
+    assert known.sender(b"a") == b"user 7" and not known.sender(b"b")
+    now[0] = room.KNOWN_SECONDS + 1
+    assert not known.sender(b"a")
+    for number in range(room.MOST_KNOWN + 5):
+        known.add(b"%d" % number, 7)
+    assert len(known.users) == room.MOST_KNOWN and not known.sender(b"3") and known.sender(b"5")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/api/v1/me", "/jobs"])
+def test_whom_django_let_in_is_known_from_then_on(people, settings, path):
+    client = Client()
+    client.force_login(people.owner)
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
+    token = Token.issue(people.owner, "test")[1]
+    said = {"Cookie": f"{settings.SESSION_COOKIE_NAME}={session}"}
+    if path.startswith("/api"):
+        said = {"Authorization": f"Bearer {token}"}
+
+    def let_in(headers: dict[str, str]) -> int | None:
+        request = CarefulRequest(
+            {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}, BytesIO()
+        )
+        request.META |= {f"HTTP_{name.upper()}": value for name, value in headers.items()} | {"HTTP_HOST": "testserver"}
+        get_wsgi_application().get_response(request)
+        return request.scope.get(room.LET_IN)
+
+    assert let_in(said) == people.owner.pk
+    assert let_in({name: value[:-3] + "xyz" for name, value in said.items()}) is None
+    assert let_in({}) is None
 
 
 def test_no_more_are_let_in_than_there_can_be_threads(monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from accounts.models import Token
+from controlplane.celery import app as celery_app
 from controlplane.redaction import Redacted
 from jobs import agent_tokens
 from jobs.agent_tokens import AgentIdentity
@@ -84,6 +85,51 @@ def test_what_a_failed_statement_held_is_not_in_the_log(statement, kept):
     for text in (logged("failed", exc_info=caught.value), logged("no: %s", caught.value), logged("x", exc_info=later)):
         assert "hunter2" not in text
         assert kept in text, text
+
+
+@pytest.fixture
+def heard():
+    """What tasks of this process log, as their own process would write it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Redacted("%(levelname)s %(message)s"))
+    log = logging.getLogger("celery.app.trace")
+    log.addHandler(handler)
+    yield stream
+    log.removeHandler(handler)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_what_a_task_tells_of_a_failed_statement_holds_no_value(heard, is_wrapped):
+    @celery_app.task(name="tests.fails")
+    def fails():
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT (%s || %s)::int", [VALUE, VALUE])
+        except DatabaseError as error:
+            if is_wrapped:
+                raise RuntimeError(str(error)) from error
+            raise
+
+    try:
+        fails.apply()
+    finally:
+        celery_app.tasks.unregister("tests.fails")
+    said = heard.getvalue()
+    assert "Task tests.fails" in said and "InvalidTextRepresentation" in said
+    assert "hunter2" not in said
+
+
+def test_the_tasks_process_logs_as_the_others_do():
+    script = (
+        "import logging, django; django.setup(); from controlplane.celery import app; app.log.setup(loglevel='WARNING');"
+        "logging.getLogger('celery.worker').warning('came with mst_Zk3v9tq0aBcDeFgHiJkL'); logging.getLogger('jobs').info('quiet')"
+    )
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings_without_database"}
+    said = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stderr
+    assert "WARNING celery.worker came with mst_[removed]" in said
+    assert "quiet" not in said and said.count("came with") == 1
 
 
 def test_what_is_no_secret_stays():

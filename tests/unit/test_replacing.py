@@ -133,6 +133,14 @@ def test_old_news_of_the_one_before_is_no_news_of_the_new_one():
     assert decide(there, gone, at(13)).replace == (("worker", 2),)
 
 
+def test_who_was_seen_to_end_before_its_start_was_confirmed_comes_back_as_well():
+    """Its visit died between the cluster's answer and our note of it."""
+    begun = view(places={("worker", 2): Place(1, T0)})
+    ended = seen("running", "running", "failed", "running")
+    ended = replace(ended, replicas=(*ended.replicas[:2], worker(2, "failed", incarnation=1), *ended.replicas[3:]))
+    assert decide(begun, ended, at(10)).replace == (("worker", 2),)
+
+
 def test_who_ends_quickly_comes_back_ever_more_slowly_and_at_last_stays_away():
     ended = [worker(0, "running"), worker(1, "running"), worker(2, "failed", incarnation=3)]
     for incarnation, pause in ((1, 2), (3, 8), (6, LONGEST_PAUSE_SECONDS)):
@@ -190,7 +198,8 @@ def test_whatever_is_seen_at_most_one_of_going_on_and_ending_is_decided(look):
     for role, index in step.replace:
         assert index != FIRST
         assert not by_index[index].is_alive
-        assert (role, index) not in job.places or job.places[role, index].created_at
+        place = job.places.get((role, index))
+        assert place is None or place.created_at or by_index[index].incarnation == place.incarnation
     assert not set(step.replace) & set(step.retire)
     again = after(job, step, at(10))
     assert decide(again, found, at(10)).replace == ()

@@ -1,0 +1,149 @@
+"""Threads that take turns: in rotation, never more than a payer's share, and sent away where the line is long."""
+
+import threading
+import time
+
+import pytest
+
+from controlplane.errors import Busy
+from controlplane.turns import ThreadTurns
+
+PATIENCE_SECONDS = 60
+
+
+class Line:
+    """Threads that take a turn each and keep it until they are let go; `order` is who got one."""
+
+    def __init__(self, turns: ThreadTurns):
+        self.turns = turns
+        self.order: list[str] = []
+        self.running: list[tuple[str, threading.Event]] = []
+        self.threads: list[threading.Thread] = []
+        self.sent_away: list[str] = []
+
+    def come(self, payer: str) -> None:
+        """And wait until it either has its turn or stands in line."""
+        before = self.known()
+        one = threading.Thread(target=self._take, args=[payer])
+        self.threads.append(one)
+        one.start()
+        self.until(lambda: self.known() > before)
+
+    def _take(self, payer: str) -> None:
+        """`payer`: a letter for the group, and one for a person of it."""
+        try:
+            with self.turns.turn(*payer):
+                leave = threading.Event()
+                self.order.append(payer)
+                self.running.append((payer, leave))
+                assert leave.wait(PATIENCE_SECONDS)
+        except Busy:
+            self.sent_away.append(payer)
+
+    def known(self) -> int:
+        return len(self.order) + self.turns.waiting()
+
+    def leave(self, payer: str) -> None:
+        known, is_followed = len(self.order), self.turns.waiting() > 0
+        one = next(one for one in self.running if one[0] == payer)
+        self.running.remove(one)
+        one[1].set()
+        if is_followed:
+            self.until(lambda: len(self.order) > known)
+
+    def until(self, what) -> None:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not what():
+            assert time.monotonic() < end, "it did not come to that"
+            time.sleep(0.002)
+
+    def empty(self) -> None:
+        while any(one.is_alive() for one in self.threads):
+            for _, leave in self.running:
+                leave.set()
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def line():
+    made: list[Line] = []
+
+    def make(at_once: int, **how) -> Line:
+        made.append(
+            Line(ThreadTurns(at_once, words="all turns are taken", **{"each": at_once, "most_waiting": 9, **how}))
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.empty()
+        assert one.turns._free and not one.turns._waiting and not +one.turns._running
+
+
+def test_payers_are_served_in_rotation(line):
+    one = line(1)
+    for payer in "aaaab":
+        one.come(payer)
+    assert one.order == ["a"]
+    one.leave("a")
+    one.leave("a")
+    assert one.order == ["a", "a", "b"]
+    one.leave("b")
+    one.leave("a")
+    assert one.order == ["a", "a", "b", "a", "a"]
+
+
+def test_so_are_the_people_of_a_group(line):
+    one = line(1)
+    for payer in ("aX", "aX", "aX", "aY", "bZ"):
+        one.come(payer)
+    for _ in range(4):
+        one.leave(one.order[-1])
+    assert one.order == ["aX", "aX", "bZ", "aY", "aX"]
+
+
+def test_who_finds_too_many_in_all_is_sent_away(line):
+    one = line(1, most_in_all=3)
+    for payer in "abcd":
+        one.come(payer)
+    with pytest.raises(Busy), one.turns.turn("e"):
+        pass
+
+
+def test_the_last_of_the_longest_line_makes_room_for_who_has_nobody_waiting(line):
+    one = line(1, most_in_all=3)
+    for payer in "aaaa":
+        one.come(payer)
+    other = threading.Thread(target=one._take, args=["b"])
+    one.threads.append(other)
+    other.start()
+    one.until(lambda: one.sent_away == ["a"])
+    one.leave("a")
+    one.leave("a")
+    assert one.order == ["a", "a", "b"]
+
+
+def test_one_payer_gets_no_more_than_a_share_and_the_others_pass(line):
+    one = line(2, each=1)
+    for payer in "aab":
+        one.come(payer)
+    assert one.order == ["a", "b"]
+    one.leave("a")
+    assert one.order == ["a", "b", "a"]
+
+
+def test_who_finds_too_many_of_its_own_in_line_is_sent_away_and_others_are_not(line):
+    one = line(1, most_waiting=2)
+    for payer in "aaa":
+        one.come(payer)
+    with pytest.raises(Busy, match="all turns are taken; try again in 2 s"), one.turns.turn("a"):
+        pass
+    one.come("b")
+
+
+def test_a_turn_that_ends_with_an_error_is_passed_on(line):
+    one = line(1)
+    with pytest.raises(ZeroDivisionError), one.turns.turn("a"):
+        raise ZeroDivisionError
+    one.come("a")
+    assert one.order == ["a"]
