@@ -1,7 +1,8 @@
 """Files by their digests, shared by the replicas of one team on one machine, so that each comes over the wire once.
 
 Any number of agents use it at once: files appear by a rename, whole and checked, and are checked again when they are taken,
-since a job could have written to them. One lock makes those who want the same wait for who fetches it.
+since a job could have written to them, or have put anything else in their places. One lock makes those who want the same wait
+for who fetches it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,23 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from typing import IO, Callable, Iterable, Iterator, List, Tuple
 
 from . import crash
+from .state import plain
 
 PIECE_BYTES = 1 << 18
 WAIT_SECONDS = 0.05
+LOCK_SECONDS = 120.0  # beyond it each fetches for itself: a job may hold the lock for ever
 TRIM_TO = 0.8  # of the limit, so that not every fetch has to
 STALE_SECONDS = 3600  # an unfinished file of an agent that was killed; and how exactly a last use is known
+
+
+class Unusable(Exception):
+    """Something else lies where the cache needs a file or a folder, or its lock is not let go."""
 
 
 class Cache:
@@ -31,9 +39,12 @@ class Cache:
 
     @contextlib.contextmanager
     def lock(self, *, is_cancelled: Callable[[], bool]) -> Iterator[bool]:
-        """Yields False when it was cancelled before the lock was free."""
-        with open(os.path.join(self._path, "lock"), "ab") as file:
+        """Yields False when it was cancelled before the lock was free. Raises Unusable."""
+        with _opened(os.path.join(self._path, "lock"), "ab") as file:
+            until = time.monotonic() + LOCK_SECONDS
             while not is_cancelled():
+                if time.monotonic() > until:
+                    raise Unusable(f"its lock was not let go for {LOCK_SECONDS:g} s")
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -44,33 +55,38 @@ class Cache:
             yield False
 
     def absent(self, digests: Iterable[str]) -> List[str]:
-        return [digest for digest in dict.fromkeys(digests) if not os.path.exists(self._place(digest))]
+        return [digest for digest in dict.fromkeys(digests) if not _is_file(self._place(digest))]
 
     def add(self, digest: str, pieces: Iterable[bytes]) -> None:
-        """`pieces` raise when they are not what the digest says; then nothing is kept."""
+        """`pieces` raise when they are not what the digest says; then nothing is kept. Raises Unusable."""
         place = self._place(digest)
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.makedirs(os.path.dirname(place), mode=0o700)
         handle, unfinished = tempfile.mkstemp(dir=self._path, prefix="part-")
         try:
             with os.fdopen(handle, "wb") as file:
                 for piece in pieces:
                     file.write(piece)
             with crash.around("agent.cache"):
-                os.replace(unfinished, place)
+                try:
+                    os.replace(unfinished, place)
+                except OSError as error:  # a folder has the name, or its folder is none
+                    raise Unusable(str(error)) from error
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
             raise
 
-    def copy(self, digest: str, into: IO[bytes]) -> bool:
+    def copy(self, digest: str, into: IO[bytes], *, size: int) -> bool:
         """False when it is not here, or not what it was: then it is gone afterwards, and `into` of no use."""
         place = self._place(digest)
         try:
-            with open(place, "rb") as file:
-                is_right = _copied(file, into) == digest
-                _mark_used(file)
-        except FileNotFoundError:
+            file = _opened(place, "rb")
+        except Unusable:
             return False
+        with file:
+            is_right = os.fstat(file.fileno()).st_size == size and _copied(file, into, most=size) == digest
+            _mark_used(file)
         if not is_right:
             with contextlib.suppress(OSError):
                 os.unlink(place)
@@ -96,8 +112,8 @@ class Cache:
         """(last use, bytes, path) of each; unfinished ones of the dead are removed on the way."""
         for item in os.scandir(self._path):
             if item.is_dir(follow_symlinks=False):
-                for file in os.scandir(item.path):
-                    with contextlib.suppress(FileNotFoundError):
+                for file in _entries(item.path):
+                    with contextlib.suppress(OSError):
                         seen = file.stat(follow_symlinks=False)
                         yield seen.st_mtime, seen.st_size, file.path
             elif (
@@ -108,14 +124,40 @@ class Cache:
                     os.unlink(item.path)
 
 
-def _copied(file: IO[bytes], into: IO[bytes]) -> str:
-    found = hashlib.sha256()
-    while True:
-        piece = file.read(PIECE_BYTES)
+def _opened(path: str, mode: str) -> IO[bytes]:
+    """Raises Unusable for what is no plain file, or leads to one."""
+    try:
+        return open(path, mode, opener=lambda path, flags: plain(path, flags | os.O_NOFOLLOW))
+    except OSError as error:
+        raise Unusable(str(error)) from error
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _entries(folder: str) -> List[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _copied(file: IO[bytes], into: IO[bytes], *, most: int) -> str:
+    """The digest of what was copied; a file may grow meanwhile."""
+    found, left = hashlib.sha256(), most + 1
+    while left > 0:
+        piece = file.read(min(PIECE_BYTES, left))
         if not piece:
-            return found.hexdigest()
+            break
         found.update(piece)
         into.write(piece)
+        left -= len(piece)
+    return found.hexdigest()
 
 
 def _mark_used(file: IO[bytes]) -> None:

@@ -24,6 +24,9 @@ SILENCE_SECONDS = 5.0  # after so long without news the next is told eagerly aga
 HEARTBEAT_SECONDS = 10.0  # an empty batch fetches commands when there is nothing to tell
 SLOW_HOLDS_SECONDS = 30.0
 POINTS_LIMIT = 500  # of one rank in one batch; beyond it every second one is left out
+NUMBERS_LIMIT = 50_000  # of all points in one batch, some 4 MB of its 8; beyond it every second point is left out, too
+NAMES_LIMIT = 50  # of one point, of 60 characters each: the control plane keeps no more
+NAME_LIMIT = 60
 _BACKLOG = ((200, 5.0), (20, 1.0))  # batches waiting -> seconds between: an outage should not make a million files
 
 
@@ -58,6 +61,7 @@ class Outbox:
         self._items: list[dict[str, Any]] = []
         self._segments: dict[int, Segment] = {}
         self._points: dict[int, list[list[Any]]] = {}
+        self._numbers = 0
         self._lines: dict[int, int] = {}  # rank -> lines so far
         self._seqs: dict[int, int] = {}  # rank -> segments so far
         self._bytes = 0
@@ -96,12 +100,23 @@ class Outbox:
 
     def point(self, rank: int, *, point: list[Any]) -> None:
         """`point` is [time, step or None, {name: number}]."""
+        at, step, numbers = point
+        numbers = {name[:NAME_LIMIT]: number for name, number in list(numbers.items())[:NAMES_LIMIT]}
         with self._lock:
             points = self._points.setdefault(rank, [])
-            points.append(point)
+            points.append([at, step, numbers])
+            self._numbers += len(numbers)
             if len(points) > POINTS_LIMIT:
-                del points[1:-1:2]
+                self._thin([points])
+            if self._numbers > NUMBERS_LIMIT:
+                self._thin(list(self._points.values()))
             self._note_news()
+
+    def _thin(self, series: list[list[list[Any]]]) -> None:
+        """Leaves the first and the last of each, and of the others every second one."""
+        for points in series:
+            del points[1:-1:2]
+        self._numbers = sum(len(one[2]) for points in self._points.values() for one in points)
 
     def slow(self, seconds: float) -> None:
         """Flush no more often than this, for a while: a control plane under pressure says it in every answer."""
@@ -122,7 +137,7 @@ class Outbox:
             self._close_segments()
             for rank, points in self._points.items():
                 self._items.append({"kind": "metrics", "rank": rank, "points": points})
-            items, self._items, self._points = self._items, [], {}
+            items, self._items, self._points, self._numbers = self._items, [], {}, 0
             now = time.monotonic()
             self._streak = 0 if now - self._flushed_at > SILENCE_SECONDS else self._streak + 1
             self._bytes, self._news_since, self._is_urgent = 0, None, False

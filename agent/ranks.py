@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from . import blame, linux
+from . import blame, heard, linux
 from .journal import Journal
 from .loop import Loop
 from .outbox import Outbox
@@ -109,7 +109,7 @@ class Ranks:
         elif "announce" in message:
             self._announce(peer, message["announce"])
         elif "dropped" in message:
-            self.dropped += int(message["dropped"])
+            self.dropped += message["dropped"]
         elif peer.rank is not None:
             self._told(peer.rank, message)
 
@@ -128,17 +128,17 @@ class Ranks:
         rank = self._placed(hello["rank"], local_rank=hello["local_rank"], world_size=hello.get("world_size"))
         rank.visible, rank.local_size = hello.get("visible"), hello.get("local_size") or None
         rank.streams = [self.add_stream(fd, rank=rank.rank if rank.is_expected else NO_RANK) for fd in peer.fds]
-        rank.launcher = int(hello.get("launcher") or 0)
+        rank.launcher = hello.get("launcher") or 0
         peer.rank, peer.fds = rank, []
         before = self._ranks.get(rank.rank)
-        # A launcher that starts its ranks anew counts them; a shell that starts one launcher after another does not.
-        rank.restart = max(int(hello.get("restart") or 0), before.restart + 1 if before else 0)
+        # A launcher that starts its ranks again counts that; a shell that starts one launcher after another does not.
+        rank.restart = min(max(hello.get("restart") or 0, before.restart + 1 if before else 0), heard.LARGEST)
         self._ranks[rank.rank] = rank
         peer.welcome()
 
     def _announce(self, peer: Peer, who: dict[str, Any]) -> None:
         placed = (
-            self._placed(who["rank"], local_rank=who.get("local_rank") or 0) if _is_whole(who.get("rank")) else None
+            self._placed(who["rank"], local_rank=who.get("local_rank") or 0) if who.get("rank") is not None else None
         )
         number = placed.rank if placed else NO_RANK
         if placed and not placed.is_expected:
@@ -161,7 +161,7 @@ class Ranks:
         return Rank(place, local_rank, world=world, is_expected=place in self._expected)
 
     def _point(self, peer: Peer, point: list[Any]) -> None:
-        if isinstance(peer.rank, int) and peer.rank != UNEXPECTED and len(point) == 3 and isinstance(point[2], dict):
+        if isinstance(peer.rank, int) and peer.rank != UNEXPECTED:
             point[2] = {str(name): value for name, value in point[2].items() if _is_number(value)}
             self._outbox.point(peer.rank, point=point)
 
@@ -214,10 +214,6 @@ class Ranks:
             "is_connection_error": found.is_connection_error,
             "is_stopped": is_stopped,
         }
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int)
 
 
 def _is_number(value: Any) -> bool:

@@ -68,16 +68,10 @@ class StateFolder:
         return Spec(**{key: value for key, value in content.items() if key in known})
 
     def token(self) -> str:
-        """The bearer token, read anew each time because it may be renewed. Empty when there is none.
-
-        A job that puts a pipe in its place must not keep the sender, and with it every order of the control plane, waiting.
-        """
+        """The bearer token, read again each time because it may be renewed. Empty when there is none."""
         try:
-            file = plain(self.file("token"), os.O_RDONLY)
-            try:
-                return os.read(file, MOST_TOKEN_BYTES).decode("ascii").strip()
-            finally:
-                os.close(file)
+            with open(self.file("token"), encoding="ascii", opener=plain) as file:
+                return file.read(MOST_TOKEN_BYTES).strip()
         except (OSError, ValueError):
             return ""
 
@@ -146,7 +140,8 @@ def write_json(path: str, *, content: Any) -> None:
 def plain(path: str, flags: int) -> int:
     """Opens a file for `open(..., opener=plain)`; raises OSError for what is none.
 
-    A job may put a pipe in the place of any file of its replica's, and whoever opened that would wait for ever.
+    A job may put a pipe in the place of any file of its replica's: opening that would block for ever, and with it the sender
+    and every order of the control plane.
     """
     file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     if stat.S_ISREG(os.fstat(file).st_mode):

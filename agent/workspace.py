@@ -9,7 +9,7 @@ import stat
 from typing import Callable, Iterable, Iterator, List, Optional, Set
 
 from . import crash, manifest, pack
-from .cache import Cache
+from .cache import Cache, Unusable
 from .control import ControlPlane, Listed, Unreachable
 from .manifest import EXECUTABLE, LINK, Entry, Unsafe
 from .pack import Lost
@@ -72,7 +72,10 @@ def _bring(
     """Several rounds, because another replica's trimming may take away what was just fetched; returns what is left."""
     for _ in range(ROUNDS):
         if left:
-            _fetch_absent([entry.digest for entry in left], cache=cache, control=control, is_cancelled=is_cancelled)
+            try:
+                _fetch_absent([entry.digest for entry in left], cache=cache, control=control, is_cancelled=is_cancelled)
+            except Unusable:
+                return unpack(left, cache=cache, into=into)
             left = unpack(left, cache=cache, into=into)
     return left
 
@@ -131,7 +134,7 @@ def _write(entry: Entry, *, cache: Cache, root: str, made: Set[str]) -> bool:
     except FileExistsError as error:
         raise Unsafe(f"{entry.path} is there twice") from error
     with os.fdopen(number, "wb") as file:
-        is_whole = cache.copy(entry.digest, file)
+        is_whole = cache.copy(entry.digest, file, size=entry.size)
     if not is_whole:
         os.unlink(target)
     return is_whole

@@ -19,7 +19,8 @@ ENDED = ("succeeded", "failed")
 STATES = ("waiting", "running", *ENDED)
 MAX_INT = 2**31 - 1
 MAX_LINE = 2**53
-MAX_NAMES_PER_POINT = 50
+MAX_NAMES_PER_POINT = 50  # agents cut there too (agent/outbox.py)
+MOST_NUMBERS = 128_000  # in all points of a batch; an agent sends 50,000 at most
 MOST_POINTS = 128_000  # of one batch; an agent sends 500 of each of its ranks, 256 at most
 MAX_NAMES = 200  # of one job's series: a chart each, and a page must stay a page
 MOST_LOCAL = 4096  # of what an unexpected rank says of itself
@@ -100,7 +101,7 @@ class _Reading:
         self.known, self.now = known, now
         self.places = dict(known.places)
         self.news = News()
-        self.offset, self.points = 0, 0
+        self.offset, self.points, self.numbers = 0, 0, 0
         self.kinds: dict[str, Callable[[Item], None]] = {
             "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
             "metrics": self._metrics, "sample": self._sample,
@@ -189,6 +190,9 @@ class _Reading:
             raise _wrong("metrics.points", self.points, f"are more than the {MOST_POINTS} that one batch brings")
         rank = self._reporter(item)
         for at, step, values in map(_point, points):
+            self.numbers += len(values)
+            if self.numbers > MOST_NUMBERS:
+                raise _wrong("metrics.points", None, f"hold more than the {MOST_NUMBERS} numbers that one batch brings")
             if rank is None:
                 continue
             at = self._kept(at)

@@ -1,13 +1,17 @@
 """Who and what most tests need: two teams, people of each role, a queue."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from django.test import Client
 from hypothesis import HealthCheck, settings
 
 from accounts.models import Membership, Role, Team, User
+from agent.build import build
 from queues.models import Queue
+from tests.agent.plane import Plane
 from tests.builders import Lab
 
 # How long an example takes is the machine's affair.
@@ -22,6 +26,21 @@ def pytest_collection_modifyitems(config, items):
     if long:
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
+
+
+@pytest.fixture(scope="session")
+def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The agent as it is shipped."""
+    return build(tmp_path_factory.mktemp("agent") / "agent.pyz")
+
+
+@pytest.fixture
+def plane() -> Iterator[Plane]:
+    """A control plane that only agents know, in this process."""
+    plane = Plane()
+    plane.up()
+    yield plane
+    plane.down()
 
 
 @dataclass

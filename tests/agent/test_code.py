@@ -1,20 +1,22 @@
 """The way of the code from the control plane into code/, and what must never happen on it."""
 
+import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from agent import manifest, pack, workspace
-from agent.cache import Cache
+from agent.cache import Cache, Unusable
 from tests import packs
 from tests.patience import PATIENCE_SECONDS
 
@@ -107,6 +109,39 @@ def test_a_cached_file_that_somebody_wrote_to_is_fetched_anew(bench: Bench, plan
     )
     assert plane.given == [digest]
     assert plane.of("worker-1").texts() == ["hello", "hello"]
+
+
+def long_link(place: Path) -> None:
+    place.symlink_to("x" * 300)
+
+
+@pytest.mark.parametrize(
+    "put", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/zero"), lambda place: place.write_text("x" * 99), long_link]
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["file", "folder", "lock"])
+def test_whatever_a_job_left_in_the_cache_the_next_one_gets_its_code(
+    bench: Bench, plane: Plane, name: str, put: Callable[[Path], None]
+) -> None:
+    """A link to /dev/zero filled the disk, and a pipe kept every later job from starting, also those of other teams."""
+    bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
+    team = cache_of(bench) / "7"
+    digest = hashlib.sha256(b"hello\n").hexdigest()
+    places = {"file": team / digest[:2] / digest, "folder": team / digest[:2], "lock": team / "lock"}
+    for place in {places[name], *([places["file"]] if name == "lock" else [])}:
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+    put(places[name])
+    bench.start(bench.replica(["./run.sh"], index=1, wants_workspace=True, cache=str(cache_of(bench)))).wait(
+        PATIENCE_SECONDS
+    )
+    assert bench.status(1)["state"] == "succeeded", bench.status(1)
+
+
+def test_a_lock_that_is_not_let_go_is_waited_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.cache.LOCK_SECONDS", 0.1)
+    cache = Cache(str(tmp_path), limit_bytes=1 << 30)
+    with cache.lock(is_cancelled=never):
+        with pytest.raises(Unusable, match="not let go"), cache.lock(is_cancelled=never):
+            pass
 
 
 def test_a_cache_that_can_not_be_used_is_done_without(bench: Bench, plane: Plane) -> None:
@@ -376,7 +411,7 @@ def test_the_cache_keeps_its_bound_and_what_was_used_last(tmp_path: Path) -> Non
         os.utime(tmp_path / "cache" / digest[:2] / digest, (age, age))
     oldest, *_, newest = given
     used = io.BytesIO()
-    cache.copy(oldest, used)  # marks it as used, whatever comes out
+    cache.copy(oldest, used, size=100)  # marks it as used, whatever comes out
     stale = tmp_path / "cache" / "part-left"
     stale.write_bytes(b"x")
     os.utime(stale, (0, 0))
@@ -410,7 +445,7 @@ def test_many_agents_use_one_cache_at_once(tmp_path: Path) -> None:
         "    content = chance.choice(contents)\n"
         "    digest = hashlib.sha256(content).hexdigest()\n"
         "    into = io.BytesIO()\n"
-        "    if cache.copy(digest, into):\n"
+        "    if cache.copy(digest, into, size=500):\n"
         "        assert into.getvalue() == content\n"
         "    else:\n"
         "        with cache.lock(is_cancelled=lambda: False) as is_held:\n"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.build import build
 from jobs.clusters import kubernetes, labels, manifests
 from jobs.clusters.kube_pods import read_pod
 from jobs.clusters.kube_site import Site
@@ -20,11 +19,6 @@ from jobs.plan import Host, Index, Plan, Port, Role
 from tests.agent.plane import Plane
 
 WHO = 'import os; print("index", os.environ["NODE"], os.environ["KEY"], os.environ["USER"], os.getcwd())'
-
-
-@pytest.fixture(scope="session")
-def pyz(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("agent") / "agent.pyz")
 
 
 @pytest.fixture

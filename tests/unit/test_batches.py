@@ -196,6 +196,15 @@ def test_a_batch_brings_so_many_points_at_most():
     assert refused.value.problems[0].field == "metrics.points"
 
 
+def test_a_batch_brings_so_many_numbers_at_most():
+    point = [NOW, 1, {f"n{number}": 1.0 for number in range(50)}]
+    points = [point] * (news.MOST_NUMBERS // 50)
+    read({"kind": "metrics", "rank": 0, "points": points})
+    with pytest.raises(InvalidInput, match="more than the 128000 numbers") as refused:
+        read({"kind": "metrics", "rank": 0, "points": points}, {"kind": "metrics", "rank": 0, "points": [point]})
+    assert refused.value.problems[0].field == "metrics.points"
+
+
 def test_series_beyond_the_limit_are_left_out_and_named():
     known = Known(KNOWN.places, KNOWN.since, names=frozenset(f"old{n}" for n in range(MAX_NAMES - 1)))
     points = [[NOW, n, {f"new{n}": 1.0, "old5": 2.0}] for n in range(3)]

@@ -1,0 +1,88 @@
+"""Whether a message on the report socket is one that an agent can use. Any process of a job may write there. Pure.
+
+What the control plane would refuse must not get into a batch: it would be sent again without every item of that kind, and so
+without the ends of ranks that said nothing wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable
+
+LARGEST = 2**31 - 1  # what the control plane keeps of a rank, a count or an exit code
+LONGEST = 4096  # characters of a text
+
+
+def is_fit(message: Any) -> bool:
+    """A point, or an object of one of the kinds below with every field that an agent reads of the right type."""
+    if isinstance(message, list):
+        return len(message) == 3 and _is_time(message[0]) and _is_step(message[1]) and isinstance(message[2], dict)
+    if not isinstance(message, dict):
+        return False
+    kind = next((one for one in _KINDS if one in message), None)
+    return kind is not None and _KINDS[kind](message)
+
+
+def _is_whole(value: Any, least: int = -LARGEST, most: int = LARGEST) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_count(value: Any) -> bool:
+    return value is None or _is_whole(value, 0)
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and len(value) <= LONGEST)
+
+
+def _is_time(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and math.isfinite(value) and 0 <= value < 2**40
+
+
+def _is_step(value: Any) -> bool:
+    """Absurd ones are left out by the control plane."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _is_hello(message: dict[str, Any]) -> bool:
+    hello = message["hello"]
+    return (
+        isinstance(hello, dict)
+        and _is_whole(hello.get("rank"))
+        and _is_whole(hello.get("local_rank"), 0)
+        and all(_is_count(hello.get(name)) for name in ("world_size", "local_size", "launcher", "restart"))
+        and _is_text(hello.get("visible"))
+    )
+
+
+def _is_announcement(message: dict[str, Any]) -> bool:
+    who = message["announce"]
+    return (
+        isinstance(who, dict)
+        and (who.get("rank") is None or _is_whole(who["rank"]))
+        and _is_count(who.get("local_rank"))
+        and _is_whole(who.get("pid"), 1)
+        and _is_text(who.get("visible"))
+    )
+
+
+def _is_end(message: dict[str, Any]) -> bool:
+    end = message["end"]
+    return (
+        isinstance(end, dict)
+        and _is_time(message.get("at"))
+        and (end.get("exit_code") is None or _is_whole(end["exit_code"]))
+        and (end.get("signal") is None or _is_whole(end["signal"], 1, 1000))
+        and {"exit_code", "signal"} <= set(end)
+    )
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "hello": _is_hello,
+    "announce": _is_announcement,
+    "dropped": lambda message: _is_whole(message["dropped"], 0),
+    "pid": lambda message: _is_whole(message["pid"], 1) and _is_time(message.get("at")),
+    "signalled": lambda message: True,
+    "end": _is_end,
+}
