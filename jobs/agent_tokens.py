@@ -33,7 +33,10 @@ def read(text: str) -> AgentIdentity | None:
         return None
 
 
+BLANKS = " \t"  # of a header: str.strip takes more, and each would make another header of the same token
+
+
 def bearer(header: str) -> AgentIdentity | None:
     """Who an Authorization header names."""
-    scheme, _, text = header.partition(" ")
-    return read(text.strip()) if scheme.lower() == "bearer" else None
+    scheme, _, text = header.strip(BLANKS).partition(" ")
+    return read(text.strip(BLANKS)) if scheme.lower() == "bearer" else None

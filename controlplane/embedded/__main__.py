@@ -48,6 +48,8 @@ def _reset(data: Path, *, is_sure: bool) -> int:
     remove_local_home(data)
     remove_home(data)
     trees.remove(data)
+    if data.exists():
+        raise EmbeddedError(f"Not all of {data} could be deleted; see what is left there, and try again.")
     say(f"Deleted {data}: database, jobs, logs and checkpoints.")
     return 0
 

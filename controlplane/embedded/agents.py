@@ -8,11 +8,14 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from controlplane import trees
+from controlplane.environs import environs
+
 from .files import read_foreign_json
 from .processes import Identity, identity, is_alive, send, wait_gone
 
 GRACE_SECONDS = 8.0
-SPAWNED = "spawned.json"
+SPAWNED, DRAIN = "spawned.json", "drain.json"
 
 
 def end_agents(root: Path) -> int:
@@ -33,8 +36,6 @@ def end_agents(root: Path) -> int:
 def living(root: Path) -> Iterator[Identity]:
     seen = set()
     for place, note in _notes(root):
-        if not place.parent.name.isdecimal():  # it lies in a job's own folder, which is no attempt
-            continue
         one = _identity(note)
         if one and one not in seen and is_alive(one) and _runs_as(one.pid, place.lstat().st_uid):
             seen.add(one)
@@ -42,19 +43,24 @@ def living(root: Path) -> Iterator[Identity]:
 
 
 def _notes(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Folders of replicas, and what says who runs them: beside the folder where that belongs to the jobs' user, else in it."""
-    for note in root.glob(f"jobs/*/*/*.{SPAWNED}"):
-        yield note.with_name(note.name.removesuffix(f".{SPAWNED}")), note
-    for name in (SPAWNED, "agent.json"):
-        for note in root.glob(f"jobs/*/*/*/{name}"):
-            yield note.parent, note
+    """Folders of replicas, and what says who runs them or sends what they left: beside the folder where that belongs to the
+    jobs' user, else in it."""
+    attempts = (
+        attempt for run in trees.folders(root / "jobs") for attempt in trees.folders(run) if attempt.name.isdecimal()
+    )
+    for attempt in attempts:
+        for place in trees.folders(attempt):
+            yield from ((place, place.with_name(f"{place.name}.{name}")) for name in (SPAWNED, DRAIN))
+            yield from ((place, place / name) for name in (SPAWNED, "agent.json", DRAIN))
 
 
 def _identity(path: Path) -> Identity | None:
     known = read_foreign_json(path)
     try:
+        if path.name.endswith(DRAIN):  # docs/wire.md, section 1; a release before this one wrote the process alone
+            known = known.get("process") or known
         return Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
-    except (TypeError, KeyError, ValueError, OverflowError):
+    except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
         return None
 
 
@@ -71,12 +77,5 @@ def _runs_as(pid: int, uid: int) -> bool:
 
 def _carriers(root: Path) -> Iterator[int]:
     """Processes of ranks whose job folder lies in this installation."""
-    wanted = tuple(b"MUSTER_SHARED=" + os.fsencode(path) + b"/" for path in {root, root.resolve()})
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                environ = Path(entry.path, "environ").read_bytes()
-            except OSError:
-                continue
-            if any(value.startswith(wanted) for value in environ.split(b"\0")):
-                yield int(entry.name)
+    wanted = [b"\0MUSTER_SHARED=" + os.fsencode(path) + b"/" for path in {root, root.resolve()}]
+    return (pid for pid, env in environs() if any(one in env for one in wanted))

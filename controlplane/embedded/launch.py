@@ -110,6 +110,8 @@ class Launch:
             self._suspend()
         for names in ENDING:
             self.supervisor.end(*names)
+        if self._is_prepared:
+            end_agents(self.data / "local")  # what tasks started until their end, to send what a killed agent had left
         self.servers.stop()
         if self.servers.is_temporary:
             remove_local_home(self.data)

@@ -71,7 +71,7 @@ def _root_home(data: Path, local: Path, *, setting: str, is_temporary: bool) -> 
         try:
             _move(local, known / "local")
         except EmbeddedError:  # nothing was moved
-            shutil.rmtree(known)
+            trees.remove(known)
             raise
     (known / "local").mkdir(exist_ok=True)
     (known / "local").chmod(0o711)
@@ -120,11 +120,27 @@ def _move(local: Path, target: Path) -> None:
     copied = local.with_name("local.copied")
     local.rename(copied)
     local.symlink_to(target)
-    shutil.rmtree(copied)
+    trees.remove(copied)
 
 
 def _copy_to_another_disk(local: Path, target: Path) -> None:
     """All or nothing: a copy that did not succeed is removed, and the original stays."""
+    try:
+        _check_room(local, target)
+        shutil.copytree(local, target, symlinks=True, ignore=_without_content)
+    except EmbeddedError:
+        raise
+    except BaseException as error:
+        trees.remove(target)
+        if not isinstance(error, (OSError, RecursionError)):  # a job can nest folders endlessly
+            raise
+        raise EmbeddedError(
+            f"The files of local jobs in {local} could not be copied to {target.parent}: {_first(error)}. Nothing was changed. "
+            "Mend that, or start with MUSTER_JOB_USER=root."
+        ) from error
+
+
+def _check_room(local: Path, target: Path) -> None:
     needed = sum(path.lstat().st_blocks for path in local.rglob("*")) * BLOCK_BYTES
     free = shutil.disk_usage(target.parent).free
     if free < needed + FREE_BYTES:
@@ -133,17 +149,6 @@ def _copy_to_another_disk(local: Path, target: Path) -> None:
             f"{free >> 20} MiB free and should keep {FREE_BYTES >> 20} MiB. Make room there, delete jobs' files in {local}, "
             "or start with MUSTER_JOB_USER=root."
         )
-    try:
-        shutil.copytree(local, target, symlinks=True, ignore=_without_content)
-    except OSError as error:  # shutil.Error is one, too
-        shutil.rmtree(target, ignore_errors=True)
-        raise EmbeddedError(
-            f"The files of local jobs in {local} could not be copied to {target.parent}: {_first(error)}. Nothing was changed. "
-            "Mend that, or start with MUSTER_JOB_USER=root."
-        ) from error
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
 
 
 def _without_content(folder: str, names: list[str]) -> set[str]:
@@ -154,12 +159,12 @@ def _without_content(folder: str, names: list[str]) -> set[str]:
     }
 
 
-def _first(error: OSError) -> str:
+def _first(error: Exception) -> str:
     """shutil.Error lists (source, copy, reason) of each file."""
     if isinstance(error, shutil.Error) and error.args and error.args[0]:
         source, _, reason = error.args[0][0]
         return f"{source}: {reason}"
-    return str(error)
+    return "folders in it are nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _note(home: Path) -> dict[str, int]:

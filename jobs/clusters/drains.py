@@ -1,59 +1,79 @@
 """What an agent that was killed had not sent yet lies in its spool; another one is started to send just that.
 
 A replica that still owes lines is not gone: its attempt stays open until they arrived, or were given up. So a job's log
-is complete when the job says that it is over.
+is complete when the job says that it is over. All of it has an end: what a job does to the process that sends, or to its files,
+keeps the attempt open for a bounded time only.
 """
 
 import contextlib
 import fcntl
+import json
 import os
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from signal import SIGKILL
 
 from controlplane import crash
 
 from . import handed
 from .host import Host, Identity
 
-MOST_TRIES = (
-    5  # each ends by itself (agent/replica.py, DRAIN_SECONDS) and says when it gives up; more than one is a crash
-)
+# Each ends by itself (agent/replica.py, DRAIN_SECONDS) and says when it gives up: a second one means that something was killed.
+MOST_TRIES = 5
+MOST_SECONDS = 75  # of one: the agent's 60, and its start and end
+ALL_SECONDS = 2 * MOST_SECONDS  # from the first start on; then no other is started
+NOTE = "drain.json"
 
 
-def is_owed(place: Path, host: Host) -> bool:
+@dataclass(frozen=True)
+class _Note:
+    """What was started for a replica. Times in seconds since the epoch; `process` is written once there is one."""
+
+    tries: int = 0
+    first_at: float = 0.0
+    at: float = 0.0
+    process: Identity | None = None
+
+
+def is_owed(place: Path, host: Host, now: float) -> bool:
     """Asked of a replica without a living agent."""
-    is_hopeless = (place / "undeliverable").exists() or _tries(place) >= MOST_TRIES
-    return _runs(place, host) or (not is_hopeless and _has_unsent(place))
+    note = _read(place)
+    return _runs(place, note, host, now) or _is_due(place, note, now)
 
 
-def start(place: Path, host: Host) -> None:
+def start(place: Path, host: Host, now: float) -> None:
     """Send what is left, unless somebody does. Only once nothing of the replica runs: it closes its status."""
-    if is_owed(place, host) and not _runs(place, host):
-        handed.append(place / "drains", b"+")
+    note = _read(place)
+    if _runs(place, note, host, now):
+        if note.process and now > note.at + MOST_SECONDS:  # stopped by its job, for example
+            host.signal(note.process, SIGKILL)
+    elif _is_due(place, note, now):
+        note = _Note(note.tries + 1, note.first_at or now, now)
+        _write(place, note)
         with crash.around("local.drain"):
-            handed.write(place / "drain.json", host.spawn(place, "--drain").to_json())
+            _write(place, replace(note, process=host.spawn(place, "--drain")))
+
+
+def _is_due(place: Path, note: _Note, now: float) -> bool:
+    is_hopeless = note.tries >= MOST_TRIES or (note.tries > 0 and now > note.first_at + ALL_SECONDS)
+    return not is_hopeless and not handed.is_there(place / "undeliverable") and _has_unsent(place)
 
 
 def _has_unsent(place: Path) -> bool:
     """Batches, or a journal of what would have been the next one (docs/wire.md, section 1)."""
-    return any(path.suffix in (".batch", ".journal") for path in (place / "spool").glob("*.*"))
+    return any(name.endswith((".batch", ".journal")) for name in handed.names(place / "spool"))
 
 
-def _tries(place: Path) -> int:
+def _runs(place: Path, note: _Note, host: Host, now: float) -> bool:
+    """By the note of its start; by the lock it holds, where its starter died before it wrote whom it had started."""
+    if note.process:
+        return host.is_alive(note.process)
+    return bool(note.tries) and now <= note.at + MOST_SECONDS and _is_locked(place / "agent.lock")
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        return (place / "drains").stat(follow_symlinks=False).st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _runs(place: Path, host: Host) -> bool:
-    """By the note of its start, or by the lock it holds, where whoever started it died before the note was written."""
-    if not _tries(place):
-        return False
-    with contextlib.suppress(*handed.UNREADABLE):
-        if host.is_alive(Identity.from_json(handed.read(place / "drain.json"))):
-            return True
-    try:
-        lock = os.open(place / "agent.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # none, or a link that a job made
         return False
     try:
@@ -63,3 +83,15 @@ def _runs(place: Path, host: Host) -> bool:
     finally:
         os.close(lock)
     return False
+
+
+def _read(place: Path) -> _Note:
+    with contextlib.suppress(*handed.UNREADABLE):
+        known = json.loads(handed.read(handed.own_note(place, NOTE)))
+        process = Identity(**known["process"]) if known["process"] else None
+        return _Note(int(known["tries"]), float(known["first_at"]), float(known["at"]), process)
+    return _Note()
+
+
+def _write(place: Path, note: _Note) -> None:
+    handed.write(handed.own_note(place, NOTE), json.dumps(asdict(note)))

@@ -9,6 +9,7 @@ import hashlib
 import os
 import secrets
 import stat
+from itertools import islice
 from pathlib import Path
 
 from controlplane.job_user import JobUser
@@ -68,8 +69,31 @@ def open_to_append(path: Path) -> int:
     return file
 
 
+def is_there(path: Path) -> bool:
+    """Whatever it is, and whatever it leads to. pathlib's own question fails where a link leads to a name that is too long."""
+    return os.path.lexists(path)
+
+
+def names(folder: Path, most: int = 10_000) -> list[str]:
+    """What lies in a folder that is no link; nothing where it cannot be read."""
+    try:
+        at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+    except OSError:
+        return []
+    try:
+        with os.scandir(at) as entries:
+            return [entry.name for entry in islice(entries, most)]
+    finally:
+        os.close(at)
+
+
 def owner(path: Path) -> int:
     return path.stat(follow_symlinks=False).st_uid
+
+
+def own_note(place: Path, name: str) -> Path:
+    """Where Muster keeps a note about a replica: beside its folder where that belongs to the job's user, who could change it."""
+    return place.with_name(f"{place.name}.{name}") if owner(place) != os.geteuid() else place / name
 
 
 def may_be_of(pid: int, place: Path) -> bool:

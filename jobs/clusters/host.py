@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from controlplane import job_user
+from controlplane.environs import environs
 
 from . import handed
 from .processes import child_env
@@ -90,13 +91,18 @@ class Host:
 
     def carriers(self, mark: str, replica: str) -> list[int]:
         """Ids of the processes that carry this mark and replica name in their environment."""
-        wanted = {f"MUSTER_MARK={mark}".encode(), f"MUSTER_REPLICA={replica}".encode()}
-        return [pid for pid, env in _environments() if wanted <= set(env.split(b"\0"))]
+        wanted = [
+            f"\0{name}={value}\0".encode() for name, value in (("MUSTER_MARK", mark), ("MUSTER_REPLICA", replica))
+        ]
+        return [pid for pid, env in environs() if all(one in env for one in wanted)]
 
-    def kill_carriers(self, mark: str, replica: str) -> None:
-        for pid in self.carriers(mark, replica):
+    def kill_carriers(self, mark: str, replica: str) -> int:
+        """How many there were."""
+        found = self.carriers(mark, replica)
+        for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        return len(found)
 
 
 def started(pid: int) -> int | None:
@@ -111,10 +117,3 @@ def started(pid: int) -> int | None:
 
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _environments() -> Iterator[tuple[int, bytes]]:
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                yield int(entry.name), Path(entry.path, "environ").read_bytes()

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane import crash, job_user
+from controlplane import crash, job_user, trees
 from controlplane.errors import Problem, Refused, Sealed, Unreachable
 from controlplane.job_user import JobUser, can_run
 from jobs.plan import Plan
@@ -69,7 +69,7 @@ class LocalCluster:
         folder = self._attempt(plan.run, plan.attempt)
         with self._locked(folder):
             user = self._user_of(folder)
-            if (folder / "sealed").exists():
+            if handed.is_there(folder / "sealed"):
                 raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
             ports = self._ports(folder, plan)
             visible = self._devices(plan)
@@ -95,15 +95,15 @@ class LocalCluster:
                 self._look(folder, mark(run, attempt), role, index, newest.get(place_name(role, index), 0))
                 for role, index in expected
             )
-            return Seen(replicas, as_of=now, is_sealed=(folder / "sealed").exists())
+            return Seen(replicas, as_of=now, is_sealed=handed.is_there(folder / "sealed"))
         except OSError as error:
             raise Unreachable(f"cannot read {folder.name}: {error.strerror}") from error
 
     def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         folder = self._attempt(run, attempt)
-        if not (folder / "sealed").exists():
+        if not handed.is_there(folder / "sealed"):
             self._seal(folder)
-        places = [place for place in folder.iterdir() if place.is_dir()]
+        places = trees.folders(folder)
         for place in places:
             self._end(place, mark(run, attempt), grace_seconds, is_now=is_now)
         if not any(self._is_alive(place, mark(run, attempt)) for place in places):
@@ -113,10 +113,9 @@ class LocalCluster:
         """Under the lock, so that nothing is begun behind it. Jobs can hold that lock too, and must not outlive their end by it:
         who has not let go of it in seconds begins nothing, and what a stalled process begins later is swept as a stray.
         """
-        try:
-            with self._locked(folder), crash.around("local.seal"):
-                (folder / "sealed").touch()
-        except Unreachable:
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(Unreachable):
+                held.enter_context(self._locked(folder))
             with crash.around("local.seal"):
                 (folder / "sealed").touch()
 
@@ -187,13 +186,13 @@ class LocalCluster:
         folder = self._attempt(run, int(number))
         if not folder.exists():
             return True
-        places = [place for place in folder.iterdir() if place.is_dir()]
-        return (folder / "sealed").exists() and not any(self._is_alive(place, attempt) for place in places)
+        places = trees.folders(folder)
+        return handed.is_there(folder / "sealed") and not any(self._is_alive(place, attempt) for place in places)
 
     def _user_of(self, attempt: Path) -> JobUser | None:
         """An attempt that was begun as ourselves, by a release before this one, goes on so: its replicas share files."""
         # A folder without replica.json was not handed over yet when its maker died: nothing was begun in it.
-        begun = (path for path in attempt.iterdir() if path.is_dir() and (path / "replica.json").exists())
+        begun = (path for path in trees.folders(attempt) if handed.is_there(path / "replica.json"))
         return None if any(handed.owner(path) == os.geteuid() for path in begun) else self.user
 
     def _prepare(self) -> None:
@@ -219,8 +218,7 @@ class LocalCluster:
         handed.write(place / "token", token)
         handed.write(place / "replica.json", json.dumps(told, indent=1))
         with crash.around("local.spawn"):
-            one = self.host.spawn(place).to_json()
-            handed.write(_own_note(place, "spawned.json"), one)
+            handed.write(handed.own_note(place, "spawned.json"), self.host.spawn(place).to_json())
 
     def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:
         """The newest one at this place: it is begun only where nothing is left of the one before."""
@@ -231,7 +229,7 @@ class LocalCluster:
         status = _status(place)  # read after: an agent writes its last word before it goes
         state = _STATES.get(str(status.get("state")), ReplicaState.PENDING)
         reason = str(status.get("reason") or "")
-        is_alive = has_agent or drains.is_owed(place, self.host)
+        is_alive = has_agent or drains.is_owed(place, self.host, self.clock())
         if state not in ENDED and not has_agent:
             state, reason = ReplicaState.LOST, "its agent was killed or the machine restarted"
             is_alive = is_alive or bool(self.host.carriers(carried, place.name))
@@ -247,7 +245,7 @@ class LocalCluster:
         one = _identity(place)
         if one is None:
             return False
-        if self.host.is_alive(one) or drains.is_owed(place, self.host):
+        if self.host.is_alive(one) or drains.is_owed(place, self.host, self.clock()):
             return True
         if _STATES.get(str(_status(place).get("state"))) in ENDED:
             return False
@@ -257,12 +255,12 @@ class LocalCluster:
         one = _identity(place)
         if one is None:
             return
-        asked = _own_note(place, "stop_asked")
+        asked = handed.own_note(place, "stop_asked")
         if not self.host.is_alive(one):
             self._tidy(place, carried)
             if not self._is_alive(place, carried):
                 forget_secrets(place)
-        elif not asked.exists():
+        elif not handed.is_there(asked):
             handed.write(asked, str(self.clock()))
             self.host.signal(one, signal.SIGTERM)
             self.host.signal(one, signal.SIGCONT)  # a stopped agent would not see it, and be killed after all its time
@@ -277,8 +275,8 @@ class LocalCluster:
 
         An agent that does not obey is killed soon; one that has ended its replica may go on sending what is left.
         """
-        asked = _own_note(place, "stop_now")
-        if not asked.exists():
+        asked = handed.own_note(place, "stop_now")
+        if not handed.is_there(asked):
             handed.write(asked, str(self.clock()))
         is_over = _STATES.get(str(_status(place).get("state"))) in ENDED
         if self.clock() > _asked_at(asked) + (DRAIN_SECONDS + 15 if is_over else NOW_SECONDS):
@@ -290,22 +288,22 @@ class LocalCluster:
 
     def _tidy(self, place: Path, carried: str) -> None:
         """After an agent that is gone: first what it left running, then what it left unsent."""
-        if self.host.carriers(
-            carried, place.name
-        ):  # whatever its status says: a job can write that, and kill its agent
-            self.host.kill_carriers(carried, place.name)
-        else:
-            drains.start(place, self.host)
+        # Whatever its status says: a job can write that, and kill its agent.
+        if not self.host.kill_carriers(carried, place.name):
+            drains.start(place, self.host, self.clock())
 
     def _forget_old_secrets(self) -> None:
         """Of attempts that were over before ended replicas forgot their secrets by themselves."""
-        for token in self.root.glob("jobs/*/*/*/token"):
-            attempt = token.parent.parent
-            if not attempt.name.isdecimal() or not (attempt / "sealed").exists():  # a job's own file, or not over
+        attempts = (attempt for run in trees.folders(self.root / "jobs") for attempt in trees.folders(run))
+        for attempt in attempts:
+            is_attempt = attempt.name.isdecimal()  # else a job's own folder
+            if not is_attempt or not handed.is_there(attempt / "sealed"):
                 continue
             run, number = attempt.parent.name, int(attempt.name)
-            if not self._active(run, number).exists() and not self._is_alive(token.parent, mark(run, number)):
-                forget_secrets(token.parent)
+            for place in trees.folders(attempt):
+                is_left = handed.is_there(place / "token") and not self._active(run, number).exists()
+                if is_left and not self._is_alive(place, mark(run, number)):
+                    forget_secrets(place)
 
     # -- files
 
@@ -326,11 +324,8 @@ class LocalCluster:
     def _fingerprint(self, name: str) -> object:
         run, _, attempt = name.rpartition("-")
         folder = self._attempt(run, int(attempt))
-        places = sorted(folder.glob("*/replica.json"))
-        return tuple(
-            (place.parent.name, _status(place.parent).get("state"), self._is_alive(place.parent, name))
-            for place in places
-        )
+        places = [place for place in trees.folders(folder) if handed.is_there(place / "replica.json")]
+        return tuple((place.name, _status(place).get("state"), self._is_alive(place, name)) for place in places)
 
     def _ports(self, folder: Path, plan: Plan) -> dict[str, int]:
         """The attempt's ports, chosen once. The replica that will listen holds its port until the launcher binds it."""
@@ -379,14 +374,14 @@ def _lock_soon(lock: int) -> None:
 def forget_secrets(place: Path) -> None:
     """A replica that ended and sent everything needs neither its environment, with the job's secrets, nor its token again.
 
-    The token goes last: that it is gone says that nothing is left to do.
+    The token goes last, so that a start can tell by it what is left to do. A job may have taken it away, which changes nothing.
     """
-    if (place / "token").exists():
-        with contextlib.suppress(*handed.UNREADABLE, OSError):
-            told = json.loads(handed.read(place / "replica.json"))
+    with contextlib.suppress(*handed.UNREADABLE, OSError):
+        told = json.loads(handed.read(place / "replica.json"))
+        if told["env"]:
             handed.write(place / "replica.json", json.dumps({**told, "env": {}}, indent=1))
-        with contextlib.suppress(OSError):  # a job may have made a folder of that name
-            (place / "token").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # a job may have made a folder of that name
+        (place / "token").unlink(missing_ok=True)
 
 
 def _identity(place: Path) -> Identity | None:
@@ -396,19 +391,13 @@ def _identity(place: Path) -> Identity | None:
     to be its agent, and so never signalled, and the spawner's word lies beside the folder.
     """
     with contextlib.suppress(*handed.UNREADABLE):
-        return Identity.from_json(handed.read(_own_note(place, "spawned.json")))
+        return Identity.from_json(handed.read(handed.own_note(place, "spawned.json")))
     for name in ("spawned.json", "agent.json"):  # the first as releases before this one wrote it
         with contextlib.suppress(*handed.UNREADABLE):
             found = Identity.from_json(handed.read(place / name))
             if handed.may_be_of(found.pid, place):
                 return found
     return None
-
-
-def _own_note(place: Path, name: str) -> Path:
-    """Where Muster keeps a note about a replica: beside its folder where that belongs to the job's user, who could change it."""
-    is_theirs = handed.owner(place) != os.geteuid()
-    return place.with_name(f"{place.name}.{name}") if is_theirs else place / name
 
 
 def _asked_at(asked: Path) -> float:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.build import build
 from controlplane.errors import Refused, Sealed, Unreachable
 from jobs.clusters import Cluster
 from jobs.clusters.host import Host
@@ -21,7 +20,6 @@ from jobs.clusters.processes import child_env
 from jobs.plan import Host as HostOf
 from jobs.plan import Index, Plan, Port, Role
 from jobs.verdict import ReplicaState, Seen
-from tests.agent.plane import Plane
 from tests.builders import Clock
 from tests.patience import PATIENCE_SECONDS
 
@@ -89,19 +87,6 @@ def until(what, seconds: float = PATIENCE_SECONDS) -> None:
 
 def all_in(*states: str):
     return lambda seen: all(one.state in states for one in seen.replicas)
-
-
-@pytest.fixture(scope="session")
-def pyz(tmp_path_factory) -> Path:
-    return build(tmp_path_factory.mktemp("agent") / "agent.pyz")
-
-
-@pytest.fixture
-def plane():
-    plane = Plane()
-    plane.up()
-    yield plane
-    plane.down()
 
 
 @pytest.fixture
@@ -409,6 +394,14 @@ def test_an_ended_replica_keeps_neither_secrets_nor_its_token(local):
     assert json.loads((local.cluster.root / "jobs/7-abc/1/worker-0/replica.json").read_text())["command"] == ["true"]
 
 
+def test_a_job_that_takes_its_token_away_leaves_no_secret_behind(local):
+    local.cluster.apply(replace(plan("sh", "-c", "rm ../token"), **HUSH))
+    local.until(all_in("succeeded"))
+    local.end()
+    local.cluster.delete("7-abc", 1, 3)
+    assert secrets_below(local.cluster.root) == []
+
+
 def test_secrets_stay_as_long_as_lines_are_still_to_be_sent(local, plane):
     local.cluster.apply(replace(plan(*TALKS), **HUSH))
     local.until(lambda seen: all_in("running")(seen) and len(plane.of("worker-0").texts()) > 3)
@@ -480,7 +473,9 @@ def test_what_a_killed_agent_had_not_sent_is_sent_before_its_attempt_is_gone(loc
     numbers = [int(text.split()[1]) for text in plane.of("worker-0").texts()]
     assert len(numbers) > before
     assert numbers == list(range(len(numbers)))
-    assert (place / "drains").read_bytes() == b"+"  # one was enough, however often it was asked for
+    assert (
+        json.loads((place / "drain.json").read_text())["tries"] == 1
+    )  # one was enough, however often it was asked for
 
 
 def test_lines_that_nobody_takes_do_not_keep_an_attempt_open_for_ever(local, plane):

@@ -3,8 +3,12 @@
 import json
 import os
 import re
+import signal
 import subprocess
+import threading
 import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from muster import Client
@@ -99,6 +103,47 @@ def test_a_stop_suspends_what_trains_and_the_next_start_resumes_it_from_its_chec
             said = [line.text for line in client.logs(job) if line.text.startswith("from")]
         assert said[0] == "from 0"
         assert said[-1] == f"from {reached}"
+
+
+@contextmanager
+def stopped_wherever(words: str):
+    """Stops each process of such a command line as soon as it is there, as a job can do to those of its own user."""
+    is_over, found = threading.Event(), set()
+
+    def look() -> None:
+        while not is_over.wait(0.02):
+            for entry in Path("/proc").iterdir():
+                with suppress(OSError):
+                    if entry.name.isdigit() and words in (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode():
+                        os.kill(int(entry.name), signal.SIGSTOP)
+                        found.add(int(entry.name))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.mark.long
+def test_a_stop_ends_who_still_sends_what_a_killed_agent_left(tmp_path):
+    """Tasks go on until nearly the end of a stop, and started another one once the first had been ended."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text(
+        "import json, os, time; print('line', flush=True); time.sleep(1);"
+        "os.kill(json.load(open('../agent.json'))['pid'], 9); time.sleep(600)"
+    )
+    with Installation(tmp_path / "data", is_temporary=True) as muster:
+        words = f"--drain {(tmp_path / 'data/local').resolve()}"
+        with stopped_wherever(words) as drains:
+            with Client(muster.url, muster.token) as client:
+                client.submit("python train.py", queue="default", directory=folder, nodes=1, nproc_per_node=1)
+            until(lambda: drains)
+            muster.stop()
+        assert processes_naming(words) == [] == processes_naming(str(tmp_path))
 
 
 def test_killing_the_control_plane_alone_leaves_ranks_running_and_the_next_start_finds_them(tmp_path, script):

@@ -11,7 +11,8 @@ OWN = "four unrelated brown llamas"
 
 @pytest.fixture
 def folder(tmp_path):
-    return tmp_path / "data"
+    yield tmp_path / "data"
+    assert demo(tmp_path / "data", "--reset", "--yes").returncode == 0  # what it keeps outside of that folder
 
 
 def sign_in(muster: Installation, password: str) -> httpx.Client:

@@ -150,6 +150,7 @@ def test_servers_that_are_given_are_used_and_outlive_it(tmp_path):
             assert set(muster.pids) == {"supervisor", "web", "tasks", "beat", "watcher"}
             assert status(f"{muster.url}/readyz") == 200
         assert all(process.poll() is None for process in servers.running.values())
+        assert demo(tmp_path / "data", "--reset", "--yes").returncode == 0  # what it keeps outside of that folder
 
 
 def test_reset_asks_first(tmp_path):

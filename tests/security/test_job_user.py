@@ -1,5 +1,6 @@
 """As root, local jobs run as another user. What that user can reach, and what Muster does in folders that they write to."""
 
+import fcntl
 import json
 import os
 import pwd
@@ -7,25 +8,25 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.build import build
-from controlplane import job_user
+from controlplane import job_user, trees
 from controlplane.embedded import EmbeddedError, account, local_home
-from controlplane.embedded.agents import living
+from controlplane.embedded.agents import end_agents, living
 from controlplane.embedded.home import homes, remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.local_home import find_local_home, remove_local_home
 from controlplane.errors import Refused
 from controlplane.job_user import BadJobUser, JobUser
-from jobs.clusters import handed
-from jobs.clusters.host import Host
+from jobs.clusters import drains, handed, host
+from jobs.clusters.host import Host, Identity
 from jobs.clusters.local import LocalCluster
 from jobs.verdict import ReplicaState
-from tests.agent.plane import Plane
 from tests.contract.test_clusters import Rig, all_in, plan, until
 from tests.machine import need
 
@@ -40,14 +41,6 @@ def place():
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         Path(name).chmod(0o711)
         yield Path(name)
-
-
-@pytest.fixture
-def plane():
-    plane = Plane()
-    plane.up()
-    yield plane
-    plane.down()
 
 
 @pytest.fixture
@@ -146,6 +139,29 @@ def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluste
     Rig(cluster, lambda index: None).end()
 
 
+@pytest.mark.parametrize(
+    "name", ["spool", "undeliverable", "status.json", "replica.json", "agent.json", "token", "../../shared/token", "../../shared/x"]
+)  # fmt: skip
+def test_a_link_to_a_name_that_is_too_long_holds_up_nobody(cluster, name):
+    """Asking what it leads to fails with an error of its own, and that kept the attempt open, and every job of the cluster unseen."""
+    script = f"cd ..; rm -rf {name}; ln -s {'x' * 300} {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
+    cluster.apply(plan("sh", "-c", script))
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
+    cluster.apply(plan("sh", "-c", script))  # as every visit does
+    looks = cluster.changes()
+    assert next(looks) == "7-abc"
+    assert all_in("running", "pending")(Rig(cluster, lambda index: None).look()) or name == "status.json"
+    agents = list(living(cluster.root))
+    assert len(agents) == 2
+    for agent in agents:
+        os.kill(agent.pid, signal.SIGKILL)
+    Rig(cluster, lambda index: None).end()
+    assert not list((cluster.root / "active").iterdir())
+    assert not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1))
+    assert end_agents(cluster.root) == 0
+    assert next(cluster_in(cluster.root.parent, USER).changes()) == ""
+
+
 def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, plane):
     before = cluster_in(place, None)
     before.write_control(plane.url)
@@ -196,7 +212,7 @@ def test_a_file_that_names_another_process_gets_nobody_signalled(cluster):
         victim.wait()
 
 
-@pytest.mark.parametrize("name", ["drains", "drain.json", "stop_asked", "agent.log"])
+@pytest.mark.parametrize("name", ["drain.json", "stop_asked", "agent.log"])
 def test_nothing_is_written_through_what_a_job_put_there(place, name):
     theirs, ours = place / "theirs", place / "ours"
     handed.give_folder(theirs, USER)
@@ -217,6 +233,80 @@ def test_a_link_a_pipe_and_a_huge_file_are_not_read(place, monkeypatch):
     for name in ("link", "pipe", "huge"):
         with pytest.raises(ValueError, match=name):
             handed.read(place / name)
+
+
+TALKS = "while :; do echo line; sleep 0.05; done"
+
+
+@pytest.fixture
+def owing(cluster, plane):
+    """A replica whose agent was killed with lines that nobody takes, and nothing of it runs any more."""
+    cluster.apply(plan("sh", "-c", TALKS))
+    Rig(cluster, lambda index: None).until(all_in("running"))
+    place = cluster.root / "jobs/7-abc/1/worker-0"
+    plane.down()
+    until(lambda: list((place / "spool").glob("*.batch")))
+    for agent in list(living(cluster.root)):
+        os.kill(agent.pid, signal.SIGKILL)
+    until(lambda: not list(living(cluster.root)))
+    (cluster.root / "jobs/7-abc/1/sealed").touch()
+    for name in ("worker-0", "worker-1"):
+        cluster.host.kill_carriers("7-abc-1", name)
+    until(lambda: not any(cluster.host.carriers("7-abc-1", name) for name in ("worker-0", "worker-1")))
+    yield place
+    end_agents(cluster.root)
+    plane.down()
+    plane.up()
+
+
+def is_over(cluster) -> bool:
+    cluster.delete("7-abc", 1, 0)
+    return not list((cluster.root / "active").iterdir())
+
+
+def test_whoever_holds_an_agents_lock_keeps_no_attempt_open(cluster, plane, owing):
+    """A process that the job hid from us, and a note of the job's own about it."""
+    hidden = subprocess.Popen(["sleep", "600"], user=USER.uid, group=USER.gid, extra_groups=[])
+    try:
+        about = {"pid": hidden.pid, "started": host.started(hidden.pid), "boot": host.boot_id()}
+        (owing / "drain.json").write_text(json.dumps({"tries": 1, "first_at": 9e9, "at": 9e9, "process": about}))
+        with open(owing / "agent.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            plane.up()
+            until(lambda: is_over(cluster))
+        assert hidden.poll() is None  # and nobody was ended for what a job wrote
+    finally:
+        hidden.kill()
+        hidden.wait()
+
+
+def test_a_job_that_stops_who_sends_its_lines_keeps_its_attempt_open_for_a_while_only(cluster, owing):
+    ahead = 0
+    cluster.clock = lambda: time.time() + ahead
+    stopped = []
+
+    def stop_all() -> bool:
+        for one in living(cluster.root):
+            os.kill(one.pid, signal.SIGSTOP)
+            stopped.append(one)
+        return is_over(cluster)
+
+    for _ in range(5):
+        stop_all()
+    assert stopped and not is_over(cluster)
+    ahead = drains.MOST_SECONDS + 1
+    for _ in range(5):
+        stop_all()
+    ahead = drains.ALL_SECONDS + 2
+    until(stop_all)
+    until(lambda: not any(cluster.host.is_alive(Identity(one.pid, one.started, one.boot)) for one in stopped))
+
+
+def test_the_stop_of_muster_ends_who_still_sends(cluster, owing):
+    until(lambda: is_over(cluster) or list(living(cluster.root)))
+    assert end_agents(cluster.root) > 0
+    until(lambda: not list(living(cluster.root)))
+    assert list((owing / "spool").glob("*.batch"))  # for the next start
 
 
 def test_a_user_who_cannot_reach_the_cluster_is_refused_in_words(place):
@@ -415,6 +505,20 @@ def test_a_copy_to_a_full_disk_is_refused_and_changes_nothing(data_on_another_di
     assert not (data / "local").is_symlink()
     assert set(homes(Path("/var/lib/muster"))) == before
     assert (data / "local/jobs/1-x/log").read_text() == "line"
+
+
+def test_folders_that_a_job_nested_too_deeply_are_said_and_nothing_is_changed(data_on_another_disk):
+    data = data_on_another_disk
+    (data / "local/jobs/1-x").mkdir(parents=True)
+    deep = "/".join(["d"] * 1500)
+    subprocess.run(["mkdir", "-p", deep], cwd=data / "local/jobs/1-x", check=True)
+    before = set(homes(Path("/var/lib/muster")))
+    with pytest.raises(EmbeddedError, match=r"nested too deeply.*MUSTER_JOB_USER=root"):
+        find_local_home(data, setting="", is_temporary=True)
+    assert not (data / "local").is_symlink()
+    assert set(homes(Path("/var/lib/muster"))) == before
+    trees.remove(data / "local")
+    assert not (data / "local").exists()
 
 
 SPY = """

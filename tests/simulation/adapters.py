@@ -85,8 +85,8 @@ class PlayedHost:
     def carriers(self, mark: str, replica: str) -> list[int]:
         return []
 
-    def kill_carriers(self, mark: str, replica: str) -> None:
-        pass
+    def kill_carriers(self, mark: str, replica: str) -> int:
+        return 0
 
     def start(self, agent: _Agent) -> None:
         """What the agent does first, under the attempt's lock: look for the seal and for an earlier end."""
