@@ -11,7 +11,7 @@ from queues.models import Queue
 from workspaces.models import Workspace
 from workspaces.reading import Lost, entries
 
-from .spec import quoted_whole
+from .shell_words import quoted_whole, split
 
 
 def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None) -> list[str]:
@@ -19,7 +19,7 @@ def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None)
     whole = quoted_whole(sent.get("command") or queue.defaults.get("command"))
     if not whole or is_file_of(workspace)(whole):
         return []
-    words = " ".join(shlex.quote(word) for word in shlex.split(whole))
+    words = " ".join(shlex.quote(word) for word in split(whole))
     unless = "" if workspace else ", unless the code has a file of this name"
     return [f"the command was given as one word with blanks in it and is split as a shell would: {words}{unless}"]
 

@@ -19,13 +19,12 @@ from accounts.models import Team, User
 from accounts.permissions import Act, require
 from controlplane import crash, doorbell
 from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
-from queues import sharing
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
 from workspaces.services import hold
 
-from . import clusters, command_words, frameworks, vault
+from . import clusters, command_words, frameworks, trust, vault
 from .clusters.processes import volume_variable
 from .lifecycle import Phase
 from .models import Job, JobEvent
@@ -79,7 +78,8 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
         given |= {"nodes", "nproc_per_node"}
     spec = frameworks.check(spec, given)
     _check_volumes(spec, queue)
-    _check_trust(spec, queue)
+    if problem := trust.problem(spec, queue):
+        raise InvalidSpec(problem)
     asked = {queue.resource: spec.nodes * spec.nproc_per_node}
     if not fits(asked, queue.quota):
         raise InvalidSpec(
@@ -109,16 +109,6 @@ def _check_nodes(spec: JobSpec, queue: Queue) -> None:
             )
         if problem:
             raise InvalidSpec(problem)
-
-
-def _check_trust(spec: JobSpec, queue: Queue) -> None:
-    """An elastic rendezvous runs what it is sent, and on one machine every team's jobs can send it something."""
-    if spec.min_nodes is not None and sharing.has_others(queue):
-        words = (
-            "makes the job elastic, and its rendezvous would run code that jobs of other teams on this machine send it: leave it out, "
-            "use a queue on Kubernetes, or have the operator declare that these teams trust each other (MUSTER_TEAMS_TRUST=1)"
-        )
-        raise InvalidSpec(Problem("min_nodes", spec.min_nodes, words))
 
 
 def _check_volumes(spec: JobSpec, queue: Queue) -> None:
@@ -157,12 +147,11 @@ def suspend(*, job: Job, by: User) -> Job:
 
 def resume(*, job: Job, by: User) -> Job:
     _refuse_finished(job, "resume")
-    if job.min_nodes is not None and job.suspended and sharing.has_others(job.queue):
+    if job.suspended and (problem := trust.problem(job.job_spec, job.queue)):
         raise Conflict(
-            f"job {job.name} is elastic, and other teams got queues on its machine meanwhile: their jobs could have its rendezvous run their "
-            "code. Submit it again without min_nodes, or have the operator declare that these teams trust each other (MUSTER_TEAMS_TRUST=1)",
-            "min_nodes",
-            job.min_nodes,
+            f"job {job.name} cannot be resumed as it is, because other teams got queues on its machine meanwhile: {problem}",
+            problem.field,
+            problem.value,
         )
     return _intend(job, by, "resume", lambda row: {"suspended": False} if row.suspended else {})
 

@@ -6,7 +6,6 @@ field, the value and the way out, and all of them come at once.
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,13 +14,10 @@ from controlplane.errors import InvalidSpec, Problem
 
 from . import volumes
 from .plan import distribute
+from .shell_words import MAX_COMMAND_BYTES, is_too_long, needs_shell, quoted_whole, split
 
 MAX_NODES = 4096
 MAX_PROCESSES_PER_NODE = 256
-_ASSIGNS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)=")
-_VARIABLE = re.compile(r"\$[A-Za-z_0-9{(@*#?!]")
-MAX_COMMAND_BYTES = 64 * 1024  # far below Linux's MAX_ARG_STRLEN of 128 KiB per argument
-MAX_WORDS = MAX_COMMAND_BYTES // 2  # of one letter each
 MAX_VARIABLES = 500
 MAX_VARIABLE_BYTES = 64 * 1024
 NAME = re.compile(
@@ -165,57 +161,6 @@ def _take_gpus(data: Mapping[str, Any], per_node: int, values: dict[str, Any], p
         values[name] = count
 
 
-def quoted_whole(value: Any) -> str:
-    """The word, where a command is a single one with blanks in it: somebody put the whole of it into quotes."""
-    if is_too_long(value):
-        return ""
-    if isinstance(value, str):
-        try:
-            value = shlex.split(value)
-        except ValueError:
-            return ""
-    is_one = isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], str)
-    return value[0] if is_one and len(value[0].split()) > 1 else ""
-
-
-def needs_shell(text: str) -> str:
-    """Why a command that comes as one text is more than words, with the way out; nothing where it is only words.
-
-    Operators, redirections and variables would become arguments of the program. Within quotes they are meant as they stand.
-    """
-    if named := _ASSIGNS.match(text):
-        return f"begins with {named[1]}=, which only a shell understands; put {named[1]} into env (--env) and leave it out here"
-    quote, at = "", 0
-    while at < len(text):
-        sign = text[at]
-        if sign == "\\" and quote != "'":
-            at += 1
-        elif quote != "'" and (sign == "`" or (sign == "$" and _VARIABLE.match(text, at))):
-            return _for_a_shell(sign)
-        elif quote:
-            quote = "" if sign == quote else quote
-        elif sign in "'\"":
-            quote = sign
-        elif sign in "|&;<>()":
-            return _for_a_shell(sign)
-        at += 1
-    return ""
-
-
-def _for_a_shell(sign: str) -> str:
-    return (
-        f"holds {sign} outside of quotes, which only a shell understands; give a shell, sh -c '...' (in it torchrun, where several "
-        f"processes train), or put {sign} into single quotes"
-    )
-
-
-def is_too_long(command: Any) -> bool:
-    """Asked before anything is split, which takes time that grows with the square of a quoted word."""
-    words = [command] if isinstance(command, str) else command if isinstance(command, list | tuple) else []
-    texts = (word for word in words if isinstance(word, str))
-    return sum(len(text.encode(errors="surrogateescape")) + 1 for text in texts) > MAX_COMMAND_BYTES
-
-
 def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], is_file: Callable[[str], bool]) -> None:
     if is_too_long(value):
         problems.append(Problem("command", "", f"is longer than {MAX_COMMAND_BYTES} bytes; put it into a script"))
@@ -228,7 +173,7 @@ def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], i
             problems.append(Problem("command", value, found))
             return
         try:
-            value = shlex.split(value)
+            value = split(value)
         except ValueError as error:
             problems.append(Problem("command", value, f"cannot be split into words: {error}; check its quotes"))
             return

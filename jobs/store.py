@@ -10,9 +10,9 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from controlplane import crash, doorbell
-from controlplane.errors import LeaseLost
+from controlplane.errors import LeaseLost, Refused
 
-from . import attempt_rows, blame, failures, frameworks, lease, notes, places, renewal, sightings, vault, volumes
+from . import attempt_rows, blame, failures, frameworks, lease, notes, places, renewal, sightings, trust, vault, volumes
 from .agent_tokens import AgentIdentity, issue
 from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from .models import Job, JobEvent, Rank, RankState, Replica
@@ -106,8 +106,13 @@ class DjangoStore:
                 doorbell.poke("jobs.reconcile", job.pk)
 
     def plan(self, held: Held) -> Plan:
-        plan = plan_of(Job.objects.select_related("queue", "team").get(pk=held.job), held.view.attempt)
-        if held.view.created_at is None:
+        """Raises Refused for an attempt that must not begin."""
+        job = Job.objects.select_related("queue", "team").get(pk=held.job)
+        is_new = held.view.created_at is None
+        if is_new and (problem := trust.problem(job.job_spec, job.queue)):
+            raise Refused(f"other teams got queues on its machine meanwhile: {problem}")
+        plan = plan_of(job, held.view.attempt)
+        if is_new:
             return plan
         return replace(plan, wanted=frozenset(unconfirmed(held.view.places)))  # what was there before is not made again
 

@@ -1,6 +1,6 @@
 """One file here is one framework, unless its name begins with an underscore.
 
-A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens` and `roles`;
+A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens`, `takes_code` and `roles`;
 nothing else in Muster is edited to add one: form, API and contract tests enumerate `REGISTRY`.
 """
 
@@ -26,6 +26,9 @@ class Framework(Protocol):
 
     def listens(self, spec: JobSpec) -> str:
         """Which ports of it are open to others than its ranks, in words; empty where none."""
+
+    def takes_code(self, spec: JobSpec) -> tuple[str, object] | None:
+        """The field, and its value, that makes the job run code that others send to its ports; None where nothing does."""
 
     def roles(self, spec: JobSpec) -> tuple[Role, ...]: ...
 

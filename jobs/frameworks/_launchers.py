@@ -84,7 +84,7 @@ def complaint(command: Sequence[str]) -> str:
     """What to write in place of a launcher; nothing where the command starts none."""
     module, words = module_of(command)
     program, until = program_of(command)
-    rest = list(command[words or until or 1 :])
+    rest = list(command[words or until :])
     for one in _LAUNCHERS:
         is_direct = module in one.direct or program in one.direct
         is_named = module in one.modules or program in one.programs

@@ -6,6 +6,7 @@ flags), so the command stays the one a person would type on one machine.
 
 import os.path
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +39,9 @@ _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdz
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank", "use_env"}
 _MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})\Z")  # --nnodes of an elastic job
+_ASSIGNED = re.compile(r"PET_(STANDALONE|NNODES|RDZV_BACKEND)=([^\s;&|)]*)[;&|)]?\Z")  # of a shell or of env
+_MOST_SHELLS = 3  # within each other
+_STARTS_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 # torch.distributed.launch is an older name of the same program: it reads the same variables (torch/distributed/launch.py).
 _MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
@@ -59,17 +63,20 @@ def parse(command: Sequence[str]) -> Command | None:
     start = _launcher_words(command)
     if not start:
         return None
+    flags, at = _flags(command, start)
+    return Command(flags, tuple(command[at:]))
+
+
+def _flags(words: Sequence[str], at: int) -> tuple[dict[str, str], int]:
+    """torchrun's own flags from there on, and where the script is."""
     flags: dict[str, str] = {}
-    words = list(command[start:])
-    while words and words[0].startswith("-") and words[0] != "--":
-        name, equals, value = words.pop(0).lstrip("-").partition("=")
-        name = name.replace("-", "_")
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        name, equals, value = words[at].lstrip("-").partition("=")
+        name, at = name.replace("-", "_"), at + 1
         if not equals and name not in _BARE_FLAGS:
-            value = words.pop(0) if words else ""
+            value, at = words[at] if at < len(words) else "", at + 1
         flags[name] = value
-        if name in ("m", "module"):
-            break
-    return Command(flags, tuple(words))
+    return flags, at
 
 
 def wrap(command: Sequence[str]) -> tuple[str, ...]:
@@ -171,17 +178,78 @@ def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
 
 def listens(spec: JobSpec) -> str:
     """What it opens to others, in words; empty where nothing. torch's TCPStore listens on every address, whatever MASTER_ADDR is."""
-    if not is_torchrun(spec.command):
-        return ""
-    if spec.min_nodes is None:
+    if takes_code(spec) is None:
+        if not is_torchrun(spec.command):
+            return ""
         return (
             "torchrun's store listens on one port on every address of its machine, without a password: whoever reaches it can "
             "change what the ranks tell each other"
         )
     return (
-        "torchrun's stores listen on two ports on every address of their machine, without a password: whoever reaches them can "
-        "run code in this job, because an elastic rendezvous reads pickles from there"
+        "torchrun's stores listen on every address of their machine, without a password: anyone who reaches them can run code in this "
+        "job, because its rendezvous (c10d) reads pickles from there"
     )
+
+
+def takes_code(spec: JobSpec) -> tuple[str, object] | None:
+    """A rendezvous by c10d unpickles what it finds in its store. A shell may start it, too: its words are looked through."""
+    if spec.min_nodes is not None:
+        return "min_nodes", spec.min_nodes
+    if found := _assigned(
+        "STANDALONE", spec.env.get("PET_STANDALONE", "1" if "PET_STANDALONE" in spec.secrets else "")
+    ):
+        return "env.PET_STANDALONE", found
+    launch = parse(spec.command)
+    told = _by_flags(launch.flags) if launch else _in_words(spec.command, _MOST_SHELLS)
+    return ("command", told) if told else None
+
+
+def _in_words(words: Sequence[str], shells: int) -> str:
+    """What of a command that starts torchrun somewhere has it meet by c10d; empty where nothing does."""
+    if not any(_STARTS_TORCHRUN.search(word) for word in words):
+        return ""
+    for at, word in enumerate(words):
+        assigned = _ASSIGNED.match(word)
+        if assigned and _assigned(assigned[1], assigned[2]):
+            return assigned[0].rstrip(";&|)")
+        is_start = os.path.basename(word) == _launchers.TORCHRUN or (at and word in _MODULES and words[at - 1] == "-m")
+        if is_start and (told := _by_flags(_flags(words, at + 1)[0])):
+            return told
+        inner = _split(word) if shells and _STARTS_TORCHRUN.search(word) else []
+        if len(inner) > 1 and (told := _in_words(inner, shells - 1)):
+            return told
+    return ""
+
+
+def _split(text: str) -> list[str]:
+    """A shell's words, its operators being words of their own."""
+    text = text.replace("\\\r\n", "").replace("\\\n", "")
+    found = shlex.shlex(text, posix=True, punctuation_chars=True)
+    found.whitespace_split, found.commenters = True, ""
+    try:
+        return list(found)
+    except ValueError:  # a shell may understand more
+        return text.split()
+
+
+def _by_flags(flags: Mapping[str, str]) -> str:
+    """argparse takes beginnings of names, where they are one's only (torch/distributed/run.py)."""
+    for name, value in flags.items():
+        if len(name) > len("sta") and "standalone".startswith(name):  # it means c10d, too
+            return f"--{name}"
+        if len(name) > 1 and "nnodes".startswith(name) and _assigned("NNODES", value):
+            return f"--{name}={value}"
+        if len(name) > len("rdzv_") and "rdzv_backend".startswith(name) and _assigned("RDZV_BACKEND", value):
+            return f"--{name.replace('_', '-')}={value}"
+    return ""
+
+
+def _assigned(name: str, value: str) -> str:
+    """The value, where it means a rendezvous by c10d."""
+    if name == "NNODES":
+        counts = _MIN_MAX.match(value)
+        return value if (counts and counts[1] != counts[2]) or (":" in value and "$" in value) else ""
+    return "" if value in ("", "0" if name == "STANDALONE" else "static") else value
 
 
 def roles(spec: JobSpec) -> tuple[Role, ...]:
@@ -224,8 +292,6 @@ def _elastic(spec: JobSpec) -> dict[str, Value]:
 
 def _launcher_words(command: Sequence[str]) -> int:
     """How many leading words start torchrun: `torchrun` is 1, `python -m torch.distributed.run` is 3, else 0."""
-    if not command:
-        return 0
     program, words = _launchers.program_of(command)
     if program == _launchers.TORCHRUN:
         return words

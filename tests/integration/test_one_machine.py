@@ -5,6 +5,7 @@ from django.core.management import call_command
 
 from accounts.models import Team, Token
 from jobs.models import Job
+from jobs.scheduler import schedule
 from queues.models import Queue
 from tests.integration.test_api import Api
 
@@ -88,6 +89,80 @@ def test_an_elastic_job_is_not_resumed_where_another_team_came_meanwhile(local, 
     assert Job.objects.get(pk=job).suspended
     settings.MUSTER_TEAMS_TRUST = True
     assert api.post(f"/jobs/{job}/resume").status_code == 200
+
+
+BY_C10D = [
+    ({"command": ["torchrun", "--standalone", "train.py"]}, "command", "--standalone"),
+    ({"command": ["python", "-m", "torch.distributed.run", "--standalone", "train.py"]}, "command", "--standalone"),
+    ({"command": ["sh", "-c", "cd src && torchrun --nnodes=1:2 train.py"]}, "command", "--nnodes=1:2"),
+    ({"command": ["sh", "-c", "torchrun --nproc-per-node 2 --nnodes  \\\n\t1:2 train.py"]}, "command", "--nnodes=1:2"),
+    (
+        {"command": ["sh", "-c", "exec bash -c 'python3 -m torch.distributed.run --stand train.py'"]},
+        "command",
+        "--stand",
+    ),
+    ({"command": ["env", "A=1", "torchrun", "--nnodes", "1:2", "train.py"]}, "command", "--nnodes=1:2"),
+    ({"command": ["bash", "-c", "torchrun --rdzv-backend 'c10d' t.py"]}, "command", "--rdzv-backend=c10d"),
+    ({"command": ["env", "PET_STANDALONE=1", "torchrun", "t.py"]}, "command", "PET_STANDALONE=1"),
+    ({"command": ["sh", "-c", "PET_NNODES=1:2 torchrun t.py"]}, "command", "PET_NNODES=1:2"),
+    ({"command": ["sh", "-c", "export PET_RDZV_BACKEND=c10d; torchrun t.py"]}, "command", "PET_RDZV_BACKEND=c10d"),
+    ({"command": ["sh", "-c", "cd src&&torchrun --standalone train.py"]}, "command", "--standalone"),
+    ({"command": ["sh", "-c", "(cd src;torchrun --nnodes=1:2 train.py)"]}, "command", "--nnodes=1:2"),
+    ({"command": ["sh", "-c", "echo $(torchrun --nnodes=${MIN}:${MAX} t.py)"]}, "command", "--nnodes=${MIN}:${MAX}"),
+    ({"command": ["torchrun", "-m", "--standalone", "pkg.train"]}, "command", "--standalone"),
+    ({"env": {"PET_STANDALONE": "1"}}, "env.PET_STANDALONE", "1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "field", "value"), BY_C10D)
+def test_whatever_else_meets_by_c10d_is_refused_there_too(shared, api, settings, changes, field, value):
+    answer = api.post("/jobs", {**STATIC, **changes})
+    assert answer.status_code == 422
+    (problem,) = answer.json()["errors"]
+    assert (problem["field"], problem["value"]) == (field, value)
+    assert "MUSTER_TEAMS_TRUST=1" in problem["message"]
+    settings.MUSTER_TEAMS_TRUST = True
+    assert api.post("/jobs", {**STATIC, **changes}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "torchrun --rdzv-backend static t.py",
+        "python x.py --standalone",
+        "torchrun train.py --nnodes 2",
+        "torchrun train.py --standalone",
+        "torchrun train.py --nnodes=2:4 --data my-standard-set",
+        "torchrun --nnodes 1:1 t.py --rdzv-buckets=8",
+        "PET_STANDALONE=0 torchrun 'unclosed",
+    ],
+)
+def test_what_only_looks_like_it_is_taken(shared, api, words):
+    assert api.post("/jobs", {**STATIC, "command": ["sh", "-c", words]}).status_code == 201
+    if words.startswith("torchrun t"):
+        assert api.post("/jobs", {**STATIC, "command": words.split()}).status_code == 201
+
+
+def test_an_elastic_job_that_waited_while_another_team_came_does_not_start(local, lab, as_):
+    job = lab.submit(min_nodes=1)
+    new_queue(as_, cluster=local.cluster)
+    schedule()
+    job = lab.visit(job, times=6)
+    assert job.phase == "failed" and job.attempt == 1
+    assert "other teams got queues on its machine" in job.message and "MUSTER_TEAMS_TRUST=1" in job.message
+    assert not lab.cluster.creations
+
+
+def test_nor_does_its_next_attempt(local, lab, as_):
+    job = lab.running(min_nodes=2, max_retries=3)
+    assert job.phase == "running"
+    new_queue(as_, cluster=local.cluster)
+    assert lab.visit(job, times=3).phase == "running"  # what runs goes on
+    lab.finish(job, 1, 1)
+    lab.clock.advance(3600)
+    job = lab.visit(job, times=8)
+    assert job.phase == "failed" and job.attempt == 2
+    assert "other teams got queues on its machine" in job.message
 
 
 def test_an_elastic_job_of_the_only_team_is_taken(local, api):

@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.errors import InvalidSpec
-from jobs import frameworks
-from jobs import spec as spec_module
+from jobs import frameworks, shell_words
 from jobs.plan import MAX_SPREAD, distribute, nearest, world_size
 from jobs.spec import JobSpec, parse
 from jobs.volumes import mounts
@@ -54,10 +53,10 @@ def test_a_wrong_field_is_named_with_its_value_and_the_way_out(sent, field, word
 def test_a_command_that_is_too_long_is_refused_before_it_is_split(command, monkeypatch):
     """One quoted word of 1 MB took 13 s to split."""
     split = []
-    monkeypatch.setattr(spec_module.shlex, "split", lambda *text: split.append(text))
+    monkeypatch.setattr(shell_words.shlex, "split", lambda *text: split.append(text))
     with pytest.raises(InvalidSpec, match="longer than 65536 bytes"):
         parse({"command": command})
-    assert spec_module.quoted_whole(command) == "" and not split
+    assert shell_words.quoted_whole(command) == "" and not split
 
 
 def test_every_problem_comes_at_once():
@@ -163,6 +162,22 @@ def test_a_command_given_as_one_word_is_split_as_a_shell_would_unless_it_is_a_fi
         (['python train.py --out "$MUSTER_SHARED/x"'], "holds $ outside of quotes"),
         (["python train.py --seed `date`"], "holds ` outside of quotes"),
         (["CUDA_LAUNCH_BLOCKING=1 python train.py"], "put CUDA_LAUNCH_BLOCKING into env"),
+        (["python train.py data/*.tar"], "holds * outside of quotes"),
+        (["python train.py ~/data"], "holds ~ outside of quotes"),
+        (["~/bin/train --lr 1"], "holds ~ outside of quotes"),
+        (["python train.py --lr={0.1,0.2}"], "holds { outside of quotes"),
+        (["python train.py seed={1..3}"], "holds { outside of quotes"),
+        (['python train.py {"a":1,"b":2}'], "holds { outside of quotes"),
+        (["A+=1 python train.py"], "put A into env"),
+        (["A[0]=1 python train.py"], "put A into env"),
+        (["python train.py # the good one"], "holds # outside of quotes"),
+        (["! python train.py"], "holds ! outside of quotes"),
+        (["time python train.py"], "holds time outside of quotes"),
+        (["python train.py --pid $$"], "holds $ outside of quotes"),
+        (["python train.py $'a\\nb'"], "holds $ outside of quotes"),
+        (["python train.py\r--lr 1"], "has several lines"),
+        (["python prepare.py\npython train.py"], "has several lines"),
+        ("python prepare.py\r\npython train.py", "has several lines"),
     ],
 )
 def test_what_only_a_shell_understands_is_refused_with_the_way_out(command, words):
@@ -179,6 +194,10 @@ def test_what_only_a_shell_understands_is_refused_with_the_way_out(command, word
         (["sh -c 'cd src && python train.py > $OUT'"], ("sh", "-c", "cd src && python train.py > $OUT")),
         (["train.py --match 'a|b' --end x$ --say \"c;d\" e\\&f"], ("train.py", "--match", "a|b", "--end", "x$", "--say", "c;d", "e&f")),
         (["train.py", "--lr", "$LR", "a|b"], ("train.py", "--lr", "$LR", "a|b")),
+        (["train.py betas=[0.9,0.99] s3://a?b=c a~b x#y c={} d={e} f! {a..} {..} {1...3}"], ("train.py", "betas=[0.9,0.99]", "s3://a?b=c", "a~b", "x#y", "c={}", "d={e}", "f!", "{a..}", "{..}", "{1...3}")),
+        (["train.py '*.tar' \\*.zip '{a,b}' \"~/x\" '# no'"], ("train.py", "*.tar", "*.zip", "{a,b}", "~/x", "# no")),
+        (['train.py "\\$LR \\`x\\` \\\\$ \\a a\\\nb" "cost$" \'$-\' "\\\\\\\\"'], ("train.py", "$LR `x` \\$ \\a ab", "cost$", "$-", "\\\\")),
+        (["\n train.py \\\n  --lr 1 \\\r\n --text 'two\nlines'\n"], ("train.py", "--lr", "1", "--text", "two\nlines")),
     ],
 )  # fmt: skip
 def test_signs_of_a_shell_within_quotes_or_in_a_list_are_plain_words(command, words):

@@ -1,0 +1,96 @@
+"""A command that comes as one text: its words as a shell would have them, or why only a shell understands it. Pure."""
+
+import re
+import shlex
+from typing import Any
+
+MAX_COMMAND_BYTES = 64 * 1024  # far below Linux's MAX_ARG_STRLEN of 128 KiB per argument
+MAX_WORDS = MAX_COMMAND_BYTES // 2  # of one letter each
+_ASSIGNS = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]{0,100}\])?\+?=")
+_KEYWORDS = frozenset({"!", "{", "[[", "case", "coproc", "for", "function", "if", "select", "time", "until", "while"})
+_EXPANDED = re.compile(r"`|\$[A-Za-z_0-9{(@*#?!$\[-]")  # outside of single quotes
+_OPERATOR = re.compile(r"[|&;<>()*]|\$['\"]")  # outside of all quotes
+_BRACES = re.compile(
+    r"\{(?:-?\w{1,20}\.\.-?\w{1,20}(?:\.\.-?\d{1,9})?|[^{}\s,]{0,400},[^{}\s]{0,400})\}"
+)  # {1..3} and {a,b}
+_CONTINUED = re.compile(r"""\\\r?\n|(\\.|'[^']*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # or what it is not looked for in
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def is_too_long(command: Any) -> bool:
+    """Asked before anything is split, which takes time that grows with the square of a quoted word."""
+    words = [command] if isinstance(command, str) else command if isinstance(command, list | tuple) else []
+    texts = (word for word in words if isinstance(word, str))
+    return sum(len(text.encode(errors="surrogateescape")) + 1 for text in texts) > MAX_COMMAND_BYTES
+
+
+def quoted_whole(command: Any) -> str:
+    """The word, where a command is a single one with blanks in it: somebody put the whole of it into quotes."""
+    if is_too_long(command):
+        return ""
+    if isinstance(command, str):
+        try:
+            command = split(command)
+        except ValueError:
+            return ""
+    is_one = isinstance(command, list | tuple) and len(command) == 1 and isinstance(command[0], str)
+    return command[0] if is_one and len(command[0].split()) > 1 else ""
+
+
+def split(text: str) -> list[str]:
+    """The words; a line that ends with a backslash goes on in the next one. Raises ValueError for quotes that do not match."""
+    return shlex.split(_CONTINUED.sub(lambda found: _unescaped(found[1]) if found[1] else "", text))
+
+
+def _unescaped(part: str) -> str:
+    """shlex knows two of the escapes between double quotes; these are the others (POSIX sh, 2.2.3)."""
+    if not part.startswith('"'):
+        return part
+    return _ESCAPED.sub(lambda found: {"$": "$", "`": "`", "\n": ""}.get(found[1], found[0]), part)
+
+
+def needs_shell(text: str) -> str:
+    """Why a command is more than words, with the way out; nothing where it is only words.
+
+    Operators, redirections, variables and patterns would become arguments of the program. Within quotes they are meant as they
+    stand; so are ? and [, which stand in addresses and lists (Hydra's) far more often than in names of files.
+    """
+    text = text.strip()
+    if named := _ASSIGNS.match(text):
+        return f"begins with {named[1]}=, which only a shell understands; put {named[1]} into env (--env) and leave it out here"
+    if (first := "".join(text.split(None, 1)[:1])) in _KEYWORDS:
+        return _for_a_shell(first)
+    quote, at = "", 0
+    while at < len(text):
+        sign = text[at]
+        if sign == "\\" and quote != "'":
+            at += 2 if text.startswith("\r\n", at + 1) else 1
+        elif quote != "'" and _EXPANDED.match(text, at):
+            return _for_a_shell(sign)
+        elif quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif _OPERATOR.match(text, at) or _begins_something(text, at):
+            return _for_a_shell(sign)
+        elif sign in "\n\r":
+            return (
+                "has several lines, and a job runs one command: end a line with \\ where the command goes on in the next one, or give a "
+                "shell, sh -c '...' (in it torchrun, where several processes train)"
+            )
+        at += 1
+    return ""
+
+
+def _begins_something(text: str, at: int) -> bool:
+    """A home or a comment where a word begins; {a,b} or {1..3}, which becomes several words."""
+    if text[at] in "~#":
+        return at == 0 or text[at - 1].isspace()
+    return _BRACES.match(text, at) is not None
+
+
+def _for_a_shell(sign: str) -> str:
+    return (
+        f"holds {sign} outside of quotes, which only a shell understands; give a shell, sh -c '...' (in it torchrun, where several "
+        f"processes train), or put {sign} into single quotes"
+    )

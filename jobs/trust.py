@@ -1,0 +1,22 @@
+"""Where jobs of several teams share a machine, none of them may listen to code from the others."""
+
+from controlplane.errors import Problem
+from queues import sharing
+from queues.models import Queue
+
+from . import frameworks
+from .spec import JobSpec
+
+
+def problem(spec: JobSpec, queue: Queue) -> Problem | None:
+    """Asked at submission, when a job is resumed, and before each attempt: another team may have come meanwhile."""
+    found = frameworks.get(spec.framework).takes_code(spec)
+    if found is None or not sharing.has_others(queue):
+        return None
+    field, value = found
+    return Problem(
+        field,
+        value,
+        "lets the job's rendezvous run what it is sent, and jobs of other teams on this machine could send it code: leave it out, "
+        "use a queue on Kubernetes, or have the operator declare that these teams trust each other (MUSTER_TEAMS_TRUST=1)",
+    )
