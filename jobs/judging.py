@@ -185,9 +185,10 @@ def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said, read: Read
     else:
         return None
     kind, teller, words = kind if kind in ECHOES else Kind.CONNECTION_LOST, first, f"{what} ({echo})" if echo else what
-    own = of_thread(_said(culprit, read))
+    culprit_said = _said(culprit, read)
+    own = of_thread(culprit_said)
     if own is not None and own[1][0] not in ECHOES:  # a thread of it died, and it waits for that thread
-        words, (kind, _), teller, said = *own, culprit, _said(culprit, read)
+        words, (kind, _), teller, said = *own, culprit, culprit_said
     lines = shown(said)
     return Failure(
         culprit.rank, culprit.replica, culprit.exit_code, culprit.signal, culprit.ended_at,

@@ -12,6 +12,7 @@ from .failure_kinds import Certainty, Found, Kind
 from .tracebacks import Chain
 
 LAST_LINES = 20
+PYTHONS_OWN = 1  # exit code of an interpreter that an exception ended
 KEPT = 512  # texts whose reading is kept: those of a few attempts, at most some 20 MB
 _SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
 _WHERE = re.compile(
@@ -46,10 +47,10 @@ def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, 
     found_signal = exits.signal_of(exit_code, signal)
     chain = chain_of(said) if said.traceback or found_signal is None else None
     if chain is not None and not tracebacks.is_report(chain) and not chain.is_harmless:
-        return _headline(chain), _of_printed_chain(chain, said)
+        return _headline(chain), _of_printed_chain(chain, said, exit_code)
     found = _of_signal(said, found_signal) if found_signal is not None else _of_exit(_beside(said, chain), exit_code)
     if chain is not None and chain.is_harmless and not found[0] and found_signal is None:
-        return _headline(chain), _of_printed_chain(chain, said)
+        return _headline(chain), _of_printed_chain(chain, said, exit_code)
     return found
 
 
@@ -66,11 +67,13 @@ def _beside(said: Said, chain: Chain | None) -> Said:
     return replace(said, stderr=tuple(line for line in left if not line.startswith("Exception in thread")))
 
 
-def _of_printed_chain(chain: Chain, said: Said) -> Found:
+def _of_printed_chain(chain: Chain, said: Said, exit_code: int | None = None) -> Found:
+    """Python ends with code 1 by an exception: with another one it printed this, or a child of it did, and then chose its end."""
     found = error_kinds.of_chain(chain)
     if found[0] is Kind.SIGNAL and said.oom_kills:
         return Kind.HOST_MEMORY, _LIKELY
-    return (found[0], _LIKELY) if chain.is_harmless else found
+    is_chosen = exit_code not in (None, PYTHONS_OWN) and exits.signal_of(exit_code, None) is None
+    return (found[0], _LIKELY) if chain.is_harmless or is_chosen else found
 
 
 def _headline(chain: Chain) -> str:
@@ -100,7 +103,7 @@ _ASSERT = re.compile(
     r"^\S{1,200}: .{1,300}: Assertion `.{1,300}' failed|^(free|malloc|munmap_chunk|double free|corrupted|\*\*\* stack smashing|realloc)\b.{0,120}"
 )
 _USAGE = re.compile(r"^\s*usage: ", re.IGNORECASE)
-_ARGUMENT = re.compile(r"^(?:\S{1,200}: error: |Error: |ERROR: |FATAL Flags parsing error:?\s*)(.{0,1000})")
+_ARGUMENT = re.compile(r"^(?:\S{1,200}: error: |Error: |ERROR: )(.{0,1000})")
 _NOT_STARTED = re.compile(
     r"^\S{0,300}: (can't open file .{1,500}|No module named \S{1,300}|Error while finding module specification .{1,400})"
 )

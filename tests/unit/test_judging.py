@@ -112,6 +112,13 @@ def test_an_exception_says_which_kind_it_is(error, kind):
     assert found.headline.startswith("rank 2: " + error.split("\n")[0].split(": ")[0])
 
 
+@pytest.mark.parametrize(("exit_code", "certainty"), [(1, "sure"), (None, "sure"), (3, "likely")])
+def test_a_traceback_is_less_sure_where_its_rank_ended_with_a_code_of_its_own(exit_code, certainty):
+    """A child printed it, or the script caught it: what ended the rank may be something else."""
+    found = of(raised("ValueError: label 17 is outside 0..9"), code=exit_code)
+    assert (found.headline, found.certainty) == ("rank 2: ValueError: label 17 is outside 0..9", certainty)
+
+
 def test_a_file_that_may_not_be_written_is_no_missing_data():
     error = "PermissionError: [Errno 13] Permission denied: '/checkpoints/last.bin'"
     assert of(raised(error, code='with open(path, "wb") as file:')).kind == "disk"
