@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -161,11 +162,18 @@ def stopped_postgres() -> Iterator[None]:
     """The server and all its children: to a client it is a server that says nothing."""
     (_, running), *_ = servers._running
     parent = psutil.Process(running.running["postgres"].pid)
-    family = [parent, *parent.children(recursive=True)]
+    family = [parent]
     # Should anything hang, this test still ends.
     waker = threading.Timer(2 * PATIENCE_SECONDS, lambda: [os.kill(one.pid, signal.SIGCONT) for one in family])
     waker.start()
-    for one in family:
+    parent.suspend()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while parent.status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline, "Postgres does not stop"
+        time.sleep(0.01)
+    # Asked for only now: a backend that it forked after its children were listed would go on answering.
+    family += parent.children(recursive=True)
+    for one in family[1:]:
         one.suspend()
     try:
         yield
