@@ -19,15 +19,6 @@ settings.register_profile("ours", settings(), deadline=None, suppress_health_che
 settings.load_profile("ours")
 
 
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("--long"):
-        return
-    long = [item for item in items if item.get_closest_marker("long")]
-    if long:
-        items[:] = [item for item in items if item not in long]
-        config.hook.pytest_deselected(items=long)
-
-
 @pytest.fixture(scope="session")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The agent as it is shipped."""

@@ -11,11 +11,6 @@ from controlplane.embedded.servers import Servers
 _running: list[tuple[tempfile.TemporaryDirectory, Servers]] = []
 
 
-def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true", help="also what takes minutes (marked `long`)")
-    parser.addoption("--full-matrix", action="store_true", help="every cell of tests/faults, not only a sample")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config, parser, args):
     folder = tempfile.TemporaryDirectory(prefix="muster-tests-")

@@ -6,7 +6,7 @@ cluster does to a job's pods (`cluster/NAME.yaml`). README.md says how to add on
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,6 @@ def corpus() -> list[Case]:
     if twice := {name for name in names if names.count(name) > 1}:
         raise BadLabel(f"{', '.join(sorted(twice))}: two cases have this name")
     return found
-
-
-def tenth(found: Sequence[Case], *, commit: str) -> list[Case]:
-    """Every tenth, beginning with the one that the commit's hash says: ten commits in a row try nearly all of them."""
-    return list(found[int(commit, 16) % 10 :: 10])
 
 
 def label_of(told: Mapping[str, Any], *, case: str) -> Label:

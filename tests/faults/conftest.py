@@ -105,15 +105,6 @@ def nothing_stays_armed(request) -> Iterator[None]:
         request.getfixturevalue("house").disarm()
 
 
-def pytest_collection_modifyitems(config, items):
-    """Cells marked `full` belong to the whole matrix only; those marked `sample` are there in a longer form."""
-    absent = "sample" if config.getoption("--full-matrix") else "full"
-    left_out = [item for item in items if item.get_closest_marker(absent)]
-    if left_out:
-        items[:] = [item for item in items if item not in left_out]
-        config.hook.pytest_deselected(items=left_out)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """With a cell that failed, what every process last said."""

@@ -50,7 +50,7 @@ def test_an_agent_is_killed_in_every_phase_that_has_one(house, cast, matrix):
     check(house, stopping, phases=("cancelled",), attempts=1)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_what_a_killed_agent_had_read_is_in_the_log(house, cast, matrix):
     """The web process is away, so that its lines pile up in the spool; then the agent dies."""
     job = house.submit(nodes=1)

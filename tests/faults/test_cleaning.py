@@ -57,14 +57,14 @@ def ended(house) -> int:
     return job
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_packing_dies_and_every_line_stays(house, matrix, ended):
     said = until_whole(house, PACK.format(job=ended), PACKING, lambda: check(house, ended))
     assert said.split()[-2:] == ["files", "1"]
     matrix.add("crash point", f"{len(PACKING)} of packing", "every line is there")
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_collecting_dies_and_running_jobs_do_not_notice(house, matrix, cast, ended):
     """Jobs of earlier cells lose their logs too: each was looked at when it ended."""
     going = house.submit()
@@ -81,7 +81,7 @@ def test_collecting_dies_and_running_jobs_do_not_notice(house, matrix, cast, end
     matrix.add("crash point", f"{len(COLLECTING)} of collecting", "running jobs stay")
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_the_collector_of_code_dies_and_what_is_used_stays(house, matrix, tmp_path, ended):
     """Two workspaces share a pack: the one that no job uses goes, and the pack is written anew for the other's sake."""
     kept = folder(tmp_path / "kept", text=str(time.time_ns()))
@@ -101,7 +101,7 @@ def test_the_collector_of_code_dies_and_what_is_used_stays(house, matrix, tmp_pa
     matrix.add("crash point", f"{len(GARBAGE)} of the collector", "what is used stays")
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_person_is_made_whole_or_not_at_all(house, matrix):
     house.arm(*PEOPLE)
     name = f"ada-{time.time_ns()}"

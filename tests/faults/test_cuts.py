@@ -23,7 +23,7 @@ TRANSACTIONS = {
 ALONE = ("batch",)  # one statement without a BEGIN
 SAMPLE = ("step",)
 CELLS = [
-    pytest.param(name, when, marks=() if name in SAMPLE and when == "after" else pytest.mark.full)
+    pytest.param(name, when, marks=() if name in SAMPLE and when == "after" else pytest.mark.long)
     for name in TRANSACTIONS
     for when in ("before", "after")
 ]

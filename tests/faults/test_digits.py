@@ -10,7 +10,7 @@ from muster.client import Client
 from tests.faults.checks import check_steps
 from tests.faults.house import ROOT, until
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.long
 
 
 def submit(house, *arguments: str, **asked) -> int:

@@ -10,7 +10,7 @@ from tests.faults.house import until
 
 FAULTS = ("web", "tasks", "beat", "watcher", "redis", "postgres")
 SAMPLE = ("tasks",)
-FULL = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.full) for name in FAULTS]
+FULL = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in FAULTS]
 
 
 def strike(house, name: str) -> float:

@@ -95,7 +95,7 @@ def test_a_job_goes_on_through_an_upgrade_with_a_migration(old, matrix, tmp_path
     finish_upgraded(old, job)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_minute_of_standing_still_and_of_an_upgrade(house, old, cast, matrix, tmp_path):
     release = next_release(tmp_path / "next")
     house.arm("cluster.apply.before", number="STOP")

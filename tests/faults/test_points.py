@@ -56,7 +56,7 @@ def test_every_point_has_a_cell():
 @pytest.mark.parametrize(
     "cell",
     [
-        pytest.param(cell, id="+".join(cell), marks=() if number in SAMPLE else pytest.mark.full)
+        pytest.param(cell, id="+".join(cell), marks=() if number in SAMPLE else pytest.mark.long)
         for number, cell in enumerate(CELLS)
     ],
 )
@@ -77,7 +77,7 @@ def test_a_process_dies_at_its_point(house, matrix, tmp_path, cell):
 
 
 @pytest.mark.parametrize(
-    "point", [pytest.param(one, marks=() if one == "accounts.members.after" else pytest.mark.full) for one in CHANGES]
+    "point", [pytest.param(one, marks=() if one == "accounts.members.after" else pytest.mark.long) for one in CHANGES]
 )
 def test_the_web_process_dies_while_somebody_administers(house, matrix, tmp_path, point):
     house.until_healthy("web")  # these cells are shorter than that
@@ -96,7 +96,7 @@ def what(house, point: str) -> str:
     return next((name for name in ("uvicorn", "worker", "watch", "beat", "agent") if name in words), "?")
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["store.renew.before", "store.renew.after"])
 def test_the_tasks_process_dies_while_it_renews_a_lease(house, matrix, cast, point):
     job = house.submit()
@@ -111,7 +111,7 @@ def test_the_tasks_process_dies_while_it_renews_a_lease(house, matrix, cast, poi
     cast.verify(job, "cancelled")
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["local.drain.before", "local.drain.after"])
 def test_the_tasks_process_dies_while_it_has_lines_sent(house, matrix, cast, point):
     job = house.submit(nodes=1)
@@ -128,7 +128,7 @@ def test_the_tasks_process_dies_while_it_has_lines_sent(house, matrix, cast, poi
     assert claim.lines - len([line for line in house.api.lines(job) if line["rank"] == 0]) in (0, 1)
 
 
-@pytest.mark.full
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["cluster.retire.before", "cluster.retire.after"])
 def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(house, matrix, cast, point):
     job = house.submit(nodes=3, min_nodes=2)
@@ -152,7 +152,7 @@ def replaced(house, job: int) -> int:
     return sum(event["kind"] == "replaced" for event in house.api.events(job))
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_supervisor_dies_and_its_jobs_do_not_notice(house, matrix, cast):
     """Not a point of ours, but a process too. The next one is started as a person would."""
     job = house.submit()

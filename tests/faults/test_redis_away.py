@@ -30,7 +30,7 @@ def submission_seconds(house) -> list[float]:
     return found
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_redis_stands_still_and_nobody_waits_for_it(house, cast, matrix):
     usual = statistics.median(submission_seconds(house))
     cast.assemble()
@@ -56,7 +56,7 @@ def test_redis_stands_still_and_nobody_waits_for_it(house, cast, matrix):
     cast.dismiss("starting", "stopping", "new", "meanwhile", "running", "queued", "suspended")
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_celery_finds_back_to_a_redis_that_was_killed(house, matrix):
     """Known as a weak spot of its consumer. Three times, because one reconnection may hide what the next one shows."""
     for turn in range(3):

@@ -12,7 +12,7 @@ from tests.faults.processes import lease_token, refusals, second_tasks
 POINTS = ("cluster.apply.before", "cluster.observe.after", "cluster.delete.before")
 
 
-@pytest.mark.parametrize("point", [POINTS[0], *(pytest.param(one, marks=pytest.mark.full) for one in POINTS[1:])])
+@pytest.mark.parametrize("point", [POINTS[0], *(pytest.param(one, marks=pytest.mark.long) for one in POINTS[1:])])
 def test_the_late_writes_of_a_stopped_process_are_refused(house, matrix, cast, point):
     """The second process begins only once the first stands still, so that it is the first's visit that is taken over."""
     house.arm(point, number="STOP")
@@ -34,7 +34,7 @@ def test_the_late_writes_of_a_stopped_process_are_refused(house, matrix, cast, p
     cast.verify(job, "succeeded", attempts=1)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_a_process_stopped_within_a_transaction_holds_no_lock_for_long(house, matrix, cast):
     """It has written its step and not committed it; Postgres ends a transaction that idles."""
     house.arm("store.record.before", number="STOP")

@@ -1,24 +1,20 @@
 """A tenth of the corpus of failing jobs, another one with each commit; `bin/bench verdicts` plays all of it."""
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
 from bench.verdicts import score
-from bench.verdicts.cases import corpus, tenth
+from bench.verdicts.cases import corpus
 from bench.verdicts.playing import play
 from bench.verdicts.score import Played
+from tests.long import head, tenth
 
-ROOT = Path(__file__).resolve().parents[2]
 # The whole corpus may be wrong in 5 %. Of some 14 cases that is none, so here one may be, unless it calls itself sure.
 WRONG_PERCENT = 10.0
 
 
 @pytest.fixture(scope="module")
 def played(installation, scripted_folder) -> list[Played]:
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
-    chosen = tenth(corpus(), commit=head.stdout.strip())
+    chosen = tenth(corpus(), commit=head())
     return play(installation, chosen, scripts=scripted_folder, at_once=1, tell=lambda _: None)
 
 

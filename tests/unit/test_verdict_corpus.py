@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of, tenth
+from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of
+from tests.long import tenth
 
 ALL = corpus()
 
