@@ -104,7 +104,7 @@ def end_of_launcher(*, replica: int, count: int) -> list[str]:
         size += one.raw_bytes if one.path else 0
         if len(found) >= count or (found and size > MAX_PAGE_BYTES):
             break
-        texts, _ = segments.content(one)
+        texts, _ = segments.content(one, skip=max(0, one.lines - count))
         found[:0] = [segments.parsed(raw, least=one.first_at, most=one.last_at)[1] for raw in texts]
     return found[-count:]
 
@@ -184,8 +184,8 @@ def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, Lo
     """Each unread line with its stream and the number of the one after it."""
     stream, rank, attempt, at = segment.stream, segment.rank, place.attempt, segment.first_at
     start = max(0, place.next.get(stream, 0) - segment.first_line)
-    texts, missing = segments.content(segment)
-    for number, raw in enumerate(texts[start:], segment.first_line + start + 1):
+    texts, missing = segments.content(segment, skip=start)
+    for number, raw in enumerate(texts, segment.first_line + start + 1):
         at, text = segments.parsed(raw, least=at, most=segment.last_at)
         yield stream, number, LogLine(rank, attempt, at, text)
     if missing:
@@ -199,13 +199,21 @@ def _advanced(place: Cursor, following: dict[Stream, int], taken: Iterable[Segme
 
 
 def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> Cursor:
-    """A cursor before the last `tail` lines: the newest segments that hold that many, everything older skipped."""
+    """A cursor before the last `tail` lines: the newest segments that hold that many, everything older skipped.
+
+    Of one stream no more than `tail` lines can be among them.
+    """
     following = segments.ends(job=job, rank=rank, attempt=attempt)
+    left: dict[Stream, int] = {}
     lines = size = 0
     for one in segments.newest(job=job, rank=rank, attempt=attempt, limit=MAX_SEGMENTS):
         if lines >= tail or (lines and size + one.raw_bytes > MAX_PAGE_BYTES):
             break
-        following[one.stream] = min(following.get(one.stream, one.end), one.first_line)
+        wanted = left.get(one.stream, tail)
+        if wanted:
+            start = one.first_line if one.shown <= wanted else one.end - wanted
+            following[one.stream] = min(following.get(one.stream, one.end), start)
+            left[one.stream] = max(0, wanted - one.shown)
         lines, size = lines + one.shown, size + (one.raw_bytes if one.path else 0)
     return Cursor(attempt, following)
 

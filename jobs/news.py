@@ -169,11 +169,12 @@ class _Reading:
         # Within a stream time never runs backwards, whatever its clock did: readers merge streams by it.
         first_at = max(self._time(item, "first_at", "last_at"), place.at)
         last_at = max(self._time(item, "last_at"), first_at)
-        most = MAX_SEGMENT_RAW_BYTES if item.kind == "log" else MAX_INT
+        raw_bytes = item.number("raw_bytes", 0, MAX_SEGMENT_RAW_BYTES if item.kind == "log" else MAX_INT)
+        if item.kind == "log" and lines > raw_bytes:
+            raise _wrong("log.lines", lines, f"are more than {raw_bytes} bytes can hold")
         self.news.segments.append(
             {"rank": rank, "first_line": first, "lines": lines, "first_at": first_at, "last_at": last_at,
-             "raw_bytes": item.number("raw_bytes", 0, most), "is_text": item.kind == "log", "offset": self.offset,
-             "size_bytes": len(item.blob)}
+             "raw_bytes": raw_bytes, "is_text": item.kind == "log", "offset": self.offset, "size_bytes": len(item.blob)}
         )  # fmt: skip
         self.offset += len(item.blob)
         self.places[rank] = replace(place, line=first + lines, at=last_at)

@@ -4,6 +4,7 @@ Rows are read as tuples with one statement per page: an open page and a follower
 """
 
 import zlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from django.db import connection
 from . import log_store
 from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES
 from .cursors import Cursor, Stream
+
+BLOCK = 4096  # characters
 
 _COLUMNS = 's.id, s.replica_id, s.rank, s.first_line, s.lines, s.first_at, s.last_at, s.raw_bytes, s.path, s."offset", s.size_bytes'
 
@@ -150,17 +153,44 @@ def ends(*, job: int, rank: int | None, attempt: int) -> dict[Stream, int]:
         return {(replica, number): line for replica, number, line in cursor.fetchall()}
 
 
-def content(segment: Segment) -> tuple[list[str], str]:
-    """Its lines as stored ("<ms> <text>"), and in words what is missing of them."""
+def content(segment: Segment, *, skip: int = 0) -> tuple[Iterator[str], str]:
+    """Its lines as stored ("<ms> <text>") behind the first `skip`, and in words what is missing of them.
+
+    A line is made when it is asked for: a few kilobytes may unpack to millions of lines.
+    """
     if not segment.path:
-        return [], f"[{segment.lines} lines, {segment.raw_bytes} bytes are missing here]"
+        return iter(()), f"[{segment.lines} lines, {segment.raw_bytes} bytes are missing here]"
     try:
-        lines = _stored(segment)
+        text = _stored(segment)
     except (OSError, Unreadable, zlib.error) as error:
         words = str(error) if isinstance(error, Unreadable) else type(error).__name__
-        return [], f"[{segment.lines} lines can not be read: {words}]"
-    missing = segment.lines - len(lines)
-    return lines, f"[{missing} lines are missing here]" if missing else ""
+        return iter(()), f"[{segment.lines} lines can not be read: {words}]"
+    # What follows the last line's end is nothing, or more than was said.
+    count = min(segment.lines, text.count("\n") + (text[-1:] not in ("", "\n")))
+    missing = segment.lines - count
+    return _lines(text, min(skip, count), count), f"[{missing} lines are missing here]" if missing else ""
+
+
+def _lines(text: str, begin: int, end: int) -> Iterator[str]:
+    at = _behind(text, begin)
+    for _ in range(begin, end):
+        stop = text.find("\n", at)
+        yield text[at : stop if stop >= 0 else len(text)]
+        at = stop + 1
+
+
+def _behind(text: str, lines: int) -> int:
+    """Where the line with this number, from 0, begins; the text has at least as many."""
+    at = 0
+    while lines:
+        within = text.count("\n", at, at + BLOCK)
+        if within < lines and at < len(text):
+            lines, at = lines - within, at + BLOCK
+            continue
+        for _ in range(lines):
+            at = text.find("\n", at) + 1
+        break
+    return at
 
 
 def parsed(raw: str, *, least: datetime, most: datetime) -> tuple[datetime, str]:
@@ -171,15 +201,13 @@ def parsed(raw: str, *, least: datetime, most: datetime) -> tuple[datetime, str]
     return least, text
 
 
-def _stored(segment: Segment) -> list[str]:
+def _stored(segment: Segment) -> str:
     """Bounded by what the row says: a blob that unpacks to more is a lie, and is not read on."""
     packed = log_store.read(segment.path, offset=segment.offset, size_bytes=segment.size_bytes)
     text = zlib.decompressobj().decompress(packed, min(segment.raw_bytes, MAX_SEGMENT_RAW_BYTES) + 1)
     if len(text) > segment.raw_bytes:
         raise Unreadable(f"they unpack to more than the {segment.raw_bytes} bytes that were said")
-    lines = text.decode("utf-8", "replace").split("\n", segment.lines)
-    # What follows the last line's end is nothing, or more than was said.
-    return lines[:-1] if len(lines) > segment.lines or not lines[-1] else lines
+    return text.decode("utf-8", "replace")
 
 
 __all__ = ["LAUNCHER", "Segment", "Unread", "content", "ends", "last", "newest", "parsed", "since", "unread"]

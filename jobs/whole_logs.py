@@ -19,6 +19,7 @@ PIECE_LINES = 20_000
 SEARCH_BYTES = 256 * 2**20  # of text that one call looks through; its answer says where to go on
 SEARCH_SECONDS = 1.0  # of a core that it takes; the answer of a call that was cut short says the same
 SEARCHES = 2  # at a time in this process: looking through text takes a core, and pages need the other
+LOOK_LINES = 4096  # after so many it looks whether its time is up: one segment may have millions
 SEARCH_LINES = 200
 MOST_SEARCH_LINES = 1000
 ROWS = 200  # at a time
@@ -81,12 +82,15 @@ def search(
 
 def _search(job: int, text: str, rank: int | None, attempt: int, limit: int, *, after: int, line: int) -> Found:
     found: list[FoundLine] = []
-    scanned, until = 0, time.thread_time() + SEARCH_SECONDS
+    scanned, until, read = 0, time.thread_time() + SEARCH_SECONDS, 0
     for segment in _rows(job, rank, attempt, after):
-        for one in _matches(segment, text, attempt, line if segment.id == after + 1 else 0):
-            if len(found) == limit:
-                return Found(found, f"{segment.id - 1}.{one.number}")
-            found.append(one)
+        for number, one in _numbered(segment, attempt, line if segment.id == after + 1 else 0):
+            is_here = text in one.text.lower()
+            if (is_here and len(found) == limit) or (read and not read % LOOK_LINES and time.thread_time() > until):
+                return Found(found, f"{segment.id - 1}.{number}")
+            read += 1
+            if is_here:
+                found.append(FoundLine(number, one))
         scanned += segment.raw_bytes if segment.path else 0
         if scanned >= SEARCH_BYTES or time.thread_time() > until:
             return Found(found, f"{segment.id}.0")
@@ -100,13 +104,14 @@ def _rows(job: int, rank: int | None, attempt: int, after: int) -> Iterator[Segm
         after = rows[-1].id
 
 
-def _matches(segment: Segment, text: str, attempt: int, start: int) -> Iterator[FoundLine]:
-    lines, _ = segments.content(segment)
+def _numbered(segment: Segment, attempt: int, start: int) -> Iterator[tuple[int, LogLine]]:
+    """Its lines with their numbers, from number `start` on."""
+    first = max(start, segment.first_line)
+    lines, _ = segments.content(segment, skip=first - segment.first_line)
     at = segment.first_at
-    for number, raw in enumerate(lines, segment.first_line):
+    for number, raw in enumerate(lines, first):
         at, line = segments.parsed(raw, least=at, most=segment.last_at)
-        if number >= start and text in line.lower():
-            yield FoundLine(number, LogLine(segment.rank, attempt, at, line))
+        yield number, LogLine(segment.rank, attempt, at, line)
 
 
 def _start(text: str) -> tuple[int, int]:

@@ -4,8 +4,10 @@ import time
 import zlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jobs import ingest, logs
+from jobs import ingest, logs, segments
 from tests.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -96,3 +98,47 @@ def test_a_tail_of_all_ranks_skips_the_old_lines_of_a_silent_one(job):
     assert [line.text for line in page.lines] == [f"line {seq}" for seq in range(6, 10)]
     send(job, 2, log_item(2, 1, [(T + 20, "again")]), item("gap", rank=-1, first_line=0, lines=3, raw_bytes=9), index=1)
     assert {line.rank for line in logs.read(job=job, cursor=page.cursor).lines} == {2, -1}
+
+
+MANY = 1_000_000
+
+
+@pytest.fixture
+def dense(job, monkeypatch):
+    """A million lines in a few kilobytes, and which of them are parsed."""
+    text = zlib.compress(b"1 \n" * MANY)
+    small = log_item(0, 0, [(T, "x")])
+    send(job, 1, type(small)("log", {**small.fields, "lines": MANY, "raw_bytes": 3 * MANY, "bytes": len(text)}, text))
+    found, parsed = [], segments.parsed
+    monkeypatch.setattr(segments, "parsed", lambda raw, **times: found.append(raw) or parsed(raw, **times))
+    return found
+
+
+def test_a_reader_of_a_dense_segment_makes_only_the_lines_that_it_asks_for(job, dense):
+    asked = [
+        lambda: len(logs.read(job=job, tail=1).lines) == 1,
+        lambda: len(logs.read(job=job, limit=3).lines) == 3,
+        lambda: len(logs.last_lines(job=job, attempt=1, rank=0, count=400)) == 400,
+        lambda: (
+            logs.catch_up(job=job, rank=None, cursor=logs.read(job=job, limit=1).cursor, limit=5).skipped == MANY - 6
+        ),
+    ]
+    assert all(is_right() for is_right in asked)
+    assert len(dense) <= 1 + 3 + 400 + 1 + 2 * 6
+
+
+def test_the_end_of_one_stream_is_taken_over_its_segments(job):
+    send(job, 1, log_item(0, 0, [(T + n, f"a{n}") for n in range(5)]))
+    send(job, 2, log_item(0, 5, [(T + n, f"a{n}") for n in range(5, 7)]))
+    send(job, 1, log_item(2, 0, [(T + 5.5, "b")]), index=1)
+    assert [line.text for line in logs.read(job=job, tail=4).lines] == ["a4", "a5", "b", "a6"]
+    assert [line.text for line in logs.read(job=job, rank=0, tail=3).lines] == ["a4", "a5", "a6"]
+
+
+@given(st.lists(st.text("ab", max_size=5), max_size=40), st.booleans(), st.integers(1, 9), st.data())
+def test_lines_behind_others_are_those_of_the_whole_text(lines, is_ended, block, data):
+    skip = data.draw(st.integers(0, len(lines)))
+    text = "\n".join(lines) + "\n" * (is_ended and bool(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "BLOCK", block)
+        assert list(segments._lines(text, skip, len(lines))) == lines[skip:]

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import zlib
 
 import pytest
 from django.db import connection
@@ -83,9 +84,9 @@ def test_a_search_takes_a_bounded_part_of_a_core_and_says_where_to_go_on(job, mo
 def test_a_search_keeps_no_connection_while_it_waits_and_looks(job, monkeypatch):
     kept = []
 
-    def content(segment, real=segments.content):
+    def content(segment, real=segments.content, **asked):
         kept.append(connection.connection is not None)
-        return real(segment)
+        return real(segment, **asked)
 
     monkeypatch.setattr(segments, "content", content)
     assert whole_logs.search(job=job, by=1, text="loss", limit=1000).lines
@@ -148,3 +149,20 @@ def test_gaps_are_passed_over(job):
 def test_a_search_that_makes_no_sense_is_refused(job, asked):
     with pytest.raises(InvalidInput):
         whole_logs.search(job=job, by=1, **asked)
+
+
+def test_a_search_of_one_dense_segment_ends_with_its_time_and_goes_on_within(job, monkeypatch):
+    text = zlib.compress(b"".join(b"1 %d\n" % n for n in range(20_000)))
+    small = log_item(0, 0, [(T, "x")])
+    fields = {**small.fields, "first_line": 150, "lines": 20_000, "raw_bytes": 2**20, "bytes": len(text)}
+    ingest.apply(identity=identity(job), batch=batch(31, type(small)("log", fields, text)))
+    monkeypatch.setattr(whole_logs, "SEARCH_SECONDS", -1.0)  # each call's is over at its first look
+    found, starts, start = [], [], ""
+    while True:
+        part = whole_logs.search(job=job, by=1, text="7777", start=start)
+        found += [one.line.text for one in part.lines]
+        if not part.next:
+            break
+        starts.append(start := part.next)
+        assert len(starts) == len(set(starts)), "it does not get on"
+    assert found == [str(n) for n in range(20_000) if "7777" in str(n)]
