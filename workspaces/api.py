@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import IO, Any, cast
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import generics
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
@@ -19,9 +21,7 @@ from rest_framework.views import APIView
 from accounts.models import Team, User
 from accounts.permissions import Act, may
 from controlplane.api import Paging, listed
-from controlplane.database import give_back
 from controlplane.errors import InvalidInput, NotAllowed, Problem
-from controlplane.turns import ThreadTurns
 
 from . import reading, sent, services
 from .manifest import Entry
@@ -39,8 +39,6 @@ from .serializers import (
 
 PAGE_FILES, MOST_FILES = 1000, 10_000
 NAME_CHARACTERS = 200  # more than any team's or queue's
-# Each takes some 100 MB while it is looked through.
-manifests = ThreadTurns(2, each=1, most_waiting=4, words="several lists of files of yours are being read")
 
 
 def _query(name: str, kind: type, description: str) -> OpenApiParameter:
@@ -140,8 +138,10 @@ class FilesView(APIView):
     def get(self, request: Request, pk: int) -> Response:
         """Every file and link, sorted by path."""
         after, limit = request.query_params.get("after", ""), _limit(request)
-        found = [entry for entry in reading.entries(_readable(request, pk)) if entry.path > after]
-        page, more = found[:limit], len(found) > limit
+        workspace = _readable(request, pk)
+        with reading.turn(_user(request)):
+            behind = (entry for entry in reading.entries(workspace) if entry.path > after)
+            page, more = list(islice(behind, limit)), next(behind, None) is not None
         following = replace_query_param(request.build_absolute_uri(), "after", page[-1].path) if more else None
         return Response({"results": EntrySerializer(page, many=True).data, "next": following})
 
@@ -151,16 +151,21 @@ class FileView(APIView):
     def get(self, request: Request, pk: int, path: str) -> HttpResponse:
         """A file's content, always as an attachment: code is shown to people, never run in their browser."""
         workspace = _readable(request, pk)
-        entry = found_entry(workspace, path)
+        with reading.turn(_user(request)):
+            entry = found_entry(workspace, path)
         return attachment(reading.content(workspace, entry), path=path)
 
 
 class DiffView(APIView):
     @extend_schema(operation_id="workspaces_diff", responses=OpenApiResponse(DifferenceSerializer))
-    def get(self, request: Request, pk: int, other: int) -> Response:
+    def get(self, request: Request, pk: int, other: int) -> HttpResponse:
         """What changed from the first to the other."""
-        found = reading.compare(_readable(request, pk), _readable(request, other))
-        return Response(DifferenceSerializer(found).data)
+        before, after = _readable(request, pk), _readable(request, other)
+        with reading.turn(_user(request)):
+            found = DifferenceSerializer(reading.compare(before, after)).data
+            return HttpResponse(
+                JSONRenderer().render(found), content_type="application/json"
+            )  # its bytes are the least
 
 
 def found_entry(workspace: Workspace, path: str) -> Entry:
@@ -212,8 +217,7 @@ def _reading(request: Request) -> Iterator[None]:
     """
     if not _may_send_to(_user(request)):
         raise _nowhere(_user(request))
-    give_back()  # who waits keeps no connection from others, and who parses needs none
-    with manifests.turn(_user(request).pk):
+    with reading.turn(_user(request)):
         yield
 
 

@@ -44,8 +44,12 @@ def delete(name: str) -> None:
         default_storage.delete(name)
 
 
-def save_text(team: int, text: str) -> str:
-    return save(team, "manifest", io.BytesIO(zlib.compress(text.encode(), 6)))
+def pack_text(text: str) -> bytes:
+    return zlib.compress(text.encode(), 6)
+
+
+def save_packed(team: int, packed: bytes) -> str:
+    return save(team, "manifest", io.BytesIO(packed))
 
 
 def packed_text(name: str) -> bytes:

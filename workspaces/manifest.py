@@ -17,6 +17,7 @@ from .paths import path_problem, target_problem
 
 HEADER = "muster workspace 1"
 MAX_ENTRIES = 100_000
+MAX_TEXT = 32 << 20  # characters of the text: 300 for each entry where there are as many as may be
 FILE, EXECUTABLE, LINK = "f", "x", "l"
 
 
@@ -47,11 +48,13 @@ def digest_of(text: str) -> str:
 
 def read(text: str) -> Iterator[Entry]:
     """The entries of a text made by `text_of`. Raises ValueError for any other."""
-    header, _, rest = text.partition("\n")
-    if header != HEADER or (rest and not rest.endswith("\n")):
+    if not text.startswith(f"{HEADER}\n") or not text.endswith("\n"):
         raise ValueError("is not a manifest that this release can read")
-    for line in rest.split("\n")[:-1]:
-        fields = line.split("\t")
+    at = len(HEADER) + 1
+    while at < len(text):  # one after another: a reader of a few entries makes no list of all
+        end = text.index("\n", at)
+        fields = text[at:end].split("\t")
+        at = end + 1
         if fields[0] == LINK:
             _, target, path = fields
             yield Entry(path, LINK, target=target)
@@ -79,6 +82,10 @@ def check(entries: list[Entry], *, limit_bytes: int) -> None:
     total = size_of(entries)
     if total > limit_bytes:
         raise InvalidInput(too_large(total, limit_bytes=limit_bytes))
+    characters = len(HEADER) + 1 + sum(len(entry.line()) for entry in entries)
+    if characters > MAX_TEXT:
+        said = f"is a list of {characters:,} characters in all, of at most {MAX_TEXT:,}; shorten paths and targets of links, or {IGNORE}"
+        raise InvalidInput(Problem("set", len(entries), said))
     problems = [*_below_no_folder(entries)]
     if problems:
         raise InvalidInput(*problems[:MOST_PROBLEMS])

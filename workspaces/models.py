@@ -28,7 +28,7 @@ class TeamStore(models.Model):
 
     @property
     def store_limit(self) -> int:
-        """Bytes of all the team's packs."""
+        """Bytes of all the team's stored files."""
         return settings.MUSTER_MAX_STORE_BYTES if self.store_limit_bytes is None else self.store_limit_bytes
 
 
@@ -68,6 +68,9 @@ class Workspace(models.Model):
     size_bytes = models.PositiveBigIntegerField(help_text="of all files, unpacked")
     files = models.PositiveIntegerField(default=0, help_text="files and links")
     manifest = models.CharField(max_length=120, blank=True, help_text="the stored file; empty: of an older release")
+    manifest_bytes = models.PositiveBigIntegerField(
+        default=0, db_default=0, help_text="as stored; 0: from before they were counted"
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     used_at = models.DateTimeField(default=timezone.now, help_text="when it was last asked for by a submission")
 

@@ -6,6 +6,7 @@ There is no way in by a digest alone: everything begins with a workspace, and on
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import NamedTuple
 
@@ -13,7 +14,9 @@ from django.db.models import QuerySet
 
 from accounts.models import User
 from accounts.permissions import readable_teams
+from controlplane.database import give_back
 from controlplane.errors import InvalidInput, MusterError, Problem
+from controlplane.turns import ThreadTurns
 
 from . import files, frames, manifest
 from .difference import Difference, difference, to_read
@@ -23,6 +26,8 @@ from .models import Blob, Workspace
 log = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 8 << 20  # of one file, held in memory
+# Each takes some 100 MB while it is looked through.
+turns = ThreadTurns(2, each=1, most_waiting=4, words="several lists of files of yours are being read")
 
 
 class Lost(MusterError):
@@ -39,13 +44,21 @@ def readable_by(user: User) -> QuerySet[Workspace]:
     return Workspace.objects.all() if teams is None else Workspace.objects.filter(team__in=teams)
 
 
-def entries(workspace: Workspace) -> list[Entry]:
-    """Sorted by path. Raises InvalidInput for a workspace of an older release, Lost when the store is damaged."""
+@contextmanager
+def turn(user: User) -> Iterator[None]:
+    """Around whatever holds a whole list of files. Raises Busy where too many of one person wait."""
+    give_back()  # who waits keeps no connection from others
+    with turns.turn(user.pk):
+        yield
+
+
+def entries(workspace: Workspace) -> Iterator[Entry]:
+    """Sorted by path, one after another. Raises InvalidInput for a workspace of an older release, Lost when the store is damaged."""
     if not workspace.manifest:
         said = "was stored by an older release, which kept it in another form; upload the code again"
         raise InvalidInput(Problem("workspace", workspace.pk, said))
     try:
-        return list(manifest.read(files.text(workspace.manifest)))
+        yield from manifest.read(files.text(workspace.manifest))
     except (OSError, ValueError, zlib.error) as error:
         log.exception("the list of workspace %s can not be read", workspace.pk)
         raise Lost("the list of its files can not be read in the store; tell the administrator") from error
@@ -64,7 +77,7 @@ def content(workspace: Workspace, entry: Entry) -> bytes:
 
 def compare(before: Workspace, after: Workspace) -> Difference:
     """What changed from the one to the other, with lines where both are text."""
-    old, new = entries(before), entries(after)
+    old, new = list(entries(before)), list(entries(after))
     pairs = to_read(old, new)
     sides = {
         "before": _by_digest(before, [one for one, _ in pairs]),

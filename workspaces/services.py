@@ -96,16 +96,19 @@ def create(
     if earlier := _earlier(team, digest):
         return earlier, False
     _check_present(team, put)
-    name = files.save_text(team.pk, text)
+    packed = files.pack_text(text)
+    _check_room(team, store, len(packed), field="set")
+    name = files.save_packed(team.pk, packed)
     try:
         with crash.atomic("workspaces.create"):
-            _lock(team)
+            _check_room(team, _lock(team), len(packed), field="set")
             _check_still_there(team, origin, put)
             row, is_new = Workspace.objects.get_or_create(
                 team=team,
                 digest=digest,
                 defaults={
                     "created_by": by, "size_bytes": manifest.size_of(entries), "files": len(entries), "manifest": name,
+                    "manifest_bytes": len(packed),
                 },
             )  # fmt: skip
             if not is_new:
@@ -133,11 +136,17 @@ def _lock(team: Team) -> TeamStore:
     return TeamStore.objects.select_for_update(no_key=True).get(team=team)
 
 
-def _check_room(team: Team, store: TeamStore, size: int) -> None:
-    used = Pack.objects.filter(team=team).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+def used_bytes(team: Team) -> int:
+    """What the team's files take as stored: packs, and the lists of its workspaces."""
+    packs = Pack.objects.filter(team=team).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+    return packs + (Workspace.objects.filter(team=team).aggregate(sum=Sum("manifest_bytes"))["sum"] or 0)
+
+
+def _check_room(team: Team, store: TeamStore, size: int, *, field: str = "body") -> None:
+    used = used_bytes(team)
     if used + size > store.store_limit:
         said = f"the code of team {team.name} takes {used:,} of {store.store_limit:,} bytes, and this adds {size:,}"
-        raise InvalidInput(Problem("body", size, f"{said}; finish or remove old jobs, or ask for a larger limit"))
+        raise InvalidInput(Problem(field, size, f"{said}; finish or remove old jobs, or ask for a larger limit"))
 
 
 def _register(team: Team, found: list[frames.Frame], *, name: str, size: int) -> bool:
@@ -193,7 +202,7 @@ def _entries(workspace: Workspace | None) -> list[Entry]:
     if workspace is None:
         return []
     try:
-        return reading.entries(workspace)
+        return list(reading.entries(workspace))
     except reading.Lost as error:
         raise InvalidInput(
             Problem("base", workspace.pk, "can not be read; send the whole list without a base")

@@ -1,7 +1,9 @@
 """/jobs/<id>/code: what the job ran, one file of it, and what changed since the job before it or any other."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
@@ -50,7 +52,8 @@ def code(request: Request, pk: int) -> HttpResponse:
     context: Context = {"job": job, "others": _with_code(request, job)[:OFFERED_JOBS]}
     if job.workspace is not None:
         try:
-            context |= _code_context(request, job=job)
+            with reading.turn(request.user):
+                context |= _code_context(request, job=job)
         except (InvalidInput, reading.Lost) as error:
             context["notice"] = str(error)
     return answer(request, template="jobs/code.html", context=context)
@@ -63,14 +66,14 @@ def _code_context(request: Request, *, job: Job) -> Context:
         return {"shown": _shown(job, entries, path=path)}
     other = _other(request, job=job)
     return {
-        "entries": entries[:SHOWN_FILES],
-        "hidden": max(0, len(entries) - SHOWN_FILES),
+        "entries": list(islice(entries, SHOWN_FILES)),
+        "hidden": sum(1 for _ in entries),
         "other": other,
         "difference": _difference(job, other) if other else None,
     }
 
 
-def _shown(job: Job, entries: list[Entry], *, path: str) -> Shown:
+def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
     assert job.workspace is not None
     entry = next((one for one in entries if one.path == path), None)
     if entry is None:

@@ -115,7 +115,7 @@ def test_a_reader_who_knows_the_old_place_still_finds_it(send, lab):
 @pytest.mark.django_db
 def test_a_stored_file_that_no_row_names_goes_after_a_day(send, root):
     kept = send(a=b"1")
-    files.save_text(kept.team_id, "left by a process that was killed")
+    files.save_packed(kept.team_id, b"left by a process that was killed")
     (root / "workspaces" / "old.tar.gz").write_bytes(b"of an older release")
     assert garbage.collect().stored_files == 0
     assert garbage.delete_unnamed(before=timezone.now() + timedelta(seconds=5)) == 2

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import secrets
 import zlib
 from contextlib import contextmanager
 from urllib.parse import quote
@@ -18,8 +19,7 @@ from jobs import agent_tokens
 from jobs.models import Job
 from tests import packs
 from tests.builders import identity
-from workspaces import api as workspaces_api
-from workspaces import files, reading, services
+from workspaces import files, manifest, reading, services
 from workspaces.models import Blob, Pack, TeamStore, Workspace
 
 pytestmark = pytest.mark.django_db
@@ -258,6 +258,27 @@ def test_a_team_fills_its_store_and_no_more(api, team, stored):
     assert answer.status_code == 422
     assert "of 200 bytes, and this adds 156" in answer.json()["detail"]
     assert stored() == [".pack"]
+
+
+def test_lists_of_files_count_as_the_teams_too(api, team, stored):
+    """Lists of links alone filled the disk: each small change of a list stores the whole of it again."""
+    base = api.post("", {"set": [packs.link(f"{n}{secrets.token_hex(40)}", "x") for n in range(100)]})
+    assert base.status_code == 201
+    one = Workspace.objects.get().manifest_bytes
+    assert one > 4000
+    TeamStore.objects.filter(team=team).update(store_limit_bytes=2 * one)
+    answer = api.post("", {"base": base.json()["id"], "set": [packs.link("one more", "x")]})
+    assert answer.status_code == 422
+    (problem,) = answer.json()["errors"]
+    assert problem["field"] == "set" and f"takes {one:,} of {2 * one:,} bytes" in problem["message"]
+    assert (Workspace.objects.count(), stored()) == (1, [".manifest"])
+
+
+def test_a_list_of_files_is_bounded_as_text(api, monkeypatch):
+    monkeypatch.setattr(manifest, "MAX_TEXT", 1000)
+    answer = api.post("", {"set": [packs.link(f"{n:0100}", "x") for n in range(10)]})
+    assert answer.status_code == 422
+    assert "1,069 characters in all, of at most 1,000" in answer.json()["detail"]
 
 
 def test_a_teams_limits_are_shown_and_changed_by_a_command(api, team, capsys):
@@ -535,13 +556,33 @@ def test_lists_of_files_are_read_in_turn_and_without_a_connection(api, monkeypat
             kept.append(connection.connection is not None)
             yield
 
-    monkeypatch.setattr(workspaces_api, "manifests", Turns())
+    monkeypatch.setattr(reading, "turns", Turns())
     api.post(path, {"set": []})
     assert kept == [False]
     turns = ThreadTurns(1, each=1, most_waiting=0, words="several lists of files of yours are being read")
-    monkeypatch.setattr(workspaces_api, "manifests", turns)
+    monkeypatch.setattr(reading, "turns", turns)
     with turns.turn("somebody"):
         assert api.post(path, {"set": []}).status_code == 429
+
+
+def test_whoever_reads_lists_of_files_takes_turns(api, client, people, lab, monkeypatch):
+    """Each holds some 100 MB: of 16 differences at once web grew to 2.4 GB, and a viewer may ask."""
+    first, second = api.make(TREE)["id"], api.make({"train.py": b"2"})["id"]
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(workspace=first)
+    turns = ThreadTurns(1, each=1, most_waiting=0, words="several lists of files of yours are being read")
+    monkeypatch.setattr(reading, "turns", turns)
+    client.force_login(people.owner)
+    asked = {
+        "files": lambda: api.get(f"/{first}/files", limit=1),
+        "file": lambda: api.get(f"/{first}/files/train.py"),
+        "difference": lambda: api.get(f"/{first}/diff/{second}"),
+        "page": lambda: client.get(f"/jobs/{job.pk}/code"),
+    }
+    with turns.turn("somebody"):
+        assert {what: ask().status_code for what, ask in asked.items()} == dict.fromkeys(asked, 429)
+    assert {what: ask().status_code for what, ask in asked.items()} == dict.fromkeys(asked, 200)
+    assert turns.waiting() == 0
 
 
 @pytest.mark.parametrize("field", ["team", "queue"])

@@ -3,10 +3,10 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db.models import Sum
 
 from accounts.models import Team
-from workspaces.models import Pack, TeamStore, Workspace
+from workspaces.models import TeamStore, Workspace
+from workspaces.services import used_bytes
 
 DEFAULT = "default"
 
@@ -28,7 +28,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--workspace-bytes", metavar="N", help=f"of one workspace, unpacked; {DEFAULT} to take it back"
         )
-        parser.add_argument("--store-bytes", metavar="N", help=f"of all packs together; {DEFAULT} to take it back")
+        parser.add_argument(
+            "--store-bytes", metavar="N", help=f"of all stored files together; {DEFAULT} to take it back"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         team = Team.objects.filter(name=options["team"]).first()
@@ -45,7 +47,7 @@ class Command(BaseCommand):
 
 
 def _said(team: Team, store: TeamStore) -> str:
-    used = Pack.objects.filter(team=team).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+    used = used_bytes(team)
     count = Workspace.objects.filter(team=team).count()
     return (
         f"team {team.name}: {count} workspaces in {used:,} of {store.store_limit:,} bytes; "
