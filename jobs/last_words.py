@@ -73,7 +73,16 @@ def _of_printed_chain(chain: Chain, said: Said, exit_code: int | None = None) ->
     if found[0] is Kind.SIGNAL and said.oom_kills:
         return Kind.HOST_MEMORY, _LIKELY
     is_chosen = exit_code not in (None, PYTHONS_OWN) and exits.signal_of(exit_code, None) is None
-    return (found[0], _LIKELY) if chain.is_harmless or is_chosen else found
+    return (found[0], _LIKELY) if chain.is_harmless or is_chosen or _went_on(chain, said) else found
+
+
+def _went_on(chain: Chain, said: Said) -> bool:
+    """Whether another error was printed below the traceback: then it may be a child's, or one that was caught."""
+    lines = [tracebacks.clean(line) for line in said.stderr]
+    printed = {tracebacks.clean(line) for line in chain.lines}
+    last = max((at for at, line in enumerate(lines) if line.strip() and line in printed), default=len(lines))
+    below = (line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line)))
+    return any(_LOUD.search(line) and not _QUIET.search(line) for line in below)
 
 
 def _headline(chain: Chain) -> str:
@@ -119,6 +128,7 @@ _QUIET = re.compile(
     r"\b(info|debug|warn(ing)?)\b|Warning:|^\s*$|^\[?[WI]\d{4} |^\*+$|^Setting OMP_NUM_THREADS|^\s*\d{1,3}%\||it/s\]|NCCL INFO|^step\b|^epoch\b|^={3,}|^-{3,}",
     re.IGNORECASE,
 )
+_NATIVE_FRAME = re.compile(r"^\s*frame #\d")
 _OF_CODE = re.compile(rf"^\s|^{re.escape(tracebacks.HEAD)}")  # a traceback that broke off; its frames say no reason
 _WATCHDOG = re.compile(r"(?:Watchdog caught collective operation timeout|failed to pass monitoredBarrier|Timed out waiting|Connection closed by)")  # fmt: skip
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 MOST_LINES = 160  # of a chain that is kept; a longer one loses its middle
 MOST_CHARACTERS = 500  # of a line
 MESSAGE_LINES = 12  # NCCL and DataLoader explain themselves in the lines below an exception's first
+RICH_LINES = 2000  # of one box
 CUT_FRAMES = 3  # of a traceback that lost its beginning
 READ_CHARACTERS = 1000  # of a line: nothing after them is looked at, so that a hostile one costs little
 HEAD = "Traceback (most recent call last)"
@@ -224,7 +225,8 @@ def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margi
     at = begin + 1
     while at < len(text) and at - begin < MESSAGE_LINES:
         line = text[at]
-        if HEAD in line or line.startswith(_LINKS) or _FOREIGN.match(line) or prefixes[at] != prefixes[begin]:
+        is_others = prefixes[at] != prefixes[begin] and line.strip()  # torch puts nothing before an empty line
+        if HEAD in line or line.startswith(_LINKS) or is_foreign(line) or is_others:
             break
         if margin and (re.match(r"^[\s|+]*\+-", line) or not line.lstrip().startswith("|")):
             break
@@ -251,7 +253,8 @@ def _read_syntax(text: Sequence[str], begin: int) -> _Block | None:
 
 def _read_rich(text: Sequence[str], begin: int) -> _Block | None:
     """As the library rich draws it: a box of frames, the error below."""
-    end = next((at for at in range(begin + 1, len(text)) if _RICH_END.match(text[at].strip())), None)
+    among = range(begin + 1, min(begin + RICH_LINES, len(text)))
+    end = next((at for at in among if _RICH_END.match(text[at].strip())), None)
     if end is None or end + 1 >= len(text) or not (raised := _RAISED.match(text[end + 1].strip())):
         return None
     places = (re.match(r"^│ (\S+):(\d+) in (\S+)", line.strip()) for line in text[begin:end])
@@ -294,6 +297,11 @@ def _in_order(group: Sequence[_Block]) -> list[Raised]:
         ordered += [*(one.raised for one in inner), outer.raised]
         at = stop
     return ordered
+
+
+def is_foreign(line: str) -> bool:
+    """Whether a line below an exception is surely none of its message: a log of native code, a warning."""
+    return bool(_FOREIGN.match(line))
 
 
 def is_report(chain: Chain) -> bool:

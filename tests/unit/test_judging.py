@@ -1,6 +1,7 @@
 """Which rank failed first, of which kind, and in which words: from what ranks print and how they end."""
 
 import textwrap
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -116,6 +117,24 @@ def test_an_exception_says_which_kind_it_is(error, kind):
 def test_a_traceback_is_less_sure_where_its_rank_ended_with_a_code_of_its_own(exit_code, certainty):
     """A child printed it, or the script caught it: what ended the rank may be something else."""
     found = of(raised("ValueError: label 17 is outside 0..9"), code=exit_code)
+    assert (found.headline, found.certainty) == ("rank 2: ValueError: label 17 is outside 0..9", certainty)
+
+
+@pytest.mark.parametrize(
+    ("below", "certainty"),
+    [
+        (["cannot reach the licence server"], "likely"),
+        (["saving what there is"], "sure"),
+        (["[rank2]:[W1122 12:00:00.1 ProcessGroupNCCL.cpp:1] Warning: failed to destroy the group"], "sure"),
+        (["/opt/lib/queues.py:12: ResourceWarning: unable to close"], "sure"),
+        ([], "sure"),
+    ],
+)
+def test_a_traceback_is_less_sure_where_another_error_was_printed_below_it(below, certainty):
+    """A child's, which its parent survived: it ended for what it printed later."""
+    said = raised("ValueError: label 17 is outside 0..9")
+    said = replace(said, stderr=(*said.traceback, *below))
+    found = of(said)
     assert (found.headline, found.certainty) == ("rank 2: ValueError: label 17 is outside 0..9", certainty)
 
 

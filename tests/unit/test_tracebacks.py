@@ -202,6 +202,13 @@ def test_lines_of_another_rank_do_not_become_part_of_a_message():
     assert tracebacks.last_chain(text).lines[-1] == LABEL
 
 
+def test_empty_lines_of_a_message_are_its_own_though_torch_puts_nothing_before_them():
+    text = [*lines(PLAIN)[:-1], "ValueError: ", "", "Could not build the model:", "  - encoder.depth: 12 != 24"]
+    chain = tracebacks.last_chain([f"[rank1]: {line}" if line else "" for line in text])
+    assert chain.raised[0].words == "ValueError: Could not build the model:"
+    assert chain.lines[-1] == "  - encoder.depth: 12 != 24"
+
+
 def test_a_multi_line_message_is_kept():
     assert tracebacks.last_chain(lines(DURING)).raised[-1].message.split("\n") == [
         "unknown optimizer adamx",
