@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
 HARMLESS_PYTHON_FLAGS = frozenset({"-u", "-B", "-O", "-OO", "-q"})  # before a script; torchrun itself passes -u
+_VALUED_PYTHON_FLAGS = frozenset({"-X", "-W"})
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,18 @@ def module_of(command: Sequence[str]) -> tuple[str, int]:
     """The module that `python -m` starts and the number of words up to it; nothing and 0 for another command."""
     if not command or not PYTHON.match(os.path.basename(command[0])):
         return "", 0
-    at = 1
-    while at < len(command) and command[at] in HARMLESS_PYTHON_FLAGS:
-        at += 1
+    at = _behind_flags(command)
+    if len(command) > at and command[at].startswith("-m") and len(command[at]) > len("-m"):
+        return command[at][len("-m") :], at + 1
     return (command[at + 1], at + 2) if len(command) > at + 1 and command[at] == "-m" else ("", 0)
+
+
+def _behind_flags(command: Sequence[str]) -> int:
+    """Where the words of a command of Python begin that say what it runs."""
+    at = 1
+    while at < len(command) and (command[at] in HARMLESS_PYTHON_FLAGS or command[at][:2] in _VALUED_PYTHON_FLAGS):
+        at += 2 if command[at] in _VALUED_PYTHON_FLAGS else 1
+    return at
 
 
 def program_of(command: Sequence[str]) -> tuple[str, int]:
@@ -75,9 +84,9 @@ def program_of(command: Sequence[str]) -> tuple[str, int]:
         return "", 0
     if not PYTHON.match(os.path.basename(command[0])):
         return os.path.basename(command[0]), 1
-    at = next((at for at, word in enumerate(command[1:], 1) if word not in HARMLESS_PYTHON_FLAGS), 0)
-    name = os.path.basename(command[at])
-    return (name, at + 1) if at and name in INSTALLED else (os.path.basename(command[0]), 1)
+    at = _behind_flags(command)
+    name = os.path.basename(command[at]) if at < len(command) else ""
+    return (name, at + 1) if name in INSTALLED else (os.path.basename(command[0]), 1)
 
 
 def complaint(command: Sequence[str]) -> str:

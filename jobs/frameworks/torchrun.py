@@ -90,6 +90,8 @@ def wrap(command: Sequence[str]) -> tuple[str, ...]:
     words = list(command[1:])
     while words and words[0] in _launchers.HARMLESS_PYTHON_FLAGS:
         words.pop(0)
+    if words and words[0].startswith("-m") and words[0] != "-m":
+        words[:1] = ["-m", words[0].removeprefix("-m")]
     if not words or (words[0].startswith("-") and words[0] != "-m"):
         return tuple(command)
     return ("torchrun", *words)
@@ -212,7 +214,8 @@ def _in_words(words: Sequence[str], shells: int) -> str:
         assigned = _ASSIGNED.match(word)
         if assigned and _assigned(assigned[1], assigned[2]):
             return assigned[0].rstrip(";&|)")
-        is_start = os.path.basename(word) == _launchers.TORCHRUN or (at and word in _MODULES and words[at - 1] == "-m")
+        is_module = word.removeprefix("-m") in _MODULES and (word.startswith("-m") or (at and words[at - 1] == "-m"))
+        is_start = os.path.basename(word) == _launchers.TORCHRUN or is_module
         if is_start and (told := _by_flags(_flags(words, at + 1)[0])):
             return told
         inner = _split(word) if shells and _STARTS_TORCHRUN.search(word) else []

@@ -110,6 +110,12 @@ BY_C10D = [
     ({"command": ["sh", "-c", "(cd src;torchrun --nnodes=1:2 train.py)"]}, "command", "--nnodes=1:2"),
     ({"command": ["sh", "-c", "echo $(torchrun --nnodes=${MIN}:${MAX} t.py)"]}, "command", "--nnodes=${MIN}:${MAX}"),
     ({"command": ["torchrun", "-m", "--standalone", "pkg.train"]}, "command", "--standalone"),
+    (
+        {"command": ["python", "-X", "utf8", "-mtorch.distributed.run", "--standalone", "x.py"]},
+        "command",
+        "--standalone",
+    ),
+    ({"command": ["sh", "-c", "python -mtorch.distributed.run --standalone x.py"]}, "command", "--standalone"),
     ({"env": {"PET_STANDALONE": "1"}}, "env.PET_STANDALONE", "1"),
 ]
 
