@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 HELP = "of the tests marked `long`: none of them, a tenth chosen by the commit's hash, or all (default none)"
+
+LEFT_OUT = pytest.StashKey[int]()
 
 T = TypeVar("T")
 
@@ -44,13 +48,12 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
+    config.stash[LEFT_OUT] = len(left_out)
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if left_out := terminalreporter.stats.get("deselected"):
-        terminalreporter.line(
-            f"long tests: {_said(config)}; {len(left_out)} tests were left out (`--long all` runs them)"
-        )
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.line(f"long tests: {_said(config)}; {left_out} tests were left out (`--long all` runs them)")
 
 
 def _said(config) -> str:

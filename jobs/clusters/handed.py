@@ -15,12 +15,13 @@ from pathlib import Path
 from controlplane.job_user import JobUser
 
 MAX_BYTES = 8 << 20  # a job's environment is the largest thing that is read
+STATE_BYTES = 256 << 10  # of what an agent says of itself, which is read twice a second; it needs 4 KB
 # What comes of reading JSON that a job could have written: absent, no text, no JSON, other types, too deep, too large.
 UNREADABLE = (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def read(path: Path) -> str:
+def read(path: Path, *, most: int | None = None) -> str:
     """Raises FileNotFoundError, or ValueError for whatever is not a small file of text."""
     try:
         file = os.open(path, os.O_RDONLY | _SAFELY)
@@ -32,8 +33,9 @@ def read(path: Path) -> str:
         os.close(file)
         raise ValueError(f"{path.name} is no file")
     with os.fdopen(file, "rb") as opened:
-        content = opened.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
+        limit = MAX_BYTES if most is None else most
+        content = opened.read(limit + 1)
+    if len(content) > limit:
         raise ValueError(f"{path.name} is too large")
     return content.decode()
 

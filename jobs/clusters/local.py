@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -62,6 +63,7 @@ class LocalCluster:
         self.host = host or Host(DEFAULT_AGENT, more_env=settings.MUSTER_JOB_ENV, home=self.root / "home")
         self.clock, self.inventory = clock, inventory
         self._is_prepared = False
+        self._preparing = threading.Lock()
         self._known: dict[str, object] = {}
 
     def apply(self, plan: Plan) -> None:
@@ -199,14 +201,19 @@ class LocalCluster:
         """Once per process: what the user of jobs must reach lies where they reach it. Raises Refused where they cannot."""
         if self.user is None or self._is_prepared:
             return
+        with self._preparing:
+            if not self._is_prepared:
+                self._prepare_for(self.user)
+
+    def _prepare_for(self, user: JobUser) -> None:
         for folder in (self.root, *(self.root / name for name in ("jobs", "agent", "active"))):
             handed.passage(folder)
         for name in ("home", "cache"):
-            handed.give_folder(self.root / name, self.user)
+            handed.give_folder(self.root / name, user)
         self.host.agent = handed.published(self.host.agent, self.root / "agent")
-        if not can_run([self.host.python, "-I", "-c", IMPORTS, self.host.agent], self.user):
+        if not can_run([self.host.python, "-I", "-c", IMPORTS, self.host.agent], user):
             raise Refused(
-                f"local jobs run as user {self.user.uid}, who cannot run {self.host.python} or reach {self.root}: put both where others may pass, "
+                f"local jobs run as user {user.uid}, who cannot run {self.host.python} or reach {self.root}: put both where others may pass, "
                 "or let local jobs run as root (MUSTER_JOB_USER=root)"
             )
         self._is_prepared = True
@@ -394,7 +401,7 @@ def _identity(place: Path) -> Identity | None:
         return Identity.from_json(handed.read(handed.own_note(place, "spawned.json")))
     for name in ("spawned.json", "agent.json"):  # the first as releases before this one wrote it
         with contextlib.suppress(*handed.UNREADABLE):
-            found = Identity.from_json(handed.read(place / name))
+            found = Identity.from_json(handed.read(place / name, most=handed.STATE_BYTES))
             if handed.may_be_of(found.pid, place):
                 return found
     return None
@@ -402,7 +409,7 @@ def _identity(place: Path) -> Identity | None:
 
 def _asked_at(asked: Path) -> float:
     try:
-        return float(handed.read(asked))
+        return float(handed.read(asked, most=handed.STATE_BYTES))
     except (FileNotFoundError, ValueError):
         return 0.0
 
@@ -416,12 +423,12 @@ def _newest(folder: Path) -> dict[str, int]:
 
 
 def _status(place: Path) -> dict[str, Any]:
-    return _read_json(place / "status.json")
+    return _read_json(place / "status.json", most=handed.STATE_BYTES)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, *, most: int | None = None) -> dict[str, Any]:
     with contextlib.suppress(*handed.UNREADABLE):
-        return dict(json.loads(handed.read(path)))
+        return dict(json.loads(handed.read(path, most=most)))
     return {}
 
 

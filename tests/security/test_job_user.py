@@ -7,8 +7,10 @@ import pwd
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from jobs.verdict import ReplicaState
 from tests.contract.test_clusters import Rig, all_in, plan, until
 from tests.machine import need
 
+ROOT = Path(__file__).resolve().parents[2]
 USER = JobUser("muster-55911", 55911, 55911)  # no account has this number
 TOUCHES = "id -u > $MUSTER_SHARED/who; env > $MUSTER_SHARED/env; touch $MUSTER_SHARED/here.$NUMBER"
 
@@ -233,6 +236,52 @@ def test_a_link_a_pipe_and_a_huge_file_are_not_read(place, monkeypatch):
     for name in ("link", "pipe", "huge"):
         with pytest.raises(ValueError, match=name):
             handed.read(place / name)
+
+
+def test_what_an_agent_says_of_itself_is_read_up_to_what_it_needs(cluster):
+    """Ten replicas with statuses of 8 MB took most of a core: they are read twice a second."""
+    cluster.apply(plan("sh", "-c", "sleep 600"))
+    Rig(cluster, lambda index: None).until(all_in("running"))
+    place = cluster.root / "jobs/7-abc/1/worker-0"
+    status = json.loads((place / "status.json").read_text())
+    os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGSTOP)
+    (place / "status.json").write_text(json.dumps({**status, "x": "x" * handed.STATE_BYTES}))
+    seen = {one.index: one.state for one in Rig(cluster, lambda index: None).look().replicas}
+    assert seen == {0: ReplicaState.PENDING, 1: ReplicaState.RUNNING}
+    os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGCONT)
+
+
+def test_the_agent_is_published_once_though_several_threads_begin(place):
+    cluster = cluster_in(place, USER)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: cluster._prepare(), range(8)))
+    assert len(list((cluster.root / "agent").iterdir())) == 1
+
+
+def test_the_command_line_tells_its_token_to_nobody_elses_process(place):
+    """A local job may listen where Muster did, while it is away."""
+    asks = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); print(s.accept()[0].recv(4096))"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", asks], stdout=subprocess.PIPE, text=True, user=USER.uid, group=USER.gid
+    ) as squatter:
+        port = int(squatter.stdout.readline())
+        login = {"url": f"http://127.0.0.1:{port}", "token": "mst_secret", "user": "admin"}
+        (place / "cli.json").write_text(json.dumps({"current": "demo", "servers": {"demo": login}}))
+        env = {name: value for name, value in os.environ.items() if name not in ("MUSTER_URL", "MUSTER_CONFIG")}
+        told = [
+            subprocess.run(
+                [ROOT / "bin/muster", "jobs"],
+                env={**env, "MUSTER_DATA_DIR": str(place), **more},
+                capture_output=True,
+                text=True,
+            )
+            for more in ({}, {"MUSTER_URL": login["url"]})
+        ]
+        squatter.terminate()
+        heard = squatter.stdout.read()
+    assert [one.returncode for one in told] == [1, 1]
+    assert all(f"A process of user {USER.uid} listens on port {port}" in one.stderr for one in told)
+    assert heard == ""
 
 
 TALKS = "while :; do echo line; sleep 0.05; done"
