@@ -61,8 +61,9 @@ def read(
         return _read(job.pk, rank, decode(cursor), limit=limit, only=attempt)
     if tail is None:
         return _read(job.pk, rank, Cursor(attempt or min(1, job.attempt)), limit=limit, only=attempt)
-    place = _near_end(job.pk, rank, attempt or job.attempt, tail)
-    page = _read(job.pk, rank, place, limit=None, only=attempt)
+    tail = min(tail, MAX_PAGE_LINES)
+    end = _near_end(job.pk, rank, attempt or job.attempt, tail)
+    page = _read(job.pk, rank, end.place, limit=None, only=attempt, newest=end.newest)
     return page._replace(lines=page.lines[-tail:] if tail else [])
 
 
@@ -84,9 +85,9 @@ def _caught_up(job: int, rank: int | None, place: Cursor, limit: int, only: int 
     if not page.has_more or decode(page.cursor).attempt != place.attempt:
         return CaughtUp(page, 0)
     near = _near_end(job, rank, place.attempt, limit)
-    start = {stream: max(place.next.get(stream, 0), line) for stream, line in near.next.items()}
+    start = {stream: max(place.next.get(stream, 0), line) for stream, line in near.place.next.items()}
     left_out = sum(line - place.next.get(stream, 0) for stream, line in start.items())
-    page = _read(job, rank, replace(place, next={**place.next, **start}), limit=None, only=only)
+    page = _read(job, rank, replace(place, next={**place.next, **start}), limit=None, only=only, newest=near.newest)
     shown = page.lines[-limit:]
     return CaughtUp(page._replace(lines=shown), left_out + len(page.lines) - len(shown))
 
@@ -115,11 +116,15 @@ def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple
     return page.lines, decode(page.cursor)
 
 
-def _read(job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None) -> LogPage:
+def _read(
+    job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None, newest: int | None = None
+) -> LogPage:
+    """Without a `limit` up to the segment `newest`: what came meanwhile may have any number of lines."""
     found = segments.unread(job=job, rank=rank, place=place, limit=MAX_SEGMENTS + 1)
     if found.collected_at is not None:
         return _collected(place, found.collected_at)
-    taken = _fitting(found.segments, place, limit)
+    known = found.segments if newest is None else [one for one in found.segments if one.id <= newest]
+    taken = _fitting(known, place, limit)
     lines, following = _merged(taken, place, limit)
     is_end = len(taken) == len(found.segments) and all(following[one.stream] >= one.end for one in taken)
     place = _advanced(place, following, taken, is_end)
@@ -198,24 +203,33 @@ def _advanced(place: Cursor, following: dict[Stream, int], taken: Iterable[Segme
     return place.read_to(largest, timezone.now().timestamp()) if is_end else place
 
 
-def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> Cursor:
-    """A cursor before the last `tail` lines: the newest segments that hold that many, everything older skipped.
+class _End(NamedTuple):
+    """A cursor before the last lines, and the id of the newest segment that was seen."""
+
+    place: Cursor
+    newest: int
+
+
+def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> _End:
+    """Before the last `tail` lines: the newest segments that hold that many, everything older skipped.
 
     Of one stream no more than `tail` lines can be among them.
     """
     following = segments.ends(job=job, rank=rank, attempt=attempt)
+    newest = segments.newest(job=job, rank=rank, attempt=attempt, limit=MAX_SEGMENTS)
     left: dict[Stream, int] = {}
     lines = size = 0
-    for one in segments.newest(job=job, rank=rank, attempt=attempt, limit=MAX_SEGMENTS):
+    for one in newest:
         if lines >= tail or (lines and size + one.raw_bytes > MAX_PAGE_BYTES):
             break
         wanted = left.get(one.stream, tail)
         if wanted:
             start = one.first_line if one.shown <= wanted else one.end - wanted
-            following[one.stream] = min(following.get(one.stream, one.end), start)
+            # The first one that is seen of a stream is its end: it may have come after the ends were asked for.
+            following[one.stream] = min(following[one.stream], start) if one.stream in left else start
             left[one.stream] = max(0, wanted - one.shown)
         lines, size = lines + one.shown, size + (one.raw_bytes if one.path else 0)
-    return Cursor(attempt, following)
+    return _End(Cursor(attempt, following), newest[0].id if newest else 0)
 
 
 __all__ = [

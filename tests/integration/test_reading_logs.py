@@ -127,6 +127,32 @@ def test_a_reader_of_a_dense_segment_makes_only_the_lines_that_it_asks_for(job, 
     assert len(dense) <= 1 + 3 + 400 + 1 + 2 * 6
 
 
+def test_as_many_of_the_last_lines_are_read_as_of_any_page(job, dense):
+    assert len(logs.read(job=job, tail=999_999_999).lines) == logs.MAX_PAGE_LINES
+
+
+@pytest.mark.parametrize("before", ["ends", "newest", "unread"])
+def test_a_dense_segment_that_comes_while_the_end_is_looked_for_costs_its_reader_nothing(job, monkeypatch, before):
+    send(job, 1, log_item(0, 0, [(T, "first"), (T, "second")]))
+    text = zlib.compress(b"1 \n" * MANY)
+    small = log_item(0, 2, [(T, "x")])
+    dense = type(small)("log", {**small.fields, "lines": MANY, "raw_bytes": 3 * MANY, "bytes": len(text)}, text)
+    parsed, asked = segments.parsed, getattr(segments, before)
+    made = []
+
+    def meanwhile(**which):
+        monkeypatch.setattr(segments, before, asked)
+        send(job, 2, dense)
+        return asked(**which)
+
+    monkeypatch.setattr(segments, before, meanwhile)
+    monkeypatch.setattr(segments, "parsed", lambda raw, **times: made.append(raw) or parsed(raw, **times))
+    page = logs.read(job=job, tail=1)
+    assert len(page.lines) == 1 and len(made) <= 2
+    rest = logs.read(job=job, cursor=page.cursor, limit=3)
+    assert len(rest.lines) == (3 if before == "unread" else 0)
+
+
 def test_the_end_of_one_stream_is_taken_over_its_segments(job):
     send(job, 1, log_item(0, 0, [(T + n, f"a{n}") for n in range(5)]))
     send(job, 2, log_item(0, 5, [(T + n, f"a{n}") for n in range(5, 7)]))
