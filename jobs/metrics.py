@@ -7,6 +7,8 @@ from typing import Any
 
 from django.db import connection
 
+from controlplane.errors import InvalidInput, Problem
+
 from .models import Job
 
 MAX_POINTS = 500
@@ -24,6 +26,8 @@ class Series:
 
 
 MAX_CHUNKS = 250  # of one series that a chart reads: its cost must not grow with the length of the training
+MOST_POINTS = 100_000  # of one answer with any number of series: some 3 MB
+MOST_SERIES = 20_000
 
 # Of long series every k-th chunk, then every k-th point, and always the last of each: a chart ends where training stands.
 _THINNED = """
@@ -42,6 +46,12 @@ _THINNED = """
     SELECT name, rank, to_timestamp(at), step, value FROM points
     WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %s::numeric)::bigint) = 0
     ORDER BY name, rank, at, back DESC
+"""
+
+_COUNTED = """
+    SELECT count(*) FROM (
+        SELECT DISTINCT name, rank FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND (%s OR name = ANY(%s)) LIMIT %s
+    ) pairs
 """
 
 # One step into the index (job, attempt, name, rank, id) per name.
@@ -141,11 +151,21 @@ _SPREAD = """
 def series(
     *, job: Job, names: Iterable[str] | None = None, limit: int = MAX_POINTS, attempt: int | None = None
 ) -> list[Series]:
-    """The series of one attempt (default: the newest), all or those named. Two attempts in one line would go back in time."""
+    """The series of one attempt (default: the newest), all or those named. Two attempts in one line would go back in time.
+
+    At most `limit` points of each, and fewer the more series there are. Raises InvalidInput where there are too many.
+    """
     wanted = list(names) if names is not None else []
     which = job.attempt if attempt is None else attempt
+    asked: list[Any] = [job.pk, which, names is None, wanted]
     with connection.cursor() as cursor:
-        cursor.execute(_THINNED, [job.pk, which, names is None, wanted, MAX_CHUNKS, limit])
+        cursor.execute(_COUNTED, [*asked, MOST_SERIES + 1])
+        ((count,),) = cursor.fetchall()
+        if count > MOST_SERIES:
+            said = f"the job has more than the {MOST_SERIES:,} series of one answer; ask for some names, such as ?name=loss"
+            raise InvalidInput(Problem("name", None, said))
+        points = max(1, min(limit, MOST_POINTS // max(1, count)))
+        cursor.execute(_THINNED, [*asked, min(MAX_CHUNKS, points), points])
         return _grouped(cursor.fetchall())
 
 

@@ -242,6 +242,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     )
     @action(detail=True, pagination_class=None)
     def metrics(self, request: Request, pk: str) -> Response:
+        """What ranks reported: at most 500 points of each series, and fewer the more series there are (100,000 in all)."""
         job = self.get_object()
         names = request.query_params.getlist("name") or None
         points = [
