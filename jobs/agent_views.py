@@ -46,15 +46,15 @@ def workspace(request: HttpRequest) -> HttpResponseBase:
     if job.workspace is None:
         return HttpResponse(status=204)
     try:
-        return _files(request, job.workspace) if request.method == "POST" else _manifest(job.workspace)
+        return _files(request, job.workspace) if request.method == "POST" else _manifest(request, job.workspace)
     except (reading.Lost, InvalidInput) as error:
         return _refused(410, f"the job's code can not be read: {error}; upload it again and resubmit")
 
 
-def _manifest(code: Workspace) -> HttpResponse:
+def _manifest(request: HttpRequest, code: Workspace) -> HttpResponseBase:
     if not code.manifest:
         raise reading.Lost("it was stored by an older release")
-    answer = HttpResponse(reading.manifest_text(code), content_type="application/x-muster-manifest")
+    answer = streamed(request, reading.manifest_text(code), "application/x-muster-manifest")
     answer["X-Muster-Digest"], answer["X-Muster-Team"] = code.digest, str(code.team_id)
     return answer
 
@@ -65,7 +65,7 @@ def _files(request: HttpRequest, code: Workspace) -> HttpResponseBase:
         return _refused(413, f"at most {MAX_DIGESTS_BYTES} bytes of digests can be asked for at once")
     body = request.body
     asked = [body[at : at + DIGEST_BYTES].hex() for at in range(0, len(body), DIGEST_BYTES)]
-    if len(body) % DIGEST_BYTES or not {entry.digest for entry in reading.entries(code)}.issuperset(asked):
+    if len(body) % DIGEST_BYTES or reading.without_file(code, asked):
         return _refused(404, "these are not digests of files of this job's code")
     return streamed(request, gathered(reading.pack(code, asked)), "application/x-muster-pack")
 

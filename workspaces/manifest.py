@@ -17,7 +17,7 @@ from .paths import path_problem, target_problem
 
 HEADER = "muster workspace 1"
 MAX_ENTRIES = 100_000
-MAX_TEXT = 32 << 20  # characters of the text: 300 for each entry where there are as many as may be
+MAX_TEXT_BYTES = 32 << 20  # 300 for each entry where there are as many as may be
 FILE, EXECUTABLE, LINK = "f", "x", "l"
 
 
@@ -82,9 +82,9 @@ def check(entries: list[Entry], *, limit_bytes: int) -> None:
     total = size_of(entries)
     if total > limit_bytes:
         raise InvalidInput(too_large(total, limit_bytes=limit_bytes))
-    characters = len(HEADER) + 1 + sum(len(entry.line()) for entry in entries)
-    if characters > MAX_TEXT:
-        said = f"is a list of {characters:,} characters in all, of at most {MAX_TEXT:,}; shorten paths and targets of links, or {IGNORE}"
+    size = len(HEADER) + 1 + sum(len(entry.line().encode()) for entry in entries)
+    if size > MAX_TEXT_BYTES:
+        said = f"is a list of {size:,} bytes in all, of at most {MAX_TEXT_BYTES:,}; shorten paths and targets of links, or {IGNORE}"
         raise InvalidInput(Problem("set", len(entries), said))
     problems = [*_below_no_folder(entries)]
     if problems:

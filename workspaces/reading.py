@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from django.db.models import QuerySet
 
@@ -28,6 +28,11 @@ log = logging.getLogger(__name__)
 MAX_SHOWN_BYTES = 8 << 20  # of one file, held in memory
 # Each takes some 100 MB while it is looked through.
 turns = ThreadTurns(2, each=1, most_waiting=4, words="several lists of files of yours are being read")
+_agents = ThreadTurns(
+    1, each=1, most_waiting=64, most_in_all=128, words="many replicas of this team ask for their code"
+)
+KEPT_LISTS = 4  # of digests, which never change; the largest takes 10 MB
+_kept: dict[int, frozenset[bytes]] = {}
 
 
 class Lost(MusterError):
@@ -64,6 +69,24 @@ def entries(workspace: Workspace) -> Iterator[Entry]:
         raise Lost("the list of its files can not be read in the store; tell the administrator") from error
 
 
+def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
+    """Which of these digests are none of a file of this workspace. All replicas of a job ask, so the last lists are kept.
+
+    Raises InvalidInput and Lost as `entries` does, and Busy where very many of a team wait.
+    """
+    known = _kept.get(workspace.pk)
+    if known is None:
+        give_back()
+        with _agents.turn(workspace.team_id):
+            known = _kept.get(workspace.pk)
+            if known is None:
+                known = frozenset(bytes.fromhex(entry.digest) for entry in entries(workspace) if entry.is_file)
+                _kept[workspace.pk] = known
+                for oldest in list(_kept)[:-KEPT_LISTS]:
+                    _kept.pop(oldest, None)
+    return {digest for digest in asked if bytes.fromhex(digest) not in known}
+
+
 def content(workspace: Workspace, entry: Entry) -> bytes:
     """A whole file. Raises InvalidInput for one too large to show, Lost when the store is damaged."""
     if entry.size > MAX_SHOWN_BYTES:
@@ -97,12 +120,19 @@ def _by_digest(workspace: Workspace, asked: list[Entry]) -> dict[str, Place]:
     return {place.frame.digest.hex(): place for place in _places(workspace, [entry.digest for entry in asked])}
 
 
-def manifest_text(workspace: Workspace) -> bytes:
-    """As it is stored: zlib. Raises Lost."""
+def manifest_text(workspace: Workspace) -> Iterator[bytes]:
+    """As it is stored: zlib, in pieces. Raises Lost at once."""
     try:
-        return files.packed_text(workspace.manifest)
+        stored = files.open_file(workspace.manifest)
     except OSError as error:
         raise Lost("the list of its files can not be read") from error
+    return _pieces(stored)
+
+
+def _pieces(stored: IO[bytes]) -> Iterator[bytes]:
+    with stored:
+        while piece := stored.read(frames.PIECE_BYTES):
+            yield piece
 
 
 def pack(workspace: Workspace, digests: Iterable[str]) -> Iterator[bytes]:

@@ -275,10 +275,10 @@ def test_lists_of_files_count_as_the_teams_too(api, team, stored):
 
 
 def test_a_list_of_files_is_bounded_as_text(api, monkeypatch):
-    monkeypatch.setattr(manifest, "MAX_TEXT", 1000)
-    answer = api.post("", {"set": [packs.link(f"{n:0100}", "x") for n in range(10)]})
+    monkeypatch.setattr(manifest, "MAX_TEXT_BYTES", 1000)
+    answer = api.post("", {"set": [packs.link(f"{n}{50 * 'ä'}", "x") for n in range(10)]})
     assert answer.status_code == 422
-    assert "1,069 characters in all, of at most 1,000" in answer.json()["detail"]
+    assert "1,079 bytes in all, of at most 1,000" in answer.json()["detail"]
 
 
 def test_a_teams_limits_are_shown_and_changed_by_a_command(api, team, capsys):
@@ -507,7 +507,7 @@ class Agent:
 
 def test_an_agent_is_told_the_list_and_given_the_files(agent):
     listed = agent.list()
-    text = zlib.decompress(listed.content).decode()
+    text = zlib.decompress(listed.getvalue()).decode()
     assert text == packs.manifest(*ENTRIES, packs.link("link", "lib"))
     assert listed["X-Muster-Digest"] == packs.sha(text.encode())
     wanted = [packs.sha(content) for content in set(TREE.values())]
@@ -590,3 +590,32 @@ def test_a_name_that_no_team_or_queue_has_room_for_is_not_looked_up(api, field):
     answer = api.post("", {field: "k" * 100_000, "set": []})
     assert answer.status_code == 422 and len(answer.content) < 1000
     assert answer.json()["errors"][0]["field"] == field
+
+
+def test_the_list_of_a_jobs_code_is_read_once_for_all_its_replicas(agent, monkeypatch):
+    """Each question of 32 bytes parsed the whole list anew, of which a job can make 32 MiB."""
+    read = []
+    monkeypatch.setattr(reading, "_kept", {})
+    monkeypatch.setattr(files, "text", lambda name, real=files.text: read.append(name) or real(name))
+    digest = packs.sha(TREE["train.py"])
+    for _ in range(5):
+        assert agent.files(digest).status_code == 200
+        assert agent.files("ab" * 32).status_code == 404
+    assert len(read) == 1
+
+
+def test_replicas_of_one_team_wait_for_each_other_where_a_list_has_to_be_read(agent, monkeypatch):
+    turns = ThreadTurns(1, each=1, most_waiting=0, words="many replicas of this team ask for their code")
+    monkeypatch.setattr(reading, "_kept", {})
+    monkeypatch.setattr(reading, "_agents", turns)
+    with turns.turn(agent.job.team_id):
+        assert agent.files(packs.sha(TREE["train.py"])).status_code == 429
+    assert agent.files(packs.sha(TREE["train.py"])).status_code == 200
+
+
+def test_no_more_lists_are_kept_than_memory_was_meant_for(api, monkeypatch):
+    monkeypatch.setattr(reading, "_kept", {})
+    made = [api.make({"train.py": b"%d" % n})["id"] for n in range(reading.KEPT_LISTS + 2)]
+    for pk in made:
+        assert not reading.without_file(Workspace.objects.get(pk=pk), [])
+    assert list(reading._kept) == made[2:]
