@@ -81,7 +81,10 @@ def _went_on(chain: Chain, said: Said) -> bool:
     lines = [tracebacks.clean(line) for line in said.stderr]
     printed = {tracebacks.clean(line) for line in chain.lines}
     last = max((at for at, line in enumerate(lines) if line.strip() and line in printed), default=len(lines))
-    below = (line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line)))
+    below = [line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line))]
+    printed_by = tracebacks.prefix_of(next(iter(said.traceback or said.stderr), ""))
+    if not printed_by:  # then what follows its first line may be no part of the message at all
+        below += [line for line in chain.raised[-1].message.split("\n")[1:] if not line.startswith((" ", "\t"))]
     return any(_LOUD.search(line) and not _QUIET.search(line) for line in below)
 
 

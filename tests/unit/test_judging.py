@@ -138,6 +138,21 @@ def test_a_traceback_is_less_sure_where_another_error_was_printed_below_it(below
     assert (found.headline, found.certainty) == ("rank 2: ValueError: label 17 is outside 0..9", certainty)
 
 
+@pytest.mark.parametrize(
+    ("text", "prefix", "certainty"),
+    [
+        ("ConnectionError: no cache\nFATAL: vocabulary is missing", "", "likely"),  # caught; what follows ended it
+        ("ConnectionError: no cache\nFATAL: vocabulary is missing", "[rank2]: ", "sure"),  # torch's hook: one message
+        ("RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: a", "", "sure"),
+    ],
+)
+def test_an_error_that_may_be_the_rest_of_a_message_or_another_one_is_not_sure(text, prefix, certainty):
+    said = raised(text)
+    lines = tuple(f"{prefix}{line}" for line in said.traceback)
+    found = of(replace(said, traceback=lines, stderr=lines))
+    assert found.certainty == certainty
+
+
 def test_a_file_that_may_not_be_written_is_no_missing_data():
     error = "PermissionError: [Errno 13] Permission denied: '/checkpoints/last.bin'"
     assert of(raised(error, code='with open(path, "wb") as file:')).kind == "disk"
