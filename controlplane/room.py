@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -18,9 +19,14 @@ from jobs.agent_tokens import bearer
 from .origin import client_address
 from .refusals import problem_details
 
-MOST_AT_ONCE = 16  # of one user, agent or address
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 6  # of one user or agent: what a browser opens to one server; more would only share the interpreter, and multiply memory
+MOST_OF_ADDRESS = 16  # of senders that are not known yet
 SIGN_INS = ("/login", "/api/v1/login")  # of people who have nothing to show yet
 MOST_INSIDE = 256  # of all
+SMALL_BYTES = 256 << 10  # of an answer; a page has less
+SEND_SECONDS = 60.0  # for each piece of a large one
 MOST_UNKNOWN = 128  # of senders that were not let in lately: the other places are for people who are signed in
 MOST_WAITING = 256  # of one sender: who comes behind strangers of the same address must not wait for thousands of them
 KNOWN_SECONDS = 86_400.0
@@ -114,9 +120,10 @@ class Room:
         self.turns: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()  # gone when nobody waits
 
     async def inside(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request takes a place from the end of its body to the head of its answer.
+        """A request takes a place from the end of its body to the head of its answer, a large answer until it was taken.
 
-        Not before, since a body may take its time; not after, since a stream is no thread.
+        Not before, since a body may take its time; not after, since a stream is no thread. A large answer lies in memory
+        until its reader has it.
         """
         key = shown(scope)
         known = _agent(scope) if scope["path"].startswith("/agent/") else self.known.sender(key)
@@ -128,16 +135,27 @@ class Room:
                 await place.take()
             return message
 
+        is_large = False
+
         async def send_on(message: Message) -> None:
-            place.leave()
-            if key and LET_IN in scope:
-                self.known.add(key, scope[LET_IN])
-            await send(message)
+            nonlocal is_large
+            if message["type"] == "http.response.start":
+                is_large = _length(message) > SMALL_BYTES
+                if key and LET_IN in scope:
+                    self.known.add(key, scope[LET_IN])
+            if not is_large:
+                place.leave()
+            # Django sends a whole answer in pieces, and each waits until the one before was taken.
+            await asyncio.wait_for(send(message), SEND_SECONDS if is_large else None)
 
         try:
             await app(scope, receive_whole, send_on)
         except Full:
             await _send_full(send)
+        except TimeoutError:
+            if not is_large:
+                raise
+            log.info("an answer to %s was not taken for %s s and is given up", scope["path"], SEND_SECONDS)
         finally:
             place.leave()
 
@@ -148,7 +166,9 @@ class _Place:
         self.turn: asyncio.Semaphore | None = None
 
     async def take(self) -> None:
-        turn = self.room.turns.setdefault(self.sender, asyncio.Semaphore(MOST_AT_ONCE))
+        turn = self.room.turns.setdefault(
+            self.sender, asyncio.Semaphore(MOST_AT_ONCE if self.is_known else MOST_OF_ADDRESS)
+        )
         if self.room.waiting[self.sender] >= MOST_WAITING:
             raise Full
         self.room.waiting[self.sender] += 1
@@ -171,6 +191,11 @@ class _Place:
             self.room.unknown -= not self.is_known
             self.turn.release()
             self.turn = None
+
+
+def _length(start: Message) -> int:
+    """What the head of an answer says; 0 for a stream."""
+    return next((int(value) for name, value in start.get("headers", ()) if name.lower() == b"content-length"), 0)
 
 
 def _agent(scope: Scope) -> bytes:

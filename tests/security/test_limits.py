@@ -461,15 +461,15 @@ async def settled(inside):
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("token", ["a", ""])
-def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token):
+@pytest.mark.parametrize(("token", "most"), [("a", room.MOST_AT_ONCE), ("", room.MOST_OF_ADDRESS)])
+def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token, most):
     """300 waits of one viewer took a thread each, until the process could start none for anybody."""
 
     async def story():
         inside = Inside("a", "b")
         flood = [asyncio.ensure_future(inside.ask(token=token)) for _ in range(100)]
         await settled(inside)
-        assert inside.now == room.MOST_AT_ONCE
+        assert inside.now == most
         others = [
             asyncio.ensure_future(inside.ask("/api/other", token="b")),
             asyncio.ensure_future(inside.ask("/healthz")),
@@ -481,7 +481,7 @@ def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token
 
     answers, inside = asyncio.run(story())
     assert [status for status, _ in answers] == [200] * 102
-    assert inside.most == room.MOST_AT_ONCE + 2
+    assert inside.most == most + 2
     assert inside.bounded.room.taken == 0 and not inside.bounded.room.turns
 
 
@@ -519,7 +519,7 @@ def test_what_nobody_has_seen_yet_counts_for_its_address():
         inside = Inside("known")
         strangers = [asyncio.ensure_future(inside.ask(token=str(number))) for number in range(100)]
         await settled(inside)
-        assert inside.now == room.MOST_AT_ONCE
+        assert inside.now == room.MOST_OF_ADDRESS
         others = [inside.ask("/api/other", token="known"), inside.ask("/api/else", token="new", client="192.0.2.2")]
         others = [asyncio.ensure_future(one) for one in others]
         await settled(inside)
@@ -561,7 +561,7 @@ def test_who_comes_behind_a_flood_of_one_address_is_told_so_and_waits_for_a_part
         return [status for status, _ in await asyncio.gather(*flood)], inside.bounded.room
 
     answers, left = asyncio.run(story())
-    assert answers.count(200) == room.MOST_WAITING + room.MOST_AT_ONCE
+    assert answers.count(200) == room.MOST_WAITING + room.MOST_OF_ADDRESS
     assert not left.waiting and not left.turns
 
 
@@ -573,7 +573,7 @@ def test_an_agent_is_known_by_its_signature(lab):
         asked = [inside.ask(token=token if number % 2 else "x", path="/agent/v1/workspace") for number in range(100)]
         asked = [asyncio.ensure_future(one) for one in asked]
         await settled(inside)
-        assert inside.now == 2 * room.MOST_AT_ONCE
+        assert inside.now == room.MOST_AT_ONCE + room.MOST_OF_ADDRESS
         inside.may_answer.set()
         await asyncio.gather(*asked)
 
@@ -665,7 +665,7 @@ def test_a_body_that_is_on_its_way_takes_no_place():
         async def slow():
             await never.wait()
 
-        waiting = [asyncio.ensure_future(inside.ask(receive=slow)) for _ in range(2 * room.MOST_AT_ONCE)]
+        waiting = [asyncio.ensure_future(inside.ask(receive=slow)) for _ in range(2 * room.MOST_OF_ADDRESS)]
         await settled(inside)
         answer = await inside.ask()
         for one in waiting:
@@ -687,10 +687,64 @@ def test_a_stream_takes_a_place_until_its_head_only():
 
         inside = Inside()
         inside.bounded.app = stream
-        streams = [asyncio.ensure_future(inside.ask()) for _ in range(2 * room.MOST_AT_ONCE)]
+        streams = [asyncio.ensure_future(inside.ask()) for _ in range(2 * room.MOST_OF_ADDRESS)]
         await settled(inside)
         assert inside.bounded.room.taken == 0
         over.set()
         return await asyncio.gather(*streams)
 
     assert {status for status, _ in asyncio.run(story())} == {200}
+
+
+class Unread:
+    """An app whose large answers nobody reads until told, and what became of each request."""
+
+    def __init__(self, length: int):
+        async def app(scope, receive, send):
+            await receive()
+            self.begun += 1
+            head = [(b"Content-Length", b"%d" % length)]
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+            await send({"type": "http.response.body", "body": b""})
+
+        self.begun = 0
+        self.is_read = asyncio.Event()
+        self.bounded = limits.Bounded(app)
+
+    async def ask(self):
+        async def whole():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                await self.is_read.wait()
+
+        scope = {"type": "http", "path": "/api/x", "headers": [], "client": ("192.0.2.1", 1)}
+        await self.bounded(scope, whole, send)
+
+
+@pytest.mark.parametrize(("length", "begun"), [(room.SMALL_BYTES, 40), (room.SMALL_BYTES + 1, room.MOST_OF_ADDRESS)])
+def test_large_answers_that_nobody_reads_are_counted_until_they_are_taken(length, begun):
+    """120 connections of a viewer that read nothing held a file of 8 MiB each in memory."""
+
+    async def story():
+        unread = Unread(length)
+        asked = [asyncio.ensure_future(unread.ask()) for _ in range(40)]
+        await settled(unread)
+        first = unread.begun
+        unread.is_read.set()
+        await asyncio.gather(*asked)
+        return first, unread.begun, unread.bounded.room.taken
+
+    assert asyncio.run(story()) == (begun, 40, 0)
+
+
+def test_a_large_answer_that_nobody_reads_is_given_up(monkeypatch):
+    monkeypatch.setattr(room, "SEND_SECONDS", 0.01)
+
+    async def story():
+        unread = Unread(room.SMALL_BYTES + 1)
+        await unread.ask()
+        return unread.bounded.room.taken
+
+    assert asyncio.run(story()) == 0
