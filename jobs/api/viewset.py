@@ -41,7 +41,7 @@ from .following import EventStreamRenderer, TextRenderer, following, found_lines
 
 MAX_WAIT_SECONDS = 20
 RANK = query("rank", int, "only this rank; -1 is the launcher")
-TAIL = query("tail", int, "begin with the last so many lines")
+TAIL = query("tail", int, "begin with the last so many lines, up to 10000")
 ONLY_ATTEMPT = query("attempt", int, "only this attempt")
 OF_ATTEMPT = query("attempt", int, "default: the newest")
 

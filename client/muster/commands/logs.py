@@ -28,7 +28,7 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("-f", "--follow", "is_following", is_flag=True, help="Keep printing until the job has ended.")
 @click.option("--rank", metavar="R", callback=_rank, help="Only this rank, or `launcher`.")
 @click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt.")
-@click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Begin with the last N lines.")
+@click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Begin with the last N lines, 10,000 at most.")
 @click.option("--since-cursor", "cursor", metavar="CURSOR", help="Only what came after; see --show-cursor.")
 @click.option("--show-cursor", is_flag=True, help="At the end, print the cursor to the standard error.")
 @click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
