@@ -6,6 +6,7 @@ manifest names is there when its row appears, and the collector takes nothing aw
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
 from typing import IO, TypeVar
@@ -16,7 +17,9 @@ from django.utils import timezone
 from accounts.models import Team, User
 from accounts.permissions import Act, require
 from controlplane import crash
+from controlplane.database import give_back
 from controlplane.errors import InvalidInput, MusterError, Problem
+from controlplane.turns import ThreadTurns
 
 from . import files, frames, manifest, reading
 from .manifest import Entry
@@ -25,6 +28,9 @@ from .models import Blob, Pack, TeamStore, Workspace
 QUERY_DIGESTS = 5000  # named in one query
 IN_MEMORY_BYTES = 1 << 20  # of a pack that is being received; the rest goes to a temporary file
 TOUCH_AFTER = timedelta(hours=1)
+
+# Of the connections of a process (MUSTER_DB_POOL) two at most.
+changes = ThreadTurns(2, each=1, most_waiting=32, words="a lot of code of this team is being stored")
 
 T = TypeVar("T")
 
@@ -67,7 +73,7 @@ def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
     _check_room(team, _store(team), size)
     name = files.save(team.pk, "pack", content)
     try:
-        with crash.atomic("workspaces.keep"):
+        with _changing(team), crash.atomic("workspaces.keep"):
             is_needed = _register(team, found, name=name, size=size)
     except BaseException:
         files.delete(name)
@@ -100,7 +106,7 @@ def create(
     _check_room(team, store, len(packed), field="set")
     name = files.save_packed(team.pk, packed)
     try:
-        with crash.atomic("workspaces.create"):
+        with _changing(team), crash.atomic("workspaces.create"):
             _check_room(team, _lock(team), len(packed), field="set")
             _check_still_there(team, origin, put)
             row, is_new = Workspace.objects.get_or_create(
@@ -125,6 +131,14 @@ def hold(workspace: Workspace) -> None:
     """Called in the transaction that begins to use a workspace: the collector passes over what was used lately."""
     if not Workspace.objects.filter(pk=workspace.pk).update(used_at=timezone.now()):
         raise InvalidInput(Problem("workspace", workspace.pk, "was unused for long and is gone; upload the code again"))
+
+
+@contextmanager
+def _changing(team: Team) -> Iterator[None]:
+    """Around a transaction that takes a team's lock: rows of a pack take seconds, and who waits keeps no connection."""
+    give_back()
+    with changes.turn(team.pk):
+        yield
 
 
 def _store(team: Team) -> TeamStore:

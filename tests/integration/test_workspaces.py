@@ -619,3 +619,24 @@ def test_no_more_lists_are_kept_than_memory_was_meant_for(api, monkeypatch):
     for pk in made:
         assert not reading.without_file(Workspace.objects.get(pk=pk), [])
     assert list(reading._kept) == made[2:]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_waits_to_store_code_keeps_no_connection(api, team, monkeypatch):
+    """Packs of tiny files waited for each other with a connection each, until there was none for anybody."""
+    kept = []
+
+    class Turns:
+        @contextmanager
+        def turn(self, group):
+            kept.append((group, connection.connection is not None))
+            yield
+
+    monkeypatch.setattr(services, "changes", Turns())
+    api.make(TREE)
+    assert kept == [(team.pk, False)] * 2
+    full = ThreadTurns(1, each=1, most_waiting=0, words="a lot of code of this team is being stored")
+    monkeypatch.setattr(services, "changes", full)
+    with full.turn(team.pk):
+        assert api.send(packs.pack(b"another")).status_code == 429
+    assert api.send(packs.pack(b"another")).status_code == 201
