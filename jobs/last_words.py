@@ -77,15 +77,22 @@ def _of_printed_chain(chain: Chain, said: Said, exit_code: int | None = None) ->
 
 
 def _went_on(chain: Chain, said: Said) -> bool:
-    """Whether another error was printed below the traceback: then it may be a child's, or one that was caught."""
+    """Whether something was printed below the traceback that may be what ended the rank: then the traceback may be a child's,
+    or one that was caught. Where torch's prefix stands before it, it is the rank's own, and only another error counts."""
     lines = [tracebacks.clean(line) for line in said.stderr]
     printed = {tracebacks.clean(line) for line in chain.lines}
     last = max((at for at, line in enumerate(lines) if line.strip() and line in printed), default=len(lines))
     below = [line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line))]
-    printed_by = tracebacks.prefix_of(next(iter(said.traceback or said.stderr), ""))
-    if not printed_by:  # then what follows its first line may be no part of the message at all
-        below += [line for line in chain.raised[-1].message.split("\n")[1:] if not line.startswith((" ", "\t"))]
-    return any(_LOUD.search(line) and not _QUIET.search(line) for line in below)
+    if tracebacks.prefix_of((said.traceback or said.stderr)[chain.begin]):
+        return any(map(_is_loud, below))
+    # What follows the first line of the message may be no part of it at all.
+    rest = [line for line in chain.raised[-1].message.split("\n")[1:] if not line.startswith((" ", "\t"))]
+    is_last_loud = bool(said.stdout) and _is_loud(tracebacks.clean(said.stdout[-1]))
+    return is_last_loud or any(map(_is_loud, rest)) or any(not _QUIET.search(line) for line in below)
+
+
+def _is_loud(line: str) -> bool:
+    return bool(_LOUD.search(line)) and not _QUIET.search(line)
 
 
 def _headline(chain: Chain) -> str:

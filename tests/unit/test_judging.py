@@ -124,7 +124,8 @@ def test_a_traceback_is_less_sure_where_its_rank_ended_with_a_code_of_its_own(ex
     ("below", "certainty"),
     [
         (["cannot reach the licence server"], "likely"),
-        (["saving what there is"], "sure"),
+        (["saving what there is"], "likely"),  # nothing says that this is no reason
+        (["WARNING: 3 workers are left", "", "step 12"], "sure"),
         (["[rank2]:[W1122 12:00:00.1 ProcessGroupNCCL.cpp:1] Warning: failed to destroy the group"], "sure"),
         (["/opt/lib/queues.py:12: ResourceWarning: unable to close"], "sure"),
         ([], "sure"),
@@ -143,6 +144,7 @@ def test_a_traceback_is_less_sure_where_another_error_was_printed_below_it(below
     [
         ("ConnectionError: no cache\nFATAL: vocabulary is missing", "", "likely"),  # caught; what follows ended it
         ("ConnectionError: no cache\nFATAL: vocabulary is missing", "[rank2]: ", "sure"),  # torch's hook: one message
+        ("ConnectionError: no cache\n\nFATAL: vocabulary is missing", "", "likely"),
         ("RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: a", "", "sure"),
     ],
 )
@@ -151,6 +153,12 @@ def test_an_error_that_may_be_the_rest_of_a_message_or_another_one_is_not_sure(t
     lines = tuple(f"{prefix}{line}" for line in said.traceback)
     found = of(replace(said, traceback=lines, stderr=lines))
     assert found.certainty == certainty
+
+
+def test_an_error_on_standard_output_may_be_later_than_the_traceback():
+    said = raised("ConnectionError: no cache")
+    assert of(replace(said, stdout=("epoch 1", "FATAL: vocabulary is missing"))).certainty == "likely"
+    assert of(replace(said, stdout=("epoch 1", "loss 0.3"))).certainty == "sure"
 
 
 def test_a_file_that_may_not_be_written_is_no_missing_data():
