@@ -15,6 +15,7 @@ from .files import read_foreign_json
 from .processes import Identity, identity, is_alive, send, wait_gone
 
 GRACE_SECONDS = 8.0
+MOST_WORDS = 4096  # bytes of a command line
 SPAWNED, DRAIN = "spawned.json", "drain.json"
 
 
@@ -27,7 +28,7 @@ def end_agents(root: Path) -> int:
     for agent in agents:
         if not wait_gone(agent, seconds=GRACE_SECONDS):
             send(agent, number=signal.SIGKILL)
-    for pid in _carriers(root):
+    for pid in (*_carriers(root), *_keepers(root)):
         if stray := identity(pid):
             send(stray, number=signal.SIGKILL)
     return len(agents)
@@ -79,3 +80,16 @@ def _carriers(root: Path) -> Iterator[int]:
     """Processes of ranks whose job folder lies in this installation."""
     wanted = [b"\0MUSTER_SHARED=" + os.fsencode(path) + b"/" for path in {root, root.resolve()}]
     return (pid for pid, env in environs() if any(one in env for one in wanted))
+
+
+def _keepers(root: Path) -> Iterator[int]:
+    """Processes that agents forked, such as the one that ends ranks after them: a job may have stopped it. By their words, which
+    name the agent's program and a replica's folder."""
+    wanted = tuple(os.fsencode(path / "jobs") + b"/" for path in {root, root.resolve()})
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()[:MOST_WORDS].split(b"\0")
+        except OSError:
+            continue
+        if len(words) > 3 and words[1].endswith(b".pyz") and words[3].startswith(wanted):
+            yield pid

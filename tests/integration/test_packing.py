@@ -103,7 +103,7 @@ def test_who_read_the_rows_before_still_finds_their_files(job, files):
     rows = segments.unread(job=job.pk, rank=None, place=Cursor(1), limit=500).segments
     pack(job)
     assert packing.sweep(run=job.run, attempt=1, now=timezone.now()) == []
-    assert sum(len(segments.content(row)[0]) for row in rows) == 840
+    assert sum(len(list(segments.content(row)[0])) for row in rows) == 840
 
 
 def test_old_files_go_when_nobody_can_be_reading_them(job, files):

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agent.build import build
@@ -356,6 +357,25 @@ def test_the_stop_of_muster_ends_who_still_sends(cluster, owing):
     assert end_agents(cluster.root) > 0
     until(lambda: not list(living(cluster.root)))
     assert list((owing / "spool").glob("*.batch"))  # for the next start
+
+
+def test_the_stop_of_muster_ends_what_an_agent_forked_and_a_job_stopped(cluster):
+    cluster.apply(plan("sh", "-c", "sleep 600"))
+    Rig(cluster, lambda index: None).until(all_in("running"))
+    agents = [one.pid for one in living(cluster.root)]
+    guardians = [
+        child
+        for pid in agents
+        for child in psutil.Process(pid).children()
+        if child.cmdline()[-1].startswith(str(cluster.root))
+    ]
+    assert len(guardians) == len(agents) == 2
+    for pid in (*(one.pid for one in guardians), *agents):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+    end_agents(cluster.root)
+    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in guardians))
 
 
 def test_a_user_who_cannot_reach_the_cluster_is_refused_in_words(place):
