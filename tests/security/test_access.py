@@ -205,7 +205,7 @@ def test_many_jobs_at_once_are_refused_one_by_one(world):
 
 
 def test_an_agent_gets_the_code_of_its_own_job_and_no_other(world):
-    ours, theirs = (zlib.decompress(client.get("/agent/v1/workspace").content) for client in agents(world).values())
+    ours, theirs = (zlib.decompress(client.get("/agent/v1/workspace").getvalue()) for client in agents(world).values())
     assert SECRET in ours.decode() and SECRET not in theirs.decode()
     assert "theirs.py" in theirs.decode()
     named = bytes.fromhex(packs.sha(b"ours " + SECRET.encode()))
