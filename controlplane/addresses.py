@@ -9,6 +9,7 @@ from .patience import PatientConnection
 
 # What a query may say to libpq. Anything else is refused: a misspelt sslmode would quietly be no TLS.
 PASSED_ON = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding", "connect_timeout")
+RECONNECT_SECONDS = 5.0
 _CERTIFICATES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 
@@ -39,6 +40,9 @@ def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
                 "min_size": 1,
                 "max_size": pool,
                 "timeout": seconds,
+                # The pool waits twice as long after each attempt that failed, and meanwhile makes no other in its place: for
+                # minutes, after a database that was away for minutes. Given up, the next request makes a new one at once.
+                "reconnect_timeout": RECONNECT_SECONDS,
                 "connection_class": PatientConnection,
             },
             "connect_timeout": str(seconds),
