@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -26,9 +27,12 @@ from accounts.permissions import readable_teams
 
 from . import database
 from .doorbell import CHANNEL
+from .refusals import refusal
 from .streaming import aside
 
 log = logging.getLogger(__name__)
+
+_open: Counter[int] = Counter()  # by user; changed in the event loop only
 
 GATHER_SECONDS = 0.25  # hints of one kind reach a browser at most this often
 HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
@@ -37,6 +41,8 @@ RECHECK_SECONDS = 30.0  # of a stream's access, though no hint came: what ends b
 RECHECK_WITHOUT_HINTS_SECONDS = 3.0
 SETTLE_SECONDS = 1.0
 RECONNECT_SECONDS = (0.5, 5.0)
+MOST_OPEN = 100  # streams and waits of one user: each has a connection, and each new line of a log wakes its followers
+COME_AGAIN_SECONDS = 5
 SYNC = "event: sync\ndata: {}\n\n"
 HEARTBEAT = ": still here\n\n"
 
@@ -180,11 +186,31 @@ def _hub() -> Hub:
     return _hubs.setdefault(id(asyncio.get_running_loop()), Hub())
 
 
+def too_many(user: int) -> str:
+    """Why this user may open no further stream; empty where they may."""
+    words = f"{MOST_OPEN} streams and waits of yours are open; close some, or follow several jobs by their list"
+    return words if _open[user] >= MOST_OPEN else ""
+
+
+@asynccontextmanager
+async def counted(user: int) -> AsyncIterator[None]:
+    """From the first piece to the last, so that an answer that nobody begins to read is not counted for ever."""
+    _open[user] += 1
+    try:
+        yield
+    finally:
+        _open[user] -= 1
+        if not _open[user]:
+            del _open[user]
+
+
 @require_safe
 async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     access = await sync_to_async(_access)(request)
     if access is None:
         return HttpResponse(status=401)  # a browser's EventSource does not try again after this
+    if words := too_many(access.user):
+        return refusal(request, status=429, detail=words, retry_after=COME_AGAIN_SECONDS)
     response = StreamingHttpResponse(_events(access), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
@@ -218,7 +244,7 @@ async def _events(access: Access) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     over = loop.time() + LIFETIME_SECONDS
     listener = Listener(access.teams, access)
-    async with listening(listener) as hub:
+    async with counted(access.user), listening(listener) as hub:
         # What ended it between its authentication and the first hint it could hear of, nobody told it.
         listener.is_doubtful = True
         yield "retry: 2000\n\n"

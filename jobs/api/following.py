@@ -6,9 +6,7 @@ What waits is a coroutine: no thread, no database connection.
 import asyncio
 import json
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -30,12 +28,7 @@ LOOK_SECONDS = 15.0  # without any hint; with Redis away nobody rings, so more o
 LOOK_WITHOUT_HINTS_SECONDS = 2.0
 # Of a reader that is behind, at a time: each page unpacks its segments whole, so small pages of large segments are slow.
 BEHIND_LINES = 5000
-MOST_OPEN = 100  # streams and waits of one user: each new line wakes them all
-COME_AGAIN_SECONDS = 5
 STILL_HERE = ": still here\n\n"
-
-
-_open: Counter[int] = Counter()  # by user; changed in the event loop only
 
 
 class EventStreamRenderer(JSONRenderer):
@@ -71,27 +64,14 @@ def held(job: Job, *, access: Access, page: logs.LogPage, wait: float, **asked: 
 
 
 def _refuse_too_many(user: int) -> None:
-    if _open[user] >= MOST_OPEN:
-        words = f"{MOST_OPEN} streams and waits of yours are open; close some, or follow several jobs by their list"
-        raise Throttled(wait=COME_AGAIN_SECONDS, detail=words)
-
-
-@asynccontextmanager
-async def _counted(user: int) -> AsyncIterator[None]:
-    """From the first piece to the last, so that an answer that nobody begins to read is not counted for ever."""
-    _open[user] += 1
-    try:
-        yield
-    finally:
-        _open[user] -= 1
-        if not _open[user]:
-            del _open[user]
+    if words := live.too_many(user):
+        raise Throttled(wait=live.COME_AGAIN_SECONDS, detail=words)
 
 
 async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterator[str]:
     over = asyncio.get_running_loop().time() + live.LIFETIME_SECONDS
     listener = live.Listener(access.teams, access)
-    async with _counted(access.user), live.listening(listener) as hub:
+    async with live.counted(access.user), live.listening(listener) as hub:
         yield "retry: 2000\n\n"
         told: dict[str, str] | None = None
         listener.is_doubtful = True  # what changed before it could hear of it
@@ -126,7 +106,7 @@ async def _held(
     now = asyncio.get_running_loop().time
     until = now() + wait
     listener = live.Listener(access.teams, access)
-    async with _counted(access.user), live.listening(listener) as hub:
+    async with live.counted(access.user), live.listening(listener) as hub:
         listener.is_doubtful = True
         while not page.lines and not page.is_complete and await listener.may_go_on(hub):
             listener.forget()

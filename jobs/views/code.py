@@ -20,6 +20,7 @@ from .parts import Context, Request, answer, readable_job, whole
 
 SHOWN_FILES = 2000
 SHOWN_LINES = 10_000
+SHOWN_CHARACTERS = 1_000_000
 OFFERED_JOBS = 20
 LOOKED_BACK = 50  # jobs among which the one before is looked for
 _SUFFIX = re.compile(r"-[0-9a-f]{6}\Z")  # of a name that Muster chose (services.default_name)
@@ -84,12 +85,15 @@ def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
         return Shown(path, 0, [])
     data = reading.content(job.workspace, entry)
     try:
-        lines = _visible(data.decode()).split("\n") if b"\0" not in data else []
+        lines = _visible(data.decode()[:SHOWN_CHARACTERS]).split("\n") if b"\0" not in data else []
     except UnicodeDecodeError:
         lines = []
     if not lines:
         return Shown(path, entry.size, [], "This file is not text.")
-    cut = f"Only the first {SHOWN_LINES} lines are shown." if len(lines) > SHOWN_LINES else ""
+    is_cut = len(lines) > SHOWN_LINES or len(data) > SHOWN_CHARACTERS
+    cut = (
+        f"Only the first {SHOWN_LINES} lines, of at most {SHOWN_CHARACTERS:,} characters, are shown." if is_cut else ""
+    )
     return Shown(path, entry.size, lines[:SHOWN_LINES], cut)
 
 

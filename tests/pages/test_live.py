@@ -129,21 +129,28 @@ def sessions() -> int:
 
 
 def test_two_hundred_open_streams_hold_neither_threads_nor_connections(site):
-    with closing(site.sign_in("owner")) as client:
-        cookies = dict(client.cookies)
-    asyncio.run(_open_many(site, cookies))
+    cookies = []
+    for name in ("owner", "teammate"):  # of one user there may be half as many
+        with closing(site.sign_in(name)) as client:
+            cookies.append(dict(client.cookies))
+    asyncio.run(_open_many(site, *cookies))
 
 
-async def _open_many(site, cookies):
+async def _open_many(site, cookies, others_cookies):
     process = psutil.Process(site.pid)
     # No connection is used twice: the server closes an idle one, now and then just as it is taken again.
     limits = httpx.Limits(max_connections=STREAMS + 10, max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=site.url, cookies=cookies, limits=limits, timeout=240) as client:
+    asking = {"base_url": site.url, "limits": limits, "timeout": 240}
+    async with (
+        httpx.AsyncClient(cookies=cookies, **asking) as client,
+        httpx.AsyncClient(cookies=others_cookies, **asking) as other,
+    ):
         # As many requests at once as opening the streams makes: the pool has grown to what it may be.
         await asyncio.gather(*(client.get("/jobs") for _ in range(STREAMS)))
         before = await asyncio.to_thread(sessions)
         opened = [asyncio.Event() for _ in range(STREAMS)]
-        streams = [asyncio.create_task(_listen(client, event)) for event in opened]
+        clients = (client, other) * (STREAMS // 2)
+        streams = [asyncio.create_task(_listen(one, event)) for one, event in zip(clients, opened, strict=True)]
         # A stream that could not be opened says why, at once.
         await asyncio.wait_for(_all_opened(opened, streams), 240)
         began = time.monotonic()

@@ -8,10 +8,11 @@ from contextlib import closing
 import httpx
 import pytest
 from asgiref.sync import sync_to_async
+from django.test import AsyncClient, Client
 
 from accounts.access import Access
 from accounts.models import Token
-from controlplane import streaming
+from controlplane import live, streaming
 from jobs import ingest
 from jobs.api import following
 from tests.builders import batch, identity, log_item
@@ -144,9 +145,12 @@ def test_one_users_long_reads_take_turns_and_leave_threads_to_others():
 @pytest.mark.parametrize("path", ["logs/stream", "logs?wait=20"])
 @pytest.mark.django_db(transaction=True)
 def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkeypatch, path):
-    monkeypatch.setattr(following, "MOST_OPEN", 2)
+    monkeypatch.setattr(live, "MOST_OPEN", 2)
     job = lab.running()
     token, text = Token.issue(people.viewer, "x")
+    signed_in, browser = Client(), AsyncClient()
+    signed_in.force_login(people.viewer)
+    browser.cookies = signed_in.cookies
     other = Token.issue(people.owner, "x")[1]
     access = Access(people.viewer.pk, frozenset({job.team_id}), token.pk)
 
@@ -162,9 +166,11 @@ def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkey
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
         assert "2 streams and waits of yours are open" in refused.json()["detail"]
         assert others.status_code == 200
+        hints = await browser.get("/live")
+        assert (hints.status_code, hints.headers["Retry-After"]) == (429, "5")
         await streams[0].aclose()
         assert (await sync_to_async(ask)(text)).status_code == 200
         await streams[1].aclose()
 
     asyncio.run(story())
-    assert not following._open
+    assert not live._open
