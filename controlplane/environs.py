@@ -10,11 +10,13 @@ PIECE_BYTES = 256 << 10
 
 def environs() -> Iterator[tuple[int, bytes]]:
     """Of each process that we may ask: its id, and NAME=value pairs with a NUL before and behind each."""
-    with os.scandir("/proc") as entries:
-        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
-    for pid in pids:
+    for pid in pids():
         if found := environ(pid):
             yield pid, found
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def environ(pid: int) -> bytes:

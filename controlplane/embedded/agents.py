@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from controlplane import trees
-from controlplane.environs import environs
+from controlplane.environs import environs, pids
 
 from .files import read_foreign_json
 from .processes import Identity, identity, is_alive, send, wait_gone
@@ -86,7 +86,7 @@ def _keepers(root: Path) -> Iterator[int]:
     """Processes that agents forked, such as the one that ends ranks after them: a job may have stopped it. By their words, which
     name the agent's program and a replica's folder."""
     wanted = tuple(os.fsencode(path / "jobs") + b"/" for path in {root, root.resolve()})
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    for pid in pids():
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes()[:MOST_WORDS].split(b"\0")
         except OSError:
