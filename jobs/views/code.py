@@ -85,12 +85,13 @@ def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
         return Shown(path, 0, [])
     data = reading.content(job.workspace, entry)
     try:
-        lines = _visible(data.decode()[:SHOWN_CHARACTERS]).split("\n") if b"\0" not in data else []
+        text = data.decode()
+        lines = _visible(text[:SHOWN_CHARACTERS]).split("\n") if "\0" not in text else []
     except UnicodeDecodeError:
         lines = []
     if not lines:
         return Shown(path, entry.size, [], "This file is not text.")
-    is_cut = len(lines) > SHOWN_LINES or len(data) > SHOWN_CHARACTERS
+    is_cut = len(lines) > SHOWN_LINES or len(text) > SHOWN_CHARACTERS
     cut = (
         f"Only the first {SHOWN_LINES} lines, of at most {SHOWN_CHARACTERS:,} characters, are shown." if is_cut else ""
     )
