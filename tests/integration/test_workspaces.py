@@ -593,7 +593,7 @@ def test_a_name_that_no_team_or_queue_has_room_for_is_not_looked_up(api, field):
 
 
 def test_the_list_of_a_jobs_code_is_read_once_for_all_its_replicas(agent, monkeypatch):
-    """Each question of 32 bytes parsed the whole list anew, of which a job can make 32 MiB."""
+    """A request of 32 bytes parsed the whole list each time, and a list may have 32 MiB."""
     read = []
     monkeypatch.setattr(reading, "_kept", {})
     monkeypatch.setattr(files, "text", lambda name, real=files.text: read.append(name) or real(name))

@@ -1,4 +1,4 @@
-"""Which long tests run: none, all, or a tenth that every commit chooses anew. In a pytest of their own."""
+"""Which long tests run: none, all, or a tenth chosen by the commit hash. Each case runs pytest within pytest."""
 
 import pytest
 
