@@ -163,9 +163,8 @@ class DiffView(APIView):
         before, after = _readable(request, pk), _readable(request, other)
         with reading.turn(_user(request)):
             found = DifferenceSerializer(reading.compare(before, after)).data
-            return HttpResponse(
-                JSONRenderer().render(found), content_type="application/json"
-            )  # its bytes are the least
+            content = JSONRenderer().render(found)  # within the turn: rendered, an answer takes the least memory
+        return HttpResponse(content, content_type="application/json")
 
 
 def found_entry(workspace: Workspace, path: str) -> Entry:
