@@ -46,6 +46,7 @@ def main() -> None:
         accuracy = measure(model, test, device)
         if dist.get_rank() == 0:
             print(f"test accuracy {accuracy:.2%}", flush=True)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # all is saved; Python would die of a second one on its way out
     dist.destroy_process_group()
     sys.exit(0 if is_finished else STOPPED)
 
