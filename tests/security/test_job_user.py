@@ -24,6 +24,7 @@ from controlplane.embedded.agents import end_agents, living
 from controlplane.embedded.home import homes, remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.local_home import find_local_home, remove_local_home
+from controlplane.embedded.processes import send
 from controlplane.errors import Refused
 from controlplane.job_user import BadJobUser, JobUser
 from jobs.clusters import drains, handed, host
@@ -59,6 +60,14 @@ def cluster(place, plane):
 def cluster_in(place: Path, user: JobUser | None) -> LocalCluster:
     pyz = build(place / "agent.pyz")
     return LocalCluster(str(place / "local"), host=Host(pyz, home=place / "local/home"), user=user)
+
+
+def signal_agents(cluster: LocalCluster, number: int) -> list[Identity]:
+    """Whoever runs or sends for a replica of it; one may end while the others are signalled."""
+    agents = list(living(cluster.root))
+    for agent in agents:
+        send(agent, number=number)
+    return agents
 
 
 def run(cluster: LocalCluster, script: str, **changes) -> Path:
@@ -125,8 +134,7 @@ def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(clus
     )
     cluster.apply(plan("sh", "-c", script))
     until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
-    for agent in living(cluster.root):
-        os.kill(agent.pid, signal.SIGKILL)
+    signal_agents(cluster, signal.SIGKILL)
     Rig(cluster, lambda index: None).end()
     until(lambda: not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1)))
 
@@ -138,8 +146,7 @@ def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluste
     script = f"echo line; sleep 1; cd ..; rm -f {name}; mkfifo {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
     cluster.apply(plan("sh", "-c", script))
     until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
-    for agent in living(cluster.root):
-        os.kill(agent.pid, signal.SIGKILL)
+    signal_agents(cluster, signal.SIGKILL)
     Rig(cluster, lambda index: None).end()
 
 
@@ -158,7 +165,7 @@ def test_a_link_to_a_name_that_is_too_long_holds_up_nobody(cluster, name):
     agents = list(living(cluster.root))
     assert len(agents) == 2
     for agent in agents:
-        os.kill(agent.pid, signal.SIGKILL)
+        send(agent, number=signal.SIGKILL)
     Rig(cluster, lambda index: None).end()
     assert not list((cluster.root / "active").iterdir())
     assert not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1))
@@ -296,8 +303,7 @@ def owing(cluster, plane):
     place = cluster.root / "jobs/7-abc/1/worker-0"
     plane.down()
     until(lambda: list((place / "spool").glob("*.batch")))
-    for agent in list(living(cluster.root)):
-        os.kill(agent.pid, signal.SIGKILL)
+    signal_agents(cluster, signal.SIGKILL)
     until(lambda: not list(living(cluster.root)))
     (cluster.root / "jobs/7-abc/1/sealed").touch()
     for name in ("worker-0", "worker-1"):
@@ -336,9 +342,7 @@ def test_a_job_that_stops_who_sends_its_lines_keeps_its_attempt_open_for_a_while
     stopped = []
 
     def stop_all() -> bool:
-        for one in living(cluster.root):
-            os.kill(one.pid, signal.SIGSTOP)
-            stopped.append(one)
+        stopped.extend(signal_agents(cluster, signal.SIGSTOP))
         return is_over(cluster)
 
     for _ in range(5):
