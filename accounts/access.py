@@ -32,13 +32,13 @@ class Access:
         token = user.grant.token_id
         return cls(user.pk, teams, token, "" if token is not None else session or "")
 
-
-def holds(access: Access) -> bool:
-    user = _by_token(access.token) if access.token is not None else _by_session(access)
-    if user is None or user.pk != access.user or not user.is_active:
-        return False
-    teams = readable_teams(user)
-    return teams is None or (access.teams is not None and access.teams.issubset(teams))
+    def holds(self) -> bool:
+        """Asks the database."""
+        user = _by_token(self.token) if self.token is not None else _by_session(self)
+        if user is None or user.pk != self.user or not user.is_active:
+            return False
+        teams = readable_teams(user)
+        return teams is None or (self.teams is not None and self.teams.issubset(teams))
 
 
 def _by_token(pk: int) -> User | None:

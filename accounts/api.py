@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from controlplane.errors import InvalidInput, NotAllowed, Problem
-from controlplane.refusals import refusal
+from common.error_responses import refusal
+from common.errors import InvalidInput, NotAllowed, Problem
 
 from . import audit, first_things, second_factor, signing_in, tokens
 from .models import Token, User

@@ -13,9 +13,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from controlplane import crash, doorbell, logs
-from controlplane.errors import NotAllowed
-from controlplane.origin import origin
+from common import doorbell, faultpoints, log_config
+from common.errors import NotAllowed
+from common.request_origin import origin
 
 from .models import AuditEntry, Team, Token, User
 from .permissions import Act, is_platform_admin, teams_where
@@ -109,7 +109,7 @@ WORDS: dict[str, str] = {
 @contextmanager
 def change() -> Iterator[None]:
     """The transaction of a change and its entry, for interfaces that bring both together."""
-    with crash.atomic("accounts.change"):
+    with faultpoints.atomic("accounts.change"):
         yield
 
 
@@ -124,7 +124,7 @@ def record(
 ) -> AuditEntry:
     """Write one entry. `by` None is the server's own command line, or nobody known (a failed login)."""
     here = origin()
-    with crash.around("accounts.audit"):
+    with faultpoints.around("accounts.audit"):
         entry = AuditEntry.objects.create(
             act=act,
             actor=by,
@@ -150,7 +150,7 @@ def _tell(entry: AuditEntry) -> None:
     """To whatever takes the server's events elsewhere; only what was committed."""
     names = ("actor_name", "token_prefix", "target_kind", "target_id", "target_name", "team_name", "ip", "user_agent")
     told = {name: getattr(entry, name) for name in names}
-    logs.event(entry.act, audit_id=entry.pk, before=entry.before, after=entry.after, **told)
+    log_config.event(entry.act, audit_id=entry.pk, before=entry.before, after=entry.after, **told)
 
 
 def entries(user: User) -> QuerySet[AuditEntry]:

@@ -8,7 +8,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from controlplane import crash
+from common import faultpoints
 
 from .models import Token, User
 
@@ -51,7 +51,7 @@ class TokenAuthentication(BaseAuthentication):
     def _note_use(self, token: Token) -> None:
         now = timezone.now()
         if token.last_used_at is None or now - token.last_used_at > USE_IS_NOTED_EVERY:
-            with crash.around("accounts.use"):
+            with faultpoints.around("accounts.use"):
                 Token.objects.filter(pk=token.pk).update(last_used_at=now)
 
 

@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.exposure import open_to_others
+from common.startup_checks import open_to_others
 
 from .models import User
 

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from controlplane.refusals import is_program, refusal
+from common.error_responses import is_program, refusal
 
 from . import first_password, second_factor
 from .models import User

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from django.http import Http404
 from django.utils import timezone
 
-from controlplane import crash
-from controlplane.errors import Conflict, InvalidInput, NotAllowed, Problem
+from common import faultpoints
+from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 
 from . import audit
 from .audit import Deed
@@ -42,7 +42,7 @@ def make_team(*, name: str, by: User) -> Team:
     require_platform_admin(by, "make teams")
     _refuse_name("name", name)
     try:
-        with crash.atomic("accounts.members"):
+        with faultpoints.atomic("accounts.members"):
             team = Team.objects.create(name=name)
             audit.record(Deed.TEAM_MADE, by=by, on=team, team=team, after={"name": name})
     except IntegrityError as error:
@@ -56,7 +56,7 @@ def members_of(team: Team) -> QuerySet[Membership]:
 
 def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Membership, bool]:
     """Make somebody a member, or change the role of one; True when new."""
-    with crash.atomic("accounts.members"):
+    with faultpoints.atomic("accounts.members"):
         _lock(team, by)
         user = _account(team, username, role)
         row = Membership.objects.filter(team=team, user=user).first()
@@ -76,7 +76,7 @@ def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Members
 
 def remove(*, team: Team, username: str, by: User) -> None:
     """Take somebody out of the team: access to it ends at once; jobs and tokens stay."""
-    with crash.atomic("accounts.members"):
+    with faultpoints.atomic("accounts.members"):
         _lock(team, by)
         row = members_of(team).filter(user__username=username).first()
         if row is None:
@@ -95,7 +95,7 @@ def service_accounts_of(team: Team) -> QuerySet[Membership]:
 def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membership:
     """An account for a program: `name@team`, without a password, in this team alone."""
     _refuse_name("name", name)
-    with crash.atomic("accounts.members"):
+    with faultpoints.atomic("accounts.members"):
         _lock(team, by)
         _known_role(role)
         _refuse(by, team, None, None, role)
@@ -110,7 +110,7 @@ def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membe
 
 def remove_service_account(*, team: Team, username: str, by: User) -> None:
     """It can do nothing any more and its tokens are revoked; its jobs keep its name, so the account itself stays."""
-    with crash.atomic("accounts.members"):
+    with faultpoints.atomic("accounts.members"):
         _lock(team, by)
         row = service_accounts_of(team).filter(user__username=username).first()
         if row is None:

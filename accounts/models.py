@@ -10,7 +10,7 @@ from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.utils import timezone
 
-from controlplane import crash
+from common import faultpoints
 
 from .roles import SCOPES, SESSION, Grant, Role, Scope
 
@@ -150,7 +150,7 @@ class Token(models.Model):
         text = cls.PREFIX + secrets.token_urlsafe(32)
         row = cls(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text), scope=scope, team=team)
         row.expires_at = expires_at or timezone.now() + timedelta(days=TOKEN_DAYS)
-        with crash.around("accounts.token"):
+        with faultpoints.around("accounts.token"):
             row.save(force_insert=True)
         return row, text
 

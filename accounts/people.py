@@ -8,8 +8,8 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 from django.utils import timezone
 
-from controlplane import crash
-from controlplane.errors import Conflict, InvalidInput, Problem
+from common import faultpoints
+from common.errors import Conflict, InvalidInput, Problem
 
 from . import audit, second_factor
 from .audit import Deed
@@ -26,7 +26,7 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
         raise InvalidInput(*problems)
     password, until = first_password()
     try:
-        with crash.atomic("accounts.people"):
+        with faultpoints.atomic("accounts.people"):
             user = User.objects.create_user(username, password=password, first_password_until=until)
             audit.record(Deed.PERSON_MADE, by=None, on=user, team=team)
             if team is not None:
@@ -46,7 +46,7 @@ def first_password() -> tuple[str, datetime]:
 def give_password(*, username: str) -> str:
     """For who forgot theirs: a first password again. Every session of theirs ends; tokens stay."""
     password, until = first_password()
-    with crash.atomic("accounts.people"):
+    with faultpoints.atomic("accounts.people"):
         user = _locked(username)
         if user.is_service_account:
             raise InvalidInput(Problem("username", username, "is a program, which has tokens and no password"))
@@ -67,7 +67,7 @@ def remove_second_factor(*, username: str) -> bool:
 
 def set_active(*, username: str, is_active: bool) -> User:
     """Somebody inactive can not sign in; sessions and tokens end at once, and come back with `is_active`."""
-    with crash.atomic("accounts.people"):
+    with faultpoints.atomic("accounts.people"):
         user = _locked(username)
         if user.is_active != is_active:
             user.is_active = is_active

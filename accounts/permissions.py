@@ -1,6 +1,6 @@
 """The one place that says yes or no: a user's role in the team, and what the way in (`user.grant`) leaves of it."""
 
-from controlplane.errors import NotAllowed
+from common.errors import NotAllowed
 
 from .models import Membership, Team, User
 from .roles import ALLOWED, Act, Role, Scope, allows, roles_with

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.utils import timezone
 from pyotp.utils import strings_equal
 
-from controlplane.errors import Conflict, InvalidInput, Problem
-from controlplane.sealing import InvalidToken, fernet
+from common.encryption import InvalidToken, fernet
+from common.errors import Conflict, InvalidInput, Problem
 
 from . import audit
 from .audit import Deed

@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 
 from .models import AuditEntry, Membership, Role, Scope, Team, Token, User
 from .tokens import MOST_DAYS

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from controlplane import crash
-from controlplane.errors import InvalidInput, NotAllowed, Problem
+from common import faultpoints
+from common.errors import InvalidInput, NotAllowed, Problem
 
 from . import audit
 from .audit import Deed
@@ -42,7 +42,7 @@ def make(
     user: User, name: str, *, by: User, scope: str, team: Team | None = None, expires_at: datetime | None = None
 ) -> tuple[Token, str]:
     """The row and its entry in the audit; whether it may be made was asked before."""
-    with crash.atomic("accounts.tokens"):
+    with faultpoints.atomic("accounts.tokens"):
         token, text = Token.issue(user, name, scope=scope, team=team, expires_at=expires_at)
         audit.record(Deed.TOKEN_MADE, by=by, on=token, team=team or user.service_team, after=_told(token))
     return token, text
@@ -54,7 +54,7 @@ def revoke(*, token: Token, by: User) -> Token:
         raise NotAllowed(
             f"a token of scope {by.grant.scope!r} revokes only itself; sign in, or use one of scope manage"
         )
-    with crash.atomic("accounts.tokens"):
+    with faultpoints.atomic("accounts.tokens"):
         row = Token.objects.select_for_update(of=("self",), no_key=True).select_related("user", "team").get(pk=token.pk)
         if row.revoked_at is None:
             row.revoked_at = timezone.now()

@@ -15,7 +15,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_http_methods
 from django.views.generic import FormView
 
-from controlplane.errors import Conflict
+from common.errors import Conflict
 
 from . import audit, second_factor, signing_in
 from .audit import Deed

@@ -16,7 +16,7 @@ import tempfile
 import time
 from typing import IO, Callable, Iterable, Iterator, List, Tuple
 
-from . import crash
+from . import faultpoints
 from .state import plain
 
 PIECE_BYTES = 1 << 18
@@ -67,7 +67,7 @@ class Cache:
             with os.fdopen(handle, "wb") as file:
                 for piece in pieces:
                     file.write(piece)
-            with crash.around("agent.cache"):
+            with faultpoints.around("agent.cache"):
                 try:
                     os.replace(unfinished, place)
                 except OSError as error:  # a folder has the name, or its folder is none

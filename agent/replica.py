@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any
 
-from . import crash, launch, linux, port
+from . import faultpoints, launch, linux, port
 from .control import ControlPlane
 from .fetching import Fetching
 from .journal import Journal
@@ -176,7 +176,7 @@ class Replica:
         self._outbox.begin_journal()
         try:
             grace = self._spec.grace_seconds
-            with crash.around("agent.spawn"):
+            with faultpoints.around("agent.spawn"):
                 self._launcher = Launcher(words, env=env, folder=self._folder, grace_seconds=grace)
         except OSError as error:
             return failed(f"can not start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)

@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable
 
 from . import batch as form
-from . import crash
+from . import faultpoints
 from .control import Closed, ControlPlane, Refused, Reply, Unreachable
 from .spool import Spool
 
@@ -68,7 +68,7 @@ class Sender(threading.Thread):
             return None
         seq, body = found
         try:
-            with crash.around("agent.send"):
+            with faultpoints.around("agent.send"):
                 reply = self._control.post(form.stamped(body, sent_at=time.time()))
         except Refused as error:
             return self._lighten(seq, error)

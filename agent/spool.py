@@ -13,7 +13,7 @@ import threading
 from typing import Any, Callable
 
 from . import batch as form
-from . import crash
+from . import faultpoints
 from .state import plain
 
 LIMIT_BYTES = int(os.environ.get("MUSTER_SPOOL_BYTES", 256 << 20))
@@ -112,7 +112,7 @@ class Spool:
     def _keep(self, batch: form.Batch) -> None:
         body = form.encode(batch)
         try:
-            with crash.around("agent.spool"):
+            with faultpoints.around("agent.spool"):
                 self._write(batch.seq, body=body)
             self._held.pop(batch.seq, None)
         except OSError:

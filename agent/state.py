@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Any, Iterator
 
-from . import crash, linux
+from . import faultpoints, linux
 
 ENDED = ("succeeded", "failed")
 MOST_TOKEN_BYTES = 1 << 16
@@ -86,7 +86,7 @@ class StateFolder:
         status = {"state": state, "exit_code": None, "signal": None, "reason": "", "at": time.time(),
                   "started_at": self.status().get("started_at"), "is_drained": False}  # fmt: skip
         status.update(changes)
-        with crash.around("agent.status"):
+        with faultpoints.around("agent.status"):
             write_json(self.file("status.json"), content=status)
 
     def mark_undeliverable(self) -> None:

@@ -8,7 +8,7 @@ import shutil
 import stat
 from typing import Callable, Iterable, Iterator, List, Optional, Set
 
-from . import crash, manifest, pack
+from . import faultpoints, manifest, pack
 from .cache import Cache, Unusable
 from .control import ControlPlane, Listed, Unreachable
 from .manifest import EXECUTABLE, LINK, Entry, Unsafe
@@ -27,7 +27,7 @@ class Cancelled(Exception):
 
 def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
     """Leaves the workspace in code/. Raises Unreachable, Closed, Damaged, Lost, Unsafe, Cancelled or OSError."""
-    with crash.around("agent.list"):
+    with faultpoints.around("agent.list"):
         listed = control.fetch_list()
     shutil.rmtree(folder.code, ignore_errors=True)  # of an agent that died on its way
     os.makedirs(folder.code)
@@ -89,7 +89,7 @@ def _fetch_absent(digests: List[str], *, cache: Cache, control: ControlPlane, is
             raise Cancelled()
         absent = cache.absent(digests)
         if absent:
-            with crash.around("agent.fetch"):
+            with faultpoints.around("agent.fetch"):
                 _fetch_into(cache, absent, control=control, is_cancelled=is_cancelled)
             cache.trim()
 

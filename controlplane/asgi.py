@@ -5,7 +5,7 @@ import sys
 
 from django.core.asgi import get_asgi_application
 
-from controlplane import garbage
+from common import gc_tuning
 
 # How long a thread that computes keeps the interpreter from the others. A request hops between threads a dozen times, and
 # waits at each. Beside six downloads of a log a small request took 140 ms with Python's 5 ms and 68 ms with 1 ms (10 ms alone).
@@ -16,10 +16,10 @@ _django = get_asgi_application()
 
 from django.conf import settings  # noqa: E402
 
-from controlplane.exposure import announce  # noqa: E402
+from common.db_timeout import answer_within  # noqa: E402
+from common.startup_checks import announce  # noqa: E402
 from controlplane.form_input import CarefulRequest  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
-from controlplane.patience import answer_within  # noqa: E402
 from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported only now
 
 _django.request_class = CarefulRequest
@@ -28,4 +28,4 @@ application = AgentDoor(Bounded(_django))
 answer_within(settings.MUSTER_DB_SECONDS)
 announce()
 sys.setswitchinterval(SWITCH_SECONDS)
-garbage.settle()
+gc_tuning.settle()

@@ -7,8 +7,6 @@ from django.views.decorators.http import require_safe
 from redis import Redis
 from redis.exceptions import RedisError
 
-ALIVE = "/healthz"  # asks nobody who they are: it answers while the database does not, whatever cookie comes with it
-
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:

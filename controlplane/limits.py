@@ -21,13 +21,13 @@ from django.utils.http import parse_header_parameters
 
 from accounts.authentication import has_valid_token
 from accounts.sign_ins import has_valid_session
+from common.error_responses import refusal
+from common.errors import Problem
+from common.middleware import ALIVE
 from jobs.agent_tokens import bearer
 from jobs.batches import MAX_BATCH_BYTES
 from workspaces.parsers import MAX_JSON_BYTES
 
-from .errors import Problem
-from .health import ALIVE
-from .refusals import refusal
 from .room import App, Message, Receive, Room, Send, session_key
 from .security import METHODS
 

@@ -1,207 +1,28 @@
-"""Server-sent hints to browsers: "job 42: its ranks changed, look again". See docs/architecture.md.
-
-A stream authenticates, notes which teams it may hear of, gives back its thread, and is then nothing but a coroutine on
-a queue (its database connection went back with the answer's head: controlplane/database.py). One Redis subscription per
-process feeds them all. What is lost needs no replay: every stream begins with "sync", which means fetch everything, and
-gets another one after any gap. A stream ends with the access that it was opened with (accounts/access.py).
-"""
+"""/live: server-sent hints to browsers: "job 42: its ranks changed, look again". See docs/architecture.md."""
 
 import asyncio
-import json
-import logging
-import time
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from contextlib import suppress
 
-from asgiref.sync import SyncToAsync, sync_to_async
-from django.conf import settings
+from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.views.decorators.http import require_safe
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from accounts.access import Access, holds
+from accounts.access import Access
 from accounts.permissions import readable_teams
-
-from . import database
-from .doorbell import CHANNEL
-from .refusals import refusal
-from .streaming import aside
-
-log = logging.getLogger(__name__)
-
-_open: Counter[int] = Counter()  # by user; changed in the event loop only
+from common.error_responses import refusal
+from common.hints import (
+    COME_AGAIN_SECONDS,
+    HEARTBEAT_SECONDS,
+    LIFETIME_SECONDS,
+    RECHECK_WITHOUT_HINTS_SECONDS,
+    Listener,
+    counted,
+    listening,
+    too_many,
+)
 
 GATHER_SECONDS = 0.25  # hints of one kind reach a browser at most this often
-HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
-LIFETIME_SECONDS = 15 * 60.0  # then the browser comes again, and with it the check of who it is
-RECHECK_SECONDS = 30.0  # of a stream's access, though no hint came: what ends by time, and hints that were lost
-RECHECK_WITHOUT_HINTS_SECONDS = 3.0
-SETTLE_SECONDS = 1.0
-RECONNECT_SECONDS = (0.5, 5.0)
-MOST_OPEN = 100  # streams and waits of one user: each has a connection, and each new line of a log wakes its followers
-COME_AGAIN_SECONDS = 5
-SYNC = "event: sync\ndata: {}\n\n"
-HEARTBEAT = ": still here\n\n"
-
-Hint = tuple[int, str]  # job, what
-
-
-class Listener:
-    """One open stream: the teams it may hear of (None: all), the hints it has not sent yet, and on whose behalf."""
-
-    def __init__(self, teams: frozenset[int] | None, access: Access):
-        self.teams, self.access = teams, access
-        self.is_doubtful = False
-        self.checked_at = time.monotonic()
-        self.pending: dict[Hint, None] = {}  # an ordered set: a hint given twice is still one hint
-        self.wants_sync = True
-        self.news = asyncio.Event()
-
-    def hear(self, hint: dict[str, Any]) -> None:
-        if self.teams is None or hint["team"] in self.teams:
-            self.pending[(hint["job"], hint["what"])] = None
-            self.news.set()
-
-    def miss(self) -> None:
-        """Something may have been lost."""
-        self.wants_sync = self.is_doubtful = True
-        self.news.set()
-
-    def doubt(self, user: int) -> None:
-        """Something changed in what this user may do."""
-        if user == self.access.user:
-            self.is_doubtful = True
-            self.news.set()
-
-    async def may_go_on(self, hub: "Hub") -> bool:
-        """Asked before anything is sent. Looks at the database only where there is doubt, or the last look is long ago."""
-        now = time.monotonic()
-        age = RECHECK_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS
-        if not self.is_doubtful and now - self.checked_at < age:
-            return True
-        self.is_doubtful, self.checked_at = False, now
-        try:
-            return await aside(holds, self.access)
-        except database.AWAY:  # nothing can be revoked meanwhile, nor read
-            self.checked_at = now - age + RECHECK_WITHOUT_HINTS_SECONDS
-            return True
-
-    async def hears_of(self, job: int, within: float) -> bool:
-        """Whether something of this job was said, or may have been missed, within so many seconds; or there is doubt."""
-        try:
-            async with asyncio.timeout(within):
-                while not self.is_doubtful:
-                    await self.news.wait()
-                    hints, sync = self.pending, self.wants_sync
-                    self.forget()
-                    if sync or any(number == job for number, _ in hints):
-                        return True
-                return True
-        except TimeoutError:
-            return False
-
-    def forget(self) -> None:
-        """For who is about to look for themselves: what was said so far will be seen."""
-        self.pending, self.wants_sync = {}, False
-        self.news.clear()
-
-    def take(self) -> str:
-        """Everything to be sent now; a sync makes single hints needless."""
-        hints, self.pending, sync = list(self.pending), {}, self.wants_sync
-        self.wants_sync = False
-        self.news.clear()
-        if not sync and not hints:  # woken by doubt that was none
-            return HEARTBEAT
-        return SYNC if sync else f"event: hints\ndata: {json.dumps(hints)}\n\n"
-
-
-class Hub:
-    """One subscription to Redis per process and event loop, held while somebody listens."""
-
-    def __init__(self) -> None:
-        self.listeners: set[Listener] = set()
-        self.task: asyncio.Task[None] | None = None
-        self.hears = asyncio.Event()  # the subscription stands
-
-    def join(self, listener: Listener) -> None:
-        self.listeners.add(listener)
-        if self.task is None or self.task.done():
-            self.task = asyncio.get_running_loop().create_task(self._listen())
-
-    def leave(self, listener: Listener) -> None:
-        self.listeners.discard(listener)
-        if not self.listeners and self.task is not None:
-            self.task.cancel()
-            self.task = None
-            self.hears.clear()
-
-    async def settle(self) -> None:
-        """Until nothing said from now on is lost, but not for long: without Redis pages come up all the same."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.hears.wait(), SETTLE_SECONDS)
-
-    async def _listen(self) -> None:
-        """Until nobody listens. A dead Redis costs latency only: browsers also poll, slowly."""
-        pause, longest = RECONNECT_SECONDS
-        while True:
-            try:
-                await self._relay()
-            except (RedisError, OSError) as error:
-                log.warning("no hints for %.1f s: %s", pause, error)
-            pause = RECONNECT_SECONDS[0] if self.hears.is_set() else min(2 * pause, longest)
-            self.hears.clear()
-            await asyncio.sleep(pause)
-
-    async def _relay(self) -> None:
-        async with Redis.from_url(settings.REDIS_URL, health_check_interval=10) as redis, redis.pubsub() as channel:
-            await channel.subscribe(CHANNEL)
-            self.hears.set()
-            for listener in self.listeners:
-                listener.miss()
-            while True:
-                message = await channel.get_message(ignore_subscribe_messages=True, timeout=HEARTBEAT_SECONDS)
-                if message is not None:
-                    self._tell(message["data"])
-
-    def _tell(self, text: bytes) -> None:
-        try:
-            hint = json.loads(text)
-            for listener in self.listeners:
-                if "access" in hint:
-                    listener.doubt(hint["access"])
-                else:
-                    listener.hear(hint)
-        except (ValueError, KeyError, TypeError):
-            log.warning("not a hint: %.80r", text)
-
-
-_hubs: dict[int, Hub] = {}
-
-
-def _hub() -> Hub:
-    """This event loop's hub; a process serves from one loop, tests from many."""
-    return _hubs.setdefault(id(asyncio.get_running_loop()), Hub())
-
-
-def too_many(user: int) -> str:
-    """Why this user may open no further stream; empty where they may."""
-    words = f"{MOST_OPEN} streams and waits of yours are open; close some, or follow several jobs by their list"
-    return words if _open[user] >= MOST_OPEN else ""
-
-
-@asynccontextmanager
-async def counted(user: int) -> AsyncIterator[None]:
-    """From the first piece to the last, so that an answer that nobody begins to read is not counted for ever."""
-    _open[user] += 1
-    try:
-        yield
-    finally:
-        _open[user] -= 1
-        if not _open[user]:
-            del _open[user]
 
 
 @require_safe
@@ -227,19 +48,6 @@ def _access(request: HttpRequest) -> Access | None:
     )
 
 
-@asynccontextmanager
-async def listening(listener: Listener) -> AsyncIterator[Hub]:
-    """The hub, once nothing said from now on is lost on this listener. For streams: it gives the request's thread back."""
-    _let_thread_go()
-    hub = _hub()
-    hub.join(listener)
-    try:
-        await hub.settle()
-        yield hub
-    finally:
-        hub.leave(listener)
-
-
 async def _events(access: Access) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     over = loop.time() + LIFETIME_SECONDS
@@ -260,12 +68,3 @@ async def _news(listener: Listener, *, within: float) -> None:
             await asyncio.wait_for(listener.news.wait(), within)
     if listener.news.is_set() and not listener.is_doubtful:
         await asyncio.sleep(GATHER_SECONDS)  # what comes meanwhile goes out together
-
-
-def _let_thread_go() -> None:
-    """Django keeps one idle thread per request for its synchronous parts until the response ends; a stream would keep it for
-    minutes. Ending it now is safe: should the request need another one, asgiref starts it."""
-    context = SyncToAsync.thread_sensitive_context.get(None)
-    executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
-    if executor is not None:
-        executor.shutdown(wait=False)

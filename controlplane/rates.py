@@ -1,14 +1,9 @@
-"""How often somebody may ask. Counted in this process's memory: a Redis that hangs can not hold a request up.
+"""How often somebody may ask: the buckets of common/rates.py, by user, address or agent.
 
-A bucket holds a minute's worth of requests and fills again steadily, so that a burst passes and a flood does not. Limits
-are generous: they stop a script that runs wild and a guesser at the door, not people, agents or a busy script.
+Limits are generous: they stop a script that runs wild and a guesser at the door, not people, agents or a busy script.
 """
 
-import math
-import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -16,51 +11,12 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from common.error_responses import refusal
+from common.errors import Busy
+from common.middleware import ALIVE
+from common.rates import buckets
+from common.request_origin import origin_of
 from jobs.agent_tokens import bearer
-
-from .errors import Busy
-from .health import ALIVE
-from .origin import origin_of
-from .refusals import refusal
-
-MOST_BUCKETS = 20_000  # beyond it full ones are forgotten: they say nothing
-
-
-@dataclass
-class Bucket:
-    left: float
-    at: float
-
-
-class Buckets:
-    """`take` one request from who's bucket; 0, or the seconds after which there is one again."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
-        self.clock = clock
-        self.lock = threading.Lock()
-        self.known: dict[str, Bucket] = {}
-
-    def take(self, who: str, *, per_minute: int) -> int:
-        if per_minute <= 0:
-            return 0
-        with self.lock:
-            now = self.clock()
-            if len(self.known) > MOST_BUCKETS:
-                self._forget(now)
-            bucket = self.known.setdefault(who, Bucket(per_minute, now))
-            bucket.left = min(per_minute, bucket.left + (now - bucket.at) * per_minute / 60)
-            bucket.at = now
-            if bucket.left < 1:
-                return math.ceil((1 - bucket.left) * 60 / per_minute)
-            bucket.left -= 1
-            return 0
-
-    def _forget(self, now: float) -> None:
-        """A bucket that nobody touched for a minute is full again."""
-        self.known = {who: one for who, one in self.known.items() if now - one.at < 60}
-
-
-buckets = Buckets()
 
 
 class UserRate(BaseThrottle):

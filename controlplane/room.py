@@ -14,10 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.http.cookie import parse_cookie
 from django.utils.functional import SimpleLazyObject
 
+from common.error_responses import problem_details
+from common.request_origin import client_address
 from jobs.agent_tokens import bearer
-
-from .origin import client_address
-from .refusals import problem_details
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane import addresses, environment, job_user, logs
+from common import addresses, environment, job_user, log_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
@@ -64,15 +64,16 @@ INSTALLED_APPS = [
     "queues",
     "workspaces",
     "jobs",
+    "controlplane",
 ]
 MIDDLEWARE = [
-    "controlplane.database.GiveBack",
+    "common.db_connections.GiveBack",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.SecurityHeaders",
-    "controlplane.refusals.Fragments",
+    "common.error_responses.Fragments",
     "controlplane.limits.Limits",
-    "controlplane.api.ConditionalGet",
-    "controlplane.origin.NoteOrigin",
+    "common.rest.ConditionalGet",
+    "common.request_origin.NoteOrigin",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -141,7 +142,7 @@ AXES_SENSITIVE_PARAMETERS = ["csrfmiddlewaretoken", "password"]
 AXES_VERBOSE = False
 AXES_CLIENT_STR_CALLABLE = "controlplane.lockout.who"
 LOGIN_URL = "login"
-CSRF_FAILURE_VIEW = "controlplane.refusals.forged"
+CSRF_FAILURE_VIEW = "common.error_responses.forged"
 LOGIN_REDIRECT_URL = "jobs"
 LOGOUT_REDIRECT_URL = "login"
 USE_TZ = True
@@ -255,10 +256,10 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["controlplane.json_input.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["common.json_input.StrictJSONParser"],
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.rates.UserRate"],
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS tells nothing; the schema does
-    "EXCEPTION_HANDLER": "controlplane.api.problem",
+    "EXCEPTION_HANDLER": "common.rest.problem",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
 SPECTACULAR_SETTINGS = {
@@ -280,6 +281,6 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},
 }
 
-LOGGING = logs.configuration(
+LOGGING = log_config.configuration(
     level=os.environ.get("MUSTER_LOG_LEVEL", "INFO"), events=os.environ.get("MUSTER_EVENT_LOG", "off")
 )

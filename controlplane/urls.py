@@ -3,7 +3,9 @@
 from django.contrib.auth.decorators import login_required
 from django.urls import include, path
 
-from . import health, live, refusals
+from common import error_responses
+
+from . import health, live
 from .docs_page import ApiDocs
 
 urlpatterns = [
@@ -18,8 +20,8 @@ urlpatterns = [
 ]
 
 handler400, handler403, handler404, handler500 = (
-    refusals.bad_request,
-    refusals.forbidden,
-    refusals.not_found,
-    refusals.broken,
+    error_responses.bad_request,
+    error_responses.forbidden,
+    error_responses.not_found,
+    error_responses.broken,
 )

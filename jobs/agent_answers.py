@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import DatabaseError, DataError, IntegrityError, connection
 
-from controlplane.errors import InvalidInput, NotAllowed
+from common.errors import InvalidInput, NotAllowed
 
 from . import ingest
 from .agent_tokens import AgentIdentity

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.rates import buckets
+from common.rates import buckets
 
 from . import turns
 from .agent_answers import Answer, answer, refused

@@ -5,8 +5,8 @@ from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.errors import InvalidInput
-from controlplane.streaming import gathered, streamed
+from common.errors import InvalidInput
+from common.streaming import gathered, streamed
 from workspaces import reading
 from workspaces.models import Workspace
 

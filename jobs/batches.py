@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 
 MAX_BATCH_BYTES = 8 * 2**20
 MAX_ITEMS = 10_000

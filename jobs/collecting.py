@@ -14,8 +14,8 @@ from django.utils import timezone
 from accounts import audit
 from accounts.models import User
 from accounts.permissions import Act, require
-from controlplane import crash, doorbell, trees
-from controlplane.errors import Conflict
+from common import doorbell, faultpoints, trees
+from common.errors import Conflict
 
 from . import log_store, log_usage
 from .models import Job, JobEvent, LogSegment
@@ -46,7 +46,7 @@ def collect(*, now: datetime, is_dry: bool = False) -> Collected:
     for folder in _old_folders(now):
         found.folders.append(str(folder))
         if not is_dry:
-            with crash.around("collecting.folder"):
+            with faultpoints.around("collecting.folder"):
                 trees.remove(folder)
     if not is_dry:
         for job in _present(now):
@@ -65,7 +65,7 @@ def settle(*, now: datetime) -> int:
         if not found:
             break
         sums = LogSegment.objects.filter(job=OuterRef("pk")).order_by().values("job").annotate(sum=Sum("size_bytes"))
-        with crash.around("collecting.mark"):
+        with faultpoints.around("collecting.mark"):
             Job.objects.filter(pk__in=found, log_bytes=None).update(log_bytes=Coalesce(Subquery(sums.values("sum")), 0))
         count += len(found)
     return count
@@ -85,7 +85,7 @@ def delete_log(*, job: Job, by: User | None) -> Job:
     """
     if by is not None:
         require(by, Act.CONTROL, job.team)
-    with crash.atomic("collecting.rows"):
+    with faultpoints.atomic("collecting.rows"):
         row = (
             Job.objects.select_for_update(of=("self",), no_key=True)
             .select_related("queue", "team", "user")
@@ -122,10 +122,10 @@ def _with_old_logs(now: datetime) -> Iterator[Job]:
 
 
 def _collect_log(job: Job) -> None:
-    with crash.around("collecting.rows"):
+    with faultpoints.around("collecting.rows"):
         LogSegment.objects.filter(job=job).delete()
     delete_files(job)
-    with crash.around("collecting.mark"):
+    with faultpoints.around("collecting.mark"):
         Job.objects.filter(pk=job.pk).update(logs_collected_at=timezone.now(), log_bytes=0)
     log_usage.forget()
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from controlplane.errors import InvalidInput
+from common.errors import InvalidInput
 from queues.models import Queue
 from workspaces.models import Workspace
 from workspaces.reading import Lost, entries

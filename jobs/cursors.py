@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from controlplane.errors import Problem, Unreadable
+from common.errors import Problem, Unreadable
 
 SETTLED_SECONDS = 30  # no ingest transaction lives that long
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
-from controlplane import crash, doorbell
+from common import doorbell, faultpoints
 
 from . import blame
 from .failure_kinds import Kind
@@ -81,7 +81,7 @@ def _is_decided(job: Job, attempt: int) -> bool:
 
 def _write(job: int, attempt: int, read: blame.Reader) -> bool:
     """Whether the verdict is another one than before. Under the job's lock: of two writers the later one has seen more."""
-    with crash.atomic("failures.write"):
+    with faultpoints.atomic("failures.write"):
         row = Job.objects.select_for_update(no_key=True).get(pk=job)
         found = blame.judged(row, attempt, read=read)
         known = AttemptFailure.objects.filter(job=job, attempt=attempt).first()

@@ -15,7 +15,7 @@ from django.http import QueryDict
 
 from accounts.models import User
 from accounts.permissions import Act, teams_where
-from controlplane.errors import Problem
+from common.errors import Problem
 from queues.models import Queue
 from queues.readable import readable_queues
 from workspaces.models import Workspace

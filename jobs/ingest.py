@@ -10,8 +10,8 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.utils import timezone
 
-from controlplane import crash, doorbell
-from controlplane.errors import NotAllowed
+from common import doorbell, faultpoints
+from common.errors import NotAllowed
 
 from . import failures, log_store, log_usage, news, printed, replica_rows, thinning, turns, unexpected
 from .agent_tokens import AgentIdentity
@@ -64,7 +64,7 @@ def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item
 def _write(row: ReplicaRow, batch: Batch, said: news.News, *, path: str) -> bool:
     """Of the same lines from two sides (the agent itself, its container's log) the first that come are kept."""
     try:
-        with crash.around("ingest.apply"):
+        with faultpoints.around("ingest.apply"):
             is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
         if is_ours and said.stored_bytes:
             log_usage.note_stored(job=row.job, team=row.team, count=said.stored_bytes)
@@ -149,7 +149,7 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
 
 
 def _wake(job: int) -> None:
-    with crash.around("ingest.wake"):
+    with faultpoints.around("ingest.wake"):
         Job.objects.filter(pk=job, finished_at=None).update(next_reconcile_at=timezone.now())
     doorbell.poke("jobs.reconcile", job)
 

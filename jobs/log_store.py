@@ -7,7 +7,7 @@ from contextlib import suppress
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
-from controlplane import crash
+from common import faultpoints
 
 from .agent_tokens import AgentIdentity
 
@@ -43,7 +43,7 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
     place = f"{identity.role}-{identity.index}" + (f".{identity.incarnation}" if identity.incarnation else "")
     path = f"{where}/{place}-{seq}-{zlib.crc32(data):08x}.z"
     try:
-        with crash.around("logs.save"):
+        with faultpoints.around("logs.save"):
             saved: str = storages["logs"].save(path, ContentFile(data))
     except OSError as error:
         discard(path)  # half of it may be there
@@ -62,12 +62,12 @@ def _first_refused(identity: AgentIdentity) -> float:
 
 def read(path: str, *, offset: int, size_bytes: int) -> bytes:
     """A slice of a stored file. Raises OSError."""
-    with crash.around("logs.read"), storages["logs"].open(path, "rb") as file:
+    with faultpoints.around("logs.read"), storages["logs"].open(path, "rb") as file:
         file.seek(offset)
         found: bytes = file.read(size_bytes)
     return found
 
 
 def discard(path: str) -> None:
-    with suppress(OSError), crash.around("logs.delete"):
+    with suppress(OSError), faultpoints.around("logs.delete"):
         storages["logs"].delete(path)

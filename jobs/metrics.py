@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connection
 
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 
 from .models import Job
 

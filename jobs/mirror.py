@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from controlplane import crash
-from controlplane.errors import Unreachable
+from common import faultpoints
+from common.errors import Unreachable
 
 from . import ingest, replica_rows
 from .agent_tokens import AgentIdentity
@@ -167,7 +167,7 @@ def _call(
     held: Held, one: Silent, row: replica_rows.ReplicaRow, *, cluster: Cluster, since: float | None
 ) -> tuple[Reading, bool]:
     reading = Reading(row.own_places)
-    with crash.around("cluster.read_log"):
+    with faultpoints.around("cluster.read_log"):
         is_end = cluster.read_log(held.run, held.view.attempt, one.place, since, reading.take)
     return reading, is_end
 

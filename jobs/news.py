@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 
 from . import unexpected
 from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words

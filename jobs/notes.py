@@ -1,6 +1,6 @@
 """Notes in a job's history about its own reports: said once per attempt, however often the cause comes again."""
 
-from controlplane import crash, doorbell
+from common import doorbell, faultpoints
 
 from .models import Job, JobEvent
 
@@ -22,7 +22,7 @@ def note_latest(*, job: int, attempt: int, about: str, message: str) -> None:
 
 def _write(job: int, attempt: int, about: str, message: str, *, is_latest: bool) -> None:
     """The job's lock lets one look and write after the other: several agents may have the same to tell at the same moment."""
-    with crash.atomic("ingest.note"):
+    with faultpoints.atomic("ingest.note"):
         row = Job.objects.select_for_update(no_key=True).only("phase", "team_id").get(pk=job)
         earlier = JobEvent.objects.filter(job=job, attempt=attempt, kind="note", message__startswith=about)
         is_new = not earlier.exists()

@@ -16,7 +16,7 @@ from django.core.files.storage import storages
 from django.db import connection
 from django.utils import timezone
 
-from controlplane import crash
+from common import faultpoints
 
 from . import log_store
 from .lifecycle import HOLDS_QUOTA
@@ -126,9 +126,9 @@ def _replace(replica: Replica, runs: list[Run]) -> bool:
     first, data = runs[0].rows[0].pk, b"".join(blobs)
     where = log_store.folder(replica.job.run, replica.attempt)
     name = f"{where}/{replica.role}-{replica.index}-packed-{first}-{zlib.crc32(data):08x}.z"
-    with crash.around("packing.save"):
+    with faultpoints.around("packing.save"):
         path = storages["logs"].save(name, ContentFile(data))
-    with crash.atomic("packing.replace"):
+    with faultpoints.atomic("packing.replace"):
         if not _lock(runs):
             return False
         offset = 0

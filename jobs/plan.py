@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controlplane.errors import InvalidSpec, Problem
+from common.errors import InvalidSpec, Problem
 
 
 @dataclass(frozen=True)

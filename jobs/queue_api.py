@@ -9,8 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.models import User
-from controlplane.api import Paging
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
+from common.rest import Paging
 from queues import services
 from queues.models import Queue, Resource
 from queues.readable import readable_queues

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from controlplane import crash
-from controlplane.errors import LeaseLost, Refused, Sealed, Unreachable
+from common import faultpoints
+from common.errors import LeaseLost, Refused, Sealed, Unreachable
 
 from .clusters import Cluster, Expected
 from .lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
@@ -152,7 +152,7 @@ def advance(
 def observe(held: Held, cluster: Cluster) -> Seen:
     if held.view.phase not in ON_CLUSTER:
         return Seen()
-    with crash.around("cluster.observe"):
+    with faultpoints.around("cluster.observe"):
         return cluster.observe(held.run, held.view.attempt, held.expected)
 
 
@@ -161,7 +161,7 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
     if _has_to_create(held.view):
         try:
             plan = store.plan(held)
-            with crash.around("cluster.apply"):
+            with faultpoints.around("cluster.apply"):
                 said = cluster.apply(plan)
             if said:
                 store.note(held, said)
@@ -170,10 +170,10 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
             return held
         return store.record_applied(held, now=clock())
     if held.view.phase is Phase.STOPPING:
-        with crash.around("cluster.delete"):
+        with faultpoints.around("cluster.delete"):
             cluster.delete(held.run, held.view.attempt, held.grace_seconds, is_now=step.is_now)
     elif step.retire:
-        with crash.around("cluster.retire"):
+        with faultpoints.around("cluster.retire"):
             cluster.retire(held.run, held.view.attempt, list(step.retire), held.grace_seconds)
     return held
 

@@ -14,7 +14,7 @@ from django.db import connections
 from django.db.models import Case, DateTimeField, F, Value, When
 from django.utils import timezone
 
-from controlplane import crash
+from common import faultpoints
 
 from .lease import LEASE_SECONDS
 from .models import Job
@@ -54,7 +54,7 @@ def renew(job: int, token: int) -> bool:
         output_field=DateTimeField(),
     )
     ours = Job.objects.filter(pk=job, lease_token=token, lease_expires_at__isnull=False)
-    with crash.around("store.renew"):
+    with faultpoints.around("store.renew"):
         return bool(ours.update(lease_expires_at=until, next_reconcile_at=due))
 
 

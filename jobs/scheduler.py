@@ -3,7 +3,7 @@
 from django.db.models import Sum
 from django.utils import timezone
 
-from controlplane import crash, doorbell
+from common import doorbell, faultpoints
 from queues import admission
 from queues.models import Queue
 
@@ -22,7 +22,7 @@ def schedule() -> int:
 
 def schedule_queue(queue_id: int) -> int:
     """One queue in one transaction. The lock on its row makes a second scheduler wait, then see what we admitted."""
-    with crash.atomic("scheduler.queue"):
+    with faultpoints.atomic("scheduler.queue"):
         queue = Queue.objects.select_for_update(no_key=True).get(pk=queue_id)
         waiting = _waiting(queue)
         decisions = admission.decide([_state(queue)], [_pending(job, queue) for job in waiting])

@@ -6,7 +6,7 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from controlplane.api import BoundedList
+from common.rest import BoundedList
 
 from . import blame, exits, unexpected
 from .failure_shapes import FailureSerializer

@@ -17,8 +17,8 @@ from django.utils.crypto import salted_hmac
 from accounts import audit
 from accounts.models import Team, User
 from accounts.permissions import Act, require
-from controlplane import crash, doorbell
-from controlplane.errors import Conflict, InvalidInput, InvalidSpec, Problem
+from common import doorbell, faultpoints
+from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
@@ -99,7 +99,7 @@ def _check_nodes(spec: JobSpec, queue: Queue) -> None:
     if not clusters.backend(queue.cluster).HAS_NODES:
         return
     for role in frameworks.get(spec.framework).roles(spec):
-        with crash.around("cluster.misfit"):
+        with faultpoints.around("cluster.misfit"):
             cluster = clusters.get(queue.cluster)
             problem = cluster.misfit(
                 processes=role.processes,
@@ -227,7 +227,7 @@ def _insert(
     *,
     said: str,
 ) -> Job:
-    with crash.atomic("services.submit"):
+    with faultpoints.atomic("services.submit"):
         if workspace is not None:
             hold(workspace)
         job = Job.objects.create(
@@ -274,7 +274,7 @@ def _refuse_finished(job: Job, verb: str) -> None:
 def _intend(job: Job, by: User, kind: str, wanted: Callable[[Job], dict[str, Any]], *, words: str = "") -> Job:
     """`wanted`: columns of the locked row to write; none where it is so already."""
     require(by, Act.CONTROL, job.team)
-    with crash.atomic("services.intend"):
+    with faultpoints.atomic("services.intend"):
         row = (
             Job.objects.select_for_update(of=("self",), no_key=True)
             .select_related("queue", "team", "user")

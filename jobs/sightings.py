@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection
 
-from controlplane import crash, doorbell
+from common import doorbell, faultpoints
 
 from .lifecycle import ON_CLUSTER
 from .verdict import ENDED, ReplicaSeen, ReplicaState, Sighting
@@ -98,7 +98,7 @@ def write(news: Iterable[Sighting], *, now: datetime) -> Written:
         for one in news
         if one.seen.state is not ReplicaState.ABSENT
     ]
-    with crash.around("watcher.rows"), connection.cursor() as cursor:
+    with faultpoints.around("watcher.rows"), connection.cursor() as cursor:
         cursor.execute(_WRITE, _values(said, now=now))
         changed = cursor.fetchall()
     for job, team, _, _ in changed:

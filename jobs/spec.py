@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from controlplane.errors import InvalidSpec, Problem
+from common.errors import InvalidSpec, Problem
 
 from . import volumes
 from .plan import distribute

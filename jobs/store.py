@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import QuerySet
 
-from controlplane import crash, doorbell
-from controlplane.errors import LeaseLost, Refused
+from common import doorbell, faultpoints
+from common.errors import LeaseLost, Refused
 
 from . import attempt_rows, blame, failures, frameworks, lease, notes, places, renewal, sightings, trust, vault, volumes
 from .agent_tokens import AgentIdentity, issue
@@ -26,7 +26,7 @@ TROUBLE = "The cluster does not do what it is asked, and is asked again: "
 
 class DjangoStore:
     def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
-        with crash.atomic("store.take"):
+        with faultpoints.atomic("store.take"):
             row = (
                 Job.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
                 .select_related("queue")
@@ -66,7 +66,7 @@ class DjangoStore:
                 failures.forget_if_well(held.job, view.attempt)
 
     def _record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
-        with crash.atomic("store.record"):
+        with faultpoints.atomic("store.record"):
             job = _mine(held)
             changed = _record_replicas(job, seen, now)
             is_same = job.phase == held.view.phase
@@ -84,7 +84,7 @@ class DjangoStore:
 
     def record_applied(self, held: Held, *, now: datetime) -> Held:
         view = applied(held.view, now)
-        with crash.atomic("store.applied"):
+        with faultpoints.atomic("store.applied"):
             _mine(held)
             Job.objects.filter(pk=held.job).update(applied_at=view.created_at)
             for role, index in unconfirmed(held.view.places):
@@ -95,7 +95,7 @@ class DjangoStore:
         renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
         if connection.errors_occurred and not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()  # one that was cut must not keep us from giving back
-        with crash.atomic("store.release"):
+        with faultpoints.atomic("store.release"):
             job = _mine(held)
             # Somebody knocked while we were inside: what they knew may be newer than what we saw.
             knocked = job.lease_expires_at is not None and job.next_reconcile_at != job.lease_expires_at

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane import crash
-from controlplane.errors import ClusterError
+from common import faultpoints
+from common.errors import ClusterError
 
 from . import clusters, sightings
 from .lifecycle import ON_CLUSTER, Phase
@@ -46,7 +46,7 @@ def sweep(alias: str, *, now: datetime) -> int:
     found = _strays(cluster.open_attempts(), now)[:MOST]
     for job, attempt in found:
         log.info("job %s: attempt %s lives again in cluster %s; it is ended", job.pk, attempt, alias)
-        with crash.around("strays.delete"):
+        with faultpoints.around("strays.delete"):
             cluster.delete(job.run, attempt, job.job_spec.grace_seconds)
     return len(found)
 

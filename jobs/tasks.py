@@ -7,7 +7,7 @@ from celery import shared_task
 from celery.signals import worker_init
 from django.utils import timezone
 
-from controlplane import doorbell, garbage
+from common import doorbell, gc_tuning
 
 from . import collecting, packing, strays, sweeper
 from .models import Job
@@ -18,7 +18,7 @@ SWEEP = 200  # jobs due at once that one tick wakes
 @worker_init.connect
 def _sweep(**_: Any) -> None:
     """Before Redis is asked for anything: the sweeper is what works without it."""
-    garbage.settle()
+    gc_tuning.settle()
     sweeper.start()
 
 

@@ -1,6 +1,6 @@
 """Where jobs of several teams share a machine, none of them may listen to code from the others."""
 
-from controlplane.errors import Problem
+from common.errors import Problem
 from queues import sharing
 from queues.models import Queue
 

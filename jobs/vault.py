@@ -1,10 +1,10 @@
-"""Secrets of a job at rest: sealed, readable by nothing but a launch. See controlplane/sealing.py for what a new key does."""
+"""Secrets of a job at rest: sealed, readable by nothing but a launch. See common/encryption.py for what a new key does."""
 
 import json
 from collections.abc import Mapping
 
-from controlplane.errors import Refused
-from controlplane.sealing import InvalidToken, fernet
+from common.encryption import InvalidToken, fernet
+from common.errors import Refused
 
 _PURPOSE = b"muster.job.secrets"
 

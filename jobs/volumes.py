@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from controlplane.errors import Problem
+from common.errors import Problem
 
 MOST = 20
 MAX_PATH = 255

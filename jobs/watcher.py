@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
-from controlplane import crash, doorbell
-from controlplane.errors import ClusterError
+from common import doorbell, faultpoints
+from common.errors import ClusterError
 
 from . import clusters, sightings
 from .verdict import Sighting
@@ -39,7 +39,7 @@ def follow(alias: str, stop: threading.Event) -> None:
         if stop.is_set():
             return
         if run:
-            with crash.around("watcher.ring"):
+            with faultpoints.around("watcher.ring"):
                 doorbell.poke_now("jobs.reconcile", sightings.job_of(run))
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from controlplane.database import give_back
-from controlplane.errors import InvalidInput, Problem
-from controlplane.turns import ThreadTurns
+from common.db_connections import give_back
+from common.errors import InvalidInput, Problem
+from common.turns import ThreadTurns
 
 from . import segments
 from .cursors import Cursor

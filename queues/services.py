@@ -11,8 +11,8 @@ from accounts import audit
 from accounts.audit import Deed
 from accounts.models import Team, User
 from accounts.permissions import Act, require, require_platform_admin
-from controlplane import crash, doorbell
-from controlplane.errors import Conflict, InvalidInput, Problem
+from common import doorbell, faultpoints
+from common.errors import Conflict, InvalidInput, Problem
 
 from .models import Queue, Resource
 
@@ -37,7 +37,7 @@ def make(
     queue = Queue(name=name, team=owner, cluster=cluster, resource=resource)
     _assign(queue, values)
     try:
-        with crash.atomic("queues.change"):
+        with faultpoints.atomic("queues.change"):
             queue.save(force_insert=True)
             audit.record(Deed.QUEUE_MADE, by=by, on=queue, team=owner, after=described(queue))
     except IntegrityError as error:
@@ -51,7 +51,7 @@ def change(*, queue: Queue, by: User | None, **values: Any) -> Queue:
         require(by, Act.MANAGE, queue.team)
     if problems := problems_in(values):
         raise InvalidInput(*problems)
-    with crash.atomic("queues.change"):
+    with faultpoints.atomic("queues.change"):
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
         before = described(row)
         _assign(row, values)

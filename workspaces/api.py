@@ -20,8 +20,8 @@ from rest_framework.views import APIView
 
 from accounts.models import Team, User
 from accounts.permissions import Act, may
-from controlplane.api import Paging, listed
-from controlplane.errors import InvalidInput, NotAllowed, Problem
+from common.errors import InvalidInput, NotAllowed, Problem
+from common.rest import Paging, listed
 
 from . import reading, sent, services
 from .manifest import Entry

@@ -11,8 +11,8 @@ from typing import IO, cast
 from django.core.files import File
 from django.core.files.storage import default_storage
 
-from controlplane import crash
-from controlplane.errors import MusterError
+from common import faultpoints
+from common.errors import MusterError
 
 FOLDER = "workspaces"
 
@@ -26,7 +26,7 @@ def save(team: int, kind: str, content: IO[bytes]) -> str:
     content.seek(0)
     name = f"{FOLDER}/{team}/{secrets.token_hex(12)}.{kind}"
     try:
-        with crash.around("files.save"):
+        with faultpoints.around("files.save"):
             return default_storage.save(name, File(content))
     except OSError as error:
         with suppress(OSError):
@@ -35,12 +35,12 @@ def save(team: int, kind: str, content: IO[bytes]) -> str:
 
 
 def open_file(name: str) -> IO[bytes]:
-    with crash.around("files.open"):
+    with faultpoints.around("files.open"):
         return cast(IO[bytes], default_storage.open(name, "rb"))
 
 
 def delete(name: str) -> None:
-    with crash.around("files.delete"):
+    with faultpoints.around("files.delete"):
         default_storage.delete(name)
 
 

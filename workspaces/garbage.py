@@ -17,7 +17,7 @@ from django.db.models import Count, F, Q, Sum
 from django.utils import timezone
 
 from accounts.models import Team
-from controlplane import crash
+from common import faultpoints
 
 from . import files, frames, manifest
 from .models import Blob, Pack, TeamStore, Workspace
@@ -57,7 +57,7 @@ def expire(team: Team, *, before: datetime) -> int:
     old = Workspace.objects.filter(team=team, jobs=None, used_at__lt=before)
     count = 0
     for pk in old.values_list("pk", flat=True):
-        with crash.atomic("garbage.expire"):
+        with faultpoints.atomic("garbage.expire"):
             _lock(team)
             # The full lock, not the lesser one: a job that is being inserted holds the key of the row it names.
             row = Workspace.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=pk, used_at__lt=before)
@@ -78,7 +78,7 @@ def sweep(team: Team, *, before: datetime) -> int:
 
 
 def _sweep_some(team: Team, dead: list[int], *, seen: set[int], before: datetime) -> int:
-    with crash.atomic("garbage.sweep"):
+    with faultpoints.atomic("garbage.sweep"):
         _lock(team)
         fresh, _ = _named(Workspace.objects.filter(team=team).exclude(pk__in=seen).values_list("pk", "manifest"))
         unused = Blob.objects.filter(pk__in=dead, used_at__lt=before)
@@ -124,7 +124,7 @@ def _renew(pack: Pack) -> bool:
             return False
         name = files.save(pack.team_id, "pack", copy) if kept else ""
         size = copy.seek(0, 2)
-    with crash.atomic("garbage.renew"):
+    with faultpoints.atomic("garbage.renew"):
         _lock(pack.team)
         if not Pack.objects.filter(pk=pack.pk).exists():
             return False

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from controlplane.errors import MOST_PROBLEMS, InvalidInput, Problem
+from common.errors import MOST_PROBLEMS, InvalidInput, Problem
 
 from .paths import path_problem, target_problem
 

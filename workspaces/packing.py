@@ -11,7 +11,7 @@ from django.core.files.uploadedfile import UploadedFile
 
 from accounts.models import Team, User
 from accounts.permissions import Act, require
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 
 from . import frames, services
 from .manifest import EXECUTABLE, FILE, Entry, entry_problems

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controlplane.errors import MOST_PROBLEMS, InvalidInput, Problem
+from common.errors import MOST_PROBLEMS, InvalidInput, Problem
 
 from .manifest import EXECUTABLE, FILE, LINK, MAX_ENTRIES, Entry, entry_problems
 

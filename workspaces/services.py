@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from accounts.models import Team, User
 from accounts.permissions import Act, require
-from controlplane import crash
-from controlplane.database import give_back
-from controlplane.errors import InvalidInput, MusterError, Problem
-from controlplane.turns import ThreadTurns
+from common import faultpoints
+from common.db_connections import give_back
+from common.errors import InvalidInput, MusterError, Problem
+from common.turns import ThreadTurns
 
 from . import files, frames, manifest, reading
 from .manifest import Entry
@@ -73,7 +73,7 @@ def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
     _check_room(team, _store(team), size)
     name = files.save(team.pk, "pack", content)
     try:
-        with _changing(team), crash.atomic("workspaces.keep"):
+        with _changing(team), faultpoints.atomic("workspaces.keep"):
             is_needed = _register(team, found, name=name, size=size)
     except BaseException:
         files.delete(name)
@@ -106,7 +106,7 @@ def create(
     _check_room(team, store, len(packed), field="set")
     name = files.save_packed(team.pk, packed)
     try:
-        with _changing(team), crash.atomic("workspaces.create"):
+        with _changing(team), faultpoints.atomic("workspaces.create"):
             _check_room(team, _lock(team), len(packed), field="set")
             _check_still_there(team, origin, put)
             row, is_new = Workspace.objects.get_or_create(

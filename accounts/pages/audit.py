@@ -13,7 +13,7 @@ from accounts import members
 from accounts.audit import WORDS, Deed
 from accounts.models import AuditEntry, Team
 from accounts.permissions import Act, require, require_platform_admin
-from controlplane.errors import NotAllowed
+from common.errors import NotAllowed
 
 from .parts import Request, answer
 

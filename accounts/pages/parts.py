@@ -11,7 +11,7 @@ from django.shortcuts import render
 
 from accounts import signing_in
 from accounts.models import User
-from controlplane.errors import Conflict, InvalidInput, NotAllowed
+from common.errors import Conflict, InvalidInput, NotAllowed
 
 
 class Request(HttpRequest):

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounts import second_factor, sign_ins
 from accounts.models import SecondFactor, User
-from controlplane.errors import Conflict, InvalidInput
+from common.errors import Conflict, InvalidInput
 
 from .parts import Request, answer, knows_password, text
 

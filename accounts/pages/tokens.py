@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounts import members, tokens
 from accounts.models import TOKEN_DAYS, Scope, Token, User
 from accounts.permissions import Act, teams_where
-from controlplane.errors import InvalidInput, NotAllowed
+from common.errors import InvalidInput, NotAllowed
 
 from .parts import Request, answer, attempt
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from controlplane import trees
+from common import trees
 
 from . import EmbeddedError, instance
 from .demo import Demo

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from controlplane.environment import BadSetting, unfolded
-from controlplane.job_user import JobUser
+from common.environment import BadSetting, unfolded
+from common.job_user import JobUser
 
 from . import EmbeddedError
 from .agents import end_agents

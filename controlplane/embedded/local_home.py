@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from controlplane import job_user, trees
-from controlplane.job_user import BadJobUser, JobUser
+from common import job_user, trees
+from common.job_user import BadJobUser, JobUser
 
 from . import EmbeddedError
 from .account import Account, server_account

@@ -24,7 +24,7 @@ from muster import config  # noqa: E402
 
 from accounts import people  # noqa: E402
 from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
-from controlplane.errors import MusterError  # noqa: E402
+from common.errors import MusterError  # noqa: E402
 from jobs import services  # noqa: E402
 from jobs.clusters.devices import of_this_machine  # noqa: E402
 from jobs.lifecycle import Phase  # noqa: E402

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 
 from accounts.access import Access
 from accounts.models import User
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 from jobs.batches import LAUNCHER
 from jobs.failure_kinds import Kind
 from jobs.lifecycle import TERMINAL, Phase

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from accounts.models import User
-from controlplane.errors import Conflict, NotAllowed
+from common.errors import Conflict, NotAllowed
 from jobs import services
 from jobs.models import Job
 

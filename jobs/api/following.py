@@ -14,9 +14,9 @@ from rest_framework.exceptions import Throttled
 from rest_framework.renderers import JSONRenderer
 
 from accounts.access import Access
-from controlplane import live
-from controlplane.database import AWAY
-from controlplane.streaming import aside_for
+from common import hints
+from common.db_connections import AWAY
+from common.streaming import aside_for
 from jobs import logs, whole_logs
 from jobs.cursors import decode
 from jobs.models import Job
@@ -64,14 +64,14 @@ def held(job: Job, *, access: Access, page: logs.LogPage, wait: float, **asked: 
 
 
 def _refuse_too_many(user: int) -> None:
-    if words := live.too_many(user):
-        raise Throttled(wait=live.COME_AGAIN_SECONDS, detail=words)
+    if words := hints.too_many(user):
+        raise Throttled(wait=hints.COME_AGAIN_SECONDS, detail=words)
 
 
 async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterator[str]:
-    over = asyncio.get_running_loop().time() + live.LIFETIME_SECONDS
-    listener = live.Listener(access.teams, access)
-    async with live.counted(access.user), live.listening(listener) as hub:
+    over = asyncio.get_running_loop().time() + hints.LIFETIME_SECONDS
+    listener = hints.Listener(access.teams, access)
+    async with hints.counted(access.user), hints.listening(listener) as hub:
         yield "retry: 2000\n\n"
         told: dict[str, str] | None = None
         listener.is_doubtful = True  # what changed before it could hear of it
@@ -105,8 +105,8 @@ async def _held(
     """One piece: the page as JSON. Whatever happens meanwhile, it is an answer that the reader can go on from."""
     now = asyncio.get_running_loop().time
     until = now() + wait
-    listener = live.Listener(access.teams, access)
-    async with live.counted(access.user), live.listening(listener) as hub:
+    listener = hints.Listener(access.teams, access)
+    async with hints.counted(access.user), hints.listening(listener) as hub:
         listener.is_doubtful = True
         while not page.lines and not page.is_complete and await listener.may_go_on(hub):
             listener.forget()
@@ -123,7 +123,7 @@ async def _held(
     yield JSONRenderer().render(log_page(page))
 
 
-def _within(hub: live.Hub) -> float:
+def _within(hub: hints.Hub) -> float:
     return LOOK_SECONDS if hub.hears.is_set() else LOOK_WITHOUT_HINTS_SECONDS
 
 

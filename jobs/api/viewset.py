@@ -15,8 +15,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
-from controlplane.api import Paging, listed
-from controlplane.streaming import text_response
+from common.rest import Paging, listed
+from common.streaming import text_response
 from jobs import attempts, blame, collecting, logs, metrics, services, whole_logs
 from jobs.models import Job
 from jobs.serializers import (

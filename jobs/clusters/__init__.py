@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 from jobs.plan import Plan
 from jobs.verdict import Seen, Sighting
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from signal import SIGKILL
 
-from controlplane import crash
+from common import faultpoints
 
 from . import handed
 from .host import Host, Identity
@@ -50,7 +50,7 @@ def start(place: Path, host: Host, now: float) -> None:
     elif _is_due(place, note, now):
         note = _Note(note.tries + 1, note.first_at or now, now)
         _write(place, note)
-        with crash.around("local.drain"):
+        with faultpoints.around("local.drain"):
             _write(place, replace(note, process=host.spawn(place, "--drain")))
 
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from controlplane import job_user
-from controlplane.environs import environs
+from common import job_user
+from common.process_environ import environs
 
 from . import handed
 from .processes import child_env

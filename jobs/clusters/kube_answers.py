@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from controlplane.errors import Refused, Unreachable
+from common.errors import Refused, Unreachable
 
 from .kube_objects import words
 from .kube_shapes import read_object

@@ -7,7 +7,7 @@ begins later finds the tombstone.
 from collections.abc import Iterable
 from typing import Any
 
-from controlplane import crash
+from common import faultpoints
 
 from . import labels, manifests
 from .kube_answers import Answer, need
@@ -75,7 +75,7 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) ->
     params = {"labelSelector": labels.selector(mine)}
     body = _options(seconds)
     brief = f"{METADATA_LIST},{JSON}"  # it answers with all that it deletes
-    with crash.around("kube.delete"):
+    with faultpoints.around("kube.delete"):
         answer = await api.call(
             "DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS, accept=brief
         )  # fmt: skip
@@ -88,14 +88,14 @@ async def _keep_names(owner: Owner, *, api: Api, path: str) -> None:
     Whatever the answer is, the end does not depend on it: an account may lack this right.
     """
     body = {"metadata": {"uid": owner.uid}, "spec": {"selector": None}}
-    with crash.around("kube.names"):
+    with faultpoints.around("kube.names"):
         await api.call("PATCH", f"{path}/services/{owner.name}", body=body, kind=MERGE)
 
 
 async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) -> None:
     async def delete(pod: Pod) -> Answer:
         body = _options(seconds, uid=pod.uid)
-        with crash.around("kube.remove"):
+        with faultpoints.around("kube.remove"):
             return await api.call("DELETE", f"{path}/pods/{pod.name}", body=body)
 
     answers = await each(pods, delete, limit=Limit(), seconds=END_SECONDS)
@@ -106,7 +106,7 @@ async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) ->
 async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
     assert attempt.owner is not None
     body = {**_options(0, uid=attempt.owner.uid), "propagationPolicy": "Background"}
-    with crash.around("kube.disown"):
+    with faultpoints.around("kube.disown"):
         answer = await api.call("DELETE", f"{path}/services/{attempt.owner.name}", body=body)
     _need_gone(answer, f"deleting Service {attempt.owner.name}")
 
@@ -115,7 +115,7 @@ async def _close(attempt: Attempt, *, api: Api, path: str) -> Owner | None:
     """Where the name is taken the attempt is not closed yet; the next look says by whom."""
     if attempt.is_sealed:
         return None
-    with crash.around("kube.close"):
+    with faultpoints.around("kube.close"):
         answer = await api.call("POST", f"{path}/services", body=manifests.tombstone(attempt.run, attempt.number))
     if answer.is_there_already:
         return None

@@ -20,7 +20,7 @@ import uvloop
 from kubernetes.aio import config as kubeconfigs
 from kubernetes.aio.client import Configuration
 
-from controlplane.errors import Unreachable
+from common.errors import Unreachable
 
 from .kube_answers import Answer
 from .kube_options import Access

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane import crash
-from controlplane.errors import Refused, Sealed, Unreachable
+from common import faultpoints
+from common.errors import Refused, Sealed, Unreachable
 from jobs.plan import Plan, Role
 
 from . import labels, manifests
@@ -51,7 +51,7 @@ class Launcher:
 
         async def create(place: tuple[str, int]) -> Answer:
             body = self._pod(plan, by_name[place[0]], place[1], owner=owner)
-            with crash.around("kube.pod"):
+            with faultpoints.around("kube.pod"):
                 return await self._create("pods", body)
 
         answers = await each(missing, create, limit=self.limit, seconds=LAUNCH_SECONDS, stop_at=NEVER)
@@ -66,7 +66,7 @@ class Launcher:
 
     async def _owner(self, plan: Plan) -> tuple[str, bool]:
         """(UID, whether it was made just now). The name is the lock: it belongs to one owner, or to a tombstone."""
-        with crash.around("kube.owner"):
+        with faultpoints.around("kube.owner"):
             answer = await self._create("services", manifests.service(plan))
         if not answer.is_there_already:
             body = need_created(answer, f"the Service of attempt {plan.attempt}")
@@ -85,7 +85,7 @@ class Launcher:
         if time.monotonic() < self._agent_seen + AGENT_SECONDS and self._agent_seen:
             return
         name = self.agent["metadata"]["name"]
-        with crash.around("kube.agent"):
+        with faultpoints.around("kube.agent"):
             answer = await self._create("configmaps", self.agent)
         if answer.is_there_already:
             body = need(await self._read("configmaps", name), f"ConfigMap {name}")
@@ -108,7 +108,7 @@ class Launcher:
         said = ""
         for body in bodies:
             is_policy = body["kind"] == "NetworkPolicy"
-            with crash.around("kube.secret"):
+            with faultpoints.around("kube.secret"):
                 answer = await self._create("networkpolicies" if is_policy else "secrets", body)
             # Only a missing right is passed over; a quota or a webhook that refuses is no reason to run unprotected.
             if is_policy and answer.status == 403 and "cannot create resource" in answer.words:
@@ -121,7 +121,7 @@ class Launcher:
         """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
         wanted = labels.selector({**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner})
         params = {"labelSelector": wanted}
-        with crash.around("kube.missing"):
+        with faultpoints.around("kube.missing"):
             answer = await self.api.call("GET", self._path("pods"), params=params, accept=METADATA_LIST)
         items = need(answer, "the pods of the attempt").get("items") or []
         there = {str(one["metadata"]["name"]): one["metadata"] for one in items}
@@ -149,7 +149,7 @@ class Launcher:
             raise Refused(f"pod {name} is there and is not Muster's; delete it")
 
     async def _read(self, kind: str, name: str) -> Answer:
-        with crash.around("kube.read"):
+        with faultpoints.around("kube.read"):
             return await self.api.call("GET", f"{self._path(kind)}/{name}")
 
     async def _create(self, kind: str, body: Manifest) -> Answer:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from controlplane.errors import Unreachable
+from common.errors import Unreachable
 
 from .kube_http import Api
 from .manifests import CONTAINER

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from controlplane.errors import InvalidInput, Problem
+from common.errors import InvalidInput, Problem
 
 from .kube_site import Site
 

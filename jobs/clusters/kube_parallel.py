@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from controlplane.errors import Unreachable
+from common.errors import Unreachable
 
 from .kube_answers import Answer
 

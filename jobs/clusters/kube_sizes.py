@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from controlplane.errors import Problem
+from common.errors import Problem
 
 from .kube_objects import get
 from .kube_site import Site

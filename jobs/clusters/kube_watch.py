@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic
 
-from controlplane import crash
-from controlplane.errors import Unreachable
+from common import faultpoints
+from common.errors import Unreachable
 
 from .kube_answers import need
 from .kube_http import Api
@@ -101,7 +101,7 @@ class Reflector(Generic[F]):
         if not self._version:
             await self._list()
         said = 0
-        with crash.around("kube.watch"):
+        with faultpoints.around("kube.watch"):
             async for line in self._watch(resourceVersion=self._version):
                 self._take(self._parse(line))
                 said += 1
@@ -123,7 +123,7 @@ class Reflector(Generic[F]):
 
     async def _stream(self) -> bool:
         """List and watch in one request. False where the server does not do that: nothing was taken."""
-        with crash.around("kube.watch"):
+        with faultpoints.around("kube.watch"):
             return await self._take_stream()
 
     async def _take_stream(self) -> bool:
@@ -149,7 +149,7 @@ class Reflector(Generic[F]):
         at, facts, token = self._clock(), list[F](), ""
         while True:
             params = {**self._wanted, "limit": PAGE, **({"continue": token} if token else {})}
-            with crash.around("kube.list"):
+            with faultpoints.around("kube.list"):
                 answer = await self._api.call("GET", self._path, params=params)
             if answer.status == 410:
                 raise Gone("the list took too long to read")

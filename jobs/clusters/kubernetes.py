@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controlplane import crash
-from controlplane.errors import Problem, Unreachable
+from common import faultpoints
+from common.errors import Problem, Unreachable
 from jobs.plan import Plan
 from jobs.verdict import Seen, Sighting
 
@@ -141,7 +141,7 @@ class KubernetesCluster(View):
         old = [one for one in self.owners.everything() if one.is_sealed and one.created_at[:19] < limit[:19]]
         for one in old:
             body = {"preconditions": {"uid": one.uid}}
-            with crash.around("kube.tidy"):
+            with faultpoints.around("kube.tidy"):
                 kube_http.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
         return len(old)
 
@@ -178,7 +178,7 @@ class KubernetesCluster(View):
         if owner is None and known is not None:  # never begun: nothing to list
             return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
         wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
-        with crash.around("kube.look"):
+        with faultpoints.around("kube.look"):
             answer = await self.api.call("GET", f"{self.path}/pods", params=wanted)
         body = need(answer, "the pods of the attempt")
         pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
@@ -187,7 +187,7 @@ class KubernetesCluster(View):
 
     async def _owner(self, run: str, attempt: int) -> Owner | None:
         name = labels.service(run, attempt)
-        with crash.around("kube.look"):
+        with faultpoints.around("kube.look"):
             answer = await self.api.call("GET", f"{self.path}/services/{name}")
         return None if answer.status == 404 else read_owner(need(answer, f"Service {name}"))
 
@@ -237,7 +237,7 @@ class KubernetesCluster(View):
 
     async def _is_lost(self, node: str) -> bool:
         """Asked of the server itself: what follows can not be taken back."""
-        with crash.around("kube.node"):
+        with faultpoints.around("kube.node"):
             answer = await self.api.call("GET", f"api/v1/nodes/{node}")
         if answer.status == 404:
             return True

@@ -15,9 +15,9 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane import crash, job_user, trees
-from controlplane.errors import Problem, Refused, Sealed, Unreachable
-from controlplane.job_user import JobUser, can_run
+from common import faultpoints, job_user, trees
+from common.errors import Problem, Refused, Sealed, Unreachable
+from common.job_user import JobUser, can_run
 from jobs.plan import Plan
 from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
@@ -118,7 +118,7 @@ class LocalCluster:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(Unreachable):
                 held.enter_context(self._locked(folder))
-            with crash.around("local.seal"):
+            with faultpoints.around("local.seal"):
                 (folder / "sealed").touch()
 
     def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
@@ -224,7 +224,7 @@ class LocalCluster:
         _given(place, user)
         handed.write(place / "token", token)
         handed.write(place / "replica.json", json.dumps(told, indent=1))
-        with crash.around("local.spawn"):
+        with faultpoints.around("local.spawn"):
             handed.write(handed.own_note(place, "spawned.json"), self.host.spawn(place).to_json())
 
     def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from controlplane.errors import Refused
+from common.errors import Refused
 from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 from . import labels

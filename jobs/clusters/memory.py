@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from controlplane.errors import Sealed, Unreachable
+from common.errors import Sealed, Unreachable
 from jobs.plan import Plan
 from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 

@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Protocol
 
-from controlplane.errors import InvalidSpec, Problem
+from common.errors import InvalidSpec, Problem
 from jobs.plan import Role
 from jobs.spec import JobSpec
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controlplane.errors import Problem
+from common.errors import Problem
 from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value
 from jobs.spec import JobSpec
 

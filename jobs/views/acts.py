@@ -11,8 +11,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from controlplane.errors import Conflict, InvalidInput, NotAllowed
-from controlplane.refusals import refusal
+from common.error_responses import refusal
+from common.errors import Conflict, InvalidInput, NotAllowed
 from jobs import collecting, services
 from jobs.models import Job
 

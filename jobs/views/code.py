@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.views.decorators.http import require_safe
 
-from controlplane.errors import InvalidInput
+from common.errors import InvalidInput
 from jobs.models import Job
 from workspaces import reading
 from workspaces.difference import Change, Difference

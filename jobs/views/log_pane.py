@@ -10,8 +10,8 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
-from controlplane.errors import InvalidInput
-from controlplane.streaming import text_response
+from common.errors import InvalidInput
+from common.streaming import text_response
 from jobs import logs, present, whole_logs
 from jobs.models import Job, Rank
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
 from accounts.permissions import Act, is_platform_admin, require
-from controlplane.errors import Conflict, InvalidInput, NotAllowed
+from common.errors import Conflict, InvalidInput, NotAllowed
 from jobs.quota import notice, with_use
 from queues import services
 from queues.models import Resource

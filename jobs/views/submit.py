@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
-from controlplane.errors import Conflict, InvalidInput, NotAllowed, Problem
+from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs import services
 from jobs.forms import RECENT, SubmitForm, from_job, submittable_queues
 from jobs.models import Job

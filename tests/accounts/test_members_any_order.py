@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accounts import members
 from accounts.models import AuditEntry, Role, Team, User
 from accounts.roles import height
-from controlplane.errors import MusterError
+from common.errors import MusterError
 
 pytestmark = pytest.mark.django_db
 

@@ -134,7 +134,7 @@ def test_the_servers_own_command_is_written_down_too(people):
 
 
 def test_the_service_itself_refuses_what_the_api_would(people, queue):
-    from controlplane.errors import InvalidInput
+    from common.errors import InvalidInput
 
     for values in ({"slots": True}, {"slots": "8"}, {"is_open": 1}, {"nominal": 3}, {"description": "a\0"}):
         with pytest.raises(InvalidInput):

@@ -9,7 +9,7 @@ from django.db import IntegrityError, connection, transaction
 from accounts import members, tokens
 from accounts.models import AuditEntry, Membership, Role, Team, Token, User
 from accounts.permissions import role_in
-from controlplane.errors import Conflict, InvalidInput, NotAllowed
+from common.errors import Conflict, InvalidInput, NotAllowed
 from tests.conftest import make_user
 from tests.patience import PATIENCE_SECONDS
 

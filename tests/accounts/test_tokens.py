@@ -10,7 +10,7 @@ from accounts import tokens
 from accounts.models import AuditEntry, Membership, Role, Scope, Team, Token, User
 from accounts.permissions import Act, is_platform_admin, may, readable_teams, teams_where
 from accounts.roles import ALLOWED, SCOPES, SESSION
-from controlplane.errors import InvalidInput, NotAllowed
+from common.errors import InvalidInput, NotAllowed
 
 pytestmark = pytest.mark.django_db
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agent.build import build
-from controlplane.errors import Unreachable
+from common.errors import Unreachable
 from jobs.clusters import labels
 from jobs.clusters.kubernetes import KubernetesCluster
 from jobs.plan import Host, Index, Plan, Port, Role

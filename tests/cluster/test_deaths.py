@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import crash
+from common import faultpoints
 from jobs import services
 from jobs.clusters import labels
 from jobs.clusters.kube_parallel import FIRST
@@ -126,7 +126,7 @@ def test_every_point_of_a_tasks_process_and_of_the_watcher_has_its_death_here():
     here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
     here |= {*ELSEWHERE, *SUBMITTING}
     mine = ("scheduler.", "store.", "cluster.", "kube.", "doorbell.", "watcher.", "strays.")
-    assert here == {point for point in crash.POINTS if point.startswith(mine)}
+    assert here == {point for point in faultpoints.POINTS if point.startswith(mine)}
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from controlplane.errors import Sealed, Unreachable
+from common.errors import Sealed, Unreachable
 from jobs.clusters import kube_http, labels
 from jobs.clusters.kube_parallel import Limit
 from jobs.clusters.kube_picture import Picture

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from controlplane.errors import InvalidInput, Refused, Unreachable
+from common.errors import InvalidInput, Refused, Unreachable
 from jobs.clusters import labels, manifests
 from jobs.clusters.kube_ending import MANY_NAMES
 from jobs.clusters.kube_pods import read_pod

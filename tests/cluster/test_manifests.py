@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.errors import Refused
+from common.errors import Refused
 from jobs.clusters import labels, manifests
 from jobs.clusters.kube_site import Site
 from jobs.plan import Host, Index, Plan, Port, Role

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from controlplane.errors import InvalidInput, Refused, Unreachable
+from common.errors import InvalidInput, Refused, Unreachable
 from jobs.clusters import kube_options
 from jobs.clusters.kube_answers import NEVER, Answer, need, need_created
 from jobs.clusters.kube_parallel import FIRST, MOST, Limit, each

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.errors import InvalidInput
+from common.errors import InvalidInput
 from jobs.clusters import kube_options
 from jobs.plan import Plan
 

@@ -72,7 +72,7 @@ def test_news_of_one_cluster_rings_its_own_job_while_the_other_is_away(place, bo
     settings.CLUSTERS = {**settings.CLUSTERS, "away": {"BACKEND": KIND, "OPTIONS": away}}
     place.clusters.append(clusters.get("away"))
     rung = []
-    monkeypatch.setattr("controlplane.doorbell.poke_now", lambda task, *args: rung.append(args))
+    monkeypatch.setattr("common.doorbell.poke_now", lambda task, *args: rung.append(args))
     stop = threading.Event()
     watching = threading.Thread(target=watcher.watch, args=(stop,), daemon=True)
     watching.start()

@@ -143,7 +143,7 @@ def test_a_watch_that_ends_at_once_with_nothing_waits_a_moment(monkeypatch):
 
 def test_a_stream_that_breaks_before_its_end_changes_nothing():
     """Half a list must not look as if the other half were deleted."""
-    from controlplane.errors import Unreachable
+    from common.errors import Unreachable
 
     run = Run(START, [Unreachable("cut")], [event("ADDED", 9, uid="v"), Unreachable("cut in the new list")])
     assert run.uids == ["u"] and run.versions[:3] == [None, "7", None]

@@ -57,7 +57,7 @@ def _live_apart(life: Life) -> int:
 
 def _visit(life: Life) -> None:
     """As the sweeper does it: schedule, visit, look again."""
-    from controlplane import doorbell
+    from common import doorbell
     from jobs import scheduler
     from jobs.models import Job
     from jobs.reconciler import visit

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.errors import Refused, Sealed, Unreachable
+from common.errors import Refused, Sealed, Unreachable
 from jobs.clusters import Cluster
 from jobs.clusters.host import Host
 from jobs.clusters.local import NOW_SECONDS, LocalCluster

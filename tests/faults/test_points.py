@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent import crash as agent_crash
-from controlplane import crash
+from agent import faultpoints as agent_crash
+from common import faultpoints
 from tests.faults.checks import read_claims
 from tests.faults.house import until
 from tests.faults.life import Life, slow_visit
@@ -26,7 +26,7 @@ WEB = ("services", "ingest", "logs", "workspaces", "files")
 
 
 def points(*families: str) -> list[str]:
-    found = [*crash.POINTS, *agent_crash.POINTS]
+    found = [*faultpoints.POINTS, *agent_crash.POINTS]
     return [
         one for one in found if one.split(".")[0] in families and not one.startswith((*SPECIAL, *PODS, *BY_COMMAND))
     ]
@@ -49,8 +49,8 @@ SAMPLE = (7,)  # a batch, a step and an agent at once
 
 def test_every_point_has_a_cell():
     listed = [*itertools.chain(*CELLS), *CHANGES, *PACKING, *COLLECTING, *GARBAGE, *PEOPLE]
-    listed += [one for one in crash.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
-    assert sorted(listed) == sorted([*crash.POINTS, *agent_crash.POINTS])
+    listed += [one for one in faultpoints.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
+    assert sorted(listed) == sorted([*faultpoints.POINTS, *agent_crash.POINTS])
 
 
 @pytest.mark.parametrize(

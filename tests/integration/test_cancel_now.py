@@ -3,7 +3,7 @@
 import pytest
 
 from accounts.models import AuditEntry, Token
-from controlplane.errors import NotAllowed
+from common.errors import NotAllowed
 from jobs import services
 from jobs.models import JobEvent
 from tests.integration.test_api import Api

@@ -7,7 +7,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from accounts.models import AuditEntry
-from controlplane.errors import Conflict, NotAllowed
+from common.errors import Conflict, NotAllowed
 from jobs import collecting, ingest, log_usage, logs
 from jobs.models import Job, JobEvent, LogBudget, LogSegment, MetricChunk
 from tests.builders import batch, identity, item, log_item

@@ -9,7 +9,7 @@ import time
 import pytest
 from redis import Redis
 
-from controlplane import doorbell
+from common import doorbell
 from tests import servers
 from tests.patience import PATIENCE_SECONDS
 

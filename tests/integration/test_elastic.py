@@ -8,7 +8,7 @@ from django.core import signing
 from django.utils import timezone
 
 from accounts.models import Token
-from controlplane.errors import NotAllowed, Refused
+from common.errors import NotAllowed, Refused
 from jobs import agent_tokens, ingest, logs, news, replacing, replica_rows
 from jobs.agent_tokens import AgentIdentity
 from jobs.models import Job, Rank, Replica

@@ -227,7 +227,7 @@ def test_a_job_that_is_being_submitted_keeps_its_workspace(people, team, send, l
 
 @pytest.mark.django_db(transaction=True)
 def test_a_job_of_a_workspace_that_is_gone_is_told_so(lab, send, people, queue):
-    from controlplane.errors import InvalidInput
+    from common.errors import InvalidInput
     from jobs import services as job_services
 
     gone = send(a=b"1")

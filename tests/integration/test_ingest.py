@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.errors import InvalidInput, NotAllowed
+from common.errors import InvalidInput, NotAllowed
 from jobs import blame, ingest, logs, metrics, services
 from jobs.agent_tokens import AgentIdentity, issue, read
 from jobs.batches import parse

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from controlplane.errors import Unreachable
+from common.errors import Unreachable
 from jobs.clusters.memory import MemoryCluster
 from jobs.models import Job
 from jobs.reconciler import visit

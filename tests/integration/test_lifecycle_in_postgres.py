@@ -7,7 +7,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from controlplane.errors import Conflict, InvalidInput, LeaseLost, NotAllowed
+from common.errors import Conflict, InvalidInput, LeaseLost, NotAllowed
 from jobs import services
 from jobs.lifecycle import Phase, Step
 from jobs.models import Job, JobEvent, Rank, Replica

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.errors import Unreachable
+from common.errors import Unreachable
 from jobs import ingest, logs, mirror, replica_rows
 from jobs.agent_tokens import AgentIdentity
 from jobs.lifecycle import Phase

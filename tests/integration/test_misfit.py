@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.errors import InvalidSpec, Problem
+from common.errors import InvalidSpec, Problem
 from jobs import clusters, planning, services
 from jobs.models import Job
 

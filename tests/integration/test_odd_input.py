@@ -9,8 +9,8 @@ import pytest
 from rest_framework import serializers
 
 from accounts.models import Token
-from controlplane import json_input
-from controlplane.errors import MOST_PROBLEMS, Unreadable
+from common import json_input
+from common.errors import MOST_PROBLEMS, Unreadable
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 DEEP = 500  # Python reads it, and fails on it later

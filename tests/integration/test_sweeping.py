@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.errors import LeaseLost
+from common.errors import LeaseLost
 from jobs import renewal, sweeper
 from jobs.lease import LEASE_SECONDS
 from jobs.lifecycle import Phase, Step

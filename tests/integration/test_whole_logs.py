@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from accounts.models import Team
-from controlplane.errors import Busy, InvalidInput
+from common.errors import Busy, InvalidInput
 from jobs import ingest, segments, whole_logs
 from jobs.models import Job
 from tests.builders import batch, identity, item, log_item

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.errors import Unreachable
+from common.errors import Unreachable
 from jobs.lifecycle import Phase
 from jobs.store import TROUBLE
 from tests.builders import Lab

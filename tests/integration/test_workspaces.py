@@ -14,7 +14,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Membership, Role, Team, Token
-from controlplane.turns import ThreadTurns
+from common.turns import ThreadTurns
 from jobs import agent_tokens
 from jobs.models import Job
 from tests import packs

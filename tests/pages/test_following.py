@@ -14,8 +14,9 @@ from django.utils import timezone
 
 from accounts.access import Access
 from accounts.models import Token
+from common import hints
+from common.errors import InvalidInput
 from controlplane import live
-from controlplane.errors import InvalidInput
 from jobs import cursors, ingest, logs
 from jobs.api import following
 from jobs.cursors import Cursor, decode
@@ -144,13 +145,13 @@ def test_a_stream_of_the_api_reads_everything_before_it_waits_and_skips_nothing(
 
     @asynccontextmanager
     async def listening(listener):
-        yield live.Hub()
+        yield hints.Hub()
 
     async def rest(*_):
         raise Waits
 
-    monkeypatch.setattr(live, "listening", listening)  # no Redis is needed to read what is there
-    monkeypatch.setattr(live.Listener, "hears_of", rest)
+    monkeypatch.setattr(hints, "listening", listening)  # no Redis is needed to read what is there
+    monkeypatch.setattr(hints.Listener, "hears_of", rest)
     texts: list[str] = []
     access = Access(lab.user.pk, frozenset({job.team_id}), token=Token.issue(lab.user, "x")[0].pk)
 

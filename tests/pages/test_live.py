@@ -12,8 +12,9 @@ from django.db import connection, transaction
 from django.test import Client
 
 from accounts.access import Access
-from controlplane import doorbell, live
-from controlplane.live import SYNC, Hub, Listener
+from common import doorbell
+from common.hints import HEARTBEAT, SYNC, Hub, Listener
+from controlplane import live
 from tests.pages.site import serve
 
 STREAMS = 200
@@ -87,7 +88,7 @@ def test_a_quiet_stream_still_breathes():
         await live._news(listener, within=0.01)
         return listener.take()
 
-    assert asyncio.run(run()) == live.HEARTBEAT
+    assert asyncio.run(run()) == HEARTBEAT
 
 
 def test_who_is_not_signed_in_hears_nothing(db):

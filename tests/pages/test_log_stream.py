@@ -12,7 +12,7 @@ from django.test import AsyncClient, Client
 
 from accounts.access import Access
 from accounts.models import Token
-from controlplane import live, streaming
+from common import hints, streaming
 from jobs import ingest
 from jobs.api import following
 from tests.builders import batch, identity, log_item
@@ -145,7 +145,7 @@ def test_one_users_long_reads_take_turns_and_leave_threads_to_others():
 @pytest.mark.parametrize("path", ["logs/stream", "logs?wait=20"])
 @pytest.mark.django_db(transaction=True)
 def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkeypatch, path):
-    monkeypatch.setattr(live, "MOST_OPEN", 2)
+    monkeypatch.setattr(hints, "MOST_OPEN", 2)
     job = lab.running()
     token, text = Token.issue(people.viewer, "x")
     signed_in, browser = Client(), AsyncClient()
@@ -173,4 +173,4 @@ def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkey
         await streams[1].aclose()
 
     asyncio.run(story())
-    assert not live._open
+    assert not hints._open

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Membership, Role
+from common.rates import Buckets
 from controlplane import rates
 from jobs.models import Job
 from tests.pages import seed
@@ -92,7 +93,7 @@ def test_a_job_that_is_gone_is_said_so(owner, job):
 
 def test_too_many_requests_say_when_to_come_again(owner, job, settings, monkeypatch):
     settings.MUSTER_RATE_USER = 1
-    monkeypatch.setattr(rates, "buckets", rates.Buckets())
+    monkeypatch.setattr(rates, "buckets", Buckets())
     owner.get("/queues")
     answer = owner.get(f"/jobs/{job.pk}", headers=HTMX)
     assert (answer.status_code, answer["Retry-After"]) == (429, "60")

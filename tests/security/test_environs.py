@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from agent import linux
-from controlplane.environs import MOST_BYTES, environ, environs
+from common.process_environ import MOST_BYTES, environ, environs
 from tests.contract.test_clusters import until
 from tests.machine import need
 

@@ -13,7 +13,7 @@ from django.db import transaction
 from accounts import audit
 from accounts.audit import Deed
 from accounts.models import AuditEntry
-from controlplane import logs
+from common import log_config
 from tests.pages import site as pages_site
 from tests.patience import PATIENCE_SECONDS
 
@@ -21,7 +21,7 @@ from tests.patience import PATIENCE_SECONDS
 def line_of(message: str, **extra) -> dict:
     record = logging.LogRecord("axes", logging.WARNING, "x.py", 1, message, (), None)
     record.__dict__.update(extra)
-    text = logs.AsJson().format(record)
+    text = log_config.AsJson().format(record)
     assert "\n" not in text
     return json.loads(text)
 
@@ -41,7 +41,7 @@ def test_no_secret_and_no_forged_line():
 @pytest.mark.django_db(transaction=True)
 def test_only_what_was_committed_is_told(monkeypatch):
     told = []
-    monkeypatch.setattr(logs, "event", lambda act, **fields: told.append((act, fields["audit_id"])))
+    monkeypatch.setattr(log_config, "event", lambda act, **fields: told.append((act, fields["audit_id"])))
     with transaction.atomic():
         audit.record(Deed.LOGOUT, by=None)
         transaction.set_rollback(True)

@@ -9,9 +9,9 @@ from django.db import connection
 from django.test import Client
 
 from accounts import hashing
+from common.turns import ThreadTurns
 from controlplane import settings as real
 from controlplane.room import MOST_UNKNOWN
-from controlplane.turns import ThreadTurns
 
 
 class Turns:

@@ -92,7 +92,7 @@ def test_a_browser_is_told_to_stay_with_https_where_there_is_https(client, db):
 PRINT_COOKIES = """
 import django; django.setup()
 from django.conf import settings as s
-from controlplane.exposure import exposure
+from common.startup_checks import exposure
 print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE,
       s.SESSION_COOKIE_HTTPONLY, s.SESSION_COOKIE_SAMESITE, s.DEBUG, *(one.id for one in exposure()))
 """

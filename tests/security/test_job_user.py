@@ -18,15 +18,15 @@ import psutil
 import pytest
 
 from agent.build import build
-from controlplane import job_user, trees
+from common import job_user, trees
+from common.errors import Refused
+from common.job_user import BadJobUser, JobUser
 from controlplane.embedded import EmbeddedError, account, local_home
 from controlplane.embedded.agents import end_agents, living
 from controlplane.embedded.home import homes, remove_home
 from controlplane.embedded.installation import Installation
 from controlplane.embedded.local_home import find_local_home, remove_local_home
 from controlplane.embedded.processes import send
-from controlplane.errors import Refused
-from controlplane.job_user import BadJobUser, JobUser
 from jobs.clusters import drains, handed, host
 from jobs.clusters.host import Host, Identity
 from jobs.clusters.local import LocalCluster

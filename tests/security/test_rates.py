@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Token
-from controlplane.rates import MOST_BUCKETS, Buckets
+from common.rates import MOST_BUCKETS, Buckets
 from jobs import agent_tokens
 from tests.builders import identity
 

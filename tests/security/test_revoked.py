@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from accounts import access, members, people, sign_ins, tokens
 from accounts.models import Membership, SignIn, Token, User
-from controlplane import live
+from common import hints
 from tests.pages.site import Site, serve
 from tests.patience import PATIENCE_SECONDS
 
@@ -168,16 +168,16 @@ def change_password(found: access.Access) -> None:
 def test_access_holds_until_something_it_rests_on_is_gone(as_, people, team, way, change, ends):
     session = as_(people.viewer).session.session_key
     found = accesses(people.viewer, session, frozenset({team.pk}))[way]
-    assert access.holds(found)
+    assert found.holds()
     change(found)
-    assert access.holds(found) is (way not in ends)
+    assert found.holds() is (way not in ends)
 
 
 def test_access_to_all_teams_ends_with_the_administrators_office(as_, people):
     found = accesses(people.admin, as_(people.admin).session.session_key, None)["session"]
-    assert access.holds(found)
+    assert found.holds()
     User.objects.filter(pk=people.admin.pk).update(is_superuser=False)
-    assert not access.holds(found)
+    assert not found.holds()
 
 
 def test_a_session_of_somebody_else_is_not_ones_own(as_, people, team):
@@ -187,8 +187,8 @@ def test_a_session_of_somebody_else_is_not_ones_own(as_, people, team):
 
 
 def test_a_hint_of_a_change_of_access_reaches_the_streams_of_that_person_alone():
-    hub = live.Hub()
-    mine, theirs = (live.Listener(None, access.Access(user, None, session="x")) for user in (1, 2))
+    hub = hints.Hub()
+    mine, theirs = (hints.Listener(None, access.Access(user, None, session="x")) for user in (1, 2))
     for one in (mine, theirs):
         one.forget()
         one.is_doubtful = False

@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts import second_factor
 from accounts.models import AuditEntry, Membership, RecoveryCode, SecondFactor, Token, User
 from accounts.second_factor import matching_step, pause
+from common.rates import Buckets
 from controlplane import rates
 
 RIGHT = "owner-has-a-password"
@@ -196,7 +197,7 @@ def test_nobody_without_the_password_can_pause_it(secret):
 
 
 def test_tries_of_a_code_count_as_sign_ins_of_an_address(secret, settings, monkeypatch):
-    monkeypatch.setattr(rates, "buckets", rates.Buckets(clock=lambda: 0.0))
+    monkeypatch.setattr(rates, "buckets", Buckets(clock=lambda: 0.0))
     settings.MUSTER_RATE_LOGIN = 3
     client = Client()
     password(client)

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from common.environment import SECRETS, BadSetting, secret, unfolded
 from controlplane.embedded import EmbeddedError
 from controlplane.embedded.instance import Instance
 from controlplane.embedded.launch import Launch
-from controlplane.environment import SECRETS, BadSetting, secret, unfolded
 from jobs.clusters.processes import child_env
 
 SHOW = """

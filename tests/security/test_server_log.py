@@ -13,8 +13,8 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from accounts.models import Token
+from common.redaction import Redacted
 from controlplane.celery import app as celery_app
-from controlplane.redaction import Redacted
 from jobs import agent_tokens
 from jobs.agent_tokens import AgentIdentity
 from tests.pages import site as pages_site

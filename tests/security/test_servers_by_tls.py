@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 
-from controlplane import addresses
-from controlplane.environment import BadSetting
+from common import addresses
+from common.environment import BadSetting
 from tests.security import tls
 
 ASK_POSTGRES = """

@@ -17,7 +17,7 @@ import pytest
 from psycopg_pool.base import AttemptWithBackoff
 
 from accounts.models import Token
-from controlplane import addresses
+from common import addresses
 from jobs import agent_tokens, ingest
 from tests import servers
 from tests.builders import batch, identity, log_item

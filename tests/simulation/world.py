@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import greenlet
 
-from controlplane.errors import LeaseLost, Sealed, Unreachable
+from common.errors import LeaseLost, Sealed, Unreachable
 from jobs import lease as leases
 from jobs.clusters import Expected
 from jobs.lifecycle import HOLDS_QUOTA, ON_CLUSTER, STEPS, TERMINAL, JobView, Phase, Step, StopReason, after, applied

@@ -14,7 +14,7 @@ def transactions(tree: ast.AST) -> list[ast.With]:
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.With)
-        and any(ast.unparse(one.context_expr).startswith("crash.atomic(") for one in node.items)
+        and any(ast.unparse(one.context_expr).startswith("faultpoints.atomic(") for one in node.items)
     ]
 
 
@@ -30,6 +30,6 @@ def test_every_transaction_of_a_service_has_its_entry(path):
 
 
 def test_a_transaction_without_one_is_found():
-    silent = ast.parse("with crash.atomic('x'):\n    row.save()")
+    silent = ast.parse("with faultpoints.atomic('x'):\n    row.save()")
     assert not any(records(block) for block in transactions(silent))
     assert len(transactions(silent)) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.errors import InvalidInput
+from common.errors import InvalidInput
 from jobs import batches, news
 from jobs.batches import MAX_BATCH_BYTES, MAX_ITEMS, parse
 from jobs.news import AHEAD_SECONDS, BEHIND_SECONDS, MAX_NAMES, Known, Place

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.errors import InvalidSpec
+from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.clusters import manifests, processes
 from jobs.clusters.kube_site import Site

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from accounts.passwords import CommonCore
-from controlplane import redaction
+from common import redaction
 
 KIB_64 = 64 * 1024
 # Each one was, or could be, the beginning of something to remove at every place.

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.errors import InvalidSpec
+from common.errors import InvalidSpec
 from jobs import frameworks, shell_words
 from jobs.plan import MAX_SPREAD, distribute, nearest, world_size
 from jobs.spec import JobSpec, parse

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from controlplane.errors import Busy
-from controlplane.turns import ThreadTurns
+from common.errors import Busy
+from common.turns import ThreadTurns
 
 PATIENCE_SECONDS = 60
 

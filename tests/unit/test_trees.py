@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from controlplane import trees
+from common import trees
 
 DEEP = 3000  # more levels than Python calls, or descriptors, in one
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.errors import InvalidInput
+from common.errors import InvalidInput
 from tests import packs
 from workspaces import difference, frames, manifest, sent
 from workspaces.paths import path_problem

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from controlplane import garbage
+from common import gc_tuning
 from jobs.watcher import watch
 
 
@@ -17,5 +17,5 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        garbage.settle()
+        gc_tuning.settle()
         watch(stop)

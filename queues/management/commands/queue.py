@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from accounts.models import Membership, Role, Team, User
-from controlplane.errors import InvalidInput
+from common.errors import InvalidInput
 from queues import sharing
 from queues.models import Queue, Resource
 from queues.services import change, make

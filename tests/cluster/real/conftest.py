@@ -33,7 +33,7 @@ SECONDS = 900.0  # generous: several interpreters that import torch on two cores
 class World:
     rig: Rig
     gate: Gate  # in front of the control plane, for the agents of the cluster `gated`
-    marks: Path  # of points where one of its processes shall die (controlplane/crash.py)
+    marks: Path  # of points where one of its processes shall die (common/faultpoints.py)
     plane: ControlPlane
     node: Node
 

@@ -12,7 +12,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import OperationalError
 from django.http import HttpRequest, StreamingHttpResponse
 
-from . import database
+from . import db_connections
 
 PIECE_BYTES = 1 << 18
 MOST_OF_ONE = (
@@ -53,11 +53,11 @@ def _aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     global _away_until
     try:
         return act(*args, **kwargs)
-    except database.AWAY:
+    except db_connections.AWAY:
         _away_until = time.monotonic() + AWAY_SECONDS
         raise
     finally:
-        database.give_back()
+        db_connections.give_back()
 
 
 def streamed(

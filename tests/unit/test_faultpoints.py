@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import crash as agent_crash
-from controlplane import crash
+from agent import faultpoints as agent_faultpoints
+from common import faultpoints
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("accounts", "controlplane", "jobs", "queues", "workspaces")
+FOLDERS = ("accounts", "common", "controlplane", "jobs", "queues", "workspaces")
 # The installation's own supervisor and its short steps are not the control plane; a command is one person's act.
 LEFT_OUT = ("migrations", "embedded", "commands", "trees.py")  # the last: its callers hold the points
 WRITES = frozenset(
@@ -51,7 +51,7 @@ OUTSIDE = frozenset(
         ("host", "spawn"),
         ("shutil", "rmtree"),
         ("replica_rows", "write"),
-        ("app", "send_task"),
+        ("current_app", "send_task"),
         ("_client", "publish"),
         ("file", "save"),
         ("file", "open"),
@@ -146,12 +146,12 @@ class Reader(ast.NodeVisitor):
 
 
 def _guard(node: ast.expr) -> tuple[str, str] | None:
-    """("atomic", "store.take") for `crash.atomic("store.take")`; `audit.change()` holds one for its callers."""
+    """("atomic", "store.take") for `faultpoints.atomic("store.take")`; `audit.change()` holds one for its callers."""
     match node:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="audit"), attr="change")):
             return "shared", ""
         case ast.Call(
-            func=ast.Attribute(value=ast.Name(id="crash"), attr=("atomic" | "around") as kind),
+            func=ast.Attribute(value=ast.Name(id="faultpoints"), attr=("atomic" | "around") as kind),
             args=[ast.Constant(value=str(name))],
         ):
             return kind, name
@@ -171,7 +171,7 @@ def _last(node: ast.expr) -> str:
 def modules() -> Iterator[Module]:
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if not set(path.parts) & set(LEFT_OUT) and path.name != "crash.py":
+            if not set(path.parts) & set(LEFT_OUT) and path.name != "faultpoints.py":
                 yield read(path.read_text(), path)
 
 
@@ -197,7 +197,7 @@ def test_nobody_asks_a_cluster_but_through_what_has_points():
 
 def test_every_name_stands_in_one_file_and_is_listed():
     found = [name for module in modules() for name in {name for _, name in module.guards if name}]
-    assert Counter(found) == Counter(crash.NAMES)
+    assert Counter(found) == Counter(faultpoints.NAMES)
 
 
 def test_the_agents_points_are_listed_too():
@@ -205,10 +205,10 @@ def test_the_agents_points_are_listed_too():
     found = [
         name
         for path in sorted(folder.glob("*.py"))
-        if path.name != "crash.py"
+        if path.name != "faultpoints.py"
         for _, name in read(path.read_text()).guards
     ]
-    assert Counter(found) == Counter(agent_crash.NAMES)
+    assert Counter(found) == Counter(agent_faultpoints.NAMES)
 
 
 @pytest.mark.parametrize(
@@ -227,27 +227,33 @@ def test_a_transaction_without_points_is_found(text):
     [
         ("def act():\n    Job.objects.filter(pk=1).update(x=1)\n", False),
         ("def act(row):\n    row.save()\n", False),
-        ("def act(row):\n    with crash.atomic('a'):\n        row.save()\n", True),
-        ("def act(row):\n    with crash.atomic('a'):\n        _write(row)\ndef _write(row):\n    row.save()\n", True),
+        ("def act(row):\n    with faultpoints.atomic('a'):\n        row.save()\n", True),
+        (
+            "def act(row):\n    with faultpoints.atomic('a'):\n        _write(row)\ndef _write(row):\n    row.save()\n",
+            True,
+        ),
         ("def act(row):\n    _write(row)\ndef _write(row):\n    row.save()\n", False),
         # One way in that is not guarded is enough.
         (
-            "def act(row):\n    with crash.atomic('a'):\n        _write(row)\n    _write(row)\ndef _write(row):\n    row.save()\n",
+            "def act(row):\n    with faultpoints.atomic('a'):\n        _write(row)\n    _write(row)\ndef _write(row):\n    row.save()\n",
             False,
         ),
         ("def act(cluster):\n    cluster.apply(1)\n", False),
         ("def act(self):\n    self.host.spawn(1)\n", False),
-        ("def act(cluster):\n    with crash.around('a'):\n        cluster.apply(1)\n", True),
+        ("def act(cluster):\n    with faultpoints.around('a'):\n        cluster.apply(1)\n", True),
         ("def act():\n    with storages['logs'].open('x') as file:\n        file.read()\n", False),
-        ("def act():\n    with crash.around('a'), storages['logs'].open('x') as file:\n        file.read()\n", True),
+        (
+            "def act():\n    with faultpoints.around('a'), storages['logs'].open('x') as file:\n        file.read()\n",
+            True,
+        ),
         ("async def act(self):\n    await self.api.call('GET', 'x')\n", False),
         (
-            "async def act(api):\n    with crash.around('a'):\n        await _ask(api)\nasync def _ask(api):\n    await api.call('x')\n",
+            "async def act(api):\n    with faultpoints.around('a'):\n        await _ask(api)\nasync def _ask(api):\n    await api.call('x')\n",
             True,
         ),
         ("def act(self):\n    return self._api.lines('x')\n", False),
         # Defined within a guard is not called within it.
-        ("def act(row):\n    with crash.atomic('a'):\n        def later():\n            row.save()\n", False),
+        ("def act(row):\n    with faultpoints.atomic('a'):\n        def later():\n            row.save()\n", False),
     ],
 )
 def test_the_reader_finds_what_it_should_and_nothing_else(text, is_well):
@@ -275,7 +281,7 @@ def pass_points(tmp_path: Path, module: str, **env: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize("module", ["controlplane.crash", "agent.crash"])
+@pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
 def test_a_named_point_ends_the_process_once_and_leaves_its_mark(tmp_path, module):
     env = {"CRASH_AT": "first.before,second.after"}
     first = pass_points(tmp_path, module, **env)
@@ -287,7 +293,7 @@ def test_a_named_point_ends_the_process_once_and_leaves_its_mark(tmp_path, modul
     assert (tmp_path / "first.before").read_text().split()[0].isdigit()
 
 
-@pytest.mark.parametrize("module", ["controlplane.crash", "agent.crash"])
+@pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
 def test_a_point_may_be_armed_while_everything_runs(tmp_path, module):
     (tmp_path / "second.before.armed").touch()
     assert pass_points(tmp_path, module).returncode == -9
@@ -295,7 +301,7 @@ def test_a_point_may_be_armed_while_everything_runs(tmp_path, module):
     assert [path.name for path in tmp_path.iterdir()] == ["second.before"]
 
 
-@pytest.mark.parametrize("module", ["controlplane.crash", "agent.crash"])
+@pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
 def test_without_a_folder_for_marks_nothing_ever_fires(tmp_path, module):
     (tmp_path / "second.before.armed").touch()
     ended = pass_points(tmp_path, module, CRASH_MARKS="", CRASH_AT="first.before")

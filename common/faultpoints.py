@@ -17,7 +17,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-# One for every transaction and every call to something outside; tests/unit/test_crash_points.py finds those without.
+# One for every transaction and every call to something outside; tests/unit/test_faultpoints.py finds those without.
 NAMES = (
     "services.submit",
     "services.intend",

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import crash
+from . import faultpoints
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +93,12 @@ def drain(within: float = 3.0) -> None:
 
 
 def _send_task(task: str, args: tuple[Any, ...], after_seconds: float) -> None:
-    from .celery import app
-
-    with crash.around("doorbell.task"):
-        app.send_task(task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True)
+    with faultpoints.around("doorbell.task"):
+        current_app.send_task(task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True)
 
 
 def _publish(text: str) -> None:
-    with crash.around("doorbell.hint"):
+    with faultpoints.around("doorbell.hint"):
         _client().publish(CHANNEL, text)
 
 

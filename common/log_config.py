@@ -22,7 +22,7 @@ def configuration(*, level: str, events: str) -> dict[str, Any]:
     """For Django's LOGGING. `events`: off or stdout."""
     if events not in ("off", "stdout"):
         raise ImproperlyConfigured(f"MUSTER_EVENT_LOG is {events}; it must be off or stdout")
-    line = {"()": "controlplane.redaction.Redacted", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
+    line = {"()": "common.redaction.Redacted", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
     stderr = {"class": "logging.StreamHandler", "formatter": "line", "level": level}
     stdout = {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stdout"}
     is_told = events == "stdout"
@@ -31,7 +31,7 @@ def configuration(*, level: str, events: str) -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": line, "json": {"()": "controlplane.logs.AsJson"}},
+        "formatters": {"line": line, "json": {"()": "common.log_config.AsJson"}},
         "handlers": {"stderr": stderr, "stdout": stdout},
         "root": {"handlers": ["stderr"], "level": level},
         # Our events are in the audit and need not stand in the log for people; the others stand in both.

@@ -4,8 +4,8 @@ import ssl
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from .db_timeout import PatientConnection
 from .environment import BadSetting
-from .patience import PatientConnection
 
 # What a query may say to libpq. Anything else is refused: a misspelt sslmode would quietly be no TLS.
 PASSED_ON = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding", "connect_timeout")

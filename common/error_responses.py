@@ -19,7 +19,7 @@ from django.shortcuts import render, resolve_url
 from django.utils.cache import patch_vary_headers
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from .database import AWAY, RETRY_SECONDS
+from .db_connections import AWAY, RETRY_SECONDS
 from .errors import Problem
 
 PROGRAMS = ("/api/v1/", "/agent/v1/", "/healthz", "/readyz", "/live")

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
+ALIVE = "/healthz"  # asks nobody who they are: it answers while the database does not, whatever cookie comes with it
+
 
 class Middleware:
     """`around` stands while a request is answered, `after` sees the answer. Neither may wait for anything."""
