@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.embedded.ports import free_port
+from embedded.ports import free_port
 
 from .figures import Figure, Result
 from .procs import Meter, Process, descendants

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import yaml
 
-from controlplane.embedded.ports import free_port
+from embedded.ports import free_port
 from tests.cluster.rig import programs
 from tests.cluster.rig.plane import ControlPlane
 from tests.cluster.rig.processes import Process

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from muster.client import Client
 
-from controlplane.embedded.installation import Installation
+from embedded.installation import Installation
 
 from .page import Page
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.embedded.servers import Servers
+from embedded.servers import Servers
 
 _running: list[tuple[tempfile.TemporaryDirectory, Servers]] = []
 

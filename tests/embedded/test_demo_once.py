@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from muster import Client
 
-from controlplane.embedded.agents import living
-from controlplane.embedded.installation import Installation
+from embedded.agents import living
+from embedded.installation import Installation
 from tests.embedded.world import ROOT, processes_naming
 
 # Slow enough to be met while it trains, and it goes on where it was.

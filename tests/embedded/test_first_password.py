@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from controlplane.embedded.installation import Installation
+from embedded.installation import Installation
 from tests.embedded.test_installation import demo
 
 OWN = "four unrelated brown llamas"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.embedded import EmbeddedError
-from controlplane.embedded.installation import Installation
-from controlplane.embedded.processes import identity, is_alive
-from controlplane.embedded.servers import Servers
+from embedded import EmbeddedError
+from embedded.installation import Installation
+from embedded.processes import identity, is_alive
+from embedded.servers import Servers
 from tests.embedded.world import ROOT, children
 
 
@@ -41,7 +41,7 @@ def demo(folder: Path, *arguments: str, seconds: float = 600) -> subprocess.Comp
     env = {**os.environ, "MUSTER_DATA_DIR": str(folder), "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
     for name in ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_ALLOWED_HOSTS", "MUSTER_PUBLIC_URL"):
         env.pop(name, None)
-    argv = [sys.executable, "-m", "controlplane.embedded", "demo", *arguments]
+    argv = [sys.executable, "-m", "embedded", "demo", *arguments]
     return subprocess.run(argv, env=env, text=True, capture_output=True, timeout=seconds, check=False)
 
 
@@ -175,7 +175,7 @@ def test_a_terminal_that_says_stop_or_goes_away_ends_everything(tmp_path, way):
         }
         os.execve(
             sys.executable,
-            [sys.executable, "-m", "controlplane.embedded", "demo", "--no-job", "--port", "0", "--temporary"],
+            [sys.executable, "-m", "embedded", "demo", "--no-job", "--port", "0", "--temporary"],
             kept,
         )
     said = b""

@@ -7,17 +7,17 @@ import threading
 
 import pytest
 
-from controlplane.embedded import EmbeddedError
-from controlplane.embedded.demo import Demo
-from controlplane.embedded.files import LOG_BYTES, bound_log, open_log, private_folder, read_json, write_json
-from controlplane.embedded.health import Probe
-from controlplane.embedded.home import SOCKET_PATH_BYTES, find_home
-from controlplane.embedded.instance import Instance, running
-from controlplane.embedded.launch import Launch
-from controlplane.embedded.options import data_folder, parse
-from controlplane.embedded.ports import free_port, listen
-from controlplane.embedded.programs import CHECKOUT, address, allowed_hosts, environment, sample_command
-from controlplane.embedded.view import JobView, RankView, plain, screen
+from embedded import EmbeddedError
+from embedded.demo import Demo
+from embedded.files import LOG_BYTES, bound_log, open_log, private_folder, read_json, write_json
+from embedded.health import Probe
+from embedded.home import SOCKET_PATH_BYTES, find_home
+from embedded.instance import Instance, running
+from embedded.launch import Launch
+from embedded.options import data_folder, parse
+from embedded.ports import free_port, listen
+from embedded.programs import CHECKOUT, address, allowed_hosts, environment, sample_command
+from embedded.view import JobView, RankView, plain, screen
 from tests.patience import PATIENCE_SECONDS
 
 

@@ -12,12 +12,12 @@ import psycopg
 import pytest
 import redis
 
-from controlplane.embedded import EmbeddedError
-from controlplane.embedded.account import Account
-from controlplane.embedded.binaries import find_binaries
-from controlplane.embedded.files import read_json
-from controlplane.embedded.processes import Identity, is_alive
-from controlplane.embedded.servers import Servers
+from embedded import EmbeddedError
+from embedded.account import Account
+from embedded.binaries import find_binaries
+from embedded.files import read_json
+from embedded.processes import Identity, is_alive
+from embedded.servers import Servers
 from tests.embedded.world import ROOT, around, modes, processes_naming, python_for
 from tests.machine import need
 
@@ -202,7 +202,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
 ORDINARY = """
 import os, sys
 from pathlib import Path
-from controlplane.embedded.servers import Servers
+from embedded.servers import Servers
 with Servers(Path(sys.argv[1])) as servers:
     print(os.geteuid(), servers.database_url, servers.running["postgres"].poll())
 """
@@ -218,9 +218,8 @@ def test_an_ordinary_user_needs_nothing_outside_the_data_folder():
         shelf = place / "site"
         shelf.mkdir()
         site = find_binaries(account=NOBODY, shelf=shelf).root
-        shutil.copytree(ROOT / "controlplane/embedded", place / "code/controlplane/embedded")
-        for beside in ("job_user.py", "trees.py"):
-            shutil.copy(ROOT / "controlplane" / beside, place / "code/controlplane")
+        shutil.copytree(ROOT / "embedded", place / "code/embedded")
+        shutil.copytree(ROOT / "common", place / "code/common")
         (place / "nobody").mkdir()
         os.chown(place / "nobody", NOBODY.uid, NOBODY.gid)
         said = subprocess.run(

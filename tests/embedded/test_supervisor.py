@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.embedded.processes import identity, is_alive, spawn, wait_gone
-from controlplane.embedded.supervisor import StopAsked, Supervisor, backoff, how
+from embedded.processes import identity, is_alive, spawn, wait_gone
+from embedded.supervisor import StopAsked, Supervisor, backoff, how
 from tests.embedded.world import ROOT
 
 
@@ -154,7 +154,7 @@ def test_an_ending_is_told_in_words():
 
 PARENT = """
 import sys, time
-from controlplane.embedded.processes import spawn
+from embedded.processes import spawn
 print(spawn(["sleep", "1000"]).pid, spawn(["sleep", "1000"], dies_by=None).pid, flush=True)
 time.sleep(1000)
 """
@@ -190,7 +190,7 @@ def test_a_zombie_is_not_alive():
 
 
 def test_the_supervisor_imports_nothing_large():
-    code = "import sys; import controlplane.embedded.__main__; print([m for m in ('django', 'httpx', 'celery', 'psycopg', 'redis', 'muster', 'asyncio') if m in sys.modules])"
+    code = "import sys; import embedded.__main__; print([m for m in ('django', 'httpx', 'celery', 'psycopg', 'redis', 'muster', 'asyncio') if m in sys.modules])"
     said = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from controlplane.embedded.account import Account, can_run
+from embedded.account import Account, can_run
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.embedded.files import last_lines
+from embedded.files import last_lines
 from tests.faults.cast import Cast
 from tests.faults.house import RIGHT_SECONDS, ROOT, House
 

@@ -16,10 +16,10 @@ import httpx
 import psutil
 from muster.client import Client
 
-from controlplane.embedded.home import remove_home
-from controlplane.embedded.installation import Installation
-from controlplane.embedded.processes import Identity, identity, is_alive
-from controlplane.embedded.supervisor import HEALTHY_SECONDS
+from embedded.home import remove_home
+from embedded.installation import Installation
+from embedded.processes import Identity, identity, is_alive
+from embedded.supervisor import HEALTHY_SECONDS
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]

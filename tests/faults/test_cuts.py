@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.embedded.servers import Servers
+from embedded.servers import Servers
 from tests.faults.checks import check
 from tests.faults.house import House, until
 from tests.faults.proxy import Proxy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.embedded.processes import end, identity
+from embedded.processes import end, identity
 from tests.faults.checks import check, read_claims
 from tests.faults.house import ROOT, House, until
 from tests.faults.processes import query, refusals, second_tasks

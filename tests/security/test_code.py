@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVER = ("accounts", "common", "controlplane", "jobs", "queues", "workspaces")
+SERVER = ("accounts", "common", "controlplane", "embedded", "jobs", "queues", "workspaces")
 # Running text as code, a shell, an untyped format that builds objects, SQL put together from pieces, weak or guessable
 # randomness and digests, XML, templates made of what somebody sent.
 BANNED = {

@@ -21,12 +21,12 @@ from agent.build import build
 from common import job_user, trees
 from common.errors import Refused
 from common.job_user import BadJobUser, JobUser
-from controlplane.embedded import EmbeddedError, account, local_home
-from controlplane.embedded.agents import end_agents, living
-from controlplane.embedded.home import homes, remove_home
-from controlplane.embedded.installation import Installation
-from controlplane.embedded.local_home import find_local_home, remove_local_home
-from controlplane.embedded.processes import send
+from embedded import EmbeddedError, account, local_home
+from embedded.agents import end_agents, living
+from embedded.home import homes, remove_home
+from embedded.installation import Installation
+from embedded.local_home import find_local_home, remove_local_home
+from embedded.processes import send
 from jobs.clusters import drains, handed, host
 from jobs.clusters.host import Host, Identity
 from jobs.clusters.local import LocalCluster

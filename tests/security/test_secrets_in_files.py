@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from common.environment import SECRETS, BadSetting, secret, unfolded
-from controlplane.embedded import EmbeddedError
-from controlplane.embedded.instance import Instance
-from controlplane.embedded.launch import Launch
+from embedded import EmbeddedError
+from embedded.instance import Instance
+from embedded.launch import Launch
 from jobs.clusters.processes import child_env
 
 SHOW = """

@@ -211,7 +211,7 @@ def test_the_server_does_not_name_itself(people, transactional_db):
 def test_every_way_of_starting_the_web_process_is_quiet_about_itself_and_bounds_heads():
     from pathlib import Path
 
-    from controlplane.embedded.programs import _WEB
+    from embedded.programs import _WEB
 
     root = Path(__file__).resolve().parents[2]
     starts = [" ".join(_WEB), *((root / name).read_text() for name in ("Dockerfile", "docker-compose.yml"))]

@@ -11,8 +11,8 @@ import pytest
 import redis
 import yaml
 
-from controlplane.embedded.binaries import find_binaries
-from controlplane.embedded.ports import free_port
+from embedded.binaries import find_binaries
+from embedded.ports import free_port
 from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from bench.rig import Rig
-from controlplane.embedded.installation import Installation
-from controlplane.embedded.ports import free_port
+from embedded.installation import Installation
+from embedded.ports import free_port
 from tests.cluster.conftest import need_rig
 from tests.cluster.rig import programs
 from tests.cluster.rig.lending import lend, raised

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from controlplane.embedded.ports import free_port
+from embedded.ports import free_port
 
 PIECE = 1 << 16
 

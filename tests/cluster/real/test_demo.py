@@ -22,7 +22,7 @@ OTHERS = (
     "MUSTER_PUBLIC_URL",
     "MUSTER_CLUSTERS",
 )
-MODULE = [sys.executable, "-m", "controlplane.embedded", "demo"]
+MODULE = [sys.executable, "-m", "embedded", "demo"]
 RIG = ["--cluster", "rig", "--once", "--port", "0"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from controlplane.embedded.ports import free_port
+from embedded.ports import free_port
 
 from . import programs
 from .certificates import Authority, Pair

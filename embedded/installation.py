@@ -107,7 +107,7 @@ class Installation:
         private_folder(self.folder)
         log = open_log(self.folder / "supervisor.log")
         try:
-            argv = [sys.executable, "-m", "controlplane.embedded", *self._arguments]
+            argv = [sys.executable, "-m", "embedded", *self._arguments]
             self._process = spawn(argv, log=log, env=self._environment(), folder=self.checkout)
         finally:
             os.close(log)

@@ -1,4 +1,4 @@
-"""`python -m controlplane.embedded demo [options]`: what bin/demo runs."""
+"""`python -m embedded demo [options]`: what bin/demo runs."""
 
 import sys
 from pathlib import Path

@@ -78,9 +78,7 @@ class Launch:
 
     def step(self, verb: str, *arguments: str, **env: str) -> dict[str, Any]:
         """Run one of steps.py. Raises EmbeddedError with the end of what it said."""
-        code, out = self.python(
-            "-m", "controlplane.embedded.steps", verb, *arguments, log=self.logs / "steps.log", **env
-        )
+        code, out = self.python("-m", "embedded.steps", verb, *arguments, log=self.logs / "steps.log", **env)
         if code:
             raise EmbeddedError(
                 f"{verb} failed; {self.logs / 'steps.log'} ends with:\n{last_lines(self.logs / 'steps.log')}"

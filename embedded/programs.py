@@ -15,7 +15,7 @@ from typing import Any
 from .files import open_log
 from .processes import spawn
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[1]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, never bound by default
 # Read once by the supervisor; no child, and so no rank, inherits them.

@@ -16,12 +16,12 @@ from typing import Protocol, Self
 
 from .account import Account, server_account
 from .binaries import Binaries, find_binaries
-from .doorbell_server import Redis
 from .files import private_folder, read_json, write_json
 from .home import Home, find_home, remove_home
 from .ports import free_port
 from .postgres import Postgres
 from .processes import Identity, end, identity
+from .redis_server import Redis
 
 
 class Server(Protocol):

@@ -1,4 +1,4 @@
-"""What needs Django: short processes that the supervisor runs, `python -m controlplane.embedded.steps VERB ...`.
+"""What needs Django: short processes that the supervisor runs, `python -m embedded.steps VERB ...`.
 
 Each prints one JSON value. The supervisor itself never imports Django, and stays small.
 """

@@ -139,7 +139,7 @@ class Demo:
 
     def _follow(self, job: int) -> None:
         say(f"Job {job}: {self.launch.url}/jobs/{job}")
-        _, out = self.launch.python("-m", "controlplane.embedded.follow", str(job))
+        _, out = self.launch.python("-m", "embedded.follow", str(job))
         if out.strip():
             self.result = json.loads(out.splitlines()[-1])
             say(
