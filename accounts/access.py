@@ -13,10 +13,9 @@ from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from controlplane import sessions
-
 from .models import SignIn, Token, User
 from .permissions import readable_teams
+from .signin import session_lifetime
 
 
 @dataclass(frozen=True)
@@ -59,4 +58,4 @@ def _by_session(access: Access) -> User | None:
     known = [row.user.get_session_auth_hash(), *row.user.get_session_auth_fallback_hash()]
     is_of_today = any(constant_time_compare(str(data.get(HASH_SESSION_KEY, "")), one) for one in known)
     is_theirs = data.get(SESSION_KEY) == str(row.user.pk)
-    return row.user if is_theirs and is_of_today and not sessions.is_over(data, int(time.time())) else None
+    return row.user if is_theirs and is_of_today and not session_lifetime.is_over(data, int(time.time())) else None

@@ -19,10 +19,11 @@ from rest_framework.views import APIView
 from common.error_responses import refusal
 from common.errors import InvalidInput, NotAllowed, Problem
 
-from . import audit, first_things, second_factor, signing_in, tokens
+from . import audit, tokens
 from .models import Token, User
 from .permissions import readable_teams
 from .serializers import LoginAnswer, LoginSerializer, MeAnswer, user_of
+from .signin import flow, required_steps, second_factor
 
 
 class LoginView(APIView):
@@ -34,14 +35,14 @@ class LoginView(APIView):
         sent = LoginSerializer.of(request)
         plain = request._request  # what the counting of failures marks, and its middleware looks at
         user = authenticate(plain, username=sent["username"], password=sent["password"])
-        if not isinstance(user, User) or not signing_in.may_use_password(user):
-            signing_in.note_failure(sent["username"], way="api")
+        if not isinstance(user, User) or not flow.may_use_password(user):
+            flow.note_failure(sent["username"], way="api")
             raise AuthenticationFailed("user name or password is wrong")
         if refused := _objection(plain, user, sent["code"]):
             return refused
         until = timezone.now() + timedelta(days=sent["expires_in_days"])
         with audit.change():
-            signing_in.note_success(user, way="api")
+            flow.note_success(user, way="api")
             user_logged_in.send(sender=User, request=_without_session(plain), user=user)
             token, text = tokens.make(user, sent["name"], by=user, scope=sent["scope"], expires_at=until)
         answer = {"token": text, "user": user.get_username(), "scope": token.scope, "expires_at": token.expires_at}
@@ -57,8 +58,8 @@ def _without_session(request: HttpRequest) -> HttpRequest:
 
 def _objection(request: HttpRequest, user: User, code: str) -> HttpResponse | None:
     """The password was right. What else stands against a token: raised, or the answer that says when to come again."""
-    thing = first_things.first_thing(user)
-    if words := signing_in.objection(user) or (thing.words if thing else ""):
+    thing = required_steps.first_thing(user)
+    if words := flow.objection(user) or (thing.words if thing else ""):
         raise NotAllowed(words)
     if not second_factor.is_asked(user):
         return None
@@ -69,7 +70,7 @@ def _objection(request: HttpRequest, user: User, code: str) -> HttpResponse | No
             return None
     except second_factor.TooManyCodes as error:
         return refusal(request, status=429, detail=str(error), retry_after=error.seconds)
-    signing_in.note_wrong_code(user, way="api")
+    flow.note_wrong_code(user, way="api")
     raise AuthenticationFailed("the code is wrong or was used already; wait for the next one")
 
 

@@ -3,8 +3,10 @@
 import hashlib
 import secrets
 from datetime import datetime, timedelta
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
@@ -162,9 +164,7 @@ class SignIn(AbstractBaseSession):
 
     @classmethod
     def get_session_store_class(cls) -> type[Any]:
-        from .session_store import SessionStore  # it needs this class
-
-        return SessionStore
+        return cast(type[Any], import_module(settings.SESSION_ENGINE).SessionStore)  # it needs this class
 
 
 class SecondFactor(models.Model):

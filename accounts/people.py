@@ -11,9 +11,10 @@ from django.utils import timezone
 from common import faultpoints
 from common.errors import Conflict, InvalidInput, Problem
 
-from . import audit, second_factor
+from . import audit
 from .audit import Deed
 from .models import Membership, Role, Team, User
+from .signin import second_factor
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 FIRST_PASSWORD = timedelta(days=14)  # long enough for a holiday, too short for a forgotten note

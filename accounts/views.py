@@ -17,9 +17,10 @@ from django.views.generic import FormView
 
 from common.errors import Conflict
 
-from . import audit, second_factor, signing_in
+from . import audit
 from .audit import Deed
 from .models import User
+from .signin import flow, second_factor
 
 
 class SignInForm(AuthenticationForm):
@@ -28,9 +29,9 @@ class SignInForm(AuthenticationForm):
 
     def confirm_login_allowed(self, user: User) -> None:
         super().confirm_login_allowed(user)
-        if not signing_in.may_use_password(user):
+        if not flow.may_use_password(user):
             raise ValidationError(self.get_invalid_login_error())
-        if words := signing_in.objection(user):
+        if words := flow.objection(user):
             raise ValidationError(words)
 
 
@@ -44,14 +45,14 @@ class SignIn(views.LoginView):
         user = form.get_user()
         assert isinstance(user, User)
         if second_factor.is_asked(user):
-            signing_in.begin_half(self.request, user)
+            flow.begin_half(self.request, user)
             return redirect(f"{reverse('login-code')}?{urlencode({'next': self.get_success_url()})}")
-        signing_in.note_success(user, way="page")
+        flow.note_success(user, way="page")
         return super().form_valid(form)
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         if name := form.cleaned_data.get("username"):
-            signing_in.note_failure(name, way="page")
+            flow.note_failure(name, way="page")
         return super().form_invalid(form)
 
 
@@ -73,7 +74,7 @@ class CodeForm(Form):
             raise ValidationError(f"{error}.", code="paused") from error
         except Conflict as error:
             raise ValidationError(f"{error}.", code="unreadable") from error
-        signing_in.note_wrong_code(self.user, way="page")
+        flow.note_wrong_code(self.user, way="page")
         raise ValidationError("This code is wrong, or was used already. Wait for the next one.", code="wrong")
 
 
@@ -87,7 +88,7 @@ class SignInCode(views.RedirectURLMixin, FormView):  # type: ignore[type-arg]  #
     user: User
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        found = signing_in.half(request)
+        found = flow.half(request)
         if found is None:
             return redirect("login")
         self.user = found
@@ -100,8 +101,8 @@ class SignInCode(views.RedirectURLMixin, FormView):  # type: ignore[type-arg]  #
         return super().get_context_data(next=self.get_redirect_url(), **kwargs)
 
     def form_valid(self, form: CodeForm) -> HttpResponse:
-        signing_in.end_half(self.request)
-        signing_in.note_success(self.user, way="page")
+        flow.end_half(self.request)
+        flow.note_success(self.user, way="page")
         login(self.request, self.user, backend="django.contrib.auth.backends.ModelBackend")
         return super().form_valid(form)
 

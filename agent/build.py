@@ -16,6 +16,7 @@ PACKAGE = "_muster_agent"
 SHEBANG = b"#!/usr/bin/env python3\n"
 ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
+NOT_IN_IT = ("build.py", "pod_entry.py")  # the second is a file of its own in a pod
 HERE = Path(__file__).resolve().parent
 REPORT = HERE.parent / "client" / "muster"
 
@@ -43,7 +44,7 @@ def _archive() -> bytes:
 
 
 def _contents() -> dict[str, bytes]:
-    found = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in HERE.glob("*.py") if path.name != "build.py"}
+    found = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in HERE.glob("*.py") if path.name not in NOT_IN_IT}
     for name in ("__init__.py", "_report.py"):
         found[f"muster/{name}"] = (REPORT / name).read_bytes()
     found["__main__.py"] = ENTRY.encode()

@@ -29,7 +29,7 @@ from .state import ENDED, StateFolder
 
 DRAIN_SECONDS = float(os.environ.get("MUSTER_DRAIN_SECONDS", "60"))
 HOPELESS_DRAIN_SECONDS = 3.0  # where nobody ever answered
-NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, as kube_start.py ends
+NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, as pod_entry.py ends
 EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
 LOST = "its agent was killed"
 

@@ -12,8 +12,8 @@ import time
 
 import uvloop
 
-from jobs.clusters.kube_http import Api
-from jobs.clusters.kube_options import Access
+from jobs.clusters.kubernetes.client import Api
+from jobs.clusters.kubernetes.options import Access
 
 WORD = "change"
 WIDTH = 32

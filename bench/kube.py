@@ -18,10 +18,10 @@ import httpx
 import psycopg
 from muster.models import Job
 
-from jobs.clusters import labels, manifests
-from jobs.clusters.kube_http import CONNECTIONS, JSON, Api
-from jobs.clusters.kube_options import Access
-from jobs.clusters.kube_site import Site
+from jobs.clusters.kubernetes import labels, manifests
+from jobs.clusters.kubernetes.client import CONNECTIONS, JSON, Api
+from jobs.clusters.kubernetes.options import Access
+from jobs.clusters.kubernetes.site import Site
 from jobs.plan import Host, Index, Plan, Port, Role
 from tests.cluster.rig.plane import ControlPlane
 from tests.cluster.rig.world import NAMESPACE, fill

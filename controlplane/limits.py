@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.http import parse_header_parameters
 
 from accounts.authentication import has_valid_token
-from accounts.sign_ins import has_valid_session
+from accounts.signin.session_list import has_valid_session
 from common.error_responses import refusal
 from common.errors import Problem
 from common.middleware import ALIVE

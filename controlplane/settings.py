@@ -79,8 +79,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "controlplane.room.LetIn",
-    "controlplane.sessions.SessionLifetime",
-    "accounts.first_things.FirstThings",
+    "accounts.signin.session_lifetime.SessionLifetime",
+    "accounts.signin.required_steps.FirstThings",
     "controlplane.rates.Rates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -125,22 +125,22 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "accounts.passwords.CommonCore"},
+    {"NAME": "accounts.signin.password_rules.CommonCore"},
 ]
-PASSWORD_HASHERS = ["accounts.hashing.InTurn"]
+PASSWORD_HASHERS = ["accounts.signin.password_hashing.InTurn"]
 # The first one refuses who failed too often; the second one looks at the password.
-AUTHENTICATION_BACKENDS = ["controlplane.pausing.Pausing", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = ["accounts.signin.axes_backend.Pausing", "django.contrib.auth.backends.ModelBackend"]
 AXES_FAILURE_LIMIT = int(os.environ.get("MUSTER_LOGIN_FAILURES", "5"))
 AXES_COOLOFF_TIME = timedelta(minutes=int(os.environ.get("MUSTER_LOGIN_PAUSE_MINUTES", "15")))
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # nobody can lock somebody else out from elsewhere
-AXES_LOCKOUT_CALLABLE = "controlplane.lockout.answer"
-AXES_CLIENT_IP_CALLABLE = "controlplane.lockout.client_address"
+AXES_LOCKOUT_CALLABLE = "accounts.signin.lockout.answer"
+AXES_CLIENT_IP_CALLABLE = "accounts.signin.lockout.client_address"
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = True  # audit entries are ours
 AXES_SENSITIVE_PARAMETERS = ["csrfmiddlewaretoken", "password"]
 AXES_VERBOSE = False
-AXES_CLIENT_STR_CALLABLE = "controlplane.lockout.who"
+AXES_CLIENT_STR_CALLABLE = "accounts.signin.lockout.who"
 LOGIN_URL = "login"
 CSRF_FAILURE_VIEW = "common.error_responses.forged"
 LOGIN_REDIRECT_URL = "jobs"

@@ -26,7 +26,7 @@ from accounts import people  # noqa: E402
 from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
 from common.errors import MusterError  # noqa: E402
 from jobs import services  # noqa: E402
-from jobs.clusters.devices import of_this_machine  # noqa: E402
+from jobs.clusters.local.devices import of_this_machine  # noqa: E402
 from jobs.lifecycle import Phase  # noqa: E402
 from jobs.models import Job  # noqa: E402
 from queues.models import Queue, Resource  # noqa: E402
@@ -88,7 +88,7 @@ def forget() -> dict[str, Any]:
 
 
 def _first_start(password: str, until: datetime) -> None:
-    """Its first password is asked to be changed once others are answered; see accounts/first_password.py."""
+    """Its first password is asked to be changed once others are answered; see accounts/signin/initial_password.py."""
     gpus = len(of_this_machine())
     resource, nominal = (Resource.GPU, gpus) if gpus else (Resource.CPU, max(4, os.cpu_count() or 1))
     with transaction.atomic():

@@ -131,7 +131,7 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
 )  # fmt: skip
 
-# What the cluster says of a replica (jobs/clusters/kube_reasons.py writes most of it). In order: a full EmptyDir is a
+# What the cluster says of a replica (jobs/clusters/kubernetes/pod_reasons.py writes most of it). In order: a full EmptyDir is a
 # disk, though it is called a volume, and a pod refused for a broken device is no matter of room.
 _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     (Kind.DISK, Certainty.SURE, _any(r"EmptyDir volume .{0,80}exceeds the limit", r"ephemeral[- ](local )?storage", r"DiskPressure")),

@@ -19,13 +19,13 @@ from accounts.models import Team, User
 from accounts.permissions import Act, require
 from common import doorbell, faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
+from jobs.clusters.replica_file import volume_variable
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
 from workspaces.services import hold
 
 from . import clusters, command_words, frameworks, trust, vault
-from .clusters.processes import volume_variable
 from .lifecycle import Phase
 from .models import Job, JobEvent
 from .spec import JobSpec, parse

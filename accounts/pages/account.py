@@ -12,9 +12,10 @@ from django.http import HttpResponse
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_safe
 
-from accounts import audit, second_factor, tokens
+from accounts import audit, tokens
 from accounts.audit import Deed
 from accounts.models import Token
+from accounts.signin import second_factor
 
 from .parts import Request, answer
 

@@ -9,8 +9,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from accounts import signing_in
 from accounts.models import User
+from accounts.signin import flow
 from common.errors import Conflict, InvalidInput, NotAllowed
 
 
@@ -49,7 +49,7 @@ def knows_password(request: HttpRequest) -> bool:
     name, password = request.user.get_username(), request.POST.get("password", "")[:512]
     if authenticate(request, username=name, password=password) == request.user:
         return True
-    signing_in.note_failure(name, way="account")
+    flow.note_failure(name, way="account")
     messages.error(request, "This is not your present password.")
     return False
 

@@ -8,8 +8,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
-from accounts import second_factor, sign_ins
 from accounts.models import SecondFactor, User
+from accounts.signin import second_factor, session_list
 from common.errors import Conflict, InvalidInput
 
 from .parts import Request, answer, knows_password, text
@@ -67,7 +67,7 @@ def _remove(request: Request) -> None:
 
 def _end_others(request: Request) -> None:
     """Whoever sits at another session did not pass the door as it is now."""
-    sign_ins.end_others(request.user, this=request.session.session_key)
+    session_list.end_others(request.user, this=request.session.session_key)
 
 
 ACTS: dict[str, Callable[[Request], list[str] | None]] = {

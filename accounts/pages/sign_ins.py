@@ -6,7 +6,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
-from accounts import sign_ins
+from accounts.signin import session_list
 
 from .parts import Request, answer, knows_password, text
 
@@ -19,11 +19,11 @@ def page(request: Request) -> HttpResponse:
         if knows_password(request):
             _end(request, text(request, "end"), this)
         return redirect("account-sessions")
-    context = {"rows": sign_ins.of(request.user, this=this)}
+    context = {"rows": session_list.of(request.user, this=this)}
     return answer(request, template="accounts/sessions.html", context=context)
 
 
 def _end(request: Request, ref: str, this: str | None) -> None:
-    ended = sign_ins.end_others(request.user, this=this) if ref == "others" else sign_ins.end(request.user, ref)
+    ended = session_list.end_others(request.user, this=this) if ref == "others" else session_list.end(request.user, ref)
     words = "That sign-in is ended." if ref != "others" else "You are signed out everywhere else."
     messages.success(request, words if ended else "There was nothing to end any more.")

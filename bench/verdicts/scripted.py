@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from jobs.clusters import kube_events, kube_pods, labels
+from jobs.clusters.kubernetes import events as kube_events
+from jobs.clusters.kubernetes import labels, pods
 from jobs.clusters.memory import MemoryCluster, _Attempt
 from jobs.plan import Plan
 from jobs.verdict import ENDED, ReplicaSeen, ReplicaState
@@ -89,7 +90,7 @@ class ScriptedCluster(MemoryCluster):
 def seen_of(case: Case, step: PodStep, *, run: str, attempt: int, key: tuple[str, int]) -> ReplicaSeen:
     """The replica as the adapter for Kubernetes would see it: its pod, and what Events say of it."""
     name, uid = labels.pod(run, attempt, *key), f"uid-{key[1]}"
-    pod = kube_pods.read_pod(
+    pod = pods.read_pod(
         {
             "metadata": {
                 "name": name,
@@ -116,8 +117,8 @@ def seen_of(case: Case, step: PodStep, *, run: str, attempt: int, key: tuple[str
     troubles = tuple(found for event in events if (found := kube_events.read_trouble(event)) is not None)
     if len(troubles) < len(events):
         raise ValueError(f"{case.name}: an event about {step.replica} cannot be read")
-    owner = kube_pods.Owner(labels.service(run, attempt), _OWNER, 0, run, attempt, is_sealed=False, is_ending=False)
-    picture = kube_pods.Attempt(run, attempt, owner, pods=(pod,), troubles=troubles)
+    owner = pods.Owner(labels.service(run, attempt), _OWNER, 0, run, attempt, is_sealed=False, is_ending=False)
+    picture = pods.Attempt(run, attempt, owner, pods=(pod,), troubles=troubles)
     (seen,) = picture.replicas([key])
     return replace(seen, version=0)
 

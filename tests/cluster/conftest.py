@@ -14,8 +14,8 @@ import pytest
 
 from agent.build import build
 from common.errors import Unreachable
-from jobs.clusters import labels
-from jobs.clusters.kubernetes import KubernetesCluster
+from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.adapter import KubernetesCluster
 from jobs.plan import Host, Index, Plan, Port, Role
 from jobs.verdict import Seen
 from tests.machine import need

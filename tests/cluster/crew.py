@@ -20,8 +20,8 @@ from django.db import connection
 
 from agent.build import build
 from jobs import services
-from jobs.clusters import labels
-from jobs.clusters.kubernetes import AGENT
+from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.adapter import AGENT
 from jobs.lifecycle import TERMINAL, Phase
 from jobs.models import Job
 from jobs.scheduler import schedule

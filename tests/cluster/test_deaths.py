@@ -11,8 +11,8 @@ import pytest
 
 from common import faultpoints
 from jobs import services
-from jobs.clusters import labels
-from jobs.clusters.kube_parallel import FIRST
+from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.parallel import FIRST
 from jobs.lifecycle import Phase
 from jobs.models import Job
 from jobs.store import plan_of

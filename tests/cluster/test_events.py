@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 
-from jobs.clusters import labels
-from jobs.clusters.kube_events import Trouble, explain, read_trouble
-from jobs.clusters.kube_pods import Attempt, read_pod
+from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.events import Trouble, explain, read_trouble
+from jobs.clusters.kubernetes.pods import Attempt, read_pod
 
 from .conftest import expected, plan, pod_name, states, until
 from .test_pods import ABSURD, OWNER, thing, waiting

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from common.errors import Sealed, Unreachable
-from jobs.clusters import kube_http, labels
-from jobs.clusters.kube_parallel import Limit
-from jobs.clusters.kube_picture import Picture
-from jobs.clusters.kube_pods import read_pod
-from jobs.clusters.kube_watch import Reflector
+from jobs.clusters.kubernetes import client, labels
+from jobs.clusters.kubernetes.cache import Picture
+from jobs.clusters.kubernetes.parallel import Limit
+from jobs.clusters.kubernetes.pods import read_pod
+from jobs.clusters.kubernetes.reflector import Reflector
 from tests.machine import need
 
 from .conftest import end, expected, plan, pod_name, run_all, start_followers, states, until
@@ -207,7 +207,7 @@ def following(cluster, **said):
     )  # fmt: skip
     for name, value in said.items():
         setattr(reflector, name, value)
-    cluster._following.append(kube_http.start(reflector.follow()))
+    cluster._following.append(client.start(reflector.follow()))
     return reflector, picture
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from common.errors import InvalidInput, Refused, Unreachable
-from jobs.clusters import labels, manifests
-from jobs.clusters.kube_ending import MANY_NAMES
-from jobs.clusters.kube_pods import read_pod
-from jobs.clusters.kube_site import Site
+from jobs.clusters.kubernetes import labels, manifests
+from jobs.clusters.kubernetes.pods import read_pod
+from jobs.clusters.kubernetes.site import Site
+from jobs.clusters.kubernetes.teardown import MANY_NAMES
 from jobs.verdict import ReplicaState
 from tests.machine import need
 
@@ -288,7 +288,7 @@ def test_renewed_credentials_are_taken_from_the_file(place, tmp_path):
 
 
 def test_wrong_options_are_refused_before_anything_is_asked():
-    from jobs.clusters.kubernetes import KubernetesCluster
+    from jobs.clusters.kubernetes.adapter import KubernetesCluster
 
     with pytest.raises(InvalidInput, match=r"OPTIONS\.NAMESPACE"):
         KubernetesCluster(IMAGE="x", CONTROL_URL="http://x")
@@ -355,7 +355,7 @@ def test_looking_at_what_runs_costs_nothing(place):
 
 def test_tombstones_are_removed_when_no_late_call_can_come_any_more(place):
     now = [time.time()]
-    from jobs.clusters.kubernetes import KubernetesCluster
+    from jobs.clusters.kubernetes.adapter import KubernetesCluster
 
     options = {
         "KUBECONFIG": str(place.kubeconfig),

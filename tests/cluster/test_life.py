@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import agent_tokens, services
-from jobs.clusters import labels
+from jobs.clusters.kubernetes import labels
 from jobs.lifecycle import Phase
 from jobs.models import Job, Replica
 from jobs.reconciler import visit

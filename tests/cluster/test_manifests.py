@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import Refused
-from jobs.clusters import labels, manifests
-from jobs.clusters.kube_site import Site
+from jobs.clusters.kubernetes import labels, manifests
+from jobs.clusters.kubernetes.site import Site
 from jobs.plan import Host, Index, Plan, Port, Role
 
 GOLDEN = Path(__file__).with_name("golden")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.clusters import labels
-from jobs.clusters.kube_nodes import Nodes, read_node
+from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.nodes import Nodes, read_node
 from jobs.lifecycle import Phase
 from tests.builders import Clock
 

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from common.errors import InvalidInput, Refused, Unreachable
-from jobs.clusters import kube_options
-from jobs.clusters.kube_answers import NEVER, Answer, need, need_created
-from jobs.clusters.kube_parallel import FIRST, MOST, Limit, each
-from jobs.clusters.kube_picture import Picture
-from jobs.clusters.kube_pods import Owner, read_pod
+from jobs.clusters.kubernetes import options
+from jobs.clusters.kubernetes.answers import NEVER, Answer, need, need_created
+from jobs.clusters.kubernetes.cache import Picture
+from jobs.clusters.kubernetes.parallel import FIRST, MOST, Limit, each
+from jobs.clusters.kubernetes.pods import Owner, read_pod
 from tests.builders import Clock
 
 
@@ -128,9 +128,9 @@ def test_what_is_left_when_time_is_over_is_said():
 
 
 def test_a_visit_ends_long_before_its_lease_is_renewed_no_more():
-    from jobs.clusters.kube_ending import END_SECONDS
-    from jobs.clusters.kube_launch import LAUNCH_SECONDS
-    from jobs.clusters.kubernetes import LAST_SECONDS, LOOK_SECONDS
+    from jobs.clusters.kubernetes.adapter import LAST_SECONDS, LOOK_SECONDS
+    from jobs.clusters.kubernetes.launch import LAUNCH_SECONDS
+    from jobs.clusters.kubernetes.teardown import END_SECONDS
     from jobs.renewal import LONGEST_SECONDS
 
     assert LOOK_SECONDS + max(LAUNCH_SECONDS, END_SECONDS) + LAST_SECONDS < LONGEST_SECONDS / 2
@@ -220,14 +220,12 @@ def test_what_is_gone_is_forgotten_in_time(picture, clock):
 
 
 def test_the_least_that_must_be_said():
-    access, site = kube_options.read(GOOD)
+    access, site = options.read(GOOD)
     assert (access.kubeconfig, site.namespace, site.user) == ("", "jobs", 1000)
 
 
 def test_lists_and_maps_become_what_the_site_holds():
-    _, site = kube_options.read(
-        {**GOOD, "PULL_SECRETS": ["a"], "TOLERATIONS": [{"key": "k"}], "REQUESTS": {"cpu": "1"}}
-    )
+    _, site = options.read({**GOOD, "PULL_SECRETS": ["a"], "TOLERATIONS": [{"key": "k"}], "REQUESTS": {"cpu": "1"}})
     assert site.pull_secrets == ("a",) and site.tolerations == ({"key": "k"},) and site.requests == {"cpu": "1"}
 
 
@@ -241,13 +239,13 @@ def test_lists_and_maps_become_what_the_site_holds():
 )  # fmt: skip
 def test_a_wrong_option_is_named(name, value):
     with pytest.raises(InvalidInput) as caught:
-        kube_options.read({**GOOD, name: value})
+        options.read({**GOOD, name: value})
     assert [problem.field for problem in caught.value.problems] == [f"OPTIONS.{name}"]
 
 
 def test_all_problems_come_at_once():
     with pytest.raises(InvalidInput) as caught:
-        kube_options.read({"USER": 0, "TYPO": 1})
+        options.read({"USER": 0, "TYPO": 1})
     assert {problem.field for problem in caught.value.problems} == {
         "OPTIONS.NAMESPACE", "OPTIONS.IMAGE", "OPTIONS.CONTROL_URL", "OPTIONS.USER", "OPTIONS.TYPO"
     }  # fmt: skip
@@ -258,7 +256,7 @@ def test_every_option_is_documented():
     from dataclasses import fields
     from pathlib import Path
 
-    from jobs.clusters.kube_site import Site
+    from jobs.clusters.kubernetes.site import Site
 
     text = (Path(__file__).resolve().parents[2] / "docs/kubernetes.md").read_text()
     rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", text, re.M)

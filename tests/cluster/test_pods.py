@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.clusters import kube_pods, labels, manifests
-from jobs.clusters.kube_objects import get
-from jobs.clusters.kube_pods import Attempt, Owner, Pod
-from jobs.clusters.kube_shapes import read_event, read_object
+from jobs.clusters.kubernetes import labels, manifests, pods
+from jobs.clusters.kubernetes.decode import read_event, read_object
+from jobs.clusters.kubernetes.objects import get
+from jobs.clusters.kubernetes.pods import Attempt, Owner, Pod
 from jobs.plan import Plan, Role
 from jobs.verdict import ReplicaState
 from tests.cluster.test_manifests import SITE
@@ -24,19 +24,19 @@ def as_told(thing: Any) -> tuple[Any, Any]:
     """As the line of a watch, read by its shape, and as plain JSON."""
     line = json.dumps({"type": "MODIFIED", "object": thing}).encode()
     plain = json.loads(line)["object"]
-    assert kube_pods.read_pod(read_object(json.dumps(thing).encode())) == kube_pods.read_pod(plain)
+    assert pods.read_pod(read_object(json.dumps(thing).encode())) == pods.read_pod(plain)
     return get(read_event(line), "object"), plain
 
 
 def read_pod(thing: Any) -> Pod | None:
     """Both ways: a shape that lacks a field would hide it."""
-    shaped, plain = (kube_pods.read_pod(one) for one in as_told(thing))
+    shaped, plain = (pods.read_pod(one) for one in as_told(thing))
     assert shaped == plain
     return plain
 
 
 def read_owner(thing: Any) -> Owner | None:
-    shaped, plain = (kube_pods.read_owner(one) for one in as_told(thing))
+    shaped, plain = (pods.read_owner(one) for one in as_told(thing))
     assert shaped == plain
     return plain
 

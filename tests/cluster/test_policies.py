@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from common.errors import InvalidInput
-from jobs.clusters import kube_options
+from jobs.clusters.kubernetes import options
 from jobs.plan import Plan
 
 from .conftest import Place, end, launch, plan, run_all, until
@@ -56,4 +56,4 @@ def test_an_account_without_the_right_launches_and_says_so(place):
 @pytest.mark.parametrize("networks", [["10.0.0.0/8", "everywhere"], [4], ["10.0.0.1/8"]])
 def test_networks_are_read_strictly(networks):
     with pytest.raises(InvalidInput, match=r"OPTIONS.EGRESS.*must be a list of networks"):
-        kube_options.read({**GIVEN, "EGRESS": networks})
+        options.read({**GIVEN, "EGRESS": networks})

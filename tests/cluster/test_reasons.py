@@ -2,8 +2,8 @@
 
 import pytest
 
-from jobs.clusters.kube_objects import LONGEST_WORDS, whole, words
-from jobs.clusters.kube_reasons import no_place
+from jobs.clusters.kubernetes.objects import LONGEST_WORDS, whole, words
+from jobs.clusters.kubernetes.pod_reasons import no_place
 
 from .test_pods import condition, ended, read, waiting
 

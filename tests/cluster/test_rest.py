@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jobs.clusters import kube_http
-from jobs.clusters.kube_http import Api, _split
-from jobs.clusters.kube_options import Access
-from jobs.clusters.kube_rest import MOST_BYTES, Rest, newest
+from jobs.clusters.kubernetes import client
+from jobs.clusters.kubernetes.client import Api, _split
+from jobs.clusters.kubernetes.options import Access
+from jobs.clusters.kubernetes.watch_batching import MOST_BYTES, Rest, newest
 from tests.cluster.conftest import until
 from tests.cluster.rig.certificates import Authority
 from tests.cluster.rig.elsewhere import write_kubeconfig
@@ -170,7 +170,7 @@ class Speaker:
     def until_received(self, seconds: float = 0.1) -> None:
         """The client's kernel has all of it, and its loop had time to be woken for it."""
         until(lambda: waiting(self.connection, termios.TIOCOUTQ) == 0)
-        kube_http.run(asyncio.sleep(seconds), 10)
+        client.run(asyncio.sleep(seconds), 10)
 
     def close(self) -> None:
         self.connection.close()
@@ -187,7 +187,7 @@ def speaker(tmp_path):
 def api(speaker):
     api = Api(Access(str(speaker.kubeconfig)))
     yield api
-    kube_http.run(api.close(), 10)
+    client.run(api.close(), 10)
 
 
 def follow(api, rest, taken):
@@ -195,7 +195,7 @@ def follow(api, rest, taken):
         async for line in api.lines("watched", params={}, silence_seconds=60, rest=rest.take):
             taken.append(line)
 
-    return kube_http.start(read())
+    return client.start(read())
 
 
 def answers(speaker, api) -> None:
@@ -205,7 +205,7 @@ def answers(speaker, api) -> None:
         return await api.call("GET", "next")
 
     with ThreadPoolExecutor() as pool:
-        answer = pool.submit(kube_http.run, call(), 10)
+        answer = pool.submit(client.run, call(), 10)
         assert b"GET /next" in speaker.connection.recv(1 << 16)
         speaker.connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
         assert answer.result().body == {}
@@ -223,24 +223,24 @@ def test_over_tls_a_rest_leaves_what_comes_alone_and_its_end_takes_all_of_it(spe
         speaker.say(*events)
         speaker.until_received()
         before = len(taken)
-        kube_http.run(rest.end(), 10)
+        client.run(rest.end(), 10)
         assert [line + b"\n" for line in taken[before:]] == events
     speaker.connection.sendall(b"0\r\n\r\n")
     speaker.until_received()
     assert not following.done()
-    kube_http.run(rest.end(), 10)
+    client.run(rest.end(), 10)
     following.result(10)
     answers(speaker, api)
 
 
 def test_the_end_of_a_rest_takes_what_was_handed_on_and_what_the_kernel_kept(speaker, api, monkeypatch):
-    used, undisturbed = [], kube_http._undisturbed
+    used, undisturbed = [], client._undisturbed
 
     def noted(response, rest):
         used.append(response.connection.transport.get_extra_info("socket"))
         return undisturbed(response, rest)
 
-    monkeypatch.setattr(kube_http, "_undisturbed", noted)
+    monkeypatch.setattr(client, "_undisturbed", noted)
     hours = itertools.count(0.0, 3600.0)
     rest, taken = Rest(lambda: 3600.0, clock=lambda: next(hours)), []
     following = follow(api, rest, taken)
@@ -256,7 +256,7 @@ def test_the_end_of_a_rest_takes_what_was_handed_on_and_what_the_kernel_kept(spe
     speaker.say(b"kept\n")
     speaker.until_received()
     assert waiting(used[-1], termios.FIONREAD) > 0
-    kube_http.run(rest.end(), 10)
+    client.run(rest.end(), 10)
     assert (len(taken), taken[-1]) == (1 + said + 1, b"kept")
     following.cancel()
 

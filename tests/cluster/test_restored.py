@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.celery import app
 from jobs import services
-from jobs.clusters import labels
+from jobs.clusters.kubernetes import labels
 from jobs.lifecycle import ON_CLUSTER, Phase
 
 from .conftest import Place

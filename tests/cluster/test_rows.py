@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jobs import watcher
-from jobs.clusters.kube_news import AGAIN_SECONDS, News, Runs
+from jobs.clusters.kubernetes.change_queue import AGAIN_SECONDS, News, Runs
 from jobs.lifecycle import Phase
 from jobs.models import Replica
 from jobs.reconciler import visit

@@ -1,6 +1,6 @@
 """Replicas of one attempt on different nodes: by preference, and by requirement where each takes a whole one."""
 
-from jobs.clusters.kubernetes import KubernetesCluster
+from jobs.clusters.kubernetes.adapter import KubernetesCluster
 
 from .conftest import end, launch, plan, pod_name, states, until
 

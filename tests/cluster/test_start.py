@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.clusters import kubernetes, labels, manifests
-from jobs.clusters.kube_pods import read_pod
-from jobs.clusters.kube_site import Site
-from jobs.clusters.kube_start import CAN_NOT_START
+from agent.pod_entry import CAN_NOT_START
+from jobs.clusters.kubernetes import adapter, labels, manifests
+from jobs.clusters.kubernetes.pods import read_pod
+from jobs.clusters.kubernetes.site import Site
 from jobs.plan import Host, Index, Plan, Port, Role
 from tests.agent.plane import Plane
 
@@ -40,7 +40,7 @@ class Pod:
 
     def run(self, plan: Plan, index: int = 1) -> subprocess.CompletedProcess[str]:
         made = manifests.pod(plan, plan.roles[0], index, site=self.site, owner="uid-1", agent="muster-agent-x")
-        config = manifests.agent_config(self.pyz.read_bytes(), kubernetes.START.read_bytes())["binaryData"]
+        config = manifests.agent_config(self.pyz.read_bytes(), adapter.START.read_bytes())["binaryData"]
         secret = manifests.secret(plan, self.site, owner="uid-1")["data"]
         volumes = {one["name"]: one for one in made["spec"]["volumes"]}
         told = {one["path"]: secret[one["key"]] for one in volumes["told"]["secret"]["items"]}

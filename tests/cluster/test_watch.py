@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from jobs.clusters import kube_watch, manifests
-from jobs.clusters.kube_answers import Answer
-from jobs.clusters.kube_http import _split
-from jobs.clusters.kube_picture import Picture
-from jobs.clusters.kube_pods import read_owner
-from jobs.clusters.kube_watch import INITIAL_END, Reflector
+from jobs.clusters.kubernetes import manifests, reflector
+from jobs.clusters.kubernetes.answers import Answer
+from jobs.clusters.kubernetes.cache import Picture
+from jobs.clusters.kubernetes.client import _split
+from jobs.clusters.kubernetes.pods import read_owner
+from jobs.clusters.kubernetes.reflector import INITIAL_END, Reflector
 from tests.builders import Clock
 from tests.cluster.test_parts import answered
 from tests.cluster.test_pods import PLAN
@@ -23,7 +23,7 @@ class Over(BaseException):
 
 
 class Server:
-    """Speaks as `kube_http.Api`: one entry of `watches` for each watch, of `lists` for each list."""
+    """Speaks as `client.Api`: one entry of `watches` for each watch, of `lists` for each list."""
 
     def __init__(self, watches: list, lists: list | None = None):
         self.watches, self.lists, self.asked = list(watches), list(lists or []), []
@@ -95,8 +95,8 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch):
-    monkeypatch.setattr(kube_watch, "LONGEST_PAUSE", 0.01)
-    monkeypatch.setattr(kube_watch, "SHORTEST_SECONDS", 0.0)
+    monkeypatch.setattr(reflector, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(reflector, "SHORTEST_SECONDS", 0.0)
 
 
 START = [event("ADDED", 5), bookmark(7, is_end=True)]
@@ -124,7 +124,7 @@ def test_what_is_read_after_a_rest_may_be_as_old_as_its_beginning():
 
 
 def test_a_watch_that_is_cut_with_news_goes_on_at_once(monkeypatch):
-    monkeypatch.setattr(kube_watch, "SHORTEST_SECONDS", 3600.0)
+    monkeypatch.setattr(reflector, "SHORTEST_SECONDS", 3600.0)
     run = Run(START, [event("ADDED", 8, uid="v")], [event("ADDED", 9, uid="w")])
     assert run.uids == ["w"] and run.versions[:3] == [None, "7", "8"]
 
@@ -135,8 +135,8 @@ def test_a_watch_that_ends_at_once_with_nothing_waits_a_moment(monkeypatch):
     async def sleep(seconds: float) -> None:
         paused.append(seconds)
 
-    monkeypatch.setattr(kube_watch, "SHORTEST_SECONDS", 3600.0)
-    monkeypatch.setattr(kube_watch.asyncio, "sleep", sleep)
+    monkeypatch.setattr(reflector, "SHORTEST_SECONDS", 3600.0)
+    monkeypatch.setattr(reflector.asyncio, "sleep", sleep)
     Run(START, [bookmark(7)], [event("ADDED", 8)])
     assert paused == [3600.0]
 
@@ -202,7 +202,7 @@ def test_one_object_that_is_not_understood_hides_no_other():
 
 
 def test_what_may_be_forbidden_is_gone_on_without(monkeypatch):
-    monkeypatch.setattr(kube_watch, "DENIED_SECONDS", 0.01)
+    monkeypatch.setattr(reflector, "DENIED_SECONDS", 0.01)
     run = Run([error(403)], [error(403)], lists=[answered(403, {"message": "no"})] * 2, is_optional=True)
     assert run.picture.as_of is None and run.told == []
 

@@ -77,9 +77,9 @@ def _visit(life: Life) -> None:
 def _watch(life: Life) -> None:
     """As the watcher does it, with short watches; it ends by dying only."""
     from jobs import watcher
-    from jobs.clusters import kube_watch
+    from jobs.clusters.kubernetes import reflector
 
-    kube_watch.WATCH_SECONDS = 1
+    reflector.WATCH_SECONDS = 1
     watcher.follow(life.cluster, threading.Event())
 
 
@@ -135,7 +135,7 @@ LIVES: dict[str, Callable[[Life], None]] = {
 def _cluster(life: Life) -> Any:
     from django.conf import settings
 
-    from jobs.clusters.kubernetes import KubernetesCluster
+    from jobs.clusters.kubernetes.adapter import KubernetesCluster
 
     options = settings.CLUSTERS[life.cluster]["OPTIONS"]
     return KubernetesCluster(clock=lambda: time.time() + life.ahead, **options)

@@ -13,10 +13,10 @@ import pytest
 
 from common.errors import Refused, Sealed, Unreachable
 from jobs.clusters import Cluster
-from jobs.clusters.host import Host
-from jobs.clusters.local import NOW_SECONDS, LocalCluster
+from jobs.clusters.local.adapter import NOW_SECONDS, LocalCluster
+from jobs.clusters.local.host import Host
 from jobs.clusters.memory import MemoryCluster
-from jobs.clusters.processes import child_env
+from jobs.clusters.replica_file import child_env
 from jobs.plan import Host as HostOf
 from jobs.plan import Index, Plan, Port, Role
 from jobs.verdict import ReplicaState, Seen
@@ -508,7 +508,7 @@ def test_a_crash_between_spawn_and_note_starts_no_second_one(local):
 
 
 def test_a_lock_that_a_stopped_process_holds_is_not_waited_for(local, monkeypatch):
-    monkeypatch.setattr("jobs.clusters.local.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("jobs.clusters.local.adapter.LOCK_SECONDS", 0.1)
     local.cluster.apply(plan())
     with open(local.cluster.root / "jobs/7-abc/1/lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

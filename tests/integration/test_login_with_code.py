@@ -8,8 +8,8 @@ from muster.cli import cli
 from muster.client import Client
 from muster.errors import Invalid
 
-from accounts import second_factor
 from accounts.models import SecondFactor, Token
+from accounts.signin import second_factor
 from tests.pages.site import serve
 
 RIGHT = "owner-has-a-password"

@@ -12,8 +12,8 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.utils.module_loading import import_string
 
 from accounts.models import Token
-from accounts.passwords import OF_THE_HOUSE
 from accounts.session_store import SessionStore
+from accounts.signin.password_rules import OF_THE_HOUSE
 from controlplane import settings as real
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from accounts.models import SignIn
-from controlplane import sessions
+from accounts.signin import session_lifetime
 
 RIGHT = "owner-has-a-password"
 
@@ -148,10 +148,10 @@ def aged(client: Client, **seconds: int) -> Client:
 @pytest.mark.parametrize(
     ("ages", "is_in"),
     [
-        ({sessions.SINCE: 167 * 3600, sessions.SEEN: 3600}, True),
-        ({sessions.SINCE: 169 * 3600, sessions.SEEN: 0}, False),  # busy, but too old
-        ({sessions.SINCE: 26 * 3600, sessions.SEEN: 25 * 3600}, False),  # young, but silent
-        ({sessions.SINCE: 26 * 3600, sessions.SEEN: 23 * 3600}, True),
+        ({session_lifetime.SINCE: 167 * 3600, session_lifetime.SEEN: 3600}, True),
+        ({session_lifetime.SINCE: 169 * 3600, session_lifetime.SEEN: 0}, False),  # busy, but too old
+        ({session_lifetime.SINCE: 26 * 3600, session_lifetime.SEEN: 25 * 3600}, False),  # young, but silent
+        ({session_lifetime.SINCE: 26 * 3600, session_lifetime.SEEN: 23 * 3600}, True),
     ],
 )
 def test_a_session_ends_by_age_and_by_silence(as_, people, ages, is_in):
@@ -162,7 +162,7 @@ def test_a_session_ends_by_age_and_by_silence(as_, people, ages, is_in):
 
 def test_a_token_asked_for_with_a_browsers_cookie_leaves_its_session_alone(as_, people):
     """A script on the same machine, or another page's form: its address and its time are not that sign-in's."""
-    client = aged(as_(people.teammate), **{sessions.SINCE: 7200, sessions.SEEN: 3600})
+    client = aged(as_(people.teammate), **{session_lifetime.SINCE: 7200, session_lifetime.SEEN: 3600})
     before = dict(client.session.items())
     sent = {"username": "owner", "password": RIGHT, "name": "script"}
     answer = client.post("/api/v1/login", sent, content_type="application/json", headers={"User-Agent": "script/1"})
@@ -176,9 +176,9 @@ def test_a_token_asked_for_with_a_browsers_cookie_leaves_its_session_alone(as_, 
 
 
 def test_use_is_noted_now_and_then(as_, people):
-    client = aged(as_(people.owner), **{sessions.SEEN: 3600})
+    client = aged(as_(people.owner), **{session_lifetime.SEEN: 3600})
     client.get("/jobs")
-    assert time.time() - client.session[sessions.SEEN] < 60
+    assert time.time() - client.session[session_lifetime.SEEN] < 60
 
 
 def test_somebody_who_is_switched_off_is_out_at_once(as_, people):

@@ -8,7 +8,7 @@ from django.contrib.auth.hashers import check_password, make_password
 from django.db import connection
 from django.test import Client
 
-from accounts import hashing
+from accounts.signin import password_hashing
 from common.turns import ThreadTurns
 from controlplane import settings as real
 from controlplane.room import MOST_UNKNOWN
@@ -30,7 +30,7 @@ class Turns:
 def test_nobody_who_signs_in_waits_with_a_database_connection(transactional_db, settings, monkeypatch, path):
     settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
     turns = Turns()
-    monkeypatch.setattr(hashing, "turns", turns)
+    monkeypatch.setattr(password_hashing, "turns", turns)
     Client().post(path, {"username": "nobody", "password": "a wrong one, of course"}, content_type="application/json")
     Client().post(path, {"username": "nobody", "password": "a wrong one, of course"})
     assert turns.kept and not any(turns.kept)
@@ -47,7 +47,7 @@ def test_what_is_stored_is_djangos_own(settings):
 def nobody_may_wait(settings, monkeypatch):
     settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
     turns = ThreadTurns(1, each=1, most_waiting=0, words="many people sign in at this moment")
-    monkeypatch.setattr(hashing, "turns", turns)
+    monkeypatch.setattr(password_hashing, "turns", turns)
     with turns.turn("an address"):
         yield
 
@@ -63,14 +63,16 @@ def test_whoever_would_wait_behind_too_many_others_is_told_to_come_again(transac
 
 
 def test_places_for_requests_are_left_while_passwords_are_hashed():
-    assert hashing.turns.most_in_all + hashing.AT_ONCE < MOST_UNKNOWN
+    assert password_hashing.turns.most_in_all + password_hashing.AT_ONCE < MOST_UNKNOWN
 
 
 def test_sign_ins_wait_by_address(transactional_db, settings, monkeypatch):
     """Those of a flood wait for each other; who comes from elsewhere is next."""
     settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
     groups = []
-    monkeypatch.setattr(hashing, "turns", SimpleNamespace(turn=lambda group: groups.append(group) or nullcontext()))
+    monkeypatch.setattr(
+        password_hashing, "turns", SimpleNamespace(turn=lambda group: groups.append(group) or nullcontext())
+    )
     for address in ("192.0.2.1", "192.0.2.2"):
         Client(REMOTE_ADDR=address).post("/login", {"username": "nobody", "password": "a wrong one"})
     assert set(groups) == {"192.0.2.1", "192.0.2.2"}

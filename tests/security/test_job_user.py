@@ -27,9 +27,9 @@ from embedded.home import homes, remove_home
 from embedded.installation import Installation
 from embedded.local_home import find_local_home, remove_local_home
 from embedded.processes import send
-from jobs.clusters import drains, handed, host
-from jobs.clusters.host import Host, Identity
-from jobs.clusters.local import LocalCluster
+from jobs.clusters.local import drain, handed, host
+from jobs.clusters.local.adapter import LocalCluster
+from jobs.clusters.local.host import Host, Identity
 from jobs.verdict import ReplicaState
 from tests.contract.test_clusters import Rig, all_in, plan, until
 from tests.machine import need
@@ -348,10 +348,10 @@ def test_a_job_that_stops_who_sends_its_lines_keeps_its_attempt_open_for_a_while
     for _ in range(5):
         stop_all()
     assert stopped and not is_over(cluster)
-    ahead = drains.MOST_SECONDS + 1
+    ahead = drain.MOST_SECONDS + 1
     for _ in range(5):
         stop_all()
-    ahead = drains.ALL_SECONDS + 2
+    ahead = drain.ALL_SECONDS + 2
     until(stop_all)
     until(lambda: not any(cluster.host.is_alive(Identity(one.pid, one.started, one.boot)) for one in stopped))
 
@@ -428,7 +428,7 @@ def test_odd_files_of_a_job_hold_up_neither_its_own_end_nor_the_stop_of_muster(c
 
 
 def test_a_job_that_holds_the_lock_of_its_attempt_is_ended_all_the_same(cluster, monkeypatch):
-    monkeypatch.setattr("jobs.clusters.local.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("jobs.clusters.local.adapter.LOCK_SECONDS", 0.1)
     cluster.apply(plan("sh", "-c", "exec 9>>../../lock; flock 9; touch $MUSTER_SHARED/held.$NUMBER; sleep 600"))
     until(lambda: list((cluster.root / "jobs/7-abc/shared").glob("held.*")))
     cluster.delete("7-abc", 1, 0)

@@ -12,8 +12,9 @@ import httpx
 import pytest
 from django.core.management import call_command
 
-from accounts import access, members, people, sign_ins, tokens
+from accounts import access, members, people, tokens
 from accounts.models import Membership, SignIn, Token, User
+from accounts.signin import session_list
 from common import hints
 from tests.pages.site import Site, serve
 from tests.patience import PATIENCE_SECONDS
@@ -79,7 +80,7 @@ def revoke_token(opened: Open, admin: User) -> None:
 
 
 def end_session(opened: Open, admin: User) -> None:
-    assert sign_ins.end(opened.user, sign_ins.ref_of(opened.session.session_key))
+    assert session_list.end(opened.user, session_list.ref_of(opened.session.session_key))
 
 
 def sign_out(opened: Open, admin: User) -> None:

@@ -10,9 +10,9 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from accounts import second_factor
 from accounts.models import AuditEntry, Membership, RecoveryCode, SecondFactor, Token, User
-from accounts.second_factor import matching_step, pause
+from accounts.signin import second_factor
+from accounts.signin.second_factor import matching_step, pause
 from common.rates import Buckets
 from controlplane import rates
 

@@ -10,7 +10,7 @@ from common.environment import SECRETS, BadSetting, secret, unfolded
 from embedded import EmbeddedError
 from embedded.instance import Instance
 from embedded.launch import Launch
-from jobs.clusters.processes import child_env
+from jobs.clusters.replica_file import child_env
 
 SHOW = """
 import django; django.setup()

@@ -12,9 +12,8 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from accounts import second_factor
 from accounts.models import AuditEntry, SignIn
-from controlplane import sessions
+from accounts.signin import second_factor, session_lifetime
 
 PAGE = "/account/sessions"
 RIGHT = "owner-has-a-password"
@@ -87,7 +86,7 @@ def test_nobody_ends_somebody_elses(people):
     assert refs(eve) == []
 
 
-@pytest.mark.parametrize(("name", "hours"), [(sessions.SINCE, 169), (sessions.SEEN, 25)])
+@pytest.mark.parametrize(("name", "hours"), [(session_lifetime.SINCE, 169), (session_lifetime.SEEN, 25)])
 def test_what_is_over_is_not_listed(people, name, hours):
     here, there = browser(), browser(EDGE)
     session = there.session
@@ -114,7 +113,7 @@ def test_a_new_password_keeps_this_one_listed(people):
 def test_a_session_from_before_stays_and_learns_whose_it_is(people):
     here = browser()
     session = here.session
-    session[sessions.SEEN] = int(time.time()) - 3600  # its next use is noted
+    session[session_lifetime.SEEN] = int(time.time()) - 3600  # its next use is noted
     session.save()
     row = SignIn.objects.get(user=people.owner)
     key = row.session_key

@@ -8,10 +8,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs.clusters.host import Identity
-from jobs.clusters.local import LocalCluster
+from jobs.clusters.local.adapter import LocalCluster
+from jobs.clusters.local.host import Identity
 from jobs.clusters.memory import MemoryCluster
-from jobs.clusters.processes import incarnation_of
+from jobs.clusters.replica_file import incarnation_of
 
 from .world import RUN, World
 

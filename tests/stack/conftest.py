@@ -9,7 +9,7 @@ import pytest
 
 from bench.rig import Rig, rig
 from bench.verdicts import playing
-from jobs.clusters.host import Host
+from jobs.clusters.local.host import Host
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.clusters.devices import NotEnough, assign, environment, of_this_machine
+from jobs.clusters.local.devices import NotEnough, assign, environment, of_this_machine
 
 FOUR = ["0", "1", "2", "3"]
 PAIR = {"worker-0": 1, "worker-1": 1}

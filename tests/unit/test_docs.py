@@ -38,7 +38,18 @@ def test_lock_files_pin_with_hashes_and_name_no_address(name):
 
 def test_no_file_of_ours_is_a_crowded_room():
     """Past 450 lines a file is redrawn, not added to."""
-    folders = ("accounts", "agent", "client/muster", "common", "controlplane", "embedded", "jobs", "queues", "workspaces", "bench")
+    folders = (
+        "accounts",
+        "agent",
+        "client/muster",
+        "common",
+        "controlplane",
+        "embedded",
+        "jobs",
+        "queues",
+        "workspaces",
+        "bench",
+    )
     crowded = {
         str(path.relative_to(ROOT)): count
         for folder in folders

@@ -4,8 +4,9 @@ import pytest
 
 from common.errors import InvalidSpec
 from jobs import frameworks
-from jobs.clusters import manifests, processes
-from jobs.clusters.kube_site import Site
+from jobs.clusters import replica_file
+from jobs.clusters.kubernetes import manifests
+from jobs.clusters.kubernetes.site import Site
 from jobs.frameworks import torchrun
 from jobs.plan import Plan
 from jobs.spec import JobSpec, parse
@@ -64,7 +65,7 @@ def told(plan: Plan, index: int) -> tuple[dict, dict]:
     """What torchrun finds in its environment: (as a pod, as a process of this machine)."""
     role = plan.roles[0]
     pod = manifests.environment(plan, role, index, SITE)
-    local = processes.describe(plan, role, index, ports={"rendezvous": 41000}, control_file="x")
+    local = replica_file.describe(plan, role, index, ports={"rendezvous": 41000}, control_file="x")
     return tuple(
         {name: value for name, value in env.items() if name.startswith(("PET_", "TORCH_"))}
         for env in (pod, local["env"])
@@ -93,9 +94,9 @@ def test_an_elastic_job_meets_at_its_first_replica_and_only_that_one_hosts():
 
 def test_the_first_replica_holds_the_port_of_the_rendezvous():
     plan = a_plan(min_nodes=2)
-    assert processes.ports_needed(plan) == {"rendezvous": ("worker", 0)}
+    assert replica_file.ports_needed(plan) == {"rendezvous": ("worker", 0)}
     held = [
-        processes.describe(plan, plan.roles[0], index, ports={"rendezvous": 41000}, control_file="x")["hold_port"]
+        replica_file.describe(plan, plan.roles[0], index, ports={"rendezvous": 41000}, control_file="x")["hold_port"]
         for index in range(2)
     ]
     assert held == [41000, None]
@@ -112,5 +113,5 @@ def test_a_job_that_is_not_elastic_keeps_its_static_rendezvous():
 @pytest.mark.parametrize(("min_nodes", "is_elastic"), [(2, True), (None, False)])
 def test_agents_of_elastic_jobs_number_ranks_by_their_place(min_nodes, is_elastic):
     plan = a_plan(min_nodes=min_nodes)
-    local = processes.describe(plan, plan.roles[0], 1, ports={"rendezvous": 1}, control_file="x")
+    local = replica_file.describe(plan, plan.roles[0], 1, ports={"rendezvous": 1}, control_file="x")
     assert (local["is_elastic"], manifests.told(plan, plan.roles[0], SITE)["is_elastic"]) == (is_elastic, is_elastic)

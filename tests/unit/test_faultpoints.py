@@ -192,7 +192,7 @@ def test_no_write_and_no_call_to_outside_is_without_its_points():
 def test_nobody_asks_a_cluster_but_through_what_has_points():
     """`Api.call` and `Api.lines` are looked at above; whoever opened a session of his own would not be."""
     folder = ROOT / "jobs" / "clusters"
-    assert [path.name for path in sorted(folder.glob("*.py")) if "aiohttp" in path.read_text()] == ["kube_http.py"]
+    assert [path.name for path in sorted(folder.rglob("*.py")) if "aiohttp" in path.read_text()] == ["client.py"]
 
 
 def test_every_name_stands_in_one_file_and_is_listed():

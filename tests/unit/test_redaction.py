@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from accounts.passwords import CommonCore
+from accounts.signin.password_rules import CommonCore
 from common import redaction
 
 KIB_64 = 64 * 1024

@@ -1,0 +1,61 @@
+"""Trying a name and a password, and writing down how it went: one way for the page and for the API."""
+
+from django.http import HttpRequest
+from django.utils import timezone
+
+from accounts import audit
+from accounts.audit import Deed
+from accounts.models import User
+
+from . import initial_password, second_factor
+
+
+def note_success(user: User, *, way: str) -> None:
+    audit.record(Deed.LOGIN, by=user, on=user, after={"way": way})
+
+
+def note_failure(username: str, *, way: str) -> None:
+    """A name that nobody has is not written down: people type their password there by mistake."""
+    user = User.objects.filter(username=username).first() if "\0" not in username else None
+    audit.record(Deed.LOGIN_FAILED, by=None, on=user, after={"way": way, "is_known": user is not None})
+
+
+def note_wrong_code(user: User, *, way: str) -> None:
+    audit.record(Deed.LOGIN_FAILED, by=None, on=user, after={"way": way, "is_known": True, "step": "second factor"})
+
+
+def may_use_password(user: User) -> bool:
+    """Programs have tokens; they have no password either, so this is the second lock."""
+    return user.is_active and not user.is_service_account
+
+
+def objection(user: User) -> str:
+    """Why the right password does not open the door all the same; "" is no objection."""
+    if initial_password.is_over(user):
+        return "this first password is over; ask an administrator for a new one, and use it within 14 days"
+    return ""
+
+
+_HALF = "half_signed_in"
+HALF_SECONDS = 300
+
+
+def begin_half(request: HttpRequest, user: User) -> None:
+    """The password was right and a code is still to come; a session that somebody planted is not used on."""
+    request.session.cycle_key()
+    request.session[_HALF] = [user.pk, int(timezone.now().timestamp()), user.get_session_auth_hash()]
+
+
+def half(request: HttpRequest) -> User | None:
+    """Who gave the right password in this session a few minutes ago."""
+    pk, at, proof = request.session.get(_HALF) or (0, 0, "")
+    if timezone.now().timestamp() - at > HALF_SECONDS:
+        return None
+    user = User.objects.filter(pk=pk).first()
+    if user is None or not may_use_password(user) or proof != user.get_session_auth_hash():
+        return None
+    return user if second_factor.is_asked(user) else None
+
+
+def end_half(request: HttpRequest) -> None:
+    request.session.pop(_HALF, None)

@@ -1,0 +1,22 @@
+"""Whoever got a password from somebody else chooses their own before anything else; see docs/security.md."""
+
+from django.conf import settings
+from django.utils import timezone
+
+from accounts.models import User
+from common.startup_checks import open_to_others
+
+WAY = "/account/password"
+WORDS = f"this password came from somebody else; sign in on the web and choose your own at {WAY} first"
+
+
+def must_change(user: User) -> bool:
+    """The administrator that bin/demo makes is let be while only this machine is answered: whoever reads the password on
+    that terminal already has the files and the database. Once others are answered it is asked for like everybody's."""
+    if user.first_password_until is None:
+        return False
+    return not (user.is_superuser and not open_to_others(settings.ALLOWED_HOSTS))
+
+
+def is_over(user: User) -> bool:
+    return must_change(user) and user.first_password_until is not None and user.first_password_until < timezone.now()

@@ -1,0 +1,49 @@
+"""What a password may not be, beside Django's own rules. There is no rule about kinds of characters."""
+
+import re
+
+from django.contrib.auth.password_validation import CommonPasswordValidator
+from django.core.exceptions import ValidationError
+
+from accounts.models import User
+
+# Words that everybody here would try first. docs/security.md lists them too.
+OF_THE_HOUSE = ("muster", "torchrun", "pytorch", "training", "cluster", "kubernetes", "nvidia", "gradient", "dashboard")
+_ROWS = ("1234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm")
+_RUNS = [one for row in _ROWS for one in (row * 4, row[::-1] * 4)]
+# Behind: only from where a run begins, or a megabyte of signs takes hours.
+_AROUND = re.compile(r"\A[\W\d_]++|(?<![\W\d_])[\W\d_]++\Z")
+
+
+class CommonCore:
+    """Refuses a common password in a longer coat: `password-1234!`, `12qwertyuiop34`, `letmeinletmein`.
+
+    Few of the lists' passwords have 12 characters, so comparing whole ones would hardly ever catch anything.
+    """
+
+    def __init__(self) -> None:
+        self.known = CommonPasswordValidator().passwords
+
+    def validate(self, password: str, user: User | None = None) -> None:
+        cores = {core for core in _cores(password.lower()) if len(core) >= 4 or len(set(password)) < 5}
+        own = {user.get_username().lower()} if user else set()
+        is_run = any(password.lower() in run for run in _RUNS)
+        if is_run or cores & self.known or cores & own or any(core in OF_THE_HOUSE for core in cores):
+            raise ValidationError(
+                "This is a common word with something around it. Use several unrelated words.", code="common_core"
+            )
+
+    def get_help_text(self) -> str:
+        return "Not a common password, nor one with digits or signs around it."
+
+
+def _cores(text: str) -> set[str]:
+    """The text without what surrounds its letters, without any sign, and the piece that it repeats."""
+    bare, letters = _AROUND.sub("", text), re.sub(r"[\W\d_]+", "", text)
+    return {text, bare, letters, *(_unit(one) for one in (text, bare, letters))}
+
+
+def _unit(text: str) -> str:
+    """abcabc -> abc"""
+    at = (text + text).find(text, 1)
+    return text[:at] if 0 < at < len(text) else text

@@ -1,0 +1,205 @@
+"""A second factor: six digits that a person's authenticator makes from a secret and the time (TOTP, RFC 6238).
+
+The secret is sealed at rest, a code opens once, wrong ones pause the account's codes wherever they come from: only who
+knows the password gets as far as that, so nobody can hold a colleague up. Recovery codes open without the authenticator.
+"""
+
+import hashlib
+import secrets
+from datetime import datetime, timedelta
+
+import pyotp
+from django.conf import settings
+from django.utils import timezone
+from pyotp.utils import strings_equal
+
+from accounts import audit
+from accounts.audit import Deed
+from accounts.models import Membership, RecoveryCode, Role, SecondFactor, User
+from common.encryption import InvalidToken, fernet
+from common.errors import Conflict, InvalidInput, Problem
+
+WAY = "/account/second-factor"
+WORDS = f"your account needs a second factor; sign in on the web and set it up at {WAY} first"
+CODES = 10
+STEP_SECONDS = 30
+_PURPOSE = b"muster.second.factor"
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+_GROUPS, _GROUP = 4, 6  # 118 random bits, so that a plain digest hides a code as well as a slow one
+
+
+class TooManyCodes(Exception):
+    """Codes are not looked at for some seconds."""
+
+    def __init__(self, seconds: int):
+        super().__init__(f"too many wrong codes; try again in {max(1, seconds // 60)} minutes, or ask for help")
+        self.seconds = seconds
+
+
+def is_asked(user: User) -> bool:
+    """Whether the password alone does not open the door."""
+    return settings.MUSTER_SECOND_FACTOR != "off" and _confirmed(user) is not None
+
+
+def is_missing(user: User) -> bool:
+    """Whether the installation wants one of this person who has none."""
+    return is_required(user) and _confirmed(user) is None
+
+
+def is_required(user: User) -> bool:
+    match settings.MUSTER_SECOND_FACTOR:
+        case "all":
+            return True
+        case "admins":
+            return user.is_superuser or Membership.objects.filter(user=user, role=Role.ADMIN).exists()
+    return False
+
+
+def begin(user: User) -> str:
+    """A secret for the authenticator; worth nothing until a code of it is confirmed."""
+    if settings.MUSTER_SECOND_FACTOR == "off":
+        raise Conflict("this installation asks nobody for a second factor (MUSTER_SECOND_FACTOR)", "act", "begin")
+    secret = pyotp.random_base32()
+    with audit.change():
+        if (row := _row(user)) and row.confirmed_at:
+            raise Conflict("there is a second factor already; remove it first", "act", "begin")
+        SecondFactor.objects.update_or_create(user=user, defaults={"sealed": _seal(secret)})
+    return secret
+
+
+def pending(user: User) -> str:
+    """The secret that waits for its first code, or ""."""
+    row = SecondFactor.objects.filter(user=user, confirmed_at=None).first()
+    return _open(row) if row else ""
+
+
+def address(user: User, secret: str) -> str:
+    """What authenticators read: opened on a telephone it adds the account there."""
+    return pyotp.TOTP(secret).provisioning_uri(name=user.get_username(), issuer_name="Muster")
+
+
+def confirm(user: User, code: str) -> list[str]:
+    """The authenticator works: from now on it is asked for. Recovery codes, which can not be had again."""
+    with audit.change():
+        row = _row(user)
+        if row is None or row.confirmed_at:
+            raise Conflict("nothing waits to be confirmed; begin anew", "act", "confirm")
+        step = matching_step(_open(row), code, now=timezone.now(), after=row.last_step)
+        if not step:
+            raise InvalidInput(Problem("code", None, "is not what the authenticator shows now; is its clock right?"))
+        row.confirmed_at, row.last_step, row.failures = timezone.now(), step, 0
+        row.save()
+        audit.record(Deed.FACTOR_ADDED, by=user, on=user)
+        return _make_codes(user)
+
+
+def check(user: User, code: str) -> bool:
+    """Use a code up. Raises TooManyCodes without having looked at it."""
+    now = timezone.now()
+    with audit.change():
+        row = _row(user)
+        if row is None or row.confirmed_at is None:
+            return False
+        if seconds := pause(row.failures, row.failed_at, now=now):
+            raise TooManyCodes(seconds)
+        is_right = _use_step(row, code, now) or _use_recovery_code(user, code, now)
+        row.failures, row.failed_at = (0, None) if is_right else (row.failures + 1, now)
+        row.save()
+    return is_right
+
+
+def new_codes(user: User) -> list[str]:
+    """The old ones end."""
+    with audit.change():
+        if (row := _row(user)) is None or row.confirmed_at is None:
+            raise Conflict("there is no second factor; set one up first", "act", "codes")
+        audit.record(Deed.FACTOR_CODES, by=user, on=user)
+        return _make_codes(user)
+
+
+def remove(user: User, *, by: User | None) -> bool:
+    """Whether there was one. `by` None: whoever runs the server, for somebody who lost it and the recovery codes."""
+    with audit.change():
+        row = _row(user)
+        if row is None:
+            return False
+        was_asked = row.confirmed_at is not None
+        row.delete()
+        RecoveryCode.objects.filter(user=user).delete()
+        if was_asked:
+            audit.record(Deed.FACTOR_REMOVED, by=by, on=user)
+    return was_asked
+
+
+def codes_left(user: User) -> int:
+    return RecoveryCode.objects.filter(user=user, used_at=None).count()
+
+
+def matching_step(secret: str, code: str, *, now: datetime, after: int) -> int:
+    """The half minute whose code this is, one to either side for clocks that differ; 0 for none, or for one used before."""
+    present = int(now.timestamp()) // STEP_SECONDS
+    typed = "".join(code.split())
+    totp = pyotp.TOTP(secret, interval=STEP_SECONDS)
+    fitting = (
+        step for step in (present, present - 1, present + 1) if strings_equal(totp.at(step * STEP_SECONDS), typed)
+    )
+    return next((step for step in fitting if step > after), 0)
+
+
+def pause(failures: int, failed_at: datetime | None, *, now: datetime) -> int:
+    """Seconds until codes are looked at again: as many tries and as long as with passwords."""
+    if failed_at is None or not failures or failures % settings.AXES_FAILURE_LIMIT:
+        return 0
+    left: timedelta = failed_at + settings.AXES_COOLOFF_TIME - now
+    return max(0, round(left.total_seconds()))
+
+
+def _row(user: User) -> SecondFactor | None:
+    """One try at a time, or the same code would open twice."""
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    return SecondFactor.objects.filter(user=user).first()
+
+
+def _confirmed(user: User) -> SecondFactor | None:
+    return SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).first()
+
+
+def _use_step(row: SecondFactor, code: str, now: datetime) -> bool:
+    step = matching_step(_open(row), code, now=now, after=row.last_step)
+    row.last_step = step or row.last_step
+    return bool(step)
+
+
+def _use_recovery_code(user: User, code: str, now: datetime) -> bool:
+    found = RecoveryCode.objects.filter(user=user, used_at=None, digest=_digest(code))
+    if not found.update(used_at=now):
+        return False
+    audit.record(Deed.FACTOR_CODE_USED, by=user, on=user, after={"left": codes_left(user)})
+    return True
+
+
+def _make_codes(user: User) -> list[str]:
+    RecoveryCode.objects.filter(user=user).delete()
+    texts = ["-".join(_word() for _ in range(_GROUPS)) for _ in range(CODES)]
+    RecoveryCode.objects.bulk_create(RecoveryCode(user=user, digest=_digest(text)) for text in texts)
+    return texts
+
+
+def _word() -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(_GROUP))
+
+
+def _digest(code: str) -> str:
+    return hashlib.sha256("".join(code.lower().split()).encode()).hexdigest()
+
+
+def _seal(secret: str) -> str:
+    return fernet(_PURPOSE).encrypt(secret.encode()).decode()
+
+
+def _open(row: SecondFactor) -> str:
+    try:
+        return fernet(_PURPOSE).decrypt(row.sealed.encode()).decode()
+    except InvalidToken as error:
+        words = "can not be read: MUSTER_SECRET_KEY was changed; whoever runs the server removes it (manage.py person)"
+        raise Conflict(f"the second factor {words}", "code", None) from error

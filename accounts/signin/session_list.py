@@ -1,0 +1,97 @@
+"""A person's own sign-ins in browsers: which there are, and ending one or all others. Tokens are another matter."""
+
+import hashlib
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.contrib.auth import get_user
+from django.http import HttpRequest
+from django.utils import timezone
+
+from accounts import audit
+from accounts.audit import Deed
+from accounts.models import SignIn, User
+from accounts.session_store import SessionStore
+
+from . import session_lifetime
+
+
+@dataclass(frozen=True)
+class Shown:
+    ref: str  # names it on the page without opening it
+    since: datetime
+    seen: datetime
+    ip: str
+    program: str
+    is_this: bool
+
+
+def has_valid_session(key: str) -> bool:
+    """Is somebody signed in with this cookie's value? Nothing is written but the end of a session that is over anyway."""
+    request = HttpRequest()
+    request.session = SessionStore(key)
+    return get_user(request).is_authenticated and not session_lifetime.is_over(
+        dict(request.session.items()), int(time.time())
+    )
+
+
+def of(user: User, *, this: str | None) -> list[Shown]:
+    """Newest use first; those that ended by age or silence are none."""
+    now = int(time.time())
+    rows = SignIn.objects.filter(user=user, expire_date__gt=timezone.now())
+    found = [(row, row.get_decoded()) for row in rows]
+    shown = [_shown(row, data, this) for row, data in found if data and not session_lifetime.is_over(data, now)]
+    return sorted(shown, key=lambda one: (one.is_this, one.seen), reverse=True)
+
+
+def end(user: User, ref: str) -> bool:
+    """Whether there was such a one. What shows its cookie is nobody from the next request on."""
+    with audit.change():
+        keys = [row.session_key for row in SignIn.objects.filter(user=user) if ref_of(row.session_key) == ref]
+        return bool(keys) and _end(user, keys)
+
+
+def end_others(user: User, *, this: str | None) -> bool:
+    """Whether there were any."""
+    with audit.change():
+        keys = SignIn.objects.filter(user=user).exclude(session_key=this or "").values_list("session_key", flat=True)
+        return bool(keys) and _end(user, list(keys))
+
+
+def ref_of(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def _end(user: User, keys: list[str]) -> bool:
+    SignIn.objects.filter(session_key__in=keys).delete()
+    audit.record(Deed.SESSION_ENDED, by=user, on=user, after={"ended": len(keys)})
+    return True
+
+
+def _shown(row: SignIn, data: dict[str, object], this: str | None) -> Shown:
+    since, seen = (
+        datetime.fromtimestamp(int(str(data.get(name, 0))), UTC)
+        for name in (session_lifetime.SINCE, session_lifetime.SEEN)
+    )
+    program = _program(str(data.get(session_lifetime.AGENT, "")))
+    return Shown(
+        ref_of(row.session_key),
+        since,
+        seen,
+        str(data.get(session_lifetime.FROM) or ""),
+        program,
+        row.session_key == this,
+    )
+
+
+# What browsers call themselves, the telling word first: most name the others too.
+_PROGRAMS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
+_SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS", "Linux")
+
+
+def _program(agent: str) -> str:
+    """`Firefox on Linux`; of what is no browser we know, the beginning of what it says."""
+    name = next((name for word, name in _PROGRAMS if word in agent), agent[:40])
+    system = next((word for word in _SYSTEMS if word in agent), "")
+    return f"{name} on {system}" if name and system else name or "unknown"

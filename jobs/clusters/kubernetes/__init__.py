@@ -1,0 +1,5 @@
+"""Replicas as pods. `KubernetesCluster` is the name that settings.CLUSTERS says."""
+
+from .adapter import KubernetesCluster
+
+__all__ = ["KubernetesCluster"]

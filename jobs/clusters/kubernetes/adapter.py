@@ -1,0 +1,277 @@
+"""Replicas as pods. Postgres decides what should be, the API server says what is; between them only pictures.
+
+Good news is believed from the watch. Bad news (nothing of the attempt lives) is asked for directly, because quota and
+verdicts hang on it, and because it is rare.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import faultpoints
+from common.errors import Problem, Unreachable
+from jobs.clusters import Expected
+from jobs.plan import Plan
+from jobs.verdict import Seen, Sighting
+
+from . import client, labels, manifests, pod_logs, sizes
+from .answers import need
+from .cache import Key
+from .client import CALL_SECONDS, Api
+from .informers import FRESH_SECONDS, View, owner_key, pod_key
+from .launch import LAUNCH_SECONDS, Launcher
+from .nodes import read_node
+from .options import read as read_options
+from .pods import Attempt, Owner, read_owner, read_pod
+from .sizes import Size, read_size
+from .teardown import END_SECONDS, end, retire
+
+AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
+START = AGENT.with_name("pod_entry.py")
+# A visit looks once and then launches or ends once: together shorter than a lease (jobs/lease.py).
+LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
+TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
+TIDY_SECONDS = 300.0
+SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, once in a while
+IDLE_SECONDS = 1.0
+ASKED_SECONDS = 10.0  # until pods that were told to end, and do not show it, are told again
+VISIT_SECONDS = 2.0  # how long the look of a visit serves the end that the same visit asks for
+
+
+class Asked(NamedTuple):
+    """When all pods of an attempt were told to end, in seconds since the epoch: before the call and after it."""
+
+    began: float
+    answered: float
+    is_now: bool = False  # without their grace
+
+
+class KubernetesCluster(View):
+    """OPTIONS are described in docs/kubernetes.md."""
+
+    MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = True
+
+    def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
+        access, site = read_options(options)
+        super().__init__(Api(access), site, clock=clock)
+        self.control_url = site.control_url
+        self._agent_file = agent
+        self._launcher: Launcher | None = None
+        self._asked: dict[Key, Asked] = {}
+        self._looked: tuple[Attempt, float] | None = None
+        self._sizes: tuple[Size, ...] = ()
+        self._sized_at, self._sizing = 0.0, threading.Lock()
+
+    # -- the port
+
+    def apply(self, plan: Plan) -> str:
+        self._watch()
+        return client.run(self._launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
+
+    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+        self._watch()
+        client.run(self._catch_up(), CALL_SECONDS)
+        known = self._known(run, attempt)
+        if known is None or not (known[0].is_any_alive or self._is_told(known)):
+            known = client.run(self._look(run, attempt), LOOK_SECONDS)
+        found, at = known
+        return Seen(
+            found.replicas(expected), as_of=datetime.fromtimestamp(at, UTC),
+            is_sealed=found.is_sealed and not found.is_any_alive,
+        )  # fmt: skip
+
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+        self._watch()
+        client.run(self._end(run, attempt, grace_seconds, is_now=is_now), END_SECONDS + LAST_SECONDS)
+
+    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        self._watch()
+        client.run(self._retire(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
+
+    def read_log(
+        self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
+    ) -> bool:
+        path = f"{self.path}/pods/{labels.pod(run, attempt, *place)}/log"
+        return client.run(pod_logs.read(self.api, path, since=since, take=take), pod_logs.READ_SECONDS + LAST_SECONDS)
+
+    def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+        return sizes.misfit(
+            processes=processes, nodes=nodes, resource=resource, own_nodes=own_nodes, site=self.site,
+            sizes=self._known_sizes(),
+        )  # fmt: skip
+
+    def open_attempts(self) -> list[tuple[str, int]]:
+        self._watch()
+        client.run(self._catch_up(), CALL_SECONDS)
+        if min(self.pods.as_of or 0.0, self.owners.as_of or 0.0) < self._clock() - FRESH_SECONDS:
+            raise Unreachable("the watch has told nothing for a while")
+        keys = {owner_key(one) for one in self.owners.everything()} | {pod_key(one) for one in self.pods.everything()}
+        pictures = (self._drawn(run, attempt) for run, attempt in sorted(keys))
+        return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
+
+    def changes(self) -> Iterator[str]:
+        self._news.is_asked_for_runs = True
+        self._watch()
+        tidied = self._clock()
+        while True:
+            yield from self._news.take_runs(IDLE_SECONDS)
+            yield ""
+            if self._clock() > tidied + TIDY_SECONDS:
+                tidied = self._clock()
+                self.tidy()
+
+    def sightings(self) -> Iterator[list[Sighting]]:
+        """What changed of replicas, for who writes it down; `changes` leaves out then what needs no visit."""
+        self._news.is_asked_for_pods = True
+        self._watch()
+        for pod in self.pods.everything():  # what was told before anybody asked
+            self._news.pod(pod_key(pod), pod)
+        while True:
+            taken = self._news.take_pods(IDLE_SECONDS)
+            yield [one for key, pods in taken.items() for one in self._sighted(key, tuple(pods.values()))]
+
+    def tidy(self) -> int:
+        """Remove tombstones that have outlived every call they were there for. Returns how many."""
+        limit = (datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=TOMBSTONE_SECONDS)).isoformat()
+        old = [one for one in self.owners.everything() if one.is_sealed and one.created_at[:19] < limit[:19]]
+        for one in old:
+            body = {"preconditions": {"uid": one.uid}}
+            with faultpoints.around("kube.tidy"):
+                client.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
+        return len(old)
+
+    def close(self) -> None:
+        """Stop watching. An adapter of a process that ends needs no closing."""
+        for one in self._following:
+            one.cancel()
+        client.run(self.api.close(), CALL_SECONDS)
+
+    # -- looking
+
+    def _known_sizes(self) -> tuple[Size, ...]:
+        """Of the nodes, a minute old at most; none where they are not to be seen."""
+        with self._sizing:
+            if self._clock() > self._sized_at + SIZES_SECONDS:
+                self._sized_at = self._clock()
+                try:
+                    self._sizes = client.run(self._ask_sizes(), SIZES_CALL_SECONDS + IDLE_SECONDS)
+                except Unreachable:
+                    self._sizes = ()
+            return self._sizes
+
+    async def _ask_sizes(self) -> tuple[Size, ...]:
+        fresh_enough = {"resourceVersion": "0"}  # from the server's memory
+        answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
+        return tuple(read_size(one) for one in answer.body.get("items") or ()) if answer.is_good else ()
+
+    async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
+        """The attempt as the server has it now."""
+        at = self._clock()
+        known = self._known(run, attempt)
+        # One that is shown is there, or was deleted a moment ago and took its pods along: either way the pods are asked for.
+        owner = (known[0].owner if known else None) or await self._owner(run, attempt)
+        if owner is None and known is not None:  # never begun: nothing to list
+            return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
+        wanted = {"labelSelector": labels.selector(labels.of_attempt(run, attempt))}
+        with faultpoints.around("kube.look"):
+            answer = await self.api.call("GET", f"{self.path}/pods", params=wanted)
+        body = need(answer, "the pods of the attempt")
+        pods = tuple(pod for one in body.get("items") or [] if (pod := read_pod(one)) is not None)
+        self._looked = self._told(Attempt(run, attempt, owner, pods, self.pods.gone((run, attempt)))), at
+        return self._looked
+
+    async def _owner(self, run: str, attempt: int) -> Owner | None:
+        name = labels.service(run, attempt)
+        with faultpoints.around("kube.look"):
+            answer = await self.api.call("GET", f"{self.path}/services/{name}")
+        return None if answer.status == 404 else read_owner(need(answer, f"Service {name}"))
+
+    async def _end(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+        known = self._known(run, attempt)
+        if known is None or not known[0].has_live_owner or not (known[0].is_any_alive or self._is_told(known)):
+            known = self._just_seen(run, attempt) or await self._look(run, attempt)
+        found = replace(known[0], lost=await self._confirmed(known[0].lost))
+        self._looked = None
+        began = self._clock()
+        asked = self._asked.get((run, attempt))
+        is_recent = asked is not None and began < asked.answered + ASKED_SECONDS
+        is_asked = is_recent and asked is not None and asked.is_now >= is_now
+        tombstone = await end(
+            found, api=self.api, path=self.path, grace_seconds=grace_seconds, is_asked=is_asked, is_now=is_now
+        )  # fmt: skip
+        if not is_asked and found.is_any_alive:
+            now = self._clock()
+            kept = {key: one for key, one in self._asked.items() if now < one.answered + TOMBSTONE_SECONDS}
+            self._asked = {**kept, (run, attempt): Asked(began, now, is_now)}
+        if tombstone is not None:
+            self.owners.put(tombstone)
+
+    def _is_told(self, known: tuple[Attempt, float]) -> bool:
+        """All its pods were told to end, and the picture is younger than that: that it shows none is what was asked for.
+
+        What it may miss was created since, belongs to an owner that is about to go, and is looked for once the name is closed.
+        """
+        found, at = known
+        asked = self._asked.get((found.run, found.number))
+        return found.has_live_owner and asked is not None and at > asked.began
+
+    def _just_seen(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+        """The look that the same visit began with. What was created since belongs to an owner that is about to go."""
+        found = self._looked
+        is_it = found is not None and (found[0].run, found[0].number) == (run, attempt)
+        return found if found and is_it and found[1] > self._clock() - VISIT_SECONDS else None
+
+    async def _retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        known = self._known(run, attempt) or await self._look(run, attempt)
+        found = replace(known[0], lost=await self._confirmed(known[0].lost))
+        await retire(found, places, api=self.api, path=self.path, grace_seconds=grace_seconds)
+
+    async def _confirmed(self, lost: Mapping[str, str]) -> Mapping[str, str]:
+        answers = await asyncio.gather(*(self._is_lost(name) for name in lost))
+        return {name: lost[name] for name, is_lost in zip(lost, answers, strict=True) if is_lost}
+
+    async def _is_lost(self, node: str) -> bool:
+        """Asked of the server itself: what follows can not be taken back."""
+        with faultpoints.around("kube.node"):
+            answer = await self.api.call("GET", f"api/v1/nodes/{node}")
+        if answer.status == 404:
+            return True
+        there = read_node(answer.body) if answer.is_good else None
+        return there is not None and bool(there.silence)
+
+    # -- creating
+
+    async def _launch(self, plan: Plan) -> str:
+        launcher = self._launching()
+        await self._need_alone(plan)
+        return await launcher.launch(plan)
+
+    async def _need_alone(self, plan: Plan) -> None:
+        """Earlier attempts were closed before this one was begun; a cluster restored to an older state has them back."""
+        earlier = (self._drawn(plan.run, number) for number in range(1, plan.attempt))
+        for number in [one.number for one in earlier if one.is_any_alive]:
+            found, _ = await self._look(plan.run, number)
+            if found.is_any_alive:
+                await self._end(plan.run, number, plan.grace_seconds)
+                raise Unreachable(f"attempt {number} of {plan.run} lives again; it is ended first")
+
+    def _launching(self) -> Launcher:
+        with self._lock:
+            if self._launcher is None:
+                try:
+                    agent = manifests.agent_config(self._agent_file.read_bytes(), START.read_bytes())
+                except OSError as error:
+                    raise Unreachable(f"no agent to send: {error}; build it with python -m agent.build") from error
+                self._launcher = Launcher(self.api, self.site, agent, self._created)
+            return self._launcher
+
+    def _created(self, thing: Any) -> None:
+        """Our own creations are seen at once, without waiting for the watch."""
+        pod = read_pod(thing)
+        if pod is not None:
+            self.pods.put(pod)

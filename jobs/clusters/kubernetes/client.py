@@ -1,0 +1,281 @@
+"""One event loop per process and one pooled session per cluster; everybody else calls in from their own thread.
+
+The official package reads the kubeconfig and keeps the credentials; the requests themselves are plain JSON over
+aiohttp, which it brings along: its generated client spends several times as long on one pod.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+import uvloop
+from kubernetes.aio import config as kubeconfigs
+from kubernetes.aio.client import Configuration
+
+from common.errors import Unreachable
+
+from .answers import Answer
+from .decode import write
+from .options import Access
+from .watch_batching import Pause, newest
+
+CALL_SECONDS = 10.0  # shorter than a lease (jobs/lease.py): a call of ours is over before somebody else's begins
+CONNECTIONS = 128
+BUFFER_BYTES = 1 << 20  # parsed and not read
+PARSED_BYTES = 8 << 20  # of a watch at rest, before its server has to wait: a second of what a large launch brings
+UNREAD_BYTES = 256 << 10  # of a watch at rest, in the kernel
+POLL_TURNS = 2  # of the event loop: poll, and take what is there
+RETIRED_SECONDS = 60.0  # longer than any call
+JSON = "application/json"
+# Labels and owners without the rest: a fifth of the bytes, where only "is it there, and whose is it" is asked.
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps it
+T = TypeVar("T")
+
+
+class _Loop:
+    """Started with the first call, and once more in a process that was forked after that."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = uvloop.new_event_loop(), os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="kubernetes", daemon=True).start()
+            return self._loop
+
+
+_loop = _Loop()
+
+
+def run(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """The result of a coroutine, from a thread that may wait."""
+    future = asyncio.run_coroutine_threadsafe(work, _loop.get())
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        future.cancel()
+        raise Unreachable(f"the cluster did not answer within {seconds:.0f} s") from None
+
+
+def start(work: Coroutine[Any, Any, None]) -> Future[None]:
+    """Leave it running in the background of this process; `cancel` ends it."""
+    return asyncio.run_coroutine_threadsafe(work, _loop.get())
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What one call goes out on."""
+
+    session: aiohttp.ClientSession
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Request:
+    verb: str
+    path: str
+    content: bytes | None
+    params: Mapping[str, str] | None
+    accept: str
+    kind: str
+    seconds: float
+
+
+class Api:
+    """JSON over HTTP to one API server. Use from coroutines on the loop only."""
+
+    def __init__(self, access: Access):
+        self._access = access
+        self._configuration: Configuration | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._opening: asyncio.Lock | None = None
+        self._pid = 0
+        self.requests = 0  # sent by this process, for figures
+
+    async def call(
+        self, verb: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None,
+        accept: str = JSON, kind: str = JSON, seconds: float = CALL_SECONDS,
+    ) -> Answer:  # fmt: skip
+        """Raises Unreachable where no answer came; what the answer means is decided by who asked. `kind` is that of the body."""
+        ask = _Request(verb, path, None if body is None else write(body), params, accept, kind, seconds)
+        used = await self._ready()
+        answer = await self._send(ask, used)
+        if answer.status != 401:
+            return answer
+        return await self._send(ask, await self._renewed(used.session))
+
+    async def lines(
+        self, path: str, *, params: Mapping[str, str], silence_seconds: float, rest: Pause | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """A watch: each line one event. Raises Unreachable when it breaks or is silent for too long.
+
+        `rest` comes between two readings, with the number of bytes that the one before had; of what was read in one piece the
+        newest state of each object is told.
+        """
+        line = await self._ready()
+        self.requests += 1
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=silence_seconds)
+        try:
+            async with line.session.get(
+                path, params=params, headers=line.headers, timeout=timeout, read_bufsize=PARSED_BYTES
+            ) as response:
+                if response.status != 200:
+                    said = {**Answer(response.status, await response.read()).body, "code": response.status}
+                    yield write({"type": "ERROR", "object": said})
+                    return
+                async for event in _split(response.content, rest and _undisturbed(response, rest)):
+                    yield event
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"the watch of {path} broke: {_words(error)}") from error
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _send(self, ask: _Request, line: _Line) -> Answer:
+        self.requests += 1
+        timeout = aiohttp.ClientTimeout(total=ask.seconds)
+        headers = {**line.headers, "Accept": ask.accept, "Content-Type": ask.kind}
+        try:
+            async with line.session.request(
+                ask.verb,
+                ask.path,
+                data=ask.content,
+                params=ask.params,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,  # our credentials go nowhere else
+            ) as response:
+                return Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(f"the cluster does not answer: {_words(error)}") from error
+
+    async def _ready(self) -> _Line:
+        if self._pid != os.getpid():  # forked: the parent's sockets are not ours
+            self._session, self._opening, self._pid = None, asyncio.Lock(), os.getpid()
+        if self._session is None:
+            assert self._opening is not None
+            async with self._opening:
+                if self._session is None:
+                    await self._open()
+        assert self._session is not None and self._configuration is not None
+        token = await self._configuration.get_api_key_with_prefix(TOKEN)
+        headers = {"Accept": JSON, **({"Authorization": token} if token else {})}
+        return _Line(self._session, headers)
+
+    async def _renewed(self, used: aiohttp.ClientSession) -> _Line:
+        """With credentials read anew, once for all whose calls were refused at the same moment."""
+        assert self._opening is not None
+        async with self._opening:
+            if self._session is used:
+                await self._open()
+                # Others are in the middle of their calls on it.
+                asyncio.get_running_loop().call_later(RETIRED_SECONDS, _close_soon, used)
+        return await self._ready()
+
+    async def _open(self) -> None:
+        self._configuration = await _configuration(self._access)
+        self._session = _session(self._configuration)
+
+
+def _close_soon(session: aiohttp.ClientSession) -> None:
+    task = asyncio.get_running_loop().create_task(session.close())
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+async def _configuration(access: Access) -> Configuration:
+    found = Configuration()
+    try:
+        if access.kubeconfig:
+            await kubeconfigs.load_kube_config(  # type: ignore[no-untyped-call]  # the package has no types here
+                config_file=access.kubeconfig, context=access.context or None, client_configuration=found,
+                persist_config=False,
+            )  # fmt: skip
+        else:
+            kubeconfigs.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
+    except Exception as error:  # exec plug-ins and YAML raise whatever they like
+        where = f"kubeconfig {access.kubeconfig}" if access.kubeconfig else "the service account of this pod"
+        raise Unreachable(f"{where} can not be used: {_words(error)}") from error
+    return found
+
+
+def _session(configuration: Configuration) -> aiohttp.ClientSession:
+    try:
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=_tls(configuration), keepalive_timeout=60)
+    except (OSError, ssl.SSLError) as error:
+        raise Unreachable(f"the cluster's certificates can not be used: {_words(error)}") from error
+    base = configuration.host.rstrip("/") + "/"
+    # Bodies are large and mostly sent once: compressing them would cost more than it saves on a cluster's own network.
+    return aiohttp.ClientSession(
+        base, connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=BUFFER_BYTES,
+        skip_auto_headers=["Accept-Encoding"],
+    )  # fmt: skip
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext | bool:
+    if configuration.host.startswith("http://"):
+        return False
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
+    """While the reader rests, the kernel wakes us only for much, or for the end: not for each event. It goes on receiving."""
+
+    async def pause(size: int) -> None:
+        connection = response.connection
+        socket_of = connection.transport.get_extra_info("socket") if connection and connection.transport else None
+        if socket_of is None:
+            return  # it ended, and who gets the connection next is in a hurry
+        socket_of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, UNREAD_BYTES)
+        try:
+            await rest(size)
+        finally:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                socket_of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        for _ in range(POLL_TURNS):  # what the kernel kept comes now, not after the next rest
+            await asyncio.sleep(0)
+
+    return pause
+
+
+async def _split(content: aiohttp.StreamReader, rest: Pause | None = None) -> AsyncIterator[bytes]:
+    """Lines of any length: one object may be larger than any buffer. With a `rest` between readings only the newest states."""
+    begun: list[bytes] = []
+    async for piece in content.iter_any():
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        if not others:
+            continue
+        lines, begun = [b"".join(begun), *others[:-1]], [others[-1]]
+        for one in lines if rest is None else newest(lines):
+            yield one
+        if rest is not None:
+            await rest(len(piece))
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__

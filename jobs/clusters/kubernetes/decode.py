@@ -1,0 +1,103 @@
+"""What we read of a watched object, so that the rest of it is skipped where it stands: most of a pod is none of our business.
+
+A shape names every field that the readers ask for (a test compares); leaves stay whatever they are, absurd or not. What
+fits no shape is read as plain JSON, and the readers make nothing of it.
+"""
+
+# ruff: noqa: N815 - the names are those of Kubernetes
+
+import json
+from typing import Any
+
+import msgspec
+
+
+class _Shape(msgspec.Struct, gc=False):
+    """Fields that are not there are None, as `objects.get` has it."""
+
+
+class _Meta(_Shape):
+    name: Any = None
+    uid: Any = None
+    resourceVersion: Any = None
+    creationTimestamp: Any = None
+    deletionTimestamp: Any = None
+    labels: Any = None
+    annotations: Any = None
+    ownerReferences: Any = None
+
+
+class _Volume(_Shape):
+    name: Any = None
+    persistentVolumeClaim: Any = None
+
+
+class _Container(_Shape):
+    resources: Any = None
+
+
+class _Spec(_Shape):
+    nodeName: Any = None
+    volumes: list[_Volume] | None = None
+    containers: list[_Container] | None = None
+
+
+class _Condition(_Shape):
+    type: Any = None
+    status: Any = None
+    reason: Any = None
+    message: Any = None
+
+
+class _ContainerStatus(_Shape):
+    image: Any = None
+    state: Any = None
+    lastState: Any = None
+
+
+class _Status(_Shape):
+    phase: Any = None
+    reason: Any = None
+    message: Any = None
+    conditions: list[_Condition] | None = None
+    containerStatuses: list[_ContainerStatus] | None = None
+
+
+class _Object(_Shape):
+    """A pod, a Service or a node; `code` and `message` are those of the error that a watch ends with."""
+
+    metadata: _Meta | None = None
+    spec: _Spec | None = None
+    status: _Status | str | None = None
+    code: Any = None
+    message: Any = None
+
+
+class _Event(_Shape):
+    type: Any = None
+    object: _Object | None = None
+
+
+_events = msgspec.json.Decoder(_Event)
+_objects = msgspec.json.Decoder(_Object)
+
+
+def read_event(line: bytes) -> Any:
+    """Of a watch of pods, Services or nodes: `type` and `object`, for `objects.get`."""
+    return _read(_events, line)
+
+
+def read_object(content: bytes) -> Any:
+    """A pod, a Service or a node, for `objects.get`. Raises ValueError where it is no JSON."""
+    return _read(_objects, content)
+
+
+def write(thing: Any) -> bytes:
+    return msgspec.json.encode(thing)
+
+
+def _read(decoder: msgspec.json.Decoder[Any], content: bytes) -> Any:
+    try:
+        return decoder.decode(content)
+    except msgspec.MsgspecError:
+        return json.loads(content)

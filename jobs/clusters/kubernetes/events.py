@@ -1,0 +1,83 @@
+"""Warnings of the cluster about pods that do not start: what only Events tell, such as a volume that can not be mounted.
+
+Events are hints: they come late, stay for an hour and may be forged. They add words to a replica that waits, nothing else.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import labels
+from .objects import get, text, version, words
+
+# The scheduler's own sum is a condition of the pod already, and its Events are the most frequent of all.
+WANTED = {"fieldSelector": "involvedObject.kind=Pod,type=Warning,reason!=FailedScheduling"}
+_MOUNT = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
+_SANDBOX = frozenset({"FailedCreatePodSandBox", "NetworkNotReady"})
+_PULL = "Failed to pull image"
+# 'MountVolume.SetUp failed for volume "x" : ...', 'unmounted volumes=[x y], unattached volumes=[...]'
+_QUOTED, _UNMOUNTED = re.compile(r'volumes? "([^" ]+)"'), re.compile(r"unmounted volumes=\[([^\]]*)\]")
+_OUR_OWN = frozenset({"agent", "told", "state", "tmp", "shm"})  # volumes without a claim (manifests.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """`pod` is the UID of whom it is about; `kind` is mount, sandbox or pull."""
+
+    name: str
+    uid: str
+    version: int
+    run: str
+    attempt: int
+    pod: str
+    kind: str
+    said: str
+    at: str
+
+
+def read_trouble(thing: Any) -> Trouble | None:
+    about, meta = get(thing, "involvedObject"), get(thing, "metadata")
+    run, attempt = labels.attempt_of_name(get(about, "name"))
+    name, uid, pod = get(meta, "name"), get(meta, "uid"), get(about, "uid")
+    kind = _kind(text(get(thing, "reason")), text(get(thing, "message")))
+    if not run or not kind or not all(isinstance(one, str) for one in (name, uid, pod)):
+        return None
+    times = (get(thing, "lastTimestamp"), get(thing, "eventTime"), get(meta, "creationTimestamp"))
+    at = next((text(one) for one in times if text(one)), "")[:40]
+    said = words(get(thing, "message"), most=400)
+    return Trouble(str(name), str(uid), version(meta), run, attempt, str(pod), kind, said, at)
+
+
+def explain(reason: str, troubles: Iterable[Trouble], claims: Mapping[str, str]) -> str:
+    """The reason of a pod that waits, with what Events add. `claims` are its volumes that have one."""
+    newest = max(troubles, key=lambda one: one.at, default=None)
+    if newest is None:
+        return reason
+    if newest.kind == "pull":  # the runtime's words, which the pod itself forgets while it waits for the next try
+        is_mute = "can not be pulled" in reason and newest.said not in reason
+        return words(f"{reason}; {newest.said}") if is_mute else reason
+    if reason:
+        return reason
+    if newest.kind == "mount":
+        return words(f"volume not mounted{_of_claim(newest.said, claims)}: {newest.said}")
+    return words(f"its node can not set it up: {newest.said}")
+
+
+def _kind(reason: str, said: str) -> str:
+    if reason in _MOUNT:
+        return "mount"
+    if reason in _SANDBOX:
+        return "sandbox"
+    return "pull" if reason == "Failed" and said.startswith(_PULL) else ""
+
+
+def _of_claim(said: str, claims: Mapping[str, str]) -> str:
+    """Which claim it is about. An Event names our volume, or the cluster's own one behind a claim that we do not know."""
+    named = {*_QUOTED.findall(said), *(name for part in _UNMOUNTED.findall(said) for name in part.split())}
+    about = sorted({claims[name] for name in named if name in claims})
+    if not about and not (named and named <= _OUR_OWN):
+        about = sorted(set(claims.values()))
+    if not about:
+        return ""
+    return f", claim {about[0]}" if len(about) == 1 else f", one of the claims {', '.join(about)}"

@@ -1,0 +1,135 @@
+"""What one process sees of a cluster: pictures, the watches that keep them, and the news for whoever follows.
+
+Nothing here asks for more than the watches tell, so looking at what runs costs the server nothing.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+
+from jobs.verdict import Sighting
+
+from . import client, labels
+from .cache import Key, Picture
+from .change_queue import News
+from .client import Api
+from .decode import read_event
+from .events import WANTED, Trouble, read_trouble
+from .nodes import Node, Nodes, node_key, read_node
+from .pods import Attempt, Owner, Pod, read_owner, read_pod
+from .reflector import WATCH_SECONDS, Reflector
+from .site import Site
+from .watch_batching import Rest
+
+WRITER_REST_SECONDS = 0.08  # who writes rows is in a hurry
+VISITOR_REST_SECONDS = 1.0  # a visit ends it
+FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
+
+
+class View:
+    """`clock` gives seconds since the epoch."""
+
+    def __init__(self, api: Api, site: Site, *, clock: Callable[[], float]):
+        self.api, self.site, self._clock = api, site, clock
+        self.path = f"api/v1/namespaces/{site.namespace}"
+        self._lock = threading.Lock()
+        self._news = News()
+        self._watching_pid = 0
+        self._following: list[Future[None]] = []
+        self._draw_anew()
+
+    # -- what is known
+
+    def _known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+        """The attempt in the watch's picture and how old that is; None where it is too old to be believed."""
+        at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0  # before reading: never younger than it
+        if min(at, owners_at) < self._clock() - FRESH_SECONDS:
+            return None
+        found = self._told(self._drawn(run, attempt))
+        return found, at if found.has_live_owner else min(at, owners_at)
+
+    def _drawn(self, run: str, attempt: int) -> Attempt:
+        key = (run, attempt)
+        return Attempt(run, attempt, next(iter(self.owners.of(key)), None), self.pods.of(key), self.pods.gone(key))
+
+    def _sighted(self, key: Key, pods: tuple[Pod, ...]) -> list[Sighting]:
+        """Those that are ours, as a visit would see them."""
+        found = self._told(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
+        places = [(pod.place.role, pod.place.index) for pod in found.ours]
+        return [Sighting(*key, seen) for seen in found.replicas(places)]
+
+    def _told(self, found: Attempt) -> Attempt:
+        """With what Events and nodes say of it; both may be forbidden to us, and then say nothing."""
+        troubles = self.troubles.of((found.run, found.number))
+        return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
+
+    async def _catch_up(self) -> None:
+        """What came while the watches rested is in the pictures after this."""
+        for one in (self._pod_rest, self._owner_rest):
+            await one.end()
+
+    # -- watching
+
+    def _rest_seconds(self) -> float:
+        return WRITER_REST_SECONDS if self._news.is_asked else VISITOR_REST_SECONDS
+
+    def _watch(self) -> None:
+        """Follow pods and Services in the background of this process, once, and anew after a fork."""
+        with self._lock:
+            if self._watching_pid == os.getpid():
+                return
+            self._watching_pid = os.getpid()
+            self._draw_anew()
+        self._following = [client.start(one.follow()) for one in self._watches]
+
+    def _draw_anew(self) -> None:
+        self.pods: Picture[Pod] = Picture(pod_key, clock=self._clock)
+        self.owners: Picture[Owner] = Picture(owner_key, clock=self._clock)
+        self.troubles: Picture[Trouble] = Picture(_trouble_key, clock=self._clock)
+        lost_seconds = float(self.site.node_lost_seconds)
+        self.nodes = Nodes(lost_seconds=lost_seconds, fresh_seconds=FRESH_SECONDS, clock=self._clock)
+        ours = {"labelSelector": labels.OURS}
+        self._pod_rest, self._owner_rest = Rest(self._rest_seconds), Rest(self._rest_seconds)
+        self.pod_watch: Reflector[Pod] = Reflector(
+            self.api, f"{self.path}/pods", wanted=ours, read=read_pod, picture=self.pods,
+            key=pod_key, changed=self._listed, told=self._pod_told, parse=read_event, clock=self._clock, rest=self._pod_rest.take,
+        )  # fmt: skip
+        self.owner_watch: Reflector[Owner] = Reflector(
+            self.api, f"{self.path}/services", wanted=ours, read=read_owner, picture=self.owners,
+            key=owner_key, changed=self._changed, parse=read_event, clock=self._clock, rest=self._owner_rest.take,
+        )  # fmt: skip
+        self.trouble_watch: Reflector[Trouble] = Reflector(
+            self.api, f"{self.path}/events", wanted=WANTED, read=read_trouble, picture=self.troubles,
+            key=_trouble_key, changed=self._changed, clock=self._clock, is_optional=True,
+        )  # fmt: skip
+        self.node_watch: Reflector[Node] = Reflector(
+            self.api, "api/v1/nodes", wanted={}, read=read_node, picture=self.nodes.picture,
+            key=node_key, changed=self.nodes.changed, parse=read_event, clock=self._clock, is_optional=True,
+        )  # fmt: skip
+        self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
+
+    def _changed(self, key: Key) -> None:
+        self._news.run(key[0])
+
+    def _listed(self, key: Key) -> None:
+        """A whole list was read: all of the attempt may be new."""
+        for pod in self.pods.of(key):
+            self._news.pod(key, pod)
+        self._news.run(key[0])
+
+    def _pod_told(self, pod: Pod, is_gone: bool) -> None:
+        self._news.pod(pod_key(pod), pod, is_gone=is_gone)
+
+
+def pod_key(pod: Pod) -> Key:
+    return pod.place.run, pod.place.attempt
+
+
+def owner_key(owner: Owner) -> Key:
+    return owner.run, owner.attempt
+
+
+def _trouble_key(trouble: Trouble) -> Key:
+    return trouble.run, trouble.attempt

@@ -1,0 +1,101 @@
+"""Names and labels of what Muster makes in a cluster, and how they are read back. The only place that knows them. Pure.
+
+Labels select, they prove nothing: anybody who may create pods may write ours on them. What is ours is decided by
+the UID of the owner (`pods.owner_uid`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PREFIX = "muster.dev/"
+RUN, ATTEMPT, ROLE, INDEX = (PREFIX + name for name in ("run", "attempt", "role", "index"))
+INCARNATION = PREFIX + "incarnation"  # only where its place was given anew within the attempt
+OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collection finds exactly one attempt
+SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
+AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
+
+OURS = RUN  # a selector: whatever carries a run
+_RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?\Z")
+_ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?\Z")
+_POD = re.compile(r"^([0-9]{1,18}(?:-[a-z0-9]{1,20})?)-([0-9]{1,7})-[a-z][a-z0-9-]{0,19}-[0-9]{1,7}(?:-r[0-9]{1,3})?\Z")
+_COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})\Z")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which replica of which attempt an object says it is."""
+
+    run: str
+    attempt: int
+    role: str
+    index: int
+    incarnation: int = 0
+
+
+def service(run: str, attempt: int) -> str:
+    """The attempt's owner and subdomain. A Service's name must begin with a letter (RFC 1035), a run does not."""
+    return f"m-{run}-{attempt}"
+
+
+def secret(run: str, attempt: int, *, owner: str, replica: str = "") -> str:
+    """With a piece of the owner's UID: one that is already there is then surely ours, and need not be read.
+
+    `replica` is the rest of the name of a pod that took another's place: what it is told came later.
+    """
+    return f"{service(run, attempt)}-{owner[:8]}" + (f"-{replica}" if replica else "")
+
+
+def pod(run: str, attempt: int, role: str, index: int, incarnation: int = 0) -> str:
+    """Also its host name. One that takes the place of another has a name of its own: nothing of the two can be mistaken."""
+    return f"{run}-{attempt}-{role}-{index}" + (f"-r{incarnation}" if incarnation else "")
+
+
+def host(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *, namespace: str) -> str:
+    """Under which the other replicas find it; the resolver's search list adds the cluster's own domain."""
+    return f"{pod(run, attempt, role, index, incarnation)}.{service(run, attempt)}.{namespace}.svc"
+
+
+def of_attempt(run: str, attempt: int) -> dict[str, str]:
+    return {RUN: run, ATTEMPT: str(attempt)}
+
+
+def of_replica(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *, owner: str) -> dict[str, str]:
+    anew = {INCARNATION: str(incarnation)} if incarnation else {}
+    return {**of_attempt(run, attempt), ROLE: role, INDEX: str(index), OWNER: owner, **anew}
+
+
+def selector(wanted: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
+
+
+def place(labels: Any) -> Place | None:
+    """Read back strictly: None for whatever Muster would not have written, however absurd."""
+    if not isinstance(labels, Mapping):
+        return None
+    run, attempt = attempt_of(labels)
+    role, index, incarnation = labels.get(ROLE), labels.get(INDEX), labels.get(INCARNATION, "0")
+    if not run or not _is(_ROLE, role) or not _is(_COUNT, index) or not _is(_COUNT, incarnation):
+        return None
+    return Place(run, attempt, str(role), int(str(index)), int(str(incarnation)))
+
+
+def attempt_of(labels: Any) -> tuple[str, int]:
+    """(run, attempt), or ("", 0) where they are not ours."""
+    if not isinstance(labels, Mapping):
+        return "", 0
+    run, attempt = labels.get(RUN), labels.get(ATTEMPT)
+    if not _is(_RUN, run) or not _is(_COUNT, attempt):
+        return "", 0
+    return str(run), int(str(attempt))
+
+
+def attempt_of_name(name: Any) -> tuple[str, int]:
+    """(run, attempt) of what `pod` named, for objects that only speak of pods; ("", 0) where it is no such name."""
+    found = _POD.match(name) if isinstance(name, str) else None
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
+def _is(pattern: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and pattern.match(value) is not None

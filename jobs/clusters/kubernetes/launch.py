@@ -1,0 +1,167 @@
+"""Creating an attempt: its owner, what its replicas are told, and the pods, directly and in parallel.
+
+May be begun by one process and finished by another: every name is known before anything is created.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from common import faultpoints
+from common.errors import Refused, Sealed, Unreachable
+from jobs.plan import Plan, Role
+
+from . import labels, manifests
+from .answers import NEVER, Answer, need, need_created
+from .client import METADATA, METADATA_LIST, Api
+from .manifests import Manifest
+from .parallel import Limit, each
+from .pods import owner_uid, read_owner
+from .site import Site
+
+LAUNCH_SECONDS = 10.0  # what is left then is the next visit's
+NO_POLICY = "The pods of this attempt are open to others of the cluster: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
+AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is believed to be there
+
+
+@dataclass
+class Launcher:
+    """`created` hears of each pod as the server answered it."""
+
+    api: Api
+    site: Site
+    agent: Manifest
+    created: Callable[[Any], object]
+    limit: Limit = field(default_factory=Limit)
+    _agent_seen: float = 0.0
+
+    async def launch(self, plan: Plan) -> str:
+        """Returns what a person should know: a policy that the account may not make.
+
+        Raises Sealed, Refused or Unreachable; what was created meanwhile stays, for the next call or the delete."""
+        for role in plan.roles:  # refuses before anything is made what no pod of the role can have
+            self._pod(plan, role, 0, owner="")
+        places = [(role.name, index) for role, index in plan.replicas()]
+        owner, is_new = await self._owner(plan)
+        await self._need_agent()
+        said = await self._need_told(plan, owner)
+        missing = places if is_new else await self._missing(plan, owner, places)
+        by_name = {role.name: role for role in plan.roles}
+
+        async def create(place: tuple[str, int]) -> Answer:
+            body = self._pod(plan, by_name[place[0]], place[1], owner=owner)
+            with faultpoints.around("kube.pod"):
+                return await self._create("pods", body)
+
+        answers = await each(missing, create, limit=self.limit, seconds=LAUNCH_SECONDS, stop_at=NEVER)
+        for place, answer in answers:
+            await self._settle(plan, place, answer, owner=owner)
+        return said
+
+    def _pod(self, plan: Plan, role: Role, index: int, *, owner: str) -> Manifest:
+        return manifests.pod(
+            plan, role, index, site=self.site, owner=owner, agent=self.agent["metadata"]["name"]
+        )  # fmt: skip
+
+    async def _owner(self, plan: Plan) -> tuple[str, bool]:
+        """(UID, whether it was made just now). The name is the lock: it belongs to one owner, or to a tombstone."""
+        with faultpoints.around("kube.owner"):
+            answer = await self._create("services", manifests.service(plan))
+        if not answer.is_there_already:
+            body = need_created(answer, f"the Service of attempt {plan.attempt}")
+            return str(body["metadata"]["uid"]), True
+        name = labels.service(plan.run, plan.attempt)
+        body = need(await self._read("services", name), f"Service {name}")
+        found = read_owner(body)
+        if found is None:
+            raise Refused(f"Service {name} is there and is not Muster's; delete it, or give Muster its own namespace")
+        if found.is_sealed or found.is_ending:
+            raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
+        return found.uid, False
+
+    async def _need_agent(self) -> None:
+        """One immutable ConfigMap for all jobs. Its content is compared: whoever wrote it would run in every pod."""
+        if time.monotonic() < self._agent_seen + AGENT_SECONDS and self._agent_seen:
+            return
+        name = self.agent["metadata"]["name"]
+        with faultpoints.around("kube.agent"):
+            answer = await self._create("configmaps", self.agent)
+        if answer.is_there_already:
+            body = need(await self._read("configmaps", name), f"ConfigMap {name}")
+            if body.get("binaryData") != self.agent["binaryData"]:
+                raise Refused(f"ConfigMap {name} is there with another content; delete it")
+        else:
+            need_created(answer, "the agent's ConfigMap")
+        self._agent_seen = time.monotonic()
+
+    async def _need_told(self, plan: Plan, owner: str) -> str:
+        """What must be there before the first pod. Never read back: Muster needs no right to read secrets.
+
+        Whoever takes another's place is told in a Secret of its own. Returns what was left out.
+        """
+        bodies = [manifests.secret(plan, self.site, owner=owner)] if plan.wanted is None else []
+        if bodies and self.site.network_policy:  # isolated from the first moment
+            bodies.insert(0, manifests.network_policy(plan, self.site, owner=owner))
+        later = [(role.name, index) for role, index in plan.replicas() if plan.incarnation(role.name, index)]
+        bodies += [manifests.secret(plan, self.site, owner=owner, replica=place) for place in later]
+        said = ""
+        for body in bodies:
+            is_policy = body["kind"] == "NetworkPolicy"
+            with faultpoints.around("kube.secret"):
+                answer = await self._create("networkpolicies" if is_policy else "secrets", body)
+            # Only a missing right is passed over; a quota or a webhook that refuses is no reason to run unprotected.
+            if is_policy and answer.status == 403 and "cannot create resource" in answer.words:
+                said = f"{NO_POLICY}: {answer.words}"
+            elif not answer.is_there_already:
+                need_created(answer, "the NetworkPolicy of the attempt" if is_policy else "the Secret of the job")
+        return said
+
+    async def _missing(self, plan: Plan, owner: str, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
+        wanted = labels.selector({**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner})
+        params = {"labelSelector": wanted}
+        with faultpoints.around("kube.missing"):
+            answer = await self.api.call("GET", self._path("pods"), params=params, accept=METADATA_LIST)
+        items = need(answer, "the pods of the attempt").get("items") or []
+        there = {str(one["metadata"]["name"]): one["metadata"] for one in items}
+
+        def is_there(place: tuple[str, int]) -> bool:
+            meta = there.get(_pod_name(plan, place))
+            return owner_uid(meta, labels.Place(plan.run, plan.attempt, *place)) == owner
+
+        return [place for place in places if not is_there(place)]
+
+    async def _settle(self, plan: Plan, place: tuple[str, int], answer: Answer, *, owner: str) -> None:
+        name = _pod_name(plan, place)
+        if answer.is_good:
+            self.created(answer.thing)
+            return
+        if not answer.is_there_already:
+            need_created(answer, f"pod {name}")
+        body = need(await self._read("pods", name), f"pod {name}")
+        found = owner_uid(body.get("metadata"), labels.Place(plan.run, plan.attempt, *place))
+        if found == owner:
+            self.created(body)
+        elif found:
+            raise Unreachable(f"pod {name} of a deleted owner is still being removed")
+        else:
+            raise Refused(f"pod {name} is there and is not Muster's; delete it")
+
+    async def _read(self, kind: str, name: str) -> Answer:
+        with faultpoints.around("kube.read"):
+            return await self.api.call("GET", f"{self._path(kind)}/{name}")
+
+    async def _create(self, kind: str, body: Manifest) -> Answer:
+        answer = await self.api.call("POST", self._path(kind), body=body, accept=METADATA)
+        if answer.status == 409 and not answer.is_there_already:  # of versions, at a quota that many count on at once
+            raise Unreachable(answer.words)
+        return answer
+
+    def _path(self, kind: str) -> str:
+        group = "apis/networking.k8s.io/v1" if kind == "networkpolicies" else "api/v1"
+        return f"{group}/namespaces/{self.site.namespace}/{kind}"
+
+
+def _pod_name(plan: Plan, place: tuple[str, int]) -> str:
+    return labels.pod(plan.run, plan.attempt, *place, plan.incarnation(*place))

@@ -1,0 +1,353 @@
+"""From a plan to Kubernetes objects: one Service that owns the attempt, one Secret, one pod per replica. Pure.
+
+Every object is a plain dictionary, as the API takes it. Pods satisfy the Pod Security level *restricted*.
+"""
+
+import base64
+import hashlib
+import ipaddress
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from common.errors import Refused
+from jobs.clusters.replica_file import mark, place_name, volume_variable
+from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
+
+from . import labels
+from .site import Site
+
+Manifest = dict[str, Any]
+
+# Ranks of the last second are still sent after the grace; the kubelet must not be quicker (docs/wire.md, section 2).
+DRAIN_SECONDS = 60
+# A pod that can not reach us is misconfigured more often than we are away; its job says so within a minute.
+GIVE_UP_SECONDS = 45
+AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
+HOME = f"{STATE}/home"
+CONTAINER = "replica"
+NODE = "kubernetes.io/hostname"  # the well-known label that tells nodes apart
+PYTHON = "python3"  # what the image must have on its PATH
+
+
+def agent_config(pyz: bytes, start: bytes) -> Manifest:
+    """The agent, immutable and named by its hash: pods of two releases run side by side."""
+    digest = hashlib.sha256(pyz + start).hexdigest()[:16]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"muster-agent-{digest}", "labels": {labels.AGENT: digest}},
+        "immutable": True,
+        "binaryData": {"agent.pyz": _encoded(pyz), "start.py": _encoded(start)},
+    }
+
+
+def service(plan: Plan) -> Manifest:
+    """The owner of everything in the attempt, and what gives its pods names before they are ready."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": labels.service(plan.run, plan.attempt),
+            "labels": labels.of_attempt(plan.run, plan.attempt),
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels.of_attempt(plan.run, plan.attempt),
+        },
+    }
+
+
+def tombstone(run: str, attempt: int) -> Manifest:
+    """Takes the owner's name once it is gone, so that no late call can begin the attempt again."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": labels.service(run, attempt),
+            "labels": {**labels.of_attempt(run, attempt), labels.SEALED: "true"},
+        },
+        "spec": {"clusterIP": "None"},
+    }
+
+
+def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
+    """Who may talk to the attempt's pods, and to whom they may: each other, the resolver, the control plane, and `site.egress`.
+
+    A policy cannot say "the same value of a label", so each attempt has its own. It goes with its owner.
+    """
+    mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
+    peers = [{"podSelector": {"matchLabels": mine}}]
+    dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
+    others = [{"to": [{"ipBlock": {"cidr": network}} for network in site.egress]}] if site.egress else []
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            **_metadata(plan, owner=owner),
+            "name": labels.secret(plan.run, plan.attempt, owner=owner),
+            "labels": labels.of_attempt(plan.run, plan.attempt),
+        },
+        "spec": {
+            "podSelector": {"matchLabels": mine},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": peers}],
+            "egress": [{"to": peers}, dns, _to_control(site.control_url), *others],
+        },
+    }
+
+
+def _to_control(url: str) -> Manifest:
+    """By address where the URL has one; policies know no names, so else by its port alone."""
+    parts = urlsplit(url)
+    port = {"ports": [{"protocol": "TCP", "port": parts.port or (443 if parts.scheme == "https" else 80)}]}
+    try:
+        host = ipaddress.ip_address(parts.hostname or "")
+    except ValueError:
+        return port
+    return {"to": [{"ipBlock": {"cidr": f"{host}/{host.max_prefixlen}"}}], **port}
+
+
+def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | None = None) -> Manifest:
+    """What each replica is told, with the user's variables and one token per agent. Each pod mounts its own part.
+
+    `replica`: for this one alone, which came later than the rest.
+    """
+    content = {f"{role.name}.json": json.dumps(told(plan, role, site)) for role in plan.roles}
+    content |= {name: token for name, token in plan.secrets.items() if not replica or name == place_name(*replica)}
+    if site.control_ca:
+        content["control-ca.pem"] = site.control_ca
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            **_metadata(plan, owner=owner),
+            "name": _secret_name(plan, replica, owner)
+            if replica
+            else labels.secret(plan.run, plan.attempt, owner=owner),
+            "labels": labels.of_attempt(plan.run, plan.attempt),
+        },
+        "immutable": True,
+        "data": {name: _encoded(text.encode()) for name, text in content.items()},
+    }
+
+
+def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
+    """replica.json without the index (docs/wire.md, section 1); `pod_entry.py` adds it.
+
+    No port is held: a pod has an address of its own, on which nobody else can be quicker.
+    """
+    return {
+        "run": plan.run,
+        "attempt": plan.attempt,
+        "role": role.name,
+        "processes": role.processes,
+        "command": list(role.command),
+        "env": dict(plan.env),
+        "hold_port": None,
+        "grace_seconds": plan.grace_seconds,
+        "shared": SHARED if site.job_claim else "",
+        "mark": mark(plan.run, plan.attempt),
+        "is_elastic": role.least is not None,
+        "control": {"url": site.control_url},
+        "wants_workspace": plan.has_code,
+        "give_up_seconds": GIVE_UP_SECONDS,
+        "mirror": True,
+    }
+
+
+def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> Manifest:
+    """One replica. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
+    incarnation = plan.incarnation(role.name, index)
+    name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "hostname": name,
+        "subdomain": labels.service(plan.run, plan.attempt),
+        "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(site),
+        "containers": [_container(plan, role, index, site=site)],
+        "volumes": _volumes(plan, role, index, site=site, owner=owner, agent=agent),
+    }
+    spec |= _placement(site)
+    if sum(one.replicas for one in plan.roles) > 1:
+        spec |= _spread(plan, role, site)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **_metadata(plan, owner=owner),
+            "name": name,
+            "labels": labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
+        },
+        "spec": spec,
+    }
+
+
+def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
+    """What differs per replica, and what a restricted pod lacks. The user's own variables come with the Secret."""
+    env = {name: resolve(value, plan, role, index=index, namespace=site.namespace) for name, value in role.env.items()}
+    env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
+    return {
+        **env,
+        "MUSTER_INDEX": str(index),
+        **({"MUSTER_INCARNATION": str(again)} if (again := plan.incarnation(role.name, index)) else {}),
+        "HOME": HOME,
+        "TMPDIR": "/tmp",  # noqa: S108 - a folder of the pod's own
+        "USER": "muster",
+        "LOGNAME": "muster",
+    }
+
+
+def resolve(value: Value, plan: Plan, role: Role, *, index: int, namespace: str) -> str:
+    match value:
+        case Index():
+            return str(index)
+        case Host(role=name, index=number):
+            return labels.host(plan.run, plan.attempt, name, number, namespace=namespace)
+        case Here():
+            incarnation = plan.incarnation(role.name, index)
+            return labels.host(plan.run, plan.attempt, role.name, index, incarnation, namespace=namespace)
+        case Port(number=number):
+            return str(number)
+        case Endpoint(host=host, port=port):
+            return f"{labels.host(plan.run, plan.attempt, host.role, host.index, namespace=namespace)}:{port.number}"
+        case Launch():
+            return mark(plan.run, plan.attempt)
+        case First(first=first, rest=rest):
+            return rest if index else first
+        case _:
+            return value
+
+
+def _metadata(plan: Plan, *, owner: str) -> Manifest:
+    name = labels.service(plan.run, plan.attempt)
+    return {"name": name, "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": owner}]}
+
+
+def _container(plan: Plan, role: Role, index: int, *, site: Site) -> Manifest:
+    env = environment(plan, role, index, site)
+    return {
+        "name": CONTAINER,
+        "image": site.image,
+        "imagePullPolicy": site.pull_policy,
+        "command": [PYTHON, f"{AGENT}/start.py"],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "resources": _resources(plan, role, site),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": _mounts(plan, site),
+    }
+
+
+def _resources(plan: Plan, role: Role, site: Site) -> Manifest:
+    """Devices are both request and limit: Kubernetes lends them only whole and only so."""
+    devices = {site.devices[plan.resource]: str(role.processes)} if plan.resource in site.devices else {}
+    wanted = {"requests": {**site.requests, **devices}, "limits": {**site.limits, **devices}}
+    return {name: amounts for name, amounts in wanted.items() if amounts}
+
+
+def _pod_security(site: Site) -> Manifest:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": site.user,
+        "runAsGroup": site.user,
+        "fsGroup": site.user,
+        "fsGroupChangePolicy": "OnRootMismatch",  # a team's data is large; nobody waits for every file to be visited
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _mounts(plan: Plan, site: Site) -> list[Manifest]:
+    mounts: list[Manifest] = [
+        {"name": "agent", "mountPath": AGENT, "readOnly": True},
+        {"name": "told", "mountPath": TOLD, "readOnly": True},
+        {"name": "state", "mountPath": STATE},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - DataLoader workers hand over batches here
+    ]
+    if site.job_claim:
+        path = "/".join(part for part in (site.job_claim_path.strip("/"), plan.run) if part)
+        mounts.append({"name": "job", "mountPath": SHARED, "subPath": path})
+    for number, (name, path) in enumerate(plan.volumes.items()):
+        mounts.append({"name": f"volume-{number}", "mountPath": path or f"{VOLUMES}/{name}"})
+    return mounts
+
+
+def _volumes(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> list[Manifest]:
+    shm: Manifest = {"medium": "Memory"}
+    if site.memory_limit:
+        shm["sizeLimit"] = site.memory_limit
+    volumes: list[Manifest] = [
+        {"name": "agent", "configMap": {"name": agent, "defaultMode": 0o555}},
+        {"name": "told", "secret": _told_volume(plan, role, index, site=site, owner=owner)},
+        {"name": "state", "emptyDir": {"sizeLimit": site.state_limit}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
+        {"name": "shm", "emptyDir": shm},
+    ]
+    if site.job_claim:
+        volumes.append({"name": "job", "persistentVolumeClaim": {"claimName": site.job_claim}})
+    for number, name in enumerate(plan.volumes):
+        volumes.append({"name": f"volume-{number}", "persistentVolumeClaim": {"claimName": _claim(plan, name, site)}})
+    return volumes
+
+
+def _told_volume(plan: Plan, role: Role, index: int, *, site: Site, owner: str) -> Manifest:
+    """Only this replica's own token: the others' stay out of its sight."""
+    items = [
+        {"key": f"{role.name}.json", "path": "role.json"},
+        {"key": f"{role.name}-{index}", "path": "token"},
+    ]
+    if site.control_ca:
+        items.append({"key": "control-ca.pem", "path": "control-ca.pem"})
+    name = _secret_name(plan, (role.name, index), owner)
+    return {"secretName": name, "defaultMode": 0o440, "items": items}
+
+
+def _secret_name(plan: Plan, replica: tuple[str, int], owner: str) -> str:
+    incarnation = plan.incarnation(*replica)
+    own = f"{replica[0]}-{replica[1]}-r{incarnation}" if incarnation else ""
+    return labels.secret(plan.run, plan.attempt, owner=owner, replica=own)
+
+
+def _claim(plan: Plan, name: str, site: Site) -> str:
+    claim = site.claims.get(f"{plan.team}/{name}") or site.claims.get(name)
+    if not claim:
+        theirs = sorted(one for one in site.claims if "/" not in one or one.startswith(f"{plan.team}/"))
+        known = ", ".join(theirs) or "none"
+        raise Refused(f"volume {name}: this cluster has no claim for it (team {plan.team}); its CLAIMS are {known}")
+    return claim
+
+
+def _placement(site: Site) -> Manifest:
+    wanted: Manifest = {
+        "nodeSelector": dict(site.node_selector),
+        "tolerations": [dict(one) for one in site.tolerations],
+        "schedulerName": site.scheduler,
+        "imagePullSecrets": [{"name": name} for name in site.pull_secrets],
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _spread(plan: Plan, role: Role, site: Site) -> Manifest:
+    """Replicas of an attempt prefer nodes of their own; one that takes all devices of a node must have it to itself.
+
+    A preference costs the scheduler no more than its own default for pods of a Service, which it replaces.
+    """
+    siblings = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}
+    if plan.resource in site.devices and plan.is_whole_node(role):
+        apart = {**siblings, "topologyKey": NODE}
+        return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+    prefer = {"maxSkew": 1, "topologyKey": NODE, "whenUnsatisfiable": "ScheduleAnyway", **siblings}
+    return {"topologySpreadConstraints": [prefer]}
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,82 @@
+"""Which nodes are lost: gone, or not ready for longer than the cluster's settings allow.
+
+The time is counted here and from when we saw it, not by the node's own words: clocks differ, and a pod is
+force-deleted by the result. Seeing nodes needs a right of its own (docs/kubernetes.md); without it nobody is accused.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .cache import Key, Picture
+from .objects import condition, get, version, words
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """`silence` is empty while it is ready, else why it is not."""
+
+    name: str
+    uid: str
+    version: int
+    silence: str = ""
+
+
+def read_node(thing: Any) -> Node | None:
+    meta = get(thing, "metadata")
+    name, uid = get(meta, "name"), get(meta, "uid")
+    if not isinstance(name, str) or not isinstance(uid, str):
+        return None
+    ready = condition(get(thing, "status"), "Ready")
+    if get(ready, "status") == "True":
+        return Node(name, uid, version(meta))
+    said = words(get(ready, "message"), most=200) or words(get(ready, "reason"), most=100)
+    return Node(name, uid, version(meta), said or "it has not said that it is ready")
+
+
+def node_key(node: Node) -> Key:
+    return node.name, 0
+
+
+class Nodes:
+    """`clock` gives seconds since the epoch."""
+
+    def __init__(self, *, lost_seconds: float, fresh_seconds: float, clock: Callable[[], float]):
+        self.picture: Picture[Node] = Picture(node_key, clock=clock)
+        self._lost_seconds, self._fresh_seconds, self._clock = lost_seconds, fresh_seconds, clock
+        self._since: dict[str, tuple[str, float]] = {}  # by name: which silence, and when we saw it first
+
+    def changed(self, key: Key) -> None:
+        """Of what the watch told just now."""
+        name = key[0]
+        node = next(iter(self.picture.of(key)), None)
+        if node is not None and not node.silence:
+            self._since.pop(name, None)
+            return
+        which = "gone" if node is None else node.uid
+        if self._since.get(name, ("", 0.0))[0] != which:
+            self._since[name] = (which, self._clock())
+
+    def lost(self, names: Iterable[str]) -> dict[str, str]:
+        """Those of these that are lost, with the words for it. Nobody, where the picture is old or all are silent at once:
+        then it is the cluster that has lost sight of its nodes."""
+        now = self._clock()
+        if (self.picture.as_of or 0.0) < now - self._fresh_seconds:
+            return {}
+        found = {name: words for name in set(names) if name and (words := self._words(name, now))}
+        return {} if found and self._is_everybody_silent() else found
+
+    def _words(self, name: str, now: float) -> str:
+        node = next(iter(self.picture.of((name, 0))), None)
+        if node is not None and not node.silence:
+            return ""
+        _, since = self._since.setdefault(name, ("gone", now))
+        if now - since < self._lost_seconds:
+            return ""
+        if node is None:
+            return "is not in the cluster any more"
+        return f"does not answer for more than {self._lost_seconds:.0f} s: {node.silence}"
+
+    def _is_everybody_silent(self) -> bool:
+        nodes = self.picture.everything()
+        return len(nodes) > 1 and all(node.silence for node in nodes)

@@ -1,0 +1,66 @@
+"""Reading objects that others wrote: what is absurd in them becomes nothing, never an exception. Pure."""
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+LONGEST_WORDS = 500
+# Control characters, what turns text around, and halves of characters that no database takes.
+_HOSTILE = re.compile("[\x00-\x20\x7f-\xa0\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]+")
+_SMALLEST, _LARGEST = -(1 << 31), (1 << 31) - 1
+
+
+def get(thing: Any, *keys: str) -> Any:
+    """Of plain JSON, or of one of the shapes (decode.py)."""
+    for key in keys:
+        if isinstance(thing, dict):
+            thing = thing.get(key)
+        elif isinstance(thing, Struct):
+            thing = getattr(thing, key, None)
+        else:
+            return None
+    return thing
+
+
+def is_object(thing: Any) -> bool:
+    return isinstance(thing, (Struct, dict))
+
+
+def items(thing: Any) -> list[Any]:
+    return thing if isinstance(thing, list) else []
+
+
+def text(thing: Any) -> str:
+    return thing if isinstance(thing, str) else ""
+
+
+def whole(thing: Any) -> int | None:
+    """A number that fits in a column."""
+    is_number = isinstance(thing, int) and not isinstance(thing, bool)
+    return thing if is_number and _SMALLEST <= thing <= _LARGEST else None
+
+
+def words(thing: Any, *, most: int = LONGEST_WORDS) -> str:
+    """Somebody's text on one line, short and harmless. It is cut before it is looked at: it may have megabytes.
+
+    The middle goes: Go's programs write the cause of an error behind what wraps it.
+    """
+    whole = text(thing)
+    near = whole if len(whole) <= 4 * most else f"{whole[: 2 * most]}{whole[-2 * most :]}"
+    said = _HOSTILE.sub(" ", near).strip()
+    end = most // 3
+    return said if len(said) <= most else f"{said[: most - end - 1]}…{said[-end:]}"
+
+
+def condition(status: Any, kind: str) -> Any:
+    for one in items(get(status, "conditions")):
+        if get(one, "type") == kind:
+            return one
+    return None
+
+
+def version(meta: Any) -> int:
+    """For telling an older picture of the same object from a newer one; 0 where it says nothing."""
+    said = get(meta, "resourceVersion")
+    return int(said) if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 20 else 0

@@ -1,0 +1,84 @@
+"""A cluster's OPTIONS from settings.CLUSTERS, read strictly: every problem names the option and the way out. Pure."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from common.errors import InvalidInput, Problem
+
+from .site import Site
+
+_NAMESPACE = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+_ADDRESS = re.compile(r"^https?://[^/\s]+")
+_PLACES = ("namespace", "image", "control_url")  # without these no pod can be described
+# An option is the word of the site in capitals, as settings are written.
+_OPTIONS = {one.name: one.name.upper() for one in fields(Site)}
+
+
+@dataclass(frozen=True)
+class Access:
+    """How the API server is reached. Without a kubeconfig: the service account of the pod we run in."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+
+def read(options: Mapping[str, Any]) -> tuple[Access, Site]:
+    """Raises InvalidInput with every problem at once."""
+    known = {"KUBECONFIG", "CONTEXT", *_OPTIONS.values()}
+    problems = [
+        Problem(f"OPTIONS.{name}", options[name], f"is not known; known are {', '.join(sorted(known))}")
+        for name in sorted(set(options) - set(known))
+    ]
+    values = {word: options[option] for word, option in _OPTIONS.items() if option in options}
+    for word in sorted({*values, *_PLACES}):
+        if word in _PLACES and not values.get(word):
+            problems.append(Problem(f"OPTIONS.{_OPTIONS[word]}", values.get(word), "must be given"))
+        else:
+            problems += _problems(word, values[word])
+    if problems:
+        raise InvalidInput(*problems)
+    return Access(str(options.get("KUBECONFIG", "")), str(options.get("CONTEXT", ""))), Site(**_frozen(values))
+
+
+def _problems(word: str, value: Any) -> list[Problem]:
+    """One line where the option has the wrong kind or form."""
+    kind = str(next(one for one in fields(Site) if one.name == word).type)
+    complaint = next((said for part, fits, said in _KINDS if part in kind and not fits(value)), "")
+    if not complaint and word in _FORMS:
+        form, said = _FORMS[word]
+        complaint = "" if re.match(form, value) else said
+    if not complaint and word == "egress":
+        complaint = "" if all(map(_is_network, value)) else 'must be a list of networks, such as ["10.0.0.0/8"]'
+    return [Problem(f"OPTIONS.{_OPTIONS[word]}", value, complaint)] if complaint else []
+
+
+def _is_text_map(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(one, str) for pair in value.items() for one in pair)
+
+
+def _is_network(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(ipaddress.ip_network(value))
+    except ValueError:
+        return False
+
+
+# By the field's type as text: what fits, and what to say of the rest.
+_KINDS = (
+    ("Mapping[str, str]", _is_text_map, 'must map text to text, such as {"cpu": "4"}'),
+    ("tuple", lambda value: isinstance(value, list | tuple), "must be a list"),
+    ("'bool'", lambda value: isinstance(value, bool), "must be true or false"),
+    ("'str'", lambda value: isinstance(value, str), "must be text"),
+    ("'int'", lambda value: type(value) is int and value > 0, "must be a whole number above 0"),
+)
+_FORMS = {
+    "namespace": (_NAMESPACE, "must be the name of a namespace: a-z, 0-9 and -"),
+    "control_url": (_ADDRESS, "must be where pods reach the control plane, such as https://muster.example"),
+}
+
+
+def _frozen(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {word: tuple(value) if isinstance(value, list) else value for word, value in values.items()}

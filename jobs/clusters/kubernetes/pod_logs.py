@@ -1,0 +1,50 @@
+"""A container's own log through the API server: where agents can not reach us, and for what they had no time to send."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+from common.errors import Unreachable
+
+from .client import Api
+from .manifests import CONTAINER
+
+READ_SECONDS = 3.0  # of one call: a kubelet that does not answer must not hold up a visit
+NOTHING_YET = (400, 404)  # its container has not started, or is gone
+_ERROR = b'{"type": "ERROR"'  # what `Api.lines` gives for a bad answer; a line of a log begins with its time
+
+
+async def read(api: Api, path: str, *, since: float | None, take: Callable[[bytes], bool]) -> bool:
+    """Hands each line to `take` until that has enough. Returns whether the log was read to its end.
+
+    Raises Unreachable where nothing could be read.
+    """
+    params = {"container": CONTAINER, "timestamps": "true"}
+    if since is not None:
+        params["sinceTime"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    count = 0
+    try:
+        async with (
+            asyncio.timeout(READ_SECONDS),
+            aclosing(api.lines(path, params=params, silence_seconds=READ_SECONDS)) as lines,
+        ):
+            async for line in lines:
+                if not count and line.startswith(_ERROR):
+                    return _nothing(line)
+                count += 1
+                if not take(line):
+                    return False
+    except (TimeoutError, Unreachable) as error:
+        if not count:
+            raise Unreachable(f"the log {path} can not be read: {error or 'no answer in time'}") from error
+        return False
+    return True
+
+
+def _nothing(line: bytes) -> bool:
+    said = json.loads(line)["object"]
+    if said.get("code") in NOTHING_YET:
+        return True
+    raise Unreachable(f"its log can not be read: {said.get('message')}")

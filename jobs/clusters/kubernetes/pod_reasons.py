@@ -1,0 +1,125 @@
+"""Why a pod does not run, or did not go well, in words a person can act on. Pure.
+
+What Kubernetes says is kept where it says more than we know. The way out is named where there is one.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agent.pod_entry import CAN_NOT_START
+
+from .objects import condition, get, items, text, whole, words
+
+CONTAINER = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun"}
+)
+_IMAGE = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+     "RegistryUnavailable", "SignatureValidationFailed"}
+)  # fmt: skip
+# pkg/kubelet/eviction and emptyDir: 'Usage of EmptyDir volume "tmp" exceeds the limit "20Gi".'
+_FULL_VOLUME = re.compile(r'EmptyDir volume "([a-z]+)" exceeds the limit')
+_LIMIT_OF = {"state": "STATE_LIMIT", "tmp": "TMP_LIMIT", "shm": "MEMORY_LIMIT"}  # our folders and their options
+_AVAILABLE = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)\.?(?:[.,]? (?:no new claims.*|preemption: .*))?\Z")
+_SHORT_OF = re.compile(r"^(\d+) Insufficient (\S+)\Z")
+_NODES = re.compile(r"^(\d+) node\(s\) (.+)\Z")
+# Who ended it: k8s.io/api/core/v1, reasons of the condition DisruptionTarget.
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "a pod of a higher priority took its place",
+    "DeletionByTaintManager": "its node is closed to it or does not answer",
+    "EvictionByEvictionAPI": "its node is being emptied",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "its node ended it",
+}
+
+
+def why_pending(thing: Any) -> str:
+    status = get(thing, "status")
+    scheduled = condition(status, "PodScheduled")
+    if get(scheduled, "status") == "False":
+        said = words(get(scheduled, "message"))
+        return no_place(said) if get(scheduled, "reason") == "Unschedulable" else said
+    found = (_why_waiting(one) for one in items(get(status, "containerStatuses")))
+    return next((reason for reason in found if reason), "")
+
+
+def no_place(said: str) -> str:
+    """The scheduler's sum: "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."."""
+    found = _AVAILABLE.match(said)
+    if found is None:
+        return f"no place for it: {said}"
+    fit, count, rest = found.groups()
+    parts = [_plainly(part) for part in re.split(r", (?=\d+ )", rest)]
+    hint = "; ask for less, or wait until other work ends" if " Insufficient " in f" {rest}" else ""
+    return f"no place for it: {fit} of {count} nodes fit: {', '.join(parts)}{hint}"
+
+
+def why_failed(thing: Any, end: Any) -> str:
+    """`end` is how its container ended, None where it never ran."""
+    status = get(thing, "status")
+    reason, said = words(get(status, "reason"), most=100), words(get(status, "message"))
+    if reason == "Evicted":
+        return f"evicted from node {node_of(thing)}: {said or 'it does not say why'}{_way_out(said)}"
+    if reason:  # OutOfcpu, UnexpectedAdmissionError, DeadlineExceeded, ...
+        return f"{reason}: {said}".rstrip(": ")
+    if get(end, "reason") == "OOMKilled":
+        return _out_of_memory(thing)
+    if get(end, "reason") in CONTAINER or whole(get(end, "exitCode")) == CAN_NOT_START:
+        return words(get(end, "message"))
+    return disruption(status)
+
+
+def disruption(status: Any) -> str:
+    """Why the cluster itself ends a pod: preemption, a drained node, a lost one."""
+    found = condition(status, "DisruptionTarget")
+    if get(found, "status") != "True":
+        return ""
+    reason, said = words(get(found, "reason"), most=100), words(get(found, "message"))
+    return f"{_DISRUPTIONS.get(reason, 'the cluster ends it')} ({reason}): {said}".rstrip(": ")
+
+
+def node_of(thing: Any) -> str:
+    return words(get(thing, "spec", "nodeName"), most=253) or "(none)"
+
+
+def _why_waiting(container: Any) -> str:
+    waiting = get(container, "state", "waiting")
+    reason, said = text(get(waiting, "reason")), words(get(waiting, "message"), most=300)
+    if reason in _IMAGE:
+        return _no_image(words(get(container, "image"), most=200), reason, said)
+    if reason in CONTAINER:
+        return f"the container can not be created ({reason}): {said}".rstrip(": ")
+    if reason == "CrashLoopBackOff":
+        code = whole(get(container, "lastState", "terminated", "exitCode"))
+        with_code = "" if code is None else f", the last time with code {code}"
+        return f"it ends as soon as it is started{with_code}: {said}".rstrip(": ")
+    return ""
+
+
+def _no_image(image: str, reason: str, said: str) -> str:
+    if reason == "InvalidImageName":
+        return f"the image {image} can not be pulled ({reason}): that is no name of an image"
+    return f"the image {image} can not be pulled ({reason}): {said}".rstrip(": ")
+
+
+def _plainly(part: str) -> str:
+    if found := _SHORT_OF.match(part):
+        return f"{found[1]} without enough free {found[2]}"
+    if found := _NODES.match(part):
+        return f"{found[1]} {found[2]}"
+    return part
+
+
+def _way_out(said: str) -> str:
+    found = _FULL_VOLUME.search(said)
+    option = _LIMIT_OF.get(found[1]) if found else None
+    return f" Raise {option}, or write less there." if option else ""
+
+
+def _out_of_memory(thing: Any) -> str:
+    limits = (get(one, "resources", "limits") for one in items(get(thing, "spec", "containers")))
+    limit = next((words(one.get("memory"), most=40) for one in limits if isinstance(one, Mapping)), "")
+    if limit:
+        return f"out of memory: it used more than its limit of {limit}; raise memory in LIMITS, or use less"
+    return f"out of memory: it has no limit, and its node {node_of(thing)} had no more to give"

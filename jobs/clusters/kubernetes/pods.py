@@ -1,0 +1,235 @@
+"""What pods and owner Services say, folded to the few facts that count; and a whole attempt from them. Pure.
+
+Objects are other people's text: whatever is absurd in them becomes "not ours", never an exception.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jobs.verdict import ENDED, ReplicaSeen, ReplicaState
+
+from . import labels, pod_reasons
+from .events import Trouble, explain
+from .objects import condition, get, items, text, version, whole, words
+
+NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
+_SIGNALS = range(129, 129 + 64)  # runtimes and shells say "ended by signal n" as 128 + n
+_STATES = {
+    "Pending": ReplicaState.PENDING,
+    "Running": ReplicaState.RUNNING,
+    "Succeeded": ReplicaState.SUCCEEDED,
+    "Failed": ReplicaState.FAILED,
+    "Unknown": ReplicaState.LOST,  # the node that should say does not answer
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """`owner` is the UID of the Service named like its attempt that owns it; `marked` is what its label claims."""
+
+    name: str
+    uid: str
+    version: int
+    place: labels.Place
+    owner: str
+    marked: str
+    state: ReplicaState
+    is_alive: bool
+    is_ending: bool
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    node: str = ""
+    claims: tuple[tuple[str, str], ...] = ()  # its volumes that have one
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The Service that an attempt's name belongs to: its owner, or the tombstone of a closed one."""
+
+    name: str
+    uid: str
+    version: int
+    run: str
+    attempt: int
+    is_sealed: bool
+    is_ending: bool
+    created_at: str = ""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What is there of one attempt. `gone` remembers how pods ended that are not there any more."""
+
+    run: str
+    number: int
+    owner: Owner | None
+    pods: tuple[Pod, ...] = ()
+    gone: tuple[Pod, ...] = ()
+    troubles: tuple[Trouble, ...] = ()  # what Events say of its pods
+    lost: Mapping[str, str] = field(default_factory=dict)  # its nodes that are, and in which words
+
+    @property
+    def has_live_owner(self) -> bool:
+        return self.owner is not None and not self.owner.is_sealed
+
+    def is_ours(self, pod: Pod) -> bool:
+        """Owned by this attempt's Service. Where that is gone, what it left behind still counts until it is collected."""
+        if not pod.owner or (pod.place.run, pod.place.attempt) != (self.run, self.number):
+            return False
+        return not self.has_live_owner or (self.owner is not None and pod.owner == self.owner.uid)
+
+    @property
+    def ours(self) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self.pods if self.is_ours(pod))
+
+    @property
+    def foreign(self) -> tuple[Pod, ...]:
+        """Pods that carry our owner's UID as a label and are not owned by it: a delete of the collection would hit them."""
+        marked = {pod.owner for pod in self.ours}
+        if self.owner is not None:
+            marked.add(self.owner.uid)
+        return tuple(pod for pod in self.pods if pod.marked in marked and not self.is_ours(pod))
+
+    @property
+    def is_sealed(self) -> bool:
+        """Closed by a tombstone, which also means that the owner is gone."""
+        return self.owner is not None and self.owner.is_sealed
+
+    @property
+    def is_any_alive(self) -> bool:
+        return any(pod.is_alive for pod in self.ours)
+
+    @property
+    def nodes(self) -> set[str]:
+        """Where something of it may live."""
+        return {pod.node for pod in self.ours if pod.is_alive and pod.node}
+
+    def replicas(self, expected: Iterable[tuple[str, int]]) -> tuple[ReplicaSeen, ...]:
+        """Of each place the newest pod; what is left of one before it still occupies the place."""
+        by_age = sorted((*self._ended(), *self.ours), key=lambda pod: pod.place.incarnation)
+        newest = {(pod.place.role, pod.place.index): pod for pod in by_age}
+        taken = {(pod.place.role, pod.place.index) for pod in self.ours if pod.is_alive}
+        return tuple(_seen(*key, self._explained(newest.get(key)), key in taken) for key in expected)
+
+    def _explained(self, pod: Pod | None) -> Pod | None:
+        """With what others say of it: its node, and the Events."""
+        if pod is None or pod.state in ENDED:
+            return pod
+        if pod.node in self.lost:
+            return replace(pod, state=ReplicaState.LOST, reason=f"its node {pod.node} {self.lost[pod.node]}")
+        if pod.state is ReplicaState.PENDING:
+            about = (one for one in self.troubles if one.pod == pod.uid)
+            return replace(pod, reason=explain(pod.reason, about, dict(pod.claims)))
+        return pod
+
+    def _ended(self) -> list[Pod]:
+        """A pod that completed during its grace completed, although it is not there any more."""
+        return [pod for pod in self.gone if pod.state in ENDED and self.is_ours(pod)]
+
+
+def read_pod(thing: Any) -> Pod | None:
+    """None for what names no attempt. What lies about its place is kept as nobody's: a delete by label would hit it."""
+    meta, status = get(thing, "metadata"), get(thing, "status")
+    said, name, uid = get(meta, "labels"), get(meta, "name"), get(meta, "uid")
+    place = labels.place(said) or labels.Place(*labels.attempt_of(said), "", 0)
+    run, attempt = place.run, place.attempt
+    if not run or not isinstance(name, str) or not isinstance(uid, str):
+        return None
+    is_named_so = name == labels.pod(run, attempt, place.role, place.index, place.incarnation)
+    owner = owner_uid(meta, place) if is_named_so else ""
+    state, exit_code, signal, reason = _state(thing)
+    return Pod(
+        name, uid, version(meta), place, owner, text(get(said, labels.OWNER)), state,
+        is_alive=get(status, "phase") not in ("Succeeded", "Failed"),
+        is_ending=get(meta, "deletionTimestamp") is not None,
+        exit_code=exit_code, signal=signal, reason=words(reason),
+        node=words(get(thing, "spec", "nodeName"), most=253), claims=_claims(thing),
+    )  # fmt: skip
+
+
+def read_owner(thing: Any) -> Owner | None:
+    meta = get(thing, "metadata")
+    run, attempt = labels.attempt_of(get(meta, "labels"))
+    name, uid = get(meta, "name"), get(meta, "uid")
+    if not run or name != labels.service(run, attempt) or not isinstance(uid, str):
+        return None
+    return Owner(
+        name, uid, version(meta), run, attempt,
+        is_sealed=get(meta, "labels", labels.SEALED) == "true",
+        is_ending=get(meta, "deletionTimestamp") is not None,
+        created_at=text(get(meta, "creationTimestamp")),
+    )  # fmt: skip
+
+
+def owner_uid(meta: Any, place: labels.Place) -> str:
+    """The UID behind the reference to the Service of this place's attempt; labels prove nothing."""
+    name = labels.service(place.run, place.attempt)
+    for one in items(get(meta, "ownerReferences")):
+        if get(one, "kind") == "Service" and get(one, "name") == name:
+            return text(get(one, "uid"))
+    return ""
+
+
+def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
+    of_claims = (one for one in items(get(thing, "spec", "volumes")) if get(one, "persistentVolumeClaim") is not None)
+    there = ((get(one, "name"), get(one, "persistentVolumeClaim", "claimName")) for one in of_claims)
+    return tuple((words(name, most=63), words(claim, most=253)) for name, claim in there if text(name) and text(claim))
+
+
+def _seen(role: str, index: int, pod: Pod | None, is_alive: bool) -> ReplicaSeen:
+    if pod is None:
+        return ReplicaSeen(role, index, ReplicaState.ABSENT)
+    return ReplicaSeen(
+        role,
+        index,
+        pod.state,
+        is_alive,
+        pod.exit_code,
+        pod.signal,
+        pod.reason,
+        pod.node,
+        pod.place.incarnation,
+        pod.version,
+    )
+
+
+def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
+    """(state, exit code, signal, reason)."""
+    status = get(thing, "status")
+    state = _STATES.get(text(get(status, "phase")), ReplicaState.PENDING)
+    if get(status, "reason") == NODE_LOST or _is_out_of_sight(status):
+        state = ReplicaState.LOST
+    match state:
+        case ReplicaState.PENDING:
+            return state, None, None, pod_reasons.why_pending(thing)
+        case ReplicaState.FAILED:
+            return _failure(thing)
+        case ReplicaState.LOST:
+            return state, None, None, f"its node {pod_reasons.node_of(thing)} does not answer"
+        case ReplicaState.SUCCEEDED:
+            return state, 0, None, ""
+        case _:
+            return state, None, None, pod_reasons.disruption(status)
+
+
+def _is_out_of_sight(status: Any) -> bool:
+    """Ended for its node's silence. Of a node that is only closed to it the kubelet would still say how it goes."""
+    if get(status, "phase") != "Running" or (target := condition(status, "DisruptionTarget")) is None:
+        return False
+    is_ended = get(target, "status") == "True" and get(target, "reason") == "DeletionByTaintManager"
+    ready = condition(status, "Ready")
+    return is_ended and get(ready, "status") == "False" and not get(ready, "reason")
+
+
+def _failure(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
+    ends = [get(one, "state", "terminated") for one in items(get(thing, "status", "containerStatuses"))]
+    end = next((one for one in ends if isinstance(one, Mapping)), None)
+    code = whole(get(end, "exitCode"))
+    reason = pod_reasons.why_failed(thing, end)
+    if get(end, "reason") == "OOMKilled":
+        return ReplicaState.FAILED, None, 9, reason
+    if code is not None and code in _SIGNALS:
+        return ReplicaState.FAILED, None, code - 128, reason
+    return ReplicaState.FAILED, code, None, reason

@@ -1,0 +1,198 @@
+"""Keeps a picture up to date: list, then watch from there; whatever goes wrong, list again. One per resource.
+
+Where the server offers it the list comes through the watch itself (`sendInitialEvents`, Kubernetes 1.32 and later): it is
+as fresh, and costs the server less. A watch is opened for a few seconds only. Before it ends in good order the server
+sends a bookmark (apiserver/pkg/storage/cacher, `pretimeoutTime`), so a quiet cluster confirms the picture at a constant,
+small price, and one whose connection died without a word is found out.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Generic
+
+from common import faultpoints
+from common.errors import Unreachable
+
+from .answers import need
+from .cache import F, Key, Picture
+from .client import Api
+from .objects import get, is_object, text, version
+from .watch_batching import Pause
+
+log = logging.getLogger(__name__)
+
+WATCH_SECONDS = 10  # a picture of a quiet cluster is at most this old
+SILENCE_SECONDS = WATCH_SECONDS + 5.0
+SHORTEST_SECONDS = 0.2
+PAGE = "500"
+LONGEST_PAUSE = 5.0
+DENIED_SECONDS = 300.0  # until a right that we can do without is asked for again
+LONGEST_SILENCE = 2  # watches in a row that ended well and said nothing at all: the server is not where we are
+INITIAL_END = "k8s.io/initial-events-end"
+_NOT_OFFERED = (400, 422)
+_KINDS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+
+
+class Gone(Exception):
+    """The version that the watch stands at is no longer kept (410), or the server wants a new list for another reason."""
+
+
+class Denied(Exception):
+    """We may not look at this resource, and can do without."""
+
+
+class Reflector(Generic[F]):
+    """`read` makes a fact of an object, None for what is none of ours; `changed` hears of every attempt with news, or, where
+    there is `told`, that one of each fact with news, and whether it is gone.
+
+    `parse` makes an event of a line, `wanted` are the selectors; what `is_optional` may be forbidden to us. `rest` comes
+    between two readings (watch_batching.py).
+    """
+
+    def __init__(
+        self, api: Api, path: str, *, wanted: Mapping[str, str], read: Callable[[Any], F | None], picture: Picture[F],
+        key: Callable[[F], Key], changed: Callable[[Key], None], clock: Callable[[], float], is_optional: bool = False,
+        told: Callable[[F, bool], None] | None = None, parse: Callable[[bytes], Any] = json.loads,
+        rest: Pause | None = None,
+    ):  # fmt: skip
+        self._api, self._path, self._wanted = api, path, dict(wanted)
+        self._read, self._picture, self._key, self._changed = read, picture, key, changed
+        self._clock, self._is_optional = clock, is_optional
+        self._parse, self._pause = parse, rest
+        self._told = told or (lambda fact, is_gone: changed(key(fact)))
+        self._version = ""
+        self._rested = 0.0  # seconds, before what is read now
+        self._silent = 0
+        self.can_stream = True
+        self.lists = self.streams = 0  # for figures and tests
+
+    async def follow(self) -> None:
+        """For ever."""
+        pause = 0.1
+        while True:
+            began, before = time.monotonic(), self._version
+            try:
+                await self._once()
+                pause = 0.1
+                # A server under load cuts whoever reads too slowly: there the next watch goes on at once. One that brought
+                # nothing is not repeated as fast as it ends, which is what a proxy may do to every watch.
+                if self._version == before and time.monotonic() < began + SHORTEST_SECONDS:
+                    await asyncio.sleep(SHORTEST_SECONDS)
+            except Denied as error:
+                log.info("%s: %s; going on without", self._path, error)
+                await asyncio.sleep(DENIED_SECONDS)
+            except (Unreachable, Gone) as error:
+                self._version = ""
+                log.info("%s: %s; listing again", self._path, error)
+                pause = 0.1 if time.monotonic() - began > LONGEST_PAUSE else min(LONGEST_PAUSE, pause * 2)
+                await asyncio.sleep(pause * secrets.SystemRandom().uniform(0.5, 1.0))
+            except Exception:
+                self._version = ""
+                log.exception("%s: the watch failed", self._path)
+                await asyncio.sleep(LONGEST_PAUSE)
+
+    async def _once(self) -> None:
+        if not self._version and self.can_stream and await self._stream():
+            return
+        if not self._version:
+            await self._list()
+        said = 0
+        with faultpoints.around("kube.watch"):
+            async for line in self._watch(resourceVersion=self._version):
+                self._take(self._parse(line))
+                said += 1
+        self._silent = 0 if said else self._silent + 1
+        if self._silent >= LONGEST_SILENCE:
+            self._silent = 0
+            raise Gone("it says nothing from our version on")
+
+    def _watch(self, **params: str) -> Any:
+        asked = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS), **params}
+        params = {**self._wanted, **asked}
+        return self._api.lines(self._path, params=params, silence_seconds=SILENCE_SECONDS, rest=self._rest)
+
+    async def _rest(self, size: int) -> None:
+        if self._pause is not None and self._version:  # a list is read as fast as it comes
+            began = self._clock()
+            await self._pause(size)
+            self._rested = self._clock() - began
+
+    async def _stream(self) -> bool:
+        """List and watch in one request. False where the server does not do that: nothing was taken."""
+        with faultpoints.around("kube.watch"):
+            return await self._take_stream()
+
+    async def _take_stream(self) -> bool:
+        at, facts, is_whole = self._clock(), list[F](), False
+        async for line in self._watch(sendInitialEvents="true", resourceVersionMatch="NotOlderThan"):
+            event = self._parse(line)
+            if is_whole:
+                self._take(event)
+            elif get(event, "type") == "ERROR":
+                self.can_stream = get(event, "object", "code") not in _NOT_OFFERED
+                return False
+            elif get(event, "type") == "BOOKMARK":
+                if get(event, "object", "metadata", "annotations", INITIAL_END) == "true":
+                    self._draw(facts, at=at, meta=get(event, "object", "metadata"))
+                    self.streams += 1
+                    is_whole = True
+            elif (fact := self._fact(get(event, "object"))) is not None:
+                facts.append(fact)
+        self.can_stream = is_whole  # one that does not know the word watches and never says that this was all
+        return is_whole
+
+    async def _list(self) -> None:
+        at, facts, token = self._clock(), list[F](), ""
+        while True:
+            params = {**self._wanted, "limit": PAGE, **({"continue": token} if token else {})}
+            with faultpoints.around("kube.list"):
+                answer = await self._api.call("GET", self._path, params=params)
+            if answer.status == 410:
+                raise Gone("the list took too long to read")
+            if answer.status == 403 and self._is_optional:
+                raise Denied(answer.words)
+            body = need(answer, "the list")
+            facts += [fact for one in body.get("items") or [] if (fact := self._fact(one)) is not None]
+            meta = body.get("metadata") or {}
+            token = meta.get("continue") or ""
+            if not token:
+                break
+        self.lists += 1
+        self._draw(facts, at=at, meta=meta)
+
+    def _draw(self, facts: list[F], *, at: float, meta: Any) -> None:
+        for key in self._picture.replace(facts, at=at, version=version(meta)):
+            self._changed(key)
+        self._version = text(get(meta, "resourceVersion"))
+
+    def _take(self, event: Any) -> None:
+        kind, thing = get(event, "type"), get(event, "object")
+        if kind not in _KINDS or not is_object(thing):  # ERROR, or what nobody knows
+            raise Gone(str(get(thing, "message") or get(thing, "code") or "an error without words"))
+        self._go_on_from(get(thing, "metadata"))
+        fact = None if kind == "BOOKMARK" else self._fact(thing)
+        if fact is not None:
+            if kind == "DELETED":
+                self._picture.drop(fact)
+            else:
+                self._picture.put(fact)
+            self._told(fact, kind == "DELETED")
+        self._picture.confirm(self._clock() - self._rested)  # it may have waited as long for us
+
+    def _go_on_from(self, meta: Any) -> None:
+        """Versions of one watch only grow. If not, the server was restored from a backup: what was deleted since is not told."""
+        now, before = version(meta), version({"resourceVersion": self._version})
+        if now and now < before:
+            raise Gone(f"its versions go back from {before} to {now}")
+        self._version = text(get(meta, "resourceVersion")) or self._version
+
+    def _fact(self, thing: Any) -> F | None:
+        try:
+            return self._read(thing)
+        except Exception:  # one absurd object must not hide all others
+            log.exception("%s: an object was not understood", self._path)
+            return None

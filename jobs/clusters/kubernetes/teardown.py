@@ -1,0 +1,133 @@
+"""Ending an attempt: pods first, because names must resolve while ranks save; then the owner; then its name is closed.
+
+A pod that is created after its owner is gone belongs to nobody and is collected by the cluster itself. A creation that
+begins later finds the tombstone.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from common import faultpoints
+
+from . import labels, manifests
+from .answers import Answer, need
+from .client import JSON, METADATA_LIST, Api
+from .parallel import Limit, each
+from .pods import Attempt, Owner, Pod, read_owner
+
+END_SECONDS = 12.0
+# Of so many pods the cluster's controllers of endpoints go through all for each that ends: half of what an end costs.
+MANY_NAMES = 100
+# Of pods that are ended at once; what `kubectl delete --now` sends. With 0 the API server forgets a pod while its processes may
+# still run, and its quota would go to another job that then finds the GPU taken.
+NOW_SECONDS = 1
+MERGE = "application/merge-patch+json"
+
+
+async def end(
+    attempt: Attempt, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False, is_now: bool = False
+) -> Owner | None:
+    """The next step of ending what `attempt` shows; an attempt without living pods must come from a direct look.
+
+    `path` is that of the namespace. `is_asked`: all its pods were told to end a moment ago, and the picture may not show it yet.
+    `is_now` shortens the grace of pods that are ending already, too. Returns the tombstone where this step made it.
+    """
+    await _force(attempt, api=api, path=path)
+    seconds = NOW_SECONDS if is_now else grace_seconds + manifests.DRAIN_SECONDS
+    is_told = is_asked or not is_now  # whether those that are ending have been given their time
+    leftover = [pod for pod in attempt.ours if pod.node not in attempt.lost and not (pod.is_ending and is_told)]
+    if not attempt.has_live_owner:
+        await _delete_each(leftover, api=api, path=path, seconds=seconds)
+        return await _close(attempt, api=api, path=path)
+    if leftover and attempt.foreign:
+        await _delete_each(leftover, api=api, path=path, seconds=seconds)
+    elif leftover and not is_asked:
+        await _delete_all(attempt, api=api, path=path, seconds=seconds)
+    elif not attempt.ours:
+        await _delete_owner(attempt, api=api, path=path)
+        return await _close(attempt, api=api, path=path)
+    return None
+
+
+async def retire(
+    attempt: Attempt, places: Iterable[tuple[str, int]], *, api: Api, path: str, grace_seconds: int
+) -> None:
+    """What is left at these places: of lost nodes at once, else with its grace. The attempt and its owner stay."""
+    theirs = set(places)
+    left = [pod for pod in attempt.ours if pod.is_alive and (pod.place.role, pod.place.index) in theirs]
+    await _delete_each([pod for pod in left if pod.node in attempt.lost], api=api, path=path, seconds=0)
+    rest = [pod for pod in left if pod.node not in attempt.lost and not pod.is_ending]
+    await _delete_each(rest, api=api, path=path, seconds=grace_seconds + manifests.DRAIN_SECONDS)
+
+
+async def _force(attempt: Attempt, *, api: Api, path: str) -> None:
+    """What was on a lost node: nobody is there who could end it and say so. The node does that when it is back."""
+    stuck = [pod for pod in attempt.ours if pod.node in attempt.lost]
+    if stuck:
+        await _delete_each(stuck, api=api, path=path, seconds=0)
+
+
+async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) -> None:
+    assert attempt.owner is not None
+    if len(attempt.ours) > MANY_NAMES:
+        await _keep_names(attempt.owner, api=api, path=path)
+    mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
+    params = {"labelSelector": labels.selector(mine)}
+    body = _options(seconds)
+    brief = f"{METADATA_LIST},{JSON}"  # it answers with all that it deletes
+    with faultpoints.around("kube.delete"):
+        answer = await api.call(
+            "DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS, accept=brief
+        )  # fmt: skip
+    need(answer, "deleting the pods")
+
+
+async def _keep_names(owner: Owner, *, api: Api, path: str) -> None:
+    """Without a selector nobody follows the pods any more: the names stay as they are until the Service goes.
+
+    Whatever the answer is, the end does not depend on it: an account may lack this right.
+    """
+    body = {"metadata": {"uid": owner.uid}, "spec": {"selector": None}}
+    with faultpoints.around("kube.names"):
+        await api.call("PATCH", f"{path}/services/{owner.name}", body=body, kind=MERGE)
+
+
+async def _delete_each(pods: list[Pod], *, api: Api, path: str, seconds: int) -> None:
+    async def delete(pod: Pod) -> Answer:
+        body = _options(seconds, uid=pod.uid)
+        with faultpoints.around("kube.remove"):
+            return await api.call("DELETE", f"{path}/pods/{pod.name}", body=body)
+
+    answers = await each(pods, delete, limit=Limit(), seconds=END_SECONDS)
+    for pod, answer in answers:
+        _need_gone(answer, f"deleting pod {pod.name}")
+
+
+async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
+    assert attempt.owner is not None
+    body = {**_options(0, uid=attempt.owner.uid), "propagationPolicy": "Background"}
+    with faultpoints.around("kube.disown"):
+        answer = await api.call("DELETE", f"{path}/services/{attempt.owner.name}", body=body)
+    _need_gone(answer, f"deleting Service {attempt.owner.name}")
+
+
+async def _close(attempt: Attempt, *, api: Api, path: str) -> Owner | None:
+    """Where the name is taken the attempt is not closed yet; the next look says by whom."""
+    if attempt.is_sealed:
+        return None
+    with faultpoints.around("kube.close"):
+        answer = await api.call("POST", f"{path}/services", body=manifests.tombstone(attempt.run, attempt.number))
+    if answer.is_there_already:
+        return None
+    return read_owner(need(answer, f"closing attempt {attempt.number}"))
+
+
+def _need_gone(answer: Answer, what: str) -> None:
+    """404: gone already. 409: the name is another object's by now, which is none of ours."""
+    if answer.status not in (404, 409):
+        need(answer, what)
+
+
+def _options(seconds: int, *, uid: str = "") -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": seconds}
+    return {**options, **({"preconditions": {"uid": uid}} if uid else {})}

@@ -1,0 +1,439 @@
+"""Replicas as processes of this machine. All state lies in files (docs/wire.md, section 1), so any process may call."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from common import faultpoints, job_user, trees
+from common.errors import Problem, Refused, Sealed, Unreachable
+from common.job_user import JobUser, can_run
+from jobs.clusters import Expected
+from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
+from jobs.plan import Plan
+from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+
+from . import devices, drain, handed
+from .host import Host, Identity
+
+DEFAULT_AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
+DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
+NOW_SECONDS = 15  # so long an agent may take to end its replica without any grace
+POLL_SECONDS = 0.5
+LOCK_SECONDS = 5.0
+# What the user of jobs must be able to do: read the interpreter's packages, and the agent.
+IMPORTS = (
+    "import importlib.util, sys; open(sys.argv[1], 'rb').close(); sys.exit(importlib.util.find_spec('celery') is None)"
+)
+
+_STATES = {
+    "starting": ReplicaState.PENDING,
+    "running": ReplicaState.RUNNING,
+    "succeeded": ReplicaState.SUCCEEDED,
+    "failed": ReplicaState.FAILED,
+}
+
+
+class LocalCluster:
+    """`ROOT` is the folder of everything; `clock` gives seconds since the epoch; `user` is whom jobs run as, None for ourselves."""
+
+    MOUNTS = HAS_LOGS = SEPARATES = False
+    HAS_NODES = True  # one, and its GPUs are counted
+
+    def __init__(
+        self,
+        ROOT: str,  # noqa: N803 - named like in settings
+        host: Host | None = None,
+        clock: Callable[[], float] = time.time,
+        user: JobUser | None = None,
+        inventory: Callable[[], Sequence[str]] = devices.of_this_machine,
+    ):
+        self.user = user if host else job_user.find(settings.MUSTER_JOB_USER)
+        # Another user cannot pass through a link in a folder of ours.
+        self.root = Path(ROOT).resolve() if self.user else Path(ROOT)
+        self.host = host or Host(DEFAULT_AGENT, more_env=settings.MUSTER_JOB_ENV, home=self.root / "home")
+        self.clock, self.inventory = clock, inventory
+        self._is_prepared = False
+        self._preparing = threading.Lock()
+        self._known: dict[str, object] = {}
+
+    def apply(self, plan: Plan) -> None:
+        self._prepare()
+        folder = self._attempt(plan.run, plan.attempt)
+        with self._locked(folder):
+            user = self._user_of(folder)
+            if handed.is_there(folder / "sealed"):
+                raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
+            ports = self._ports(folder, plan)
+            visible = self._devices(plan)
+            shared = _given(self.root / "jobs" / plan.run / "shared", user)
+            volumes = {name: str(self._volume(plan.team, name, user)) for name in plan.volumes}
+            for role, index in plan.replicas():
+                place = folder / place_name(role.name, index, plan.incarnation(role.name, index))
+                if _identity(place) is None:
+                    told = describe(
+                        plan, role, index, ports=ports, volumes=volumes, control_file=str(self.root / "control.json")
+                    )
+                    env = {**told["env"], **visible.get(place_name(role.name, index), {})}
+                    here = {"env": env, "shared": str(shared), "cache": str(self.root / "cache")}
+                    self._spawn(place, {**told, **here}, plan.secrets.get(place_name(role.name, index), ""), user)
+        self._active(plan.run, plan.attempt).touch()
+
+    def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
+        now = datetime.fromtimestamp(self.clock(), UTC)
+        folder = self._attempt(run, attempt)
+        try:
+            newest = _newest(folder)
+            replicas = tuple(
+                self._look(folder, mark(run, attempt), role, index, newest.get(place_name(role, index), 0))
+                for role, index in expected
+            )
+            return Seen(replicas, as_of=now, is_sealed=handed.is_there(folder / "sealed"))
+        except OSError as error:
+            raise Unreachable(f"cannot read {folder.name}: {error.strerror}") from error
+
+    def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
+        folder = self._attempt(run, attempt)
+        if not handed.is_there(folder / "sealed"):
+            self._seal(folder)
+        places = trees.folders(folder)
+        for place in places:
+            self._end(place, mark(run, attempt), grace_seconds, is_now=is_now)
+        if not any(self._is_alive(place, mark(run, attempt)) for place in places):
+            self._active(run, attempt).unlink(missing_ok=True)
+
+    def _seal(self, folder: Path) -> None:
+        """Under the lock, so that nothing is begun behind it. Jobs can hold that lock too, and must not outlive their end by it:
+        who has not let go of it in seconds begins nothing, and what a stalled process begins later is swept as a stray.
+        """
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(Unreachable):
+                held.enter_context(self._locked(folder))
+            with faultpoints.around("local.seal"):
+                (folder / "sealed").touch()
+
+    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        folder = self._attempt(run, attempt)
+        newest = _newest(folder)
+        for role, index in places:
+            place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
+            self._end(place, mark(run, attempt), grace_seconds)
+
+    def misfit(self, *, processes: int, nodes: int, resource: str, **_: Any) -> Problem | None:
+        there = len(self.inventory()) if resource == devices.RESOURCE else 0
+        if not there or processes * nodes <= there:
+            return None
+        words = f"{nodes} x {processes} processes need a GPU each, and this machine has {there}; lower nodes or nproc_per_node"
+        return Problem("nodes", nodes, words)
+
+    def open_attempts(self) -> list[tuple[str, int]]:
+        named = (name.rpartition("-") for name in self._open_attempts())
+        return [(run, int(attempt)) for run, _, attempt in named]
+
+    def changes(self) -> Iterator[str]:
+        """Polls the few attempts that are open: a killed agent sends no message."""
+        self._forget_old_secrets()
+        while True:
+            current = {name: self._fingerprint(name) for name in self._open_attempts()}
+            changed = {name for name in {*current, *self._known} if current.get(name) != self._known.get(name)}
+            self._known = dict(current)
+            yield from sorted({name.rpartition("-")[0] for name in changed})
+            yield ""
+            time.sleep(POLL_SECONDS if current else 2 * POLL_SECONDS)
+
+    def write_control(self, url: str) -> None:
+        """Tell the agents of this cluster where the control plane answers."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        handed.write(self.root / "control.json", json.dumps({"url": url}), mode=0o644)
+
+    def _volume(self, team: str, name: str, user: JobUser | None) -> Path:
+        """A folder that all jobs of a team share, made when it is first named."""
+        if user:
+            for folder in (self.root / "volumes", self.root / "volumes" / team):
+                handed.passage(folder)
+        return _given(self.root / "volumes" / team / name, user)
+
+    def _devices(self, plan: Plan) -> dict[str, dict[str, str]]:
+        """What each replica is told of GPUs: its own, or that it has none. Where no GPU is known, `gpu` replicas are told nothing."""
+        places = [(role, place_name(role.name, index)) for role in plan.roles for index in range(role.replicas)]
+        if plan.resource != devices.RESOURCE:
+            return {place: devices.environment(()) for _, place in places}
+        there = self.inventory()
+        if not there:
+            return {}
+        attempt, kept = mark(plan.run, plan.attempt), self.root / "devices.json"
+        with open(self.root / "devices.lock", "ab") as lock:
+            _lock_soon(lock.fileno())
+            held = {one: words for one, words in _read_json(kept).items() if one == attempt or not self._is_over(one)}
+            try:
+                found = devices.assign(held, attempt, {place: role.processes for role, place in places}, there)
+            except devices.NotEnough as error:
+                raise (Refused if error.is_final else Unreachable)(f"attempt {plan.attempt} {error}") from error
+            handed.write(kept, json.dumps({**held, attempt: found}))
+        return {place: devices.environment(words) for place, words in found.items()}
+
+    def _is_over(self, attempt: str) -> bool:
+        run, _, number = attempt.rpartition("-")
+        if not run or not number.isdecimal():
+            return True
+        folder = self._attempt(run, int(number))
+        if not folder.exists():
+            return True
+        places = trees.folders(folder)
+        return handed.is_there(folder / "sealed") and not any(self._is_alive(place, attempt) for place in places)
+
+    def _user_of(self, attempt: Path) -> JobUser | None:
+        """An attempt that was begun as ourselves, by a release before this one, goes on so: its replicas share files."""
+        # A folder without replica.json was not handed over yet when its maker died: nothing was begun in it.
+        begun = (path for path in trees.folders(attempt) if handed.is_there(path / "replica.json"))
+        return None if any(handed.owner(path) == os.geteuid() for path in begun) else self.user
+
+    def _prepare(self) -> None:
+        """Once per process: what the user of jobs must reach lies where they reach it. Raises Refused where they cannot."""
+        if self.user is None or self._is_prepared:
+            return
+        with self._preparing:
+            if not self._is_prepared:
+                self._prepare_for(self.user)
+
+    def _prepare_for(self, user: JobUser) -> None:
+        for folder in (self.root, *(self.root / name for name in ("jobs", "agent", "active"))):
+            handed.passage(folder)
+        for name in ("home", "cache"):
+            handed.give_folder(self.root / name, user)
+        self.host.agent = handed.published(self.host.agent, self.root / "agent")
+        if not can_run([self.host.python, "-I", "-c", IMPORTS, self.host.agent], user):
+            raise Refused(
+                f"local jobs run as user {user.uid}, who cannot run {self.host.python} or reach {self.root}: put both where others may pass, "
+                "or let local jobs run as root (MUSTER_JOB_USER=root)"
+            )
+        self._is_prepared = True
+
+    # -- one replica
+
+    def _spawn(self, place: Path, told: dict[str, Any], token: str, user: JobUser | None) -> None:
+        _given(place, user)
+        handed.write(place / "token", token)
+        handed.write(place / "replica.json", json.dumps(told, indent=1))
+        with faultpoints.around("local.spawn"):
+            handed.write(handed.own_note(place, "spawned.json"), self.host.spawn(place).to_json())
+
+    def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:
+        """The newest one at this place: it is begun only where nothing is left of the one before."""
+        place = folder / place_name(role, index, incarnation)
+        if _identity(place) is None:
+            return ReplicaSeen(role, index, ReplicaState.ABSENT)
+        has_agent = self._has_agent(place)
+        status = _status(place)  # read after: an agent writes its last word before it goes
+        state = _STATES.get(str(status.get("state")), ReplicaState.PENDING)
+        reason = str(status.get("reason") or "")
+        is_alive = has_agent or drain.is_owed(place, self.host, self.clock())
+        if state not in ENDED and not has_agent:
+            state, reason = ReplicaState.LOST, "its agent was killed or the machine restarted"
+            is_alive = is_alive or bool(self.host.carriers(carried, place.name))
+        end = status.get("exit_code"), status.get("signal")
+        return ReplicaSeen(role, index, state, is_alive, *end, reason, incarnation=incarnation)
+
+    def _has_agent(self, place: Path) -> bool:
+        one = _identity(place)
+        return one is not None and self.host.is_alive(one)
+
+    def _is_alive(self, place: Path, carried: str) -> bool:
+        """The agent lives, or it died without a word and left processes or unsent lines behind."""
+        one = _identity(place)
+        if one is None:
+            return False
+        if self.host.is_alive(one) or drain.is_owed(place, self.host, self.clock()):
+            return True
+        if _STATES.get(str(_status(place).get("state"))) in ENDED:
+            return False
+        return bool(self.host.carriers(carried, place.name))
+
+    def _end(self, place: Path, carried: str, grace_seconds: int, *, is_now: bool = False) -> None:
+        one = _identity(place)
+        if one is None:
+            return
+        asked = handed.own_note(place, "stop_asked")
+        if not self.host.is_alive(one):
+            self._tidy(place, carried)
+            if not self._is_alive(place, carried):
+                forget_secrets(place)
+        elif not handed.is_there(asked):
+            handed.write(asked, str(self.clock()))
+            self.host.signal(one, signal.SIGTERM)
+            self.host.signal(one, signal.SIGCONT)  # a stopped agent would not see it, and be killed after all its time
+        elif is_now:
+            self._hurry(place, carried, one)
+        elif self.clock() > _asked_at(asked) + grace_seconds + DRAIN_SECONDS + 15:
+            self.host.signal(one, signal.SIGKILL)
+            self.host.kill_carriers(carried, place.name)
+
+    def _hurry(self, place: Path, carried: str, one: Identity) -> None:
+        """A second SIGTERM takes the grace away (docs/wire.md, section 1). It is sent each time: two that arrive together are one.
+
+        An agent that does not obey is killed soon; one that has ended its replica may go on sending what is left.
+        """
+        asked = handed.own_note(place, "stop_now")
+        if not handed.is_there(asked):
+            handed.write(asked, str(self.clock()))
+        is_over = _STATES.get(str(_status(place).get("state"))) in ENDED
+        if self.clock() > _asked_at(asked) + (DRAIN_SECONDS + 15 if is_over else NOW_SECONDS):
+            self.host.signal(one, signal.SIGKILL)
+            self.host.kill_carriers(carried, place.name)
+        else:
+            self.host.signal(one, signal.SIGTERM)
+            self.host.signal(one, signal.SIGCONT)
+
+    def _tidy(self, place: Path, carried: str) -> None:
+        """After an agent that is gone: first what it left running, then what it left unsent."""
+        # Whatever its status says: a job can write that, and kill its agent.
+        if not self.host.kill_carriers(carried, place.name):
+            drain.start(place, self.host, self.clock())
+
+    def _forget_old_secrets(self) -> None:
+        """Of attempts that were over before ended replicas forgot their secrets by themselves."""
+        attempts = (attempt for run in trees.folders(self.root / "jobs") for attempt in trees.folders(run))
+        for attempt in attempts:
+            is_attempt = attempt.name.isdecimal()  # else a job's own folder
+            if not is_attempt or not handed.is_there(attempt / "sealed"):
+                continue
+            run, number = attempt.parent.name, int(attempt.name)
+            for place in trees.folders(attempt):
+                is_left = handed.is_there(place / "token") and not self._active(run, number).exists()
+                if is_left and not self._is_alive(place, mark(run, number)):
+                    forget_secrets(place)
+
+    # -- files
+
+    def _attempt(self, run: str, attempt: int) -> Path:
+        return self.root / "jobs" / run / str(attempt)
+
+    def _active(self, run: str, attempt: int) -> Path:
+        folder = self.root / "active"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{run}-{attempt}"
+
+    def _open_attempts(self) -> list[str]:
+        try:
+            return os.listdir(self.root / "active")
+        except FileNotFoundError:
+            return []
+
+    def _fingerprint(self, name: str) -> object:
+        run, _, attempt = name.rpartition("-")
+        folder = self._attempt(run, int(attempt))
+        places = [place for place in trees.folders(folder) if handed.is_there(place / "replica.json")]
+        return tuple((place.name, _status(place).get("state"), self._is_alive(place, name)) for place in places)
+
+    def _ports(self, folder: Path, plan: Plan) -> dict[str, int]:
+        """The attempt's ports, chosen once. The replica that will listen holds its port until the launcher binds it."""
+        kept = folder / "ports.json"
+        if kept.exists():
+            return dict(json.loads(kept.read_text()))
+        ports = {name: _free_port() for name in ports_needed(plan)}
+        handed.write(kept, json.dumps(ports))
+        return ports
+
+    @contextlib.contextmanager
+    def _locked(self, folder: Path) -> Iterator[None]:
+        """The lock that guards every spawn: of this call, of the agent's launcher, and of the sealing."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.user:
+            for passed in (folder.parent, folder):
+                handed.passage(passed)
+        with open(folder / "lock", "ab") as lock:
+            if self.user:  # its agents take it too
+                os.fchown(lock.fileno(), self.user.uid, self.user.gid)
+            _lock_soon(lock.fileno())
+            yield
+
+
+def _given(folder: Path, user: JobUser | None) -> Path:
+    """A folder that jobs write to."""
+    if user:
+        handed.give_folder(folder, user)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _lock_soon(lock: int) -> None:
+    """Whoever holds it needs milliseconds. A process that was stopped with it must not make us stand still too."""
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Unreachable(f"the attempt's lock was held by somebody else for {LOCK_SECONDS:g} s") from None
+        time.sleep(0.01)
+
+
+def forget_secrets(place: Path) -> None:
+    """A replica that ended and sent everything needs neither its environment, with the job's secrets, nor its token again.
+
+    The token goes last, so that a start can tell by it what is left to do. A job may have taken it away, which changes nothing.
+    """
+    with contextlib.suppress(*handed.UNREADABLE, OSError):
+        told = json.loads(handed.read(place / "replica.json"))
+        if told["env"]:
+            handed.write(place / "replica.json", json.dumps({**told, "env": {}}, indent=1))
+    with contextlib.suppress(OSError):  # a job may have made a folder of that name
+        (place / "token").unlink(missing_ok=True)
+
+
+def _identity(place: Path) -> Identity | None:
+    """Who runs this replica. The spawner's word, or the agent's own where the spawner died before it wrote.
+
+    What lies in the replica's folder may have been written by the job, or taken away: a process of another user is not believed
+    to be its agent, and so never signalled, and the spawner's word lies beside the folder.
+    """
+    with contextlib.suppress(*handed.UNREADABLE):
+        return Identity.from_json(handed.read(handed.own_note(place, "spawned.json")))
+    for name in ("spawned.json", "agent.json"):  # the first as releases before this one wrote it
+        with contextlib.suppress(*handed.UNREADABLE):
+            found = Identity.from_json(handed.read(place / name, most=handed.STATE_BYTES))
+            if handed.may_be_of(found.pid, place):
+                return found
+    return None
+
+
+def _asked_at(asked: Path) -> float:
+    try:
+        return float(handed.read(asked, most=handed.STATE_BYTES))
+    except (FileNotFoundError, ValueError):
+        return 0.0
+
+
+def _newest(folder: Path) -> dict[str, int]:
+    """Of places that were given anew, the highest incarnation that was begun."""
+    with contextlib.suppress(FileNotFoundError):
+        found = sorted(incarnation_of(name) for name in os.listdir(folder))
+        return {name: number for name, number in found if number and _identity(folder / f"{name}.{number}")}
+    return {}
+
+
+def _status(place: Path) -> dict[str, Any]:
+    return _read_json(place / "status.json", most=handed.STATE_BYTES)
+
+
+def _read_json(path: Path, *, most: int | None = None) -> dict[str, Any]:
+    with contextlib.suppress(*handed.UNREADABLE):
+        return dict(json.loads(handed.read(path, most=most)))
+    return {}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
