@@ -22,7 +22,7 @@ from jobs.clusters.kubernetes import labels, manifests
 from jobs.clusters.kubernetes.client import CONNECTIONS, JSON, Api
 from jobs.clusters.kubernetes.options import Access
 from jobs.clusters.kubernetes.site import Site
-from jobs.plan import Host, Index, Plan, Port, Role
+from jobs.core.plan import Host, Index, Plan, Port, Role
 from tests.cluster.rig.plane import ControlPlane
 from tests.cluster.rig.world import NAMESPACE, fill
 

@@ -17,8 +17,8 @@ from django.test.utils import CaptureQueriesContext  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
 from accounts.models import User  # noqa: E402
+from jobs.core.spec import JobSpec  # noqa: E402
 from jobs.models import Job, JobEvent, Rank, Replica  # noqa: E402
-from jobs.spec import JobSpec  # noqa: E402
 from queues.models import Queue  # noqa: E402
 
 SPEC = JobSpec(("torchrun", "train.py"), nodes=2, nproc_per_node=2).to_json()

@@ -15,8 +15,8 @@ from datetime import timedelta  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
 from accounts.models import User  # noqa: E402
+from jobs.core.spec import JobSpec  # noqa: E402
 from jobs.models import Job, Replica  # noqa: E402
-from jobs.spec import JobSpec  # noqa: E402
 from queues.models import Queue  # noqa: E402
 
 

@@ -25,7 +25,7 @@ from common.error_responses import refusal
 from common.errors import Problem
 from common.middleware import ALIVE
 from jobs.agent_tokens import bearer
-from jobs.batches import MAX_BATCH_BYTES
+from jobs.core.batch import MAX_BATCH_BYTES
 from workspaces.parsers import MAX_JSON_BYTES
 
 from .room import App, Message, Receive, Room, Send, session_key

@@ -27,7 +27,7 @@ from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
 from common.errors import MusterError  # noqa: E402
 from jobs import services  # noqa: E402
 from jobs.clusters.local.devices import of_this_machine  # noqa: E402
-from jobs.lifecycle import Phase  # noqa: E402
+from jobs.core.lifecycle import Phase  # noqa: E402
 from jobs.models import Job  # noqa: E402
 from queues.models import Queue, Resource  # noqa: E402
 

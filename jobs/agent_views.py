@@ -7,14 +7,14 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from common.errors import InvalidInput
 from common.streaming import gathered, streamed
+from jobs.core.batch import MAX_BATCH_BYTES
+from jobs.models import Job
 from workspaces import reading
 from workspaces.models import Workspace
 
 from . import ingest, replica_rows
 from .agent_answers import Answer, answer, refused
 from .agent_tokens import AgentIdentity, bearer
-from .batches import MAX_BATCH_BYTES
-from .models import Job
 
 DIGEST_BYTES = 32
 MAX_DIGESTS_BYTES = 100_000 * DIGEST_BYTES

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import connection, models
 
-from .models import Rank, Replica
+from jobs.models import Rank, Replica
 
 
 def _begun(model: type[models.Model], places: tuple[str, ...]) -> tuple[str, str, list[Any]]:

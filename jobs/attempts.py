@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from jobs.core.lifecycle import ON_CLUSTER, Phase
+from jobs.models import Job, JobEvent, Rank, RankState
+
 from . import blame
 from .judging import Failure
-from .lifecycle import ON_CLUSTER, Phase
-from .models import Job, JobEvent, Rank, RankState
 
 
 @dataclass

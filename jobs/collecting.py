@@ -16,9 +16,9 @@ from accounts.models import User
 from accounts.permissions import Act, require
 from common import doorbell, faultpoints, trees
 from common.errors import Conflict
+from jobs.models import Job, JobEvent, LogSegment
 
 from . import log_store, log_usage
-from .models import Job, JobEvent, LogSegment
 from .packing import UNREAD_FOR, sweep
 from .present import size
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from common.errors import InvalidInput
+from jobs.core.shell_words import quoted_whole, split
 from queues.models import Queue
 from workspaces.models import Workspace
 from workspaces.reading import Lost, entries
-
-from .shell_words import quoted_whole, split
 
 
 def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None) -> list[str]:

@@ -2,7 +2,8 @@
 
 import re
 
-from .failure_kinds import ECHOES, MOST_CHARACTERS, Certainty, Found, Kind, of_words
+from jobs.core.failure_kinds import ECHOES, MOST_CHARACTERS, Certainty, Found, Kind, of_words
+
 from .tracebacks import Chain, Raised, is_library
 
 # By the exception's class, its last word or the module before it.

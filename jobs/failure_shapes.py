@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from .failure_kinds import Certainty, Kind
+from jobs.core.failure_kinds import Certainty, Kind
 
 KINDS = [(kind.value, kind.value) for kind in Kind]  # named in the schema: controlplane/settings.py
 

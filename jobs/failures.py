@@ -13,13 +13,13 @@ from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from common import doorbell, faultpoints
+from jobs.core.failure_kinds import Kind
+from jobs.core.lifecycle import Phase, StopReason
+from jobs.core.verdict import ReplicaState, Seen
+from jobs.models import AttemptFailure, Job
 
 from . import blame
-from .failure_kinds import Kind
 from .judging import Failure
-from .lifecycle import Phase, StopReason
-from .models import AttemptFailure, Job
-from .verdict import ReplicaState, Seen
 
 log = logging.getLogger(__name__)
 # Decided by Muster itself: what ranks say later, while they are stopped for it, changes nothing.

@@ -16,11 +16,10 @@ from django.http import QueryDict
 from accounts.models import User
 from accounts.permissions import Act, teams_where
 from common.errors import Problem
+from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
 from workspaces.models import Workspace
-
-from .models import Job
 
 RECENT = 20  # earlier workspaces offered
 

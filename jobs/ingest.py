@@ -12,11 +12,12 @@ from django.utils import timezone
 
 from common import doorbell, faultpoints
 from common.errors import NotAllowed
+from jobs.core.batch import LAUNCHER, Batch, Item
+from jobs.models import Job
 
-from . import failures, log_store, log_usage, news, printed, replica_rows, thinning, turns, unexpected
+from . import failures, log_store, log_usage, news, printed, replica_rows, turns
 from .agent_tokens import AgentIdentity
-from .batches import LAUNCHER, Batch, Item
-from .models import Job
+from .core import thinning, unexpected_ranks
 from .notes import note_latest, note_once
 from .replica_rows import ReplicaRow
 from .series import known_names, note_names
@@ -141,8 +142,8 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
     if said.unexpected:
         place = f"{identity.role}-{identity.index}"
         processes = sum(rank != LAUNCHER for rank in row.places)
-        words = unexpected.advice(said.unexpected, replica=place, processes=processes, world=row.world)
-        note_latest(job=row.job, attempt=attempt, about=unexpected.ABOUT, message=words)
+        words = unexpected_ranks.advice(said.unexpected, replica=place, processes=processes, world=row.world)
+        note_latest(job=row.job, attempt=attempt, about=unexpected_ranks.ABOUT, message=words)
     states = frozenset(one["state"] for one in said.ranks.values() if one.get("state"))
     with failures.never_in_the_way(row.job, attempt):
         failures.refresh_after_news(row.job, attempt, states=states)

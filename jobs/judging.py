@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from signal import SIGKILL, SIGTERM
 
-from . import error_kinds, exits, failure_kinds, tracebacks
-from .failure_kinds import ECHOES, Certainty, Kind
+from jobs.core.failure_kinds import ECHOES, Certainty, Kind
+from jobs.core.lifecycle import Phase, StopReason
+from jobs.core.verdict import ReplicaState
+
+from . import error_kinds, tracebacks
+from .core import exits, failure_kinds
 from .last_words import Said, chain_of, judged, of_thread, shown
-from .lifecycle import Phase, StopReason
-from .verdict import ReplicaState
 
 HEADLINE_CHARACTERS = 400
 END_CHARACTERS = 120

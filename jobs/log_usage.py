@@ -12,8 +12,9 @@ from django.conf import settings
 from django.core.files.storage import storages
 from django.db import connection
 
+from jobs.core.thinning import Level, level
+
 from .present import size
-from .thinning import Level, level
 
 FAR_SECONDS, NEAR_SECONDS = 60.0, 5.0
 DISK_SECONDS = 2.0

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from django.conf import settings
 from django.utils import timezone
 
+from jobs.core.cursor import Cursor, Stream, decode
+from jobs.models import Job
+
 from . import segments
-from .cursors import Cursor, Stream, decode
-from .models import Job
 from .segments import LAUNCHER, Segment
 
 PAGE_LINES = 500

@@ -8,8 +8,7 @@ from typing import Any
 from django.db import connection
 
 from common.errors import InvalidInput, Problem
-
-from .models import Job
+from jobs.models import Job
 
 MAX_POINTS = 500
 MAX_NAMES = 8  # series that one page draws

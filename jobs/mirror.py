@@ -16,17 +16,17 @@ from django.db.models import Q
 
 from common import faultpoints
 from common.errors import Unreachable
+from jobs.core.batch import Item
+from jobs.core.lifecycle import Phase
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.models import Rank, RankState, Replica
 
 from . import ingest, replica_rows
 from .agent_tokens import AgentIdentity
-from .batches import Item
 from .clusters import Cluster
-from .lifecycle import Phase
-from .models import Rank, RankState, Replica
 from .notes import note_once
 from .printed import Reading
 from .reconciler import Held
-from .verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
 log = logging.getLogger(__name__)
 

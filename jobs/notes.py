@@ -1,8 +1,7 @@
 """Notes in a job's history about its own reports: said once per attempt, however often the cause comes again."""
 
 from common import doorbell, faultpoints
-
-from .models import Job, JobEvent
+from jobs.models import Job, JobEvent
 
 MOST_REMEMBERED = 10_000
 _said: dict[tuple[int, int, str], str] = {}  # by this process; the rows are asked where it does not remember

@@ -17,10 +17,10 @@ from django.db import connection
 from django.utils import timezone
 
 from common import faultpoints
+from jobs.core.lifecycle import HOLDS_QUOTA
+from jobs.models import LogSegment, Replica
 
 from . import log_store
-from .lifecycle import HOLDS_QUOTA
-from .models import LogSegment, Replica
 
 FILE_BYTES = 8 * 2**20  # of text in one packed file
 SEGMENT_BYTES = 2**19  # of text in one row: what a reader unpacks for a few lines

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.db.models import F, Max
 
-from .batches import LAUNCHER
-from .models import Job, LogSegment, RankState, Replica
-from .replacing import MOST, Key, Place
-from .verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
+from jobs.core.batch import LAUNCHER
+from jobs.core.replacement import MOST, Key, Place
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
+from jobs.models import Job, LogSegment, RankState, Replica
 
 # Ranks of the new one, before it says anything. Their steps and lines stay: they are of the place.
 RANKS_ANEW: dict[str, Any] = {

@@ -6,13 +6,13 @@ from typing import Any
 
 from accounts.models import User
 from accounts.permissions import Act, require
+from jobs.core.plan import Role
+from jobs.core.spec import JobSpec
 from queues import admission
 from queues.models import Queue
 from workspaces.models import Workspace
 
 from . import clusters, command_words, frameworks, scheduler, services
-from .plan import Role
-from .spec import JobSpec
 
 
 @dataclass(frozen=True)

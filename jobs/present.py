@@ -7,7 +7,7 @@ from datetime import datetime
 from statistics import median_low
 from typing import Protocol
 
-from .lifecycle import Phase
+from jobs.core.lifecycle import Phase
 
 
 @dataclass(frozen=True)

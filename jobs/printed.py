@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from time import strptime
 
-from .batches import LAUNCHER, Batch, Item
+from jobs.core.batch import LAUNCHER, Batch, Item
+
 from .news import Place
 
 MOST_BYTES = 4 * 2**20  # of text in one piece

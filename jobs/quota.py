@@ -5,11 +5,10 @@ from typing import Any
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
+from jobs.models import Job
 from queues import sharing
 from queues.models import Queue
 from queues.resources import describe
-
-from .models import Job
 
 
 def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:

@@ -12,12 +12,12 @@ from typing import Protocol
 
 from common import faultpoints
 from common.errors import LeaseLost, Refused, Sealed, Unreachable
+from jobs.core.lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
+from jobs.core.plan import Plan
+from jobs.core.replacement import unconfirmed
+from jobs.core.verdict import Seen
 
 from .clusters import Cluster, Expected
-from .lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
-from .plan import Plan
-from .replacing import unconfirmed
-from .verdict import Seen
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,8 @@ from django.db.models import Case, DateTimeField, F, Value, When
 from django.utils import timezone
 
 from common import faultpoints
-
-from .lease import LEASE_SECONDS
-from .models import Job
+from jobs.core.lease import LEASE_SECONDS
+from jobs.models import Job
 
 log = logging.getLogger(__name__)
 

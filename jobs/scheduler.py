@@ -4,11 +4,10 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from common import doorbell, faultpoints
+from jobs.core.lifecycle import Phase
+from jobs.models import Job, JobEvent
 from queues import admission
 from queues.models import Queue
-
-from .lifecycle import Phase
-from .models import Job, JobEvent
 
 # How many waiting jobs of one queue are considered at once; those behind them could not start anyway while these wait.
 HORIZON = 200

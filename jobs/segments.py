@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from django.db import connection
 
+from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES
+from jobs.core.cursor import Cursor, Stream
+
 from . import log_store
-from .batches import LAUNCHER, MAX_SEGMENT_RAW_BYTES
-from .cursors import Cursor, Stream
 
 BLOCK = 4096  # characters
 

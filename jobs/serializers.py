@@ -1,4 +1,4 @@
-"""The shapes of /api/v1 that speak of jobs. Output only reads; input is checked by `jobs.spec` and `services`."""
+"""The shapes of /api/v1 that speak of jobs. Output only reads; input is checked by `jobs.core.spec` and `services`."""
 
 from typing import Any
 
@@ -7,12 +7,14 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from common.rest import BoundedList
+from jobs.core.lifecycle import Phase
+from jobs.core.shell_words import MAX_WORDS
+from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from . import blame, exits, unexpected
+from . import blame
+from .core import exits
+from .core import unexpected_ranks as unexpected
 from .failure_shapes import FailureSerializer
-from .lifecycle import Phase
-from .models import Job, JobEvent, Rank, RankState, Replica
-from .shell_words import MAX_WORDS
 
 
 class SubmitSerializer(serializers.Serializer[Any]):

@@ -20,15 +20,15 @@ from accounts.permissions import Act, require
 from common import doorbell, faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from jobs.clusters.replica_file import volume_variable
+from jobs.core.lifecycle import Phase
+from jobs.core.spec import JobSpec, parse
+from jobs.models import Job, JobEvent
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
 from workspaces.services import hold
 
 from . import clusters, command_words, frameworks, trust, vault
-from .lifecycle import Phase
-from .models import Job, JobEvent
-from .spec import JobSpec, parse
 
 KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80

@@ -14,9 +14,8 @@ from typing import Any
 from django.db import connection
 
 from common import doorbell, faultpoints
-
-from .lifecycle import ON_CLUSTER
-from .verdict import ENDED, ReplicaSeen, ReplicaState, Sighting
+from jobs.core.lifecycle import ON_CLUSTER
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Sighting
 
 OLDEST_SECONDS = 30.0
 

@@ -11,15 +11,16 @@ from django.db.models import QuerySet
 
 from common import doorbell, faultpoints
 from common.errors import LeaseLost, Refused
+from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
+from jobs.core.plan import Plan, Role
+from jobs.core.replacement import Key, unconfirmed
+from jobs.core.verdict import RoleView, Seen
+from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from . import attempt_rows, blame, failures, frameworks, lease, notes, places, renewal, sightings, trust, vault, volumes
+from . import attempt_rows, blame, failures, frameworks, notes, places, renewal, sightings, trust, vault
 from .agent_tokens import AgentIdentity, issue
-from .lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
-from .models import Job, JobEvent, Rank, RankState, Replica
-from .plan import Plan, Role
+from .core import lease, volumes
 from .reconciler import Held
-from .replacing import Key, unconfirmed
-from .verdict import RoleView, Seen
 
 TROUBLE = "The cluster does not do what it is asked, and is asked again: "
 

@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from common import faultpoints
 from common.errors import ClusterError
+from jobs.core.lifecycle import ON_CLUSTER, Phase
+from jobs.models import Job
 
 from . import clusters, sightings
-from .lifecycle import ON_CLUSTER, Phase
-from .models import Job
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from django.db import connections
 from django.utils import timezone
 
+from jobs.models import Job
+
 from . import clusters, mirror, scheduler
-from .models import Job
 from .reconciler import visit
 from .store import DjangoStore
 

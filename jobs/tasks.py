@@ -8,9 +8,9 @@ from celery.signals import worker_init
 from django.utils import timezone
 
 from common import doorbell, gc_tuning
+from jobs.models import Job
 
 from . import collecting, packing, strays, sweeper
-from .models import Job
 
 SWEEP = 200  # jobs due at once that one tick wakes
 

@@ -1,11 +1,11 @@
 """Where jobs of several teams share a machine, none of them may listen to code from the others."""
 
 from common.errors import Problem
+from jobs.core.spec import JobSpec
 from queues import sharing
 from queues.models import Queue
 
 from . import frameworks
-from .spec import JobSpec
 
 
 def problem(spec: JobSpec, queue: Queue) -> Problem | None:

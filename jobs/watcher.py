@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from common import doorbell, faultpoints
 from common.errors import ClusterError
+from jobs.core.verdict import Sighting
 
 from . import clusters, sightings
-from .verdict import Sighting
 
 log = logging.getLogger(__name__)
 

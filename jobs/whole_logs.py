@@ -8,11 +8,11 @@ from typing import NamedTuple
 from common.db_connections import give_back
 from common.errors import InvalidInput, Problem
 from common.turns import ThreadTurns
+from jobs.core.cursor import Cursor
+from jobs.models import Job
 
 from . import segments
-from .cursors import Cursor
 from .logs import LAUNCHER, LogLine, following
-from .models import Job
 from .segments import Segment
 
 PIECE_LINES = 20_000

@@ -14,8 +14,8 @@ from pathlib import Path
 from jobs.clusters.kubernetes import events as kube_events
 from jobs.clusters.kubernetes import labels, pods
 from jobs.clusters.memory import MemoryCluster, _Attempt
-from jobs.plan import Plan
-from jobs.verdict import ENDED, ReplicaSeen, ReplicaState
+from jobs.core.plan import Plan
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
 
 from .cases import Case, PodStep, corpus
 

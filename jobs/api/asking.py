@@ -10,11 +10,10 @@ from rest_framework.request import Request
 from accounts.access import Access
 from accounts.models import User
 from common.errors import InvalidInput, Problem
-from jobs.batches import LAUNCHER
-from jobs.failure_kinds import Kind
-from jobs.lifecycle import TERMINAL, Phase
-from jobs.models import Job
-from jobs.querysets import failed_with
+from jobs.core.batch import LAUNCHER
+from jobs.core.failure_kinds import Kind
+from jobs.core.lifecycle import TERMINAL, Phase
+from jobs.models import Job, failed_with
 from jobs.serializers import SubmitSerializer
 from queues.models import Queue
 from queues.readable import readable_queues

@@ -18,7 +18,7 @@ from common import hints
 from common.db_connections import AWAY
 from common.streaming import aside_for
 from jobs import logs, whole_logs
-from jobs.cursors import decode
+from jobs.core.cursor import decode
 from jobs.models import Job
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.utils.module_loading import import_string
 
 from common.errors import InvalidInput, Problem
-from jobs.plan import Plan
-from jobs.verdict import Seen, Sighting
+from jobs.core.plan import Plan
+from jobs.core.verdict import Seen, Sighting
 
 Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
 

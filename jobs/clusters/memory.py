@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from common.errors import Sealed, Unreachable
-from jobs.plan import Plan
-from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.core.plan import Plan
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
 from . import Expected
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
+from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 LOOPBACK = "127.0.0.1"
 # Collectives look for an interface by themselves and may choose one that a firewall closes.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from common.errors import InvalidSpec, Problem
-from jobs.plan import Role
-from jobs.spec import JobSpec
+from jobs.core.plan import Role
+from jobs.core.spec import JobSpec
 
 
 class Framework(Protocol):

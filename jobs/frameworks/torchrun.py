@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from common.errors import Problem
-from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value
-from jobs.spec import JobSpec
+from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value
+from jobs.core.spec import JobSpec
 
 from . import _launchers
 

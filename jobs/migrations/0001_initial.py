@@ -3,9 +3,9 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.utils.timezone
-import jobs.lifecycle
+import jobs.core.lifecycle
 import jobs.models
-import jobs.verdict
+import jobs.core.verdict
 from django.conf import settings
 from django.db import migrations, models
 
@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
                 ('cancel_requested_at', models.DateTimeField(null=True)),
                 ('preempt_requested_at', models.DateTimeField(null=True)),
                 ('suspended', models.BooleanField(default=False)),
-                ('phase', models.CharField(choices=[('queued', 'Queued'), ('admitted', 'Admitted'), ('starting', 'Starting'), ('running', 'Running'), ('stopping', 'Stopping'), ('suspended', 'Suspended'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default=jobs.lifecycle.Phase['QUEUED'], max_length=10)),
+                ('phase', models.CharField(choices=[('queued', 'Queued'), ('admitted', 'Admitted'), ('starting', 'Starting'), ('running', 'Running'), ('stopping', 'Stopping'), ('suspended', 'Suspended'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default=jobs.core.lifecycle.Phase['QUEUED'], max_length=10)),
                 ('phase_since', models.DateTimeField(default=django.utils.timezone.now)),
                 ('stop_reason', models.CharField(blank=True, choices=[('completed', 'completed'), ('failed', 'failed'), ('deadline', 'deadline'), ('cancelled', 'cancelled'), ('suspended', 'suspended'), ('preempted', 'preempted'), ('start_timeout', 'start timeout'), ('retry', 'retry')], max_length=16)),
                 ('message', models.TextField(blank=True, help_text='the last step in words')),
@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
                 ('index', models.PositiveIntegerField()),
                 ('name', models.CharField(max_length=80)),
                 ('node', models.CharField(blank=True, max_length=253)),
-                ('state', models.CharField(choices=[('absent', 'absent'), ('pending', 'pending'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed'), ('lost', 'lost')], default=jobs.verdict.ReplicaState['PENDING'], max_length=10)),
+                ('state', models.CharField(choices=[('absent', 'absent'), ('pending', 'pending'), ('running', 'running'), ('succeeded', 'succeeded'), ('failed', 'failed'), ('lost', 'lost')], default=jobs.core.verdict.ReplicaState['PENDING'], max_length=10)),
                 ('reason', models.TextField(blank=True)),
                 ('exit_code', models.IntegerField(null=True)),
                 ('signal', models.IntegerField(null=True)),
@@ -167,11 +167,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='job',
-            index=models.Index(models.F('next_reconcile_at'), condition=models.Q(('phase__in', [jobs.lifecycle.Phase['CANCELLED'], jobs.lifecycle.Phase['FAILED'], jobs.lifecycle.Phase['SUCCEEDED']]), _negated=True), name='job_due'),
+            index=models.Index(models.F('next_reconcile_at'), condition=models.Q(('phase__in', [jobs.core.lifecycle.Phase['CANCELLED'], jobs.core.lifecycle.Phase['FAILED'], jobs.core.lifecycle.Phase['SUCCEEDED']]), _negated=True), name='job_due'),
         ),
         migrations.AddIndex(
             model_name='job',
-            index=models.Index(models.F('queue'), models.F('phase'), condition=models.Q(('phase__in', [jobs.lifecycle.Phase['CANCELLED'], jobs.lifecycle.Phase['FAILED'], jobs.lifecycle.Phase['SUCCEEDED']]), _negated=True), name='job_open_by_queue'),
+            index=models.Index(models.F('queue'), models.F('phase'), condition=models.Q(('phase__in', [jobs.core.lifecycle.Phase['CANCELLED'], jobs.core.lifecycle.Phase['FAILED'], jobs.core.lifecycle.Phase['SUCCEEDED']]), _negated=True), name='job_open_by_queue'),
         ),
         migrations.AddIndex(
             model_name='job',
@@ -191,15 +191,15 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', False), ('phase__in', [jobs.lifecycle.Phase['CANCELLED'], jobs.lifecycle.Phase['FAILED'], jobs.lifecycle.Phase['SUCCEEDED']])), models.Q(models.Q(('phase__in', [jobs.lifecycle.Phase['CANCELLED'], jobs.lifecycle.Phase['FAILED'], jobs.lifecycle.Phase['SUCCEEDED']]), _negated=True), ('finished_at', None)), _connector='OR'), name='job_finished_at_only_when_finished'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', False), ('phase__in', [jobs.core.lifecycle.Phase['CANCELLED'], jobs.core.lifecycle.Phase['FAILED'], jobs.core.lifecycle.Phase['SUCCEEDED']])), models.Q(models.Q(('phase__in', [jobs.core.lifecycle.Phase['CANCELLED'], jobs.core.lifecycle.Phase['FAILED'], jobs.core.lifecycle.Phase['SUCCEEDED']]), _negated=True), ('finished_at', None)), _connector='OR'), name='job_finished_at_only_when_finished'),
         ),
         migrations.AddConstraint(
             model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('phase', jobs.lifecycle.Phase['STOPPING']), _negated=True), models.Q(('stop_reason', ''), _negated=True), _connector='OR'), name='job_stopping_has_a_reason'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('phase', jobs.core.lifecycle.Phase['STOPPING']), _negated=True), models.Q(('stop_reason', ''), _negated=True), _connector='OR'), name='job_stopping_has_a_reason'),
         ),
         migrations.AddConstraint(
             model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('phase__in', [jobs.lifecycle.Phase['RUNNING'], jobs.lifecycle.Phase['STARTING'], jobs.lifecycle.Phase['STOPPING']]), _negated=True), models.Q(('attempt__gt', 0), ('launched_at__isnull', False)), ('phase', jobs.lifecycle.Phase['STOPPING']), _connector='OR'), name='job_on_cluster_has_an_attempt'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('phase__in', [jobs.core.lifecycle.Phase['RUNNING'], jobs.core.lifecycle.Phase['STARTING'], jobs.core.lifecycle.Phase['STOPPING']]), _negated=True), models.Q(('attempt__gt', 0), ('launched_at__isnull', False)), ('phase', jobs.core.lifecycle.Phase['STOPPING']), _connector='OR'), name='job_on_cluster_has_an_attempt'),
         ),
         migrations.AddConstraint(
             model_name='job',

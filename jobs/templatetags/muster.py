@@ -9,8 +9,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from jobs import present, traceback_view
+from jobs.core.lifecycle import Phase
 from jobs.judging import Failure
-from jobs.lifecycle import Phase
 
 from .shapes import SHAPES
 

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_safe
 from accounts.permissions import Act, may
 from jobs import blame, present
 from jobs.attempts import attempts
-from jobs.lifecycle import ON_CLUSTER, Phase, StopReason
+from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.metrics import MAX_RANKS
 from jobs.models import Job, JobEvent
 

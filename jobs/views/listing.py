@@ -10,10 +10,10 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
-from jobs import blame, lifecycle
+from jobs import blame
+from jobs.core import lifecycle
 from jobs.judging import Failure
-from jobs.models import AttemptFailure, Job, Rank
-from jobs.querysets import JobQuerySet, failed_with
+from jobs.models import AttemptFailure, Job, JobQuerySet, Rank, failed_with
 from queues.readable import readable_queues
 
 from .parts import Context, Part, Request, answer, named_part, whole

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jobs import present
-from jobs.lifecycle import TERMINAL, Phase
+from jobs.core.lifecycle import TERMINAL, Phase
 
 LEAST_SHARE = 1.5  # percent: even a phase of milliseconds is seen
 SHOWN = 8  # legs; of a longer life the newest

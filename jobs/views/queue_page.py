@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, is_platform_admin, teams_where
-from jobs import lifecycle
+from jobs.core import lifecycle
 from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues

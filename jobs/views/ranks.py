@@ -6,9 +6,10 @@ from datetime import datetime
 from statistics import median_low
 from typing import Any
 
-from jobs import blame, exits, present, unexpected
+from jobs import blame, present
+from jobs.core import exits, unexpected_ranks
+from jobs.core.verdict import ENDED
 from jobs.models import Job, Rank, RankState, Replica
-from jobs.verdict import ENDED
 
 ROOMY = 16  # up to here a cell has room for meters, where a replica has no more than NARROW ranks
 SHOWN_UNEXPECTED = 8
@@ -97,7 +98,7 @@ class Matrix:
     @property
     def unexpected(self) -> list[tuple[Replica, dict[str, Any], str]]:
         """Ranks that are none of the job's, with how they ended; of many the first few tell enough."""
-        found = [(replica, one) for replica, _ in self.rows for one in unexpected.rows(replica.unexpected_ranks)]
+        found = [(replica, one) for replica, _ in self.rows for one in unexpected_ranks.rows(replica.unexpected_ranks)]
         return [(replica, one, _unexpected_words(one)) for replica, one in found[:SHOWN_UNEXPECTED]]
 
     @property

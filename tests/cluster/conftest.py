@@ -16,8 +16,8 @@ from agent.build import build
 from common.errors import Unreachable
 from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
-from jobs.plan import Host, Index, Plan, Port, Role
-from jobs.verdict import Seen
+from jobs.core.plan import Host, Index, Plan, Port, Role
+from jobs.core.verdict import Seen
 from tests.machine import need
 
 from .rig import programs

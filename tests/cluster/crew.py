@@ -22,7 +22,7 @@ from agent.build import build
 from jobs import services
 from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.adapter import AGENT
-from jobs.lifecycle import TERMINAL, Phase
+from jobs.core.lifecycle import TERMINAL, Phase
 from jobs.models import Job
 from jobs.scheduler import schedule
 from queues.models import Queue

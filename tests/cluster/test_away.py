@@ -8,7 +8,7 @@ import time
 import pytest
 
 from jobs import services
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from tests.machine import need
 
 from .conftest import start_followers

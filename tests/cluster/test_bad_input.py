@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from jobs import services
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from queues.models import Queue
 from tests.machine import need
 

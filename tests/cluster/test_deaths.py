@@ -13,7 +13,7 @@ from common import faultpoints
 from jobs import services
 from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.parallel import FIRST
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from jobs.store import plan_of
 
@@ -25,7 +25,7 @@ from .test_nodes import LABEL, silence
 ROOT = Path(__file__).resolve().parents[2]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PODS = 200
-LEASE = 5.0  # longer than one lasts (jobs/lease.py): each life's clock is this much ahead of the one before
+LEASE = 5.0  # longer than one lasts (jobs/core/lease.py): each life's clock is this much ahead of the one before
 
 
 def both(*names: str) -> list[str]:

@@ -11,7 +11,7 @@ from jobs.clusters.kubernetes import labels, manifests
 from jobs.clusters.kubernetes.pods import read_pod
 from jobs.clusters.kubernetes.site import Site
 from jobs.clusters.kubernetes.teardown import MANY_NAMES
-from jobs.verdict import ReplicaState
+from jobs.core.verdict import ReplicaState
 from tests.machine import need
 
 from .conftest import end, expected, plan, pod_name, run_all, states, until

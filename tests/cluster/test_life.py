@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from jobs import agent_tokens, services
 from jobs.clusters.kubernetes import labels
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.models import Job, Replica
 from jobs.reconciler import visit
 from jobs.scheduler import schedule

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from common.errors import Refused
 from jobs.clusters.kubernetes import labels, manifests
 from jobs.clusters.kubernetes.site import Site
-from jobs.plan import Host, Index, Plan, Port, Role
+from jobs.core.plan import Host, Index, Plan, Port, Role
 
 GOLDEN = Path(__file__).with_name("golden")
 SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example")

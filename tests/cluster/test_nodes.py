@@ -4,7 +4,7 @@ import pytest
 
 from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.nodes import Nodes, read_node
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from tests.builders import Clock
 
 from .conftest import end, expected, pod_name, run_all, states, until

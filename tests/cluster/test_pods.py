@@ -11,8 +11,8 @@ from jobs.clusters.kubernetes import labels, manifests, pods
 from jobs.clusters.kubernetes.decode import read_event, read_object
 from jobs.clusters.kubernetes.objects import get
 from jobs.clusters.kubernetes.pods import Attempt, Owner, Pod
-from jobs.plan import Plan, Role
-from jobs.verdict import ReplicaState
+from jobs.core.plan import Plan, Role
+from jobs.core.verdict import ReplicaState
 from tests.cluster.test_manifests import SITE
 
 PLAN = Plan("7-abc", 1, (Role("worker", 2, 1, ("x",)),))

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import InvalidInput
 from jobs.clusters.kubernetes import options
-from jobs.plan import Plan
+from jobs.core.plan import Plan
 
 from .conftest import Place, end, launch, plan, run_all, until
 

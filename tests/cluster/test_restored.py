@@ -8,7 +8,7 @@ import pytest
 from controlplane.celery import app
 from jobs import services
 from jobs.clusters.kubernetes import labels
-from jobs.lifecycle import ON_CLUSTER, Phase
+from jobs.core.lifecycle import ON_CLUSTER, Phase
 
 from .conftest import Place
 from .crew import Crew, Ledger, options

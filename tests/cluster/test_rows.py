@@ -6,7 +6,7 @@ import pytest
 
 from jobs import watcher
 from jobs.clusters.kubernetes.change_queue import AGAIN_SECONDS, News, Runs
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.models import Replica
 from jobs.reconciler import visit
 from jobs.scheduler import schedule

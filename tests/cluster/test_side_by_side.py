@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import clusters, services, watcher
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from jobs.reconciler import visit
 from jobs.scheduler import schedule

@@ -15,7 +15,7 @@ from agent.pod_entry import CAN_NOT_START
 from jobs.clusters.kubernetes import adapter, labels, manifests
 from jobs.clusters.kubernetes.pods import read_pod
 from jobs.clusters.kubernetes.site import Site
-from jobs.plan import Host, Index, Plan, Port, Role
+from jobs.core.plan import Host, Index, Plan, Port, Role
 from tests.agent.plane import Plane
 
 WHO = 'import os; print("index", os.environ["NODE"], os.environ["KEY"], os.environ["USER"], os.getcwd())'

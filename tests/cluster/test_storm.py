@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.models import Job, JobEvent, Replica
 
 from .conftest import Place

@@ -17,9 +17,9 @@ from jobs.clusters.local.adapter import NOW_SECONDS, LocalCluster
 from jobs.clusters.local.host import Host
 from jobs.clusters.memory import MemoryCluster
 from jobs.clusters.replica_file import child_env
-from jobs.plan import Host as HostOf
-from jobs.plan import Index, Plan, Port, Role
-from jobs.verdict import ReplicaState, Seen
+from jobs.core.plan import Host as HostOf
+from jobs.core.plan import Index, Plan, Port, Role
+from jobs.core.verdict import ReplicaState, Seen
 from tests.builders import Clock
 from tests.patience import PATIENCE_SECONDS
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.lifecycle import STEPS, Phase
+from jobs.core.lifecycle import STEPS, Phase
 from tests.faults.house import House, until
 
 Key = tuple[int, int]  # attempt and rank

@@ -12,7 +12,7 @@ from jobs import agent_door, turns
 from jobs.agent_answers import refused
 from jobs.agent_door import AgentDoor
 from jobs.agent_tokens import AgentIdentity, issue
-from jobs.batches import MAX_BATCH_BYTES
+from jobs.core.batch import MAX_BATCH_BYTES
 from jobs.models import LogSegment, Replica
 from tests.builders import identity, log_item
 from tests.patience import PATIENCE_SECONDS

@@ -9,8 +9,9 @@ from django.utils import timezone
 
 from accounts.models import Token
 from common.errors import NotAllowed, Refused
-from jobs import agent_tokens, ingest, logs, news, replacing, replica_rows
+from jobs import agent_tokens, ingest, logs, news, replica_rows
 from jobs.agent_tokens import AgentIdentity
+from jobs.core import replacement
 from jobs.models import Job, Rank, Replica
 from jobs.store import plan_of
 from tests.builders import batch, identity, item, log_item
@@ -184,15 +185,15 @@ def test_a_token_names_its_incarnation_and_older_tokens_are_read():
 def test_ranks_of_a_lost_replica_do_not_run_on_in_the_table(lab):
     job = elastic(lab)
     Replica.objects.filter(job=job, index=2).update(
-        incarnation=replacing.MOST, replaced_at=timezone.now(), applied_at=timezone.now()
+        incarnation=replacement.MOST, replaced_at=timezone.now(), applied_at=timezone.now()
     )  # it came back as often as it may
     lab.cluster.apply(plan_of(job, 1))
     lab.visit(job)
     running = item("rank", rank=2, local_rank=0, pid=7, state="running", at=T)
-    ingest.apply(identity=replace(identity(job, 2), incarnation=replacing.MOST), batch=batch(1, running))
+    ingest.apply(identity=replace(identity(job, 2), incarnation=replacement.MOST), batch=batch(1, running))
     lab.cluster.finish(job.run, 1, "worker", 2, exit_code=1)
     job = lab.visit(job, times=2)
-    assert (job.phase, rows(job)[2]) == ("running", (2, replacing.MOST, "failed"))
+    assert (job.phase, rows(job)[2]) == ("running", (2, replacement.MOST, "failed"))
     rank = Rank.objects.get(job=job, rank=2)
     assert (rank.state, rank.is_stopped) == ("failed", True)
 

@@ -9,11 +9,11 @@ from django.utils import timezone
 from common.errors import InvalidInput, NotAllowed
 from jobs import blame, ingest, logs, metrics, services
 from jobs.agent_tokens import AgentIdentity, issue, read
-from jobs.batches import parse
-from jobs.lifecycle import Step
+from jobs.core.batch import parse
+from jobs.core.lifecycle import Step
+from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
 from jobs.models import LogSegment, Rank
 from jobs.store import DjangoStore
-from jobs.verdict import ReplicaSeen, ReplicaState, Seen
 from tests.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]

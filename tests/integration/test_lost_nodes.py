@@ -4,7 +4,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import blame, ingest
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.models import Replica
 from tests.builders import batch, identity, item
 

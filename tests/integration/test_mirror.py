@@ -8,11 +8,11 @@ from django.utils import timezone
 from common.errors import Unreachable
 from jobs import ingest, logs, mirror, replica_rows
 from jobs.agent_tokens import AgentIdentity
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
+from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
 from jobs.models import JobEvent, Rank, Replica
 from jobs.printed import Reading
 from jobs.store import DjangoStore
-from jobs.verdict import ReplicaSeen, ReplicaState, Seen
 from tests.builders import batch, identity, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]

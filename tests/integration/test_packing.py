@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from jobs import collecting, ingest, logs, packing, segments, whole_logs
-from jobs.cursors import Cursor
+from jobs.core.cursor import Cursor
 from jobs.models import Job, LogSegment, Replica
 from tests.builders import batch, identity, item, log_item
 

@@ -8,9 +8,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs import sightings, watcher
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
+from jobs.core.verdict import ReplicaSeen, ReplicaState, Sighting
 from jobs.models import Job, Rank, Replica
-from jobs.verdict import ReplicaSeen, ReplicaState, Sighting
 from tests.builders import Clock
 from tests.locks import in_thread, until_waiting
 from tests.patience import PATIENCE_SECONDS

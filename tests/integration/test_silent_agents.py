@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from jobs import ingest
+from jobs.core.silence import silent_for
 from jobs.models import Replica
-from jobs.silence import silent_for
 from tests.builders import batch, identity
 
 NOW = timezone.now()

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import clusters, services, strays
-from jobs.lifecycle import ON_CLUSTER, Phase
+from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job
 from jobs.store import plan_of
 

@@ -8,11 +8,11 @@ from django.utils import timezone
 
 from common.errors import LeaseLost
 from jobs import renewal, sweeper
-from jobs.lease import LEASE_SECONDS
-from jobs.lifecycle import Phase, Step
+from jobs.core.lease import LEASE_SECONDS
+from jobs.core.lifecycle import Phase, Step
+from jobs.core.verdict import Seen
 from jobs.models import Job
 from jobs.store import DjangoStore
-from jobs.verdict import Seen
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db

@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import Unreachable
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.store import TROUBLE
 from tests.builders import Lab
 

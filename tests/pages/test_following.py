@@ -17,9 +17,10 @@ from accounts.models import Token
 from common import hints
 from common.errors import InvalidInput
 from controlplane import live
-from jobs import cursors, ingest, logs
+from jobs import ingest, logs
 from jobs.api import following
-from jobs.cursors import Cursor, decode
+from jobs.core import cursor
+from jobs.core.cursor import Cursor, decode
 from tests.builders import batch, identity, log_item
 from tests.pages.test_log_pane import lines, tail
 
@@ -182,7 +183,7 @@ def test_the_place_in_a_log_of_1024_ranks_fits_into_an_address():
     assert decode(place.encode()) == place
 
 
-@pytest.mark.parametrize("count", [cursors.MOST_STREAMS + 1, 170_000])
+@pytest.mark.parametrize("count", [cursor.MOST_STREAMS + 1, 170_000])
 def test_a_place_in_more_streams_than_a_job_has_is_refused(count):
     """1.4 KB that named 170,000 of them took 0.7 s, also for each piece of news of an open stream."""
     streams = [1] * count

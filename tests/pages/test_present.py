@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs import present
-from jobs.lifecycle import Phase
+from jobs.core.lifecycle import Phase
 from jobs.models import RankState
 from jobs.templatetags.shapes import SHAPES
 from jobs.views.phases import bar, legs

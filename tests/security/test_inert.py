@@ -226,7 +226,7 @@ def test_log_bytes_that_are_no_text_are_still_text(lab, as_, people):
         "last_at": 1763700000.0,
     }
     fields |= {"raw_bytes": 23, "bytes": len(blob)}
-    from jobs.batches import Item
+    from jobs.core.batch import Item
 
     ingest.apply(identity=identity(job), batch=batch(1, Item("log", fields, blob)))
     shown = as_(people.owner).get(f"/jobs/{job.pk}/logs")

@@ -30,7 +30,7 @@ from embedded.processes import send
 from jobs.clusters.local import drain, handed, host
 from jobs.clusters.local.adapter import LocalCluster
 from jobs.clusters.local.host import Host, Identity
-from jobs.verdict import ReplicaState
+from jobs.core.verdict import ReplicaState
 from tests.contract.test_clusters import Rig, all_in, plan, until
 from tests.machine import need
 

@@ -13,13 +13,24 @@ from datetime import UTC, datetime
 import greenlet
 
 from common.errors import LeaseLost, Sealed, Unreachable
-from jobs import lease as leases
 from jobs.clusters import Expected
-from jobs.lifecycle import HOLDS_QUOTA, ON_CLUSTER, STEPS, TERMINAL, JobView, Phase, Step, StopReason, after, applied
-from jobs.plan import Plan, Role
+from jobs.core import lease as leases
+from jobs.core.lifecycle import (
+    HOLDS_QUOTA,
+    ON_CLUSTER,
+    STEPS,
+    TERMINAL,
+    JobView,
+    Phase,
+    Step,
+    StopReason,
+    after,
+    applied,
+)
+from jobs.core.plan import Plan, Role
+from jobs.core.replacement import unconfirmed
+from jobs.core.verdict import FIRST, RoleView, Seen
 from jobs.reconciler import Held, visit
-from jobs.replacing import unconfirmed
-from jobs.verdict import FIRST, RoleView, Seen
 
 GUARDS = frozenset({"token", "seal", "freshness"})
 RUN = "1-sim"

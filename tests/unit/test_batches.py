@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import InvalidInput
-from jobs import batches, news
-from jobs.batches import MAX_BATCH_BYTES, MAX_ITEMS, parse
+from jobs import news
+from jobs.core import batch
+from jobs.core.batch import MAX_BATCH_BYTES, MAX_ITEMS, parse
 from jobs.news import AHEAD_SECONDS, BEHIND_SECONDS, MAX_NAMES, Known, Place
 
 NOW = 1_800_000_000.0
@@ -49,7 +50,7 @@ points = st.lists(
     st.tuples(numbers, st.one_of(st.none(), numbers), st.dictionaries(st.text(max_size=5), numbers)), max_size=3
 )
 sane = st.fixed_dictionaries(
-    {"kind": st.sampled_from(sorted(batches.KINDS)), "rank": st.integers(-1, 2)},
+    {"kind": st.sampled_from(sorted(batch.KINDS)), "rank": st.integers(-1, 2)},
     optional={
         "state": st.sampled_from(["running", "failed", "succeeded"]), "points": points, "lines": st.integers(0, 5),
         "first_line": st.integers(0, 300), "bytes": st.integers(0, 9), "raw_bytes": st.integers(0, 99), "at": numbers,
@@ -93,7 +94,7 @@ def outcome(act, *given):
 def test_any_bytes_are_a_batch_or_are_refused(raw):
     for one in (raw, struct.pack(">I", len(raw)) + raw):
         found = outcome(parse, one)
-        assert isinstance(found, batches.Batch) or found.problems[0].field
+        assert isinstance(found, batch.Batch) or found.problems[0].field
 
 
 @settings(max_examples=600, deadline=None)

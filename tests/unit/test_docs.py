@@ -69,7 +69,7 @@ def test_the_table_of_who_may_what_is_the_one_in_the_code():
 
 
 def test_every_kind_of_failure_is_documented_with_what_to_do():
-    from jobs.failure_kinds import Kind
+    from jobs.core.failure_kinds import Kind
 
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", (ROOT / "docs/verdicts.md").read_text(), re.M)
     assert [kind for kind, _, _ in rows] == [kind.value for kind in Kind]

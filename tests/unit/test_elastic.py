@@ -7,9 +7,9 @@ from jobs import frameworks
 from jobs.clusters import replica_file
 from jobs.clusters.kubernetes import manifests
 from jobs.clusters.kubernetes.site import Site
+from jobs.core.plan import Plan
+from jobs.core.spec import JobSpec, parse
 from jobs.frameworks import torchrun
-from jobs.plan import Plan
-from jobs.spec import JobSpec, parse
 
 SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs import exits
+from jobs.core import exits
 
 
 @pytest.mark.parametrize(

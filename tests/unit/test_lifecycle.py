@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.lifecycle import (
+from jobs.core.lifecycle import (
     HOLDS_QUOTA,
     LANDS_ON,
     STEPS,
@@ -18,7 +18,7 @@ from jobs.lifecycle import (
     applied,
     decide,
 )
-from jobs.verdict import PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
+from jobs.core.verdict import PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = (RoleView("worker", 2, completes=True, essential=True),)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.lifecycle import STOP_TICK, JobView, Phase, StopReason, after, applied, decide
-from jobs.replacing import LONGEST_PAUSE_SECONDS, MOST, Place, given_anew, wanted
-from jobs.verdict import FIRST, PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
+from jobs.core.lifecycle import STOP_TICK, JobView, Phase, StopReason, after, applied, decide
+from jobs.core.replacement import LONGEST_PAUSE_SECONDS, MOST, Place, given_anew, wanted
+from jobs.core.verdict import FIRST, PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 TWO_TO_FOUR = (RoleView("worker", 4, completes=True, essential=True, least=2),)

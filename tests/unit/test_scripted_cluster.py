@@ -6,7 +6,7 @@ import pytest
 
 from bench.verdicts.cases import corpus
 from bench.verdicts.scripted import CASE, ScriptedCluster
-from jobs.plan import Plan, Role
+from jobs.core.plan import Plan, Role
 from tests.builders import Clock
 
 OF_CLUSTER = [case for case in corpus() if case.is_of_cluster]

@@ -3,10 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import InvalidSpec
-from jobs import frameworks, shell_words
-from jobs.plan import MAX_SPREAD, distribute, nearest, world_size
-from jobs.spec import JobSpec, parse
-from jobs.volumes import mounts
+from jobs import frameworks
+from jobs.core import shell_words
+from jobs.core.plan import MAX_SPREAD, distribute, nearest, world_size
+from jobs.core.spec import JobSpec, parse
+from jobs.core.volumes import mounts
 
 
 def resolved(**sent):

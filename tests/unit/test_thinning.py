@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from jobs.thinning import END_BYTES, MINUTE_BYTES, MOST_UNPACKED, Level, level, thin
+from jobs.core.thinning import END_BYTES, MINUTE_BYTES, MOST_UNPACKED, Level, level, thin
 
 T = 1_763_700_000.0  # a whole minute
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from common import faultpoints
 from common.errors import Problem, Unreachable
 from jobs.clusters import Expected
-from jobs.plan import Plan
-from jobs.verdict import Seen, Sighting
+from jobs.core.plan import Plan
+from jobs.core.verdict import Seen, Sighting
 
 from . import client, labels, manifests, pod_logs, sizes
 from .answers import need
@@ -33,7 +33,7 @@ from .teardown import END_SECONDS, end, retire
 
 AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
 START = AGENT.with_name("pod_entry.py")
-# A visit looks once and then launches or ends once: together shorter than a lease (jobs/lease.py).
+# A visit looks once and then launches or ends once: together shorter than a lease (jobs/core/lease.py).
 LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
 TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
 TIDY_SECONDS = 300.0

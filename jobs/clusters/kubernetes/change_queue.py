@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from jobs.verdict import ENDED, ReplicaState
+from jobs.core.verdict import ENDED, ReplicaState
 
 from .cache import Key
 from .pods import Pod

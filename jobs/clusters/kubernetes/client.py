@@ -27,7 +27,7 @@ from .decode import write
 from .options import Access
 from .watch_batching import Pause, newest
 
-CALL_SECONDS = 10.0  # shorter than a lease (jobs/lease.py): a call of ours is over before somebody else's begins
+CALL_SECONDS = 10.0  # shorter than a lease (jobs/core/lease.py): a call of ours is over before somebody else's begins
 CONNECTIONS = 128
 BUFFER_BYTES = 1 << 20  # parsed and not read
 PARSED_BYTES = 8 << 20  # of a watch at rest, before its server has to wait: a second of what a large launch brings

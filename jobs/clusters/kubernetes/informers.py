@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
-from jobs.verdict import Sighting
+from jobs.core.verdict import Sighting
 
 from . import client, labels
 from .cache import Key, Picture

@@ -10,7 +10,7 @@ from typing import Any
 
 from common import faultpoints
 from common.errors import Refused, Sealed, Unreachable
-from jobs.plan import Plan, Role
+from jobs.core.plan import Plan, Role
 
 from . import labels, manifests
 from .answers import NEVER, Answer, need, need_created

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from common.errors import Refused
 from jobs.clusters.replica_file import mark, place_name, volume_variable
-from jobs.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
+from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 from . import labels
 from .site import Site

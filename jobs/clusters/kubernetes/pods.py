@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobs.verdict import ENDED, ReplicaSeen, ReplicaState
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
 
 from . import labels, pod_reasons
 from .events import Trouble, explain

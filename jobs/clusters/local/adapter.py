@@ -20,8 +20,8 @@ from common.errors import Problem, Refused, Sealed, Unreachable
 from common.job_user import JobUser, can_run
 from jobs.clusters import Expected
 from jobs.clusters.replica_file import LOOPBACK, describe, incarnation_of, mark, place_name, ports_needed
-from jobs.plan import Plan
-from jobs.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.core.plan import Plan
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 
 from . import devices, drain, handed
 from .host import Host, Identity

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from . import exits
-from .batches import clean
+from .batch import clean
 
 LARGEST_EXIT_CODE = 2**31 - 1  # of Windows' containers; elsewhere 255
 LARGEST_SIGNAL = 64

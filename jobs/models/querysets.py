@@ -8,11 +8,10 @@ from django.db import models
 
 from accounts.models import User
 from accounts.permissions import readable_teams
-
-from . import lifecycle
+from jobs.core import lifecycle
 
 if TYPE_CHECKING:
-    from .models import Job  # noqa: F401 - named in a type
+    from .job import Job  # noqa: F401 - named in a type
 
 
 def failed_with(kinds: Iterable[str]) -> models.Q:

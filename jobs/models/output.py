@@ -5,8 +5,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from accounts.models import Team
-
-from .failure_kinds import Certainty, Kind
+from jobs.core.failure_kinds import Certainty, Kind
 
 
 class LogSegment(models.Model):

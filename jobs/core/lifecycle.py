@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from . import replacing
-from .replacing import Key, Place
+from . import replacement
+from .replacement import Key, Place
 from .verdict import ReplicaSeen, RoleView, Seen, Verdict, is_up, verdict, who_runs
 
 
@@ -161,7 +161,7 @@ def _decide(view: JobView, seen: Seen, now: datetime) -> Step:
 def after(view: JobView, step: Step, now: datetime) -> JobView:
     """The view once `step` is recorded. Stores write these values and add nothing of their own."""
     if step.replace:
-        view = replace(view, places=replacing.given_anew(view.places, step.replace, now))
+        view = replace(view, places=replacement.given_anew(view.places, step.replace, now))
     if step.to is None:
         return view
     view = replace(
@@ -186,7 +186,7 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
 
 def applied(view: JobView, now: datetime) -> JobView:
     """The view once the cluster has confirmed what was to be created: the attempt, or replicas of it that came back."""
-    return replace(view, created_at=view.created_at or now, places=replacing.confirmed(view.places, now))
+    return replace(view, created_at=view.created_at or now, places=replacement.confirmed(view.places, now))
 
 
 def _without_objects(view: JobView) -> Step:
@@ -210,7 +210,7 @@ def _admitted(view: JobView) -> Step:
 def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
     if view.is_cancel_requested:
         return _stop(StopReason.CANCELLED, "cancelled")
-    replicas = replacing.judged(view.roles, seen, created_at=view.created_at, places=view.places)
+    replicas = replacement.judged(view.roles, seen, created_at=view.created_at, places=view.places)
     ending = verdict(view.roles, replicas)
     if ending.outcome == "succeeded":
         return _stop(StopReason.COMPLETED, "every replica ended with code 0")
@@ -231,7 +231,7 @@ def _going_on(view: JobView, replicas: tuple[ReplicaSeen, ...], now: datetime) -
     """Nothing to decide about the job itself; of an elastic one, replicas may go and come."""
     if view.created_at is None or all(role.least is None for role in view.roles):
         return Step()
-    todo = replacing.wanted(view.roles, replicas, view.places, now)
+    todo = replacement.wanted(view.roles, replicas, view.places, now)
     ticks = [SAFETY_TICK, todo.after, STOP_TICK if todo.retire else None, timedelta(0) if todo.replace else None]
     return Step(retire=todo.retire, replace=todo.replace, requeue_after=min(tick for tick in ticks if tick is not None))
 

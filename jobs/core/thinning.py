@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from .batches import MAX_SEGMENT_RAW_BYTES
+from .batch import MAX_SEGMENT_RAW_BYTES
 
 Segment = dict[str, Any]  # as in news.News: a row of plain values
 

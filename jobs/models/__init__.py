@@ -1,0 +1,21 @@
+"""The rows of jobs: intent and phase, replicas and ranks, and what those put out. Postgres guards every invariant named here."""
+
+from .job import Job, JobEvent, new_uid
+from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk
+from .querysets import JobQuerySet, failed_with
+from .replica import Rank, RankState, Replica
+
+__all__ = [
+    "AttemptFailure",
+    "Job",
+    "JobEvent",
+    "JobQuerySet",
+    "LogBudget",
+    "LogSegment",
+    "MetricChunk",
+    "Rank",
+    "RankState",
+    "Replica",
+    "failed_with",
+    "new_uid",
+]

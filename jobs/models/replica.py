@@ -1,0 +1,109 @@
+"""The replicas of a job's attempts, and the ranks in them: written by the reconciler, the watcher and ingest."""
+
+from datetime import datetime, timedelta
+
+from django.db import models
+from django.db.models import Q
+
+from jobs.core import silence, verdict
+
+from .job import Job
+
+
+class Replica(models.Model):
+    """One pod or local process of one attempt. The reconciler writes it; `batch_seq` and `unexpected_*` are ingest's."""
+
+    STATES = [(state.value, state.value) for state in verdict.ReplicaState]
+
+    job = models.ForeignKey(Job, models.CASCADE, related_name="replicas")
+    attempt = models.PositiveIntegerField()
+    role = models.CharField(max_length=20)
+    index = models.PositiveIntegerField()
+    incarnation = models.PositiveIntegerField(default=0, db_default=0, help_text="how often its place was given anew")
+    replaced_at = models.DateTimeField(null=True, help_text="when that was decided")
+    applied_at = models.DateTimeField(null=True, help_text="when the cluster had confirmed the newest one's creation")
+    lines_before = models.JSONField(default=dict, db_default={}, help_text="rank to lines that its earlier ones sent")
+    name = models.CharField(max_length=80)
+    node = models.CharField(max_length=253, blank=True)
+    state = models.CharField(max_length=10, choices=STATES, default=verdict.ReplicaState.PENDING)
+    reason = models.TextField(blank=True)
+    exit_code = models.IntegerField(null=True)
+    signal = models.IntegerField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    closed_at = models.DateTimeField(
+        null=True, help_text="when its attempt ended; from then on its ranks stay as they are"
+    )
+    seen_version = models.BigIntegerField(
+        default=0, db_default=0, help_text="of the cluster's look that is written here"
+    )
+    seen_at = models.DateTimeField(null=True, help_text="when that was written")
+    batch_seq = models.BigIntegerField(default=0, help_text="the last batch of its agent that was applied")
+    log_bytes = models.BigIntegerField(default=0, db_default=0, help_text="of its lines' text, as ingest stored it")
+    last_batch_at = models.DateTimeField(null=True)
+    mirrored_at = models.DateTimeField(null=True, help_text="when lines were last read from its container's own log")
+    unexpected_ranks = models.JSONField(
+        default=dict,
+        db_default={},
+        help_text="rank to what its agent reported of it, though it is none of this replica",
+    )
+    unexpected_lines = models.BigIntegerField(
+        default=0, db_default=0, help_text="lines of unexpected ranks that were added to the launcher's log"
+    )
+
+    class Meta:
+        ordering = ["attempt", "role", "index"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt", "role", "index"], name="replica_once_per_attempt")
+        ]
+
+    def silent_for(self, now: datetime) -> timedelta | None:
+        """How long its agent has been silent, None while that is no cause for concern."""
+        return silence.silent_for(self.state, started_at=self.started_at, last_batch_at=self.last_batch_at, now=now)
+
+
+class RankState(models.TextChoices):
+    WAITING = "waiting", "Waiting"
+    RUNNING = "running", "Running"
+    SUCCEEDED = "succeeded", "Succeeded"
+    FAILED = "failed", "Failed"
+
+
+class Rank(models.Model):
+    """One training process. Rows appear at launch, ingest fills them; cpu in cores, gpu in 0..1."""
+
+    replica = models.ForeignKey(Replica, models.CASCADE, related_name="ranks")
+    job = models.ForeignKey(Job, models.CASCADE, related_name="ranks")
+    attempt = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField()
+    local_rank = models.PositiveIntegerField()
+    # Of an elastic job: what torchrun calls it now, which changes with each rendezvous; `rank` is its place and stays.
+    world_rank = models.PositiveIntegerField(null=True)
+    world_size = models.PositiveIntegerField(null=True)
+    state = models.CharField(max_length=10, choices=RankState, default=RankState.WAITING)
+    restarts = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="how often it was started again in this replica; only that changes an end"
+    )
+    pid = models.PositiveIntegerField(null=True)
+    exit_code = models.IntegerField(null=True)
+    signal = models.IntegerField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    error_at = models.DateTimeField(null=True, help_text="when its last traceback began")
+    is_connection_error = models.BooleanField(default=False)
+    is_stopped = models.BooleanField(default=False, help_text="its launcher ended it; it is not the cause")
+    error = models.JSONField(null=True, help_text="the end of what it printed, as its agent sent it with a failure")
+    step = models.BigIntegerField(null=True)
+    last_line_at = models.DateTimeField(null=True)
+    lines = models.BigIntegerField(default=0)
+    cpu = models.FloatField(null=True)
+    rss_bytes = models.BigIntegerField(null=True)
+    gpu = models.FloatField(null=True)
+    gpu_mem_bytes = models.BigIntegerField(null=True)
+
+    class Meta:
+        ordering = ["rank"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt", "rank"], name="rank_once_per_attempt"),
+            models.CheckConstraint(condition=Q(exit_code=None) | Q(signal=None), name="rank_ended_one_way"),
+        ]
