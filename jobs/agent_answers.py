@@ -8,10 +8,10 @@ from typing import Any
 from django.db import DatabaseError, DataError, IntegrityError, connection
 
 from common.errors import InvalidInput, NotAllowed
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 
 from . import ingest
-from .agent_tokens import AgentIdentity
 from .log_store import NoRoom
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,12 @@ from typing import Any
 from django.conf import settings
 
 from common.rates import buckets
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
 
 from . import turns
 from .agent_answers import Answer, answer, refused
-from .agent_tokens import AgentIdentity, bearer
+from .agent_tokens import bearer
 
 PATH = "/agent/v1/batches"
 THREADS = 2  # they wait for the database and the disk in turns; more would only take the processor from pages

@@ -1,20 +1,10 @@
 """An agent's identity: signed, without a row of its own. It names one replica of one attempt and nothing else."""
 
-from dataclasses import dataclass
-
 from django.core import signing
 
+from jobs.core.agent_identity import AgentIdentity
+
 _SALT = "muster.agent"
-
-
-@dataclass(frozen=True)
-class AgentIdentity:
-    job: int
-    run: str
-    attempt: int
-    role: str
-    index: int
-    incarnation: int = 0
 
 
 def issue(identity: AgentIdentity) -> str:

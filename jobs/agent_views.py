@@ -7,6 +7,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from common.errors import InvalidInput
 from common.streaming import gathered, streamed
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
 from jobs.models import Job
 from workspaces import reading
@@ -14,7 +15,7 @@ from workspaces.models import Workspace
 
 from . import ingest, replica_rows
 from .agent_answers import Answer, answer, refused
-from .agent_tokens import AgentIdentity, bearer
+from .agent_tokens import bearer
 
 DIGEST_BYTES = 32
 MAX_DIGESTS_BYTES = 100_000 * DIGEST_BYTES

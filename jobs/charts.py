@@ -12,7 +12,7 @@ from datetime import datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from . import present
+from common.text import format_number
 
 Point = tuple[float, float]  # (step or seconds since the first point, value)
 BOX = 1000  # the inner drawing's own units in both directions
@@ -48,7 +48,7 @@ class Chart:
     title: str
     lines: Sequence[Line]
     x_kind: str = "step"  # or "time": seconds since the first point
-    unit: Callable[[float], str] = present.number
+    unit: Callable[[float], str] = format_number
     unit_name: str = "number"  # what chart.js calls the same format
     floor: float | None = None  # the value axis begins here at the latest: 0 for amounts
     note: str = field(default="")

@@ -16,11 +16,11 @@ from accounts.models import User
 from accounts.permissions import Act, require
 from common import doorbell, faultpoints, trees
 from common.errors import Conflict
+from common.text import format_bytes
 from jobs.models import Job, JobEvent, LogSegment
 
 from . import log_store, log_usage
 from .packing import UNREAD_FOR, sweep
-from .present import size
 
 MOST_JOBS = 500  # in one turn; tomorrow is another
 MOST_TURNS = 200  # of settling, in one day
@@ -103,7 +103,9 @@ def delete_log(*, job: Job, by: User | None) -> Job:
         LogSegment.objects.filter(job=row).delete()
         row.logs_collected_at, row.log_bytes = timezone.now(), 0
         row.save(update_fields=["logs_collected_at", "log_bytes"])
-        words = f"its log was deleted by {by.get_username() if by else 'the server'}: {size(freed)} are free again"
+        words = (
+            f"its log was deleted by {by.get_username() if by else 'the server'}: {format_bytes(freed)} are free again"
+        )
         JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=row.attempt, message=words, user=by)
         audit.record(
             audit.Deed.JOB_LOG_DELETED, by=by, on=row, team=row.team, before={"bytes": freed}, after={"bytes": 0}

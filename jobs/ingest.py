@@ -12,11 +12,11 @@ from django.utils import timezone
 
 from common import doorbell, faultpoints
 from common.errors import NotAllowed
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
 from jobs.models import Job
 
 from . import failures, log_store, log_usage, news, printed, replica_rows, turns
-from .agent_tokens import AgentIdentity
 from .core import thinning, unexpected_ranks
 from .notes import note_latest, note_once
 from .replica_rows import ReplicaRow

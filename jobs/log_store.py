@@ -8,8 +8,7 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 
 from common import faultpoints
-
-from .agent_tokens import AgentIdentity
+from jobs.core.agent_identity import AgentIdentity
 
 PATIENCE_SECONDS = 30.0  # so long agents keep what a full store does not take; then states go on and text is given up
 

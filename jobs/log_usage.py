@@ -12,9 +12,8 @@ from django.conf import settings
 from django.core.files.storage import storages
 from django.db import connection
 
+from common.text import format_bytes
 from jobs.core.thinning import Level, level
-
-from .present import size
 
 FAR_SECONDS, NEAR_SECONDS = 60.0, 5.0
 DISK_SECONDS = 2.0
@@ -68,9 +67,9 @@ def room(*, job: int, team: int) -> Room:
     of_team, budget = _team(team)
     of_job = _job(job, budget.job_bytes)
     return min(
-        Room(level(of_job, budget.job_bytes), _ABOUT_JOB, _OF_JOB_WORDS.format(size(of_job), size(budget.job_bytes))),
+        Room(level(of_job, budget.job_bytes), _ABOUT_JOB, _OF_JOB_WORDS.format(format_bytes(of_job), format_bytes(budget.job_bytes))),
         Room(level(of_team.used, budget.team_bytes), _ABOUT_TEAM,
-             _OF_TEAM_WORDS.format(size(of_team.used), size(budget.team_bytes))),
+             _OF_TEAM_WORDS.format(format_bytes(of_team.used), format_bytes(budget.team_bytes))),
         _on_disk(team),
         key=lambda one: one.level,
     )  # fmt: skip
@@ -167,7 +166,7 @@ def _on_disk(team: int) -> Room:
     used = _everybodys()
     if used.get(team, 0) < sum(used.values()) / max(1, len(used)):
         return Room()
-    return Room(Level.ENDS if free >= floor / 2 else Level.NOTHING, _ABOUT_DISK, _DISK_WORDS.format(size(free)))
+    return Room(Level.ENDS if free >= floor / 2 else Level.NOTHING, _ABOUT_DISK, _DISK_WORDS.format(format_bytes(free)))
 
 
 def _left() -> tuple[int, int]:

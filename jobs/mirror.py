@@ -16,13 +16,13 @@ from django.db.models import Q
 
 from common import faultpoints
 from common.errors import Unreachable
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Item
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from jobs.models import Rank, RankState, Replica
 
 from . import ingest, replica_rows
-from .agent_tokens import AgentIdentity
 from .clusters import Cluster
 from .notes import note_once
 from .printed import Reading

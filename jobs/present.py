@@ -46,65 +46,6 @@ def retries_used(failures: int, *, has_failed: bool) -> int:
     return max(0, failures - has_failed)
 
 
-def duration(seconds: float | None) -> str:
-    """ "0 s", "38 s", "6 min 02 s", "2 h 07 min", "3 d 4 h". ui.js counts on in the same form."""
-    if seconds is None:
-        return ""
-    whole = max(0, int(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if minutes < 1:
-        return f"{whole} s"
-    if hours < 1:
-        return f"{minutes} min {whole % 60:02d} s"
-    if days < 1:
-        return f"{hours} h {minutes % 60:02d} min"
-    return f"{days} d {hours % 24} h"
-
-
-def size(count: float | None) -> str:
-    """Bytes in binary units, three digits at most: "812 MiB", "1.5 GiB"."""
-    if count is None:
-        return ""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
-def number(value: float) -> str:
-    """A measured value with four significant digits, never longer than needed: "2.112", "0.00029", "1.2e-07"."""
-    if value == int(value) and abs(value) < 1e6:
-        return str(int(value))
-    return f"{value:.4g}"
-
-
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
-_CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)  # the last two ranges reorder text
-
-
-def plain(text: str) -> str:
-    """A log line without terminal colours and tricks; of a redrawn progress bar its last state."""
-    return _CONTROL.sub("", _ANSI.sub("", text).rstrip("\r").rpartition("\r")[2])
-
-
-# The same in UTF-8; a lead byte never occurs inside another character, so bytes may be compared.
-_CONTROL_BYTES = re.compile(
-    rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
-)
-
-
-def inert(page: bytes) -> bytes:
-    """A rendered page without characters that steer a terminal or reorder what is read, wherever they came from.
-
-    Templates escape what HTML would act on. These survive escaping: in a command, a reason, the name of a metric.
-    """
-    return _CONTROL_BYTES.sub(b"", page)
-
-
 _ERROR = re.compile(r"\b(error|exception|traceback|fatal|critical|panic)\b|Error\b", re.IGNORECASE)
 _WARNING = re.compile(r"\bwarn(ing)?\b|Warning\b", re.IGNORECASE)
 

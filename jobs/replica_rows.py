@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER
 from jobs.core.lifecycle import HOLDS_QUOTA
 
-from .agent_tokens import AgentIdentity
 from .news import Known, News, Place
 
 _READ = """

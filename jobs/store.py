@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 
 from common import doorbell, faultpoints
 from common.errors import LeaseLost, Refused
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from jobs.core.plan import Plan, Role
 from jobs.core.replacement import Key, unconfirmed
@@ -18,7 +19,7 @@ from jobs.core.verdict import RoleView, Seen
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 from . import attempt_rows, blame, failures, frameworks, notes, places, renewal, sightings, trust, vault
-from .agent_tokens import AgentIdentity, issue
+from .agent_tokens import issue
 from .core import lease, volumes
 from .reconciler import Held
 

@@ -8,8 +8,8 @@ from django.utils import timezone
 
 from accounts.models import User
 from jobs import services
-from jobs.agent_tokens import AgentIdentity
 from jobs.clusters.memory import MemoryCluster
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Batch, Item
 from jobs.models import Job
 from jobs.reconciler import visit

@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from common.text import format_bytes, format_duration, plain
 from jobs import present, traceback_view
 from jobs.core.lifecycle import Phase
 from jobs.judging import Failure
@@ -15,10 +16,10 @@ from jobs.judging import Failure
 from .shapes import SHAPES
 
 register = template.Library()
-register.filter("size", present.size)
-register.filter("plain", present.plain)
+register.filter("size", format_bytes)
+register.filter("plain", plain)
 register.filter("severity", present.severity)
-register.filter("seconds", present.duration)
+register.filter("seconds", format_duration)
 register.filter("shown", traceback_view.shown)
 
 
@@ -55,14 +56,14 @@ def ago(at: datetime | None) -> SafeString:
 def running_for(since: datetime | None, until: datetime | None = None) -> SafeString:
     """A duration: fixed when `until` is known, else counted on by ui.js."""
     if since is not None and until is not None:
-        return format_html("<span>{}</span>", present.duration((until - since).total_seconds()))
+        return format_html("<span>{}</span>", format_duration((until - since).total_seconds()))
     return _ticking(since, suffix="")
 
 
 def _ticking(at: datetime | None, *, suffix: str) -> SafeString:
     if at is None:
         return mark_safe("")
-    text = present.duration((timezone.now() - at).total_seconds()) + suffix
+    text = format_duration((timezone.now() - at).total_seconds()) + suffix
     return format_html(
         '<time datetime="{}" title="{}" data-since="{}" data-suffix="{}">{}</time>',
         at.isoformat(),

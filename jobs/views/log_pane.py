@@ -12,7 +12,8 @@ from django.views.decorators.http import require_safe
 from accounts.permissions import Act, may
 from common.errors import InvalidInput
 from common.streaming import text_response
-from jobs import logs, present, whole_logs
+from common.text import plain
+from jobs import logs, whole_logs
 from jobs.models import Job, Rank
 
 from .parts import Context, Request, answer, readable_job, whole
@@ -142,7 +143,7 @@ def log_file(request: Request, pk: int) -> StreamingHttpResponse:
     """All lines of one attempt as text, streamed. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
     rank, attempt = chosen(request, job=job)
-    response = text_response(request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt, shown=present.plain))
+    response = text_response(request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt, shown=plain))
     which = {"": "all", "launcher": "launcher"}.get(_value(rank), f"rank-{rank}")
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", job.name)
     response["Content-Disposition"] = f'attachment; filename="{name}-{attempt}-{which}.txt"'

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from django.utils.safestring import SafeString
 
-from jobs import charts, metrics, present
+from common.text import format_bytes, format_number
+from jobs import charts, metrics
 from jobs.models import Job
 
 SYSTEM = "system/"
@@ -24,13 +25,13 @@ def _share(value: float) -> str:
     return f"{value * 100:.0f} %"
 
 
-_NUMBER = Unit(present.number, "number", None)
+_NUMBER = Unit(format_number, "number", None)
 # What agents sample (jobs/ingest.py names the series): title and unit.
 _SYSTEM = {
     "system/gpu": ("GPU", Unit(_share, "share")),
-    "system/gpu memory": ("GPU memory", Unit(present.size, "bytes")),
+    "system/gpu memory": ("GPU memory", Unit(format_bytes, "bytes")),
     "system/cpu": ("CPU cores", Unit(lambda value: f"{value:.3g}", "cores")),
-    "system/memory": ("Memory", Unit(present.size, "bytes")),
+    "system/memory": ("Memory", Unit(format_bytes, "bytes")),
 }
 
 

@@ -10,7 +10,7 @@ from django.utils.cache import patch_vary_headers
 from django_htmx.middleware import HtmxDetails
 
 from accounts.models import User
-from jobs import present
+from common.text import inert
 from jobs.models import Job
 
 Context = dict[str, Any]
@@ -46,7 +46,7 @@ def named_part(request: Request, *, parts: Mapping[str, Part]) -> Part | None:
 def answer(request: Request, *, template: str, context: Context, status: int = 200) -> HttpResponse:
     """One URL has several answers, so none may be served for another: not by a proxy, not by the back button."""
     response = render(request, template, context, status=status)
-    response.content = present.inert(response.content)
+    response.content = inert(response.content)
     patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie"])
     response["Cache-Control"] = "private, no-store"
     return response

@@ -6,6 +6,7 @@ from datetime import datetime
 from statistics import median_low
 from typing import Any
 
+from common.text import format_bytes, format_duration
 from jobs import blame, present
 from jobs.core import exits, unexpected_ranks
 from jobs.core.verdict import ENDED
@@ -48,7 +49,7 @@ class Cell:
 
     @property
     def memory(self) -> str:
-        return present.size(self.rank.gpu_mem_bytes or self.rank.rss_bytes)
+        return format_bytes(self.rank.gpu_mem_bytes or self.rank.rss_bytes)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         columns=columns,
         size="roomy" if len(ranks) <= ROOMY and columns <= NARROW else "dense" if len(ranks) <= COMPACT else "compact",
         silent=[
-            (replica, present.duration(gap.total_seconds())) for replica in replicas if (gap := replica.silent_for(now))
+            (replica, format_duration(gap.total_seconds())) for replica in replicas if (gap := replica.silent_for(now))
         ],
         has_gpu=any(rank.gpu is not None for rank in ranks),
         median=median_low(steps) if steps else None,

@@ -11,7 +11,8 @@ import pytest
 from jobs import agent_door, turns
 from jobs.agent_answers import refused
 from jobs.agent_door import AgentDoor
-from jobs.agent_tokens import AgentIdentity, issue
+from jobs.agent_tokens import issue
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
 from jobs.models import LogSegment, Replica
 from tests.builders import identity, log_item

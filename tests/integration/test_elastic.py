@@ -10,8 +10,8 @@ from django.utils import timezone
 from accounts.models import Token
 from common.errors import NotAllowed, Refused
 from jobs import agent_tokens, ingest, logs, news, replica_rows
-from jobs.agent_tokens import AgentIdentity
 from jobs.core import replacement
+from jobs.core.agent_identity import AgentIdentity
 from jobs.models import Job, Rank, Replica
 from jobs.store import plan_of
 from tests.builders import batch, identity, item, log_item

@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from common.errors import InvalidInput, NotAllowed
 from jobs import blame, ingest, logs, metrics, services
-from jobs.agent_tokens import AgentIdentity, issue, read
+from jobs.agent_tokens import issue, read
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 from jobs.core.lifecycle import Step
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from common.errors import Unreachable
 from jobs import ingest, logs, mirror, replica_rows
-from jobs.agent_tokens import AgentIdentity
+from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
 from jobs.models import JobEvent, Rank, Replica

@@ -7,7 +7,8 @@ from django.conf import settings
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobs import charts, present
+from common.text import format_bytes, format_number
+from jobs import charts
 from jobs.charts import Chart, Line, axis, draw, nice_step, points_of, tight_axis, time_step, x_words
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,12 +46,12 @@ def test_the_axis_of_steps_ends_where_the_data_ends(values, is_time):
 @given(
     st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), finite), min_size=1, max_size=9),
     st.booleans(),
-    st.sampled_from([(present.number, "number", None), (present.size, "bytes", 0.0)]),
+    st.sampled_from([(format_number, "number", None), (format_bytes, "bytes", 0.0)]),
 )
-@example([(1, 2.8e18)], True, (present.number, "number", None))
-@example([(1, 1e308), (2, -1e308)], True, (present.number, "number", None))
-@example([(1, 0.0), (2, 5e-324)], True, (present.number, "number", None))
-@example([(2**53, 0.5)], True, (present.number, "number", None))
+@example([(1, 2.8e18)], True, (format_number, "number", None))
+@example([(1, 1e308), (2, -1e308)], True, (format_number, "number", None))
+@example([(1, 0.0), (2, 5e-324)], True, (format_number, "number", None))
+@example([(2**53, 0.5)], True, (format_number, "number", None))
 def test_whatever_is_reported_can_be_drawn(values, by_step, unit):
     write, name, floor = unit
     series = [(START + timedelta(seconds=at), step, value) for at, (step, value) in enumerate(values)]
@@ -67,7 +68,7 @@ def test_amounts_begin_at_nothing():
 
 def test_memory_has_binary_ticks():
     ticks = axis([500 * 2**20, 700 * 2**20], floor=0, is_binary=True).ticks
-    assert [present.size(tick) for tick in ticks] == ["0 B", "250 MiB", "500 MiB", "750 MiB"]
+    assert [format_bytes(tick) for tick in ticks] == ["0 B", "250 MiB", "500 MiB", "750 MiB"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from common.text import format_bytes, format_duration, plain
 from jobs import present
 from jobs.core.lifecycle import Phase
 from jobs.models import RankState
@@ -36,7 +37,7 @@ def test_phases_of_one_tone_differ_in_shape():
     [(-1, "0 s"), (0.4, "0 s"), (38, "38 s"), (362, "6 min 02 s"), (7620, "2 h 07 min"), (273600, "3 d 4 h")],
 )
 def test_durations(seconds, words):
-    assert present.duration(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_durations(seconds, words):
     [(0, "0 B"), (999, "999 B"), (1536, "1.5 KiB"), (812 * 2**20, "812 MiB"), (5 * 2**40, "5.0 TiB")],
 )
 def test_sizes(count, words):
-    assert present.size(count) == words
+    assert format_bytes(count) == words
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_sizes(count, words):
     ],
 )
 def test_log_lines_lose_their_tricks(text, seen):
-    assert present.plain(text) == seen
+    assert plain(text) == seen
 
 
 @pytest.mark.parametrize(

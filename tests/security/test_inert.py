@@ -9,7 +9,8 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Team, Token
-from jobs import ingest, present
+from common.text import inert, plain
+from jobs import ingest
 from jobs.models import Job, JobEvent, Replica
 from tests.browser.conftest import chromium, context, page, site  # noqa: F401 - fixtures
 from tests.builders import Lab, batch, identity, item, log_item
@@ -275,8 +276,8 @@ def test_a_terminal_is_not_steered_by_the_command_line(transactional_db, people,
 
 def test_plain_keeps_what_people_write():
     for text in ("naïve — 训练 🚀 עברית العربية", "tab\tstays", "a\u200fb\u200ec"):
-        assert present.plain(text) == text
-        assert present.inert(text.encode()).decode() == text
+        assert plain(text) == text
+        assert inert(text.encode()).decode() == text
 
 
 def test_a_browser_runs_nothing_of_it(page, site, transactional_db, people):  # noqa: F811

@@ -16,7 +16,7 @@ from accounts.models import Token
 from common.redaction import Redacted
 from controlplane.celery import app as celery_app
 from jobs import agent_tokens
-from jobs.agent_tokens import AgentIdentity
+from jobs.core.agent_identity import AgentIdentity
 from tests.pages import site as pages_site
 from tests.patience import PATIENCE_SECONDS
 
