@@ -16,7 +16,8 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
 from jobs.models import Job
 
-from . import failures, log_store, log_usage, news, printed, replica_rows, turns
+from . import log_store, log_usage, news, printed, replica_rows, turns
+from .analysis import failure_rows
 from .core import thinning, unexpected_ranks
 from .notes import note_latest, note_once
 from .replica_rows import ReplicaRow
@@ -145,8 +146,8 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
         words = unexpected_ranks.advice(said.unexpected, replica=place, processes=processes, world=row.world)
         note_latest(job=row.job, attempt=attempt, about=unexpected_ranks.ABOUT, message=words)
     states = frozenset(one["state"] for one in said.ranks.values() if one.get("state"))
-    with failures.never_in_the_way(row.job, attempt):
-        failures.refresh_after_news(row.job, attempt, states=states)
+    with failure_rows.never_in_the_way(row.job, attempt):
+        failure_rows.refresh_after_news(row.job, attempt, states=states)
 
 
 def _wake(job: int) -> None:

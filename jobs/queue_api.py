@@ -11,11 +11,10 @@ from rest_framework.response import Response
 from accounts.models import User
 from common.errors import InvalidInput, Problem
 from common.rest import Paging
+from jobs.analysis.usage import notice, with_use
 from queues import services
 from queues.models import Queue, Resource
 from queues.readable import readable_queues
-
-from .quota import notice, with_use
 
 
 class QueueSerializer(serializers.ModelSerializer[Queue]):

@@ -11,7 +11,7 @@ from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from . import blame
+from .analysis import failure as blame
 from .core import exits
 from .core import unexpected_ranks as unexpected
 from .failure_shapes import FailureSerializer

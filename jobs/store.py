@@ -18,8 +18,9 @@ from jobs.core.replacement import Key, unconfirmed
 from jobs.core.verdict import RoleView, Seen
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from . import attempt_rows, blame, failures, frameworks, notes, places, renewal, sightings, trust, vault
+from . import attempt_rows, frameworks, notes, places, renewal, sightings, trust, vault
 from .agent_tokens import issue
+from .analysis import failure, failure_rows
 from .core import lease, volumes
 from .reconciler import Held
 
@@ -56,16 +57,16 @@ class DjangoStore:
         return recorded
 
     def _judge(self, held: Held, seen: Seen, step: Step) -> None:
-        with failures.never_in_the_way(held.job, held.view.attempt):
+        with failure_rows.never_in_the_way(held.job, held.view.attempt):
             self._judge_or_raise(held, seen, step)
 
     def _judge_or_raise(self, held: Held, seen: Seen, step: Step) -> None:
         view = held.view
         if step.to is not None or view.phase is Phase.STARTING:
-            if failures.is_worth_judging(view.phase, view.stop_reason, seen):
-                failures.refresh(held.job, view.attempt)
+            if failure_rows.is_worth_judging(view.phase, view.stop_reason, seen):
+                failure_rows.refresh(held.job, view.attempt)
             elif step.to in (Phase.RUNNING, Phase.SUCCEEDED, Phase.CANCELLED, Phase.SUSPENDED):
-                failures.forget_if_well(held.job, view.attempt)
+                failure_rows.forget_if_well(held.job, view.attempt)
 
     def _record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
         with faultpoints.atomic("store.record"):
@@ -219,7 +220,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
 def _words(job: Job, step: Step, before: str) -> str:
     """What the step says of itself. Once an attempt that failed is over, its ranks have told who was first."""
     if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
-        found = blame.stored(job, job.attempt)  # judged before this transaction, which judging could break
+        found = failure.stored(job, job.attempt)  # judged before this transaction, which judging could break
         if found is not None and found.rank is not None:
             # Of an elastic job not the rank ends the attempt, but that too few replicas are left.
             return found.headline if job.min_nodes is None else f"{found.headline}; {job.message}"

@@ -17,7 +17,8 @@ from rest_framework.serializers import BaseSerializer
 
 from common.rest import Paging, listed
 from common.streaming import text_response
-from jobs import attempts, blame, collecting, logs, metrics, services, whole_logs
+from jobs import collecting, logs, services, whole_logs
+from jobs.analysis import attempts, failure, metrics
 from jobs.models import Job
 from jobs.serializers import (
     AttemptSerializer,
@@ -72,7 +73,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     )
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         page = self.paginate_queryset(self.get_queryset()) or []
-        context = {**self.get_serializer_context(), "rank_counts": rank_counts(page), "failures": blame.of_jobs(page)}
+        context = {**self.get_serializer_context(), "rank_counts": rank_counts(page), "failures": failure.of_jobs(page)}
         return self.get_paginated_response(JobSerializer(page, many=True, context=context).data)
 
     @extend_schema(

@@ -9,10 +9,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
-from jobs import blame, present
-from jobs.attempts import attempts
+from jobs import present
+from jobs.analysis import failure as blame
+from jobs.analysis.attempts import attempts
+from jobs.analysis.metrics import MAX_RANKS
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
-from jobs.metrics import MAX_RANKS
 from jobs.models import Job, JobEvent
 
 from .log_pane import log_context

@@ -10,9 +10,9 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
-from jobs import blame
+from jobs.analysis import failure as blame
+from jobs.analysis.judging import Failure
 from jobs.core import lifecycle
-from jobs.judging import Failure
 from jobs.models import AttemptFailure, Job, JobQuerySet, Rank, failed_with
 from queues.readable import readable_queues
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from django.utils.safestring import SafeString
 
 from common.text import format_bytes, format_number
-from jobs import charts, metrics
+from jobs import charts
+from jobs.analysis import metrics
 from jobs.models import Job
 
 SYSTEM = "system/"

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from accounts.models import Team
 from accounts.permissions import Act, is_platform_admin, require
 from common.errors import Conflict, InvalidInput, NotAllowed
-from jobs.quota import notice, with_use
+from jobs.analysis.usage import notice, with_use
 from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs import logs, metrics
+from jobs import logs
 from jobs.agent_answers import answer
 from jobs.agent_tokens import issue
+from jobs.analysis import metrics
 from jobs.models import JobEvent, LogSegment, MetricChunk, Rank, Replica
 from jobs.news import MAX_NAMES
 from tests.builders import identity, item, log_item

@@ -7,8 +7,10 @@ from django.db import connection
 from django.utils import timezone
 
 from common.errors import InvalidInput, NotAllowed
-from jobs import blame, ingest, logs, metrics, services
+from jobs import ingest, logs, services
 from jobs.agent_tokens import issue, read
+from jobs.analysis import failure as blame
+from jobs.analysis import metrics
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 from jobs.core.lifecycle import Step

@@ -3,7 +3,8 @@
 import pytest
 from django.utils import timezone
 
-from jobs import blame, ingest
+from jobs import ingest
+from jobs.analysis import failure
 from jobs.core.lifecycle import Phase
 from jobs.models import Replica
 from tests.builders import batch, identity, item
@@ -40,10 +41,10 @@ def test_a_lost_node_is_named_and_holds_its_quota_until_it_is_gone(lab, job):
 
 def test_ranks_that_only_lost_their_connection_to_it_are_not_blamed(lab, job):
     connection_lost(job, 0)
-    assert blame.first_failure(job).rank == 0
+    assert failure.first_failure(job).rank == 0
     lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
     lab.visit(job, times=2)
     lab.cluster.lose(job.run, 1, "worker", 1)
     job = lab.visit(job, times=4)
     assert job.phase == Phase.FAILED and "gpu-3" in job.message
-    assert blame.first_failure(job).explanation == "worker-1: its node gpu-3 does not answer"
+    assert failure.first_failure(job).explanation == "worker-1: its node gpu-3 does not answer"

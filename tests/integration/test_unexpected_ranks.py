@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from jobs import ingest, logs, metrics
+from jobs import ingest, logs
+from jobs.analysis import metrics
 from jobs.models import JobEvent, Rank, Replica
 from tests.builders import batch, identity, item, log_item
 

@@ -8,7 +8,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import ingest, metrics
+from jobs import ingest
+from jobs.analysis import metrics
 from jobs.models import MetricChunk
 from jobs.views import measures
 from tests.builders import batch, identity, item

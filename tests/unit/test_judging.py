@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jobs import tracebacks
-from jobs.judging import HEADLINE_CHARACTERS, AttemptFacts, RankFacts, ReplicaFacts, judge
-from jobs.last_words import Said
+from jobs.analysis import tracebacks
+from jobs.analysis.judging import HEADLINE_CHARACTERS, AttemptFacts, RankFacts, ReplicaFacts, judge
+from jobs.analysis.last_words import Said
 
 T = datetime(2026, 1, 1, tzinfo=UTC)
 PLACE = "/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from jobs import traceback_view, tracebacks
+from jobs.analysis import traceback_view, tracebacks
 
 LIBRARY = "/venv/lib/python3.11/site-packages/torch"
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job, JobEvent, Rank, RankState
 
-from . import blame
+from . import failure as blame
 from .judging import Failure
 
 

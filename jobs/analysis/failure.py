@@ -12,13 +12,13 @@ from django.db.models import Exists
 from jobs.core.batch import clean
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaState
+from jobs.logs import end_of_launcher
+from jobs.logs import read as read_log
 from jobs.models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
 from . import tracebacks
 from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
 from .last_words import Said
-from .logs import end_of_launcher
-from .logs import read as read_log
 
 TAIL_LINES = 400  # of a log, where an agent sent no text
 MOST_TEXTS = 64  # ranks of an attempt whose text is looked at: the earliest to fail

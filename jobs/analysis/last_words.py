@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from signal import SIGABRT, SIGKILL
 
+from jobs.core import exits, failure_kinds
 from jobs.core.failure_kinds import Certainty, Found, Kind
 
 from . import error_kinds, tracebacks
-from .core import exits, failure_kinds
 from .tracebacks import Chain
 
 LAST_LINES = 20

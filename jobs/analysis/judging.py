@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from signal import SIGKILL, SIGTERM
 
+from jobs.core import exits, failure_kinds
 from jobs.core.failure_kinds import ECHOES, Certainty, Kind
 from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import ReplicaState
 
 from . import error_kinds, tracebacks
-from .core import exits, failure_kinds
 from .last_words import Said, chain_of, judged, of_thread, shown
 
 HEADLINE_CHARACTERS = 400
