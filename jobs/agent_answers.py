@@ -10,9 +10,9 @@ from django.db import DatabaseError, DataError, IntegrityError, connection
 from common.errors import InvalidInput, NotAllowed
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
+from jobs.logs.storage import NoRoom
 
 from . import ingest
-from .log_store import NoRoom
 
 log = logging.getLogger(__name__)
 

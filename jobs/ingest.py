@@ -16,9 +16,10 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
 from jobs.models import Job
 
-from . import log_store, log_usage, news, printed, replica_rows, turns
+from . import news, printed, replica_rows, turns
 from .analysis import failure_rows
 from .core import thinning, unexpected_ranks
+from .logs import storage, usage
 from .notes import note_latest, note_once
 from .replica_rows import ReplicaRow
 from .series import known_names, note_names
@@ -56,7 +57,7 @@ def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item
     said = news.read(batch, known=row.known(frozenset()), now=timezone.now().timestamp())
     try:
         is_ours = _write(row, batch, said, path=_store(identity, row, batch, said))
-    except log_store.NoRoom:
+    except storage.NoRoom:
         return False
     if is_ours:
         _tell(row, said, identity=identity)
@@ -69,7 +70,7 @@ def _write(row: ReplicaRow, batch: Batch, said: news.News, *, path: str) -> bool
         with faultpoints.around("ingest.apply"):
             is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
         if is_ours and said.stored_bytes:
-            log_usage.note_stored(job=row.job, team=row.team, count=said.stored_bytes)
+            usage.note_stored(job=row.job, team=row.team, count=said.stored_bytes)
         return is_ours
     except IntegrityError as error:
         if LINES_ONCE not in str(error):
@@ -99,8 +100,8 @@ def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, said: news.Ne
     """The name of the stored text. Stored first: a row must never name bytes that are not there."""
     data = _within_budget(row, batch, said)
     try:
-        path = log_store.save(identity, seq=batch.seq, data=data)
-    except log_store.NoRoom as error:
+        path = storage.save(identity, seq=batch.seq, data=data)
+    except storage.NoRoom as error:
         if error.is_patient:
             raise
         said.lose_text(str(error))
@@ -117,7 +118,7 @@ def _within_budget(row: ReplicaRow, batch: Batch, said: news.News) -> bytes:
     if row.is_log_deleted:
         said.lose_text("this job's log was deleted")
         return b""
-    room = log_usage.room(job=row.job, team=row.team)
+    room = usage.room(job=row.job, team=row.team)
     last_at = {rank: place.at for rank, place in row.places.items()}
     kept = thinning.thin(said.segments, data, level=room.level, last_at=last_at, ended=said.ended)
     said.segments = kept.segments

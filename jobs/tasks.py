@@ -10,7 +10,8 @@ from django.utils import timezone
 from common import doorbell, gc_tuning
 from jobs.models import Job
 
-from . import collecting, packing, strays, sweeper
+from . import strays, sweeper
+from .logs import compaction, retention
 
 SWEEP = 200  # jobs due at once that one tick wakes
 
@@ -49,9 +50,9 @@ def end_strays() -> None:
 
 @shared_task(name="jobs.pack_logs")
 def pack_logs() -> None:
-    packing.pack_all()
+    compaction.pack_all()
 
 
 @shared_task(name="jobs.collect")
 def collect() -> None:
-    collecting.collect(now=timezone.now())
+    retention.collect(now=timezone.now())

@@ -12,8 +12,8 @@ from django.db.models import Exists
 from jobs.core.batch import clean
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaState
-from jobs.logs import end_of_launcher
-from jobs.logs import read as read_log
+from jobs.logs.reader import end_of_launcher
+from jobs.logs.reader import read as read_log
 from jobs.models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
 from . import tracebacks

@@ -17,8 +17,8 @@ from accounts.access import Access
 from common import hints
 from common.db_connections import AWAY
 from common.streaming import aside_for
-from jobs import logs, whole_logs
 from jobs.core.cursor import decode
+from jobs.logs import reader, search
 from jobs.models import Job
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> Streami
     return response
 
 
-def held(job: Job, *, access: Access, page: logs.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
+def held(job: Job, *, access: Access, page: reader.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
     """The answer to `logs?wait=`: an empty page is held back until there is news or `wait` seconds are over."""
     _refuse_too_many(access.user)
     return StreamingHttpResponse(_held(job.pk, access, asked, page, wait), content_type="application/json")
@@ -100,7 +100,7 @@ async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncItera
 
 
 async def _held(
-    job: int, access: Access, asked: dict[str, Any], page: logs.LogPage, wait: float
+    job: int, access: Access, asked: dict[str, Any], page: reader.LogPage, wait: float
 ) -> AsyncIterator[bytes]:
     """One piece: the page as JSON. Whatever happens meanwhile, it is an answer that the reader can go on from."""
     now = asyncio.get_running_loop().time
@@ -127,27 +127,27 @@ def _within(hub: hints.Hub) -> float:
     return LOOK_SECONDS if hub.hears.is_set() else LOOK_WITHOUT_HINTS_SECONDS
 
 
-def _read(job: int, asked: dict[str, Any]) -> tuple[dict[str, str], logs.LogPage]:
+def _read(job: int, asked: dict[str, Any]) -> tuple[dict[str, str], reader.LogPage]:
     """The job's phase, and the lines that were there when it was seen in it."""
     seen = Job.objects.get(pk=job)
     phase = {"phase": seen.phase, "message": seen.said}
-    return phase, logs.read(job=seen, **asked)
+    return phase, reader.read(job=seen, **asked)
 
 
-def _event(kind: str, page: logs.LogPage) -> str:
+def _event(kind: str, page: reader.LogPage) -> str:
     return f"event: {kind}\nid: {page.cursor}\ndata: {json.dumps(log_page(page))}\n\n"
 
 
-def log_page(page: logs.LogPage) -> dict[str, Any]:
+def log_page(page: reader.LogPage) -> dict[str, Any]:
     """As JSON: what `GET logs` answers and what an event carries."""
     return {"lines": [_line(one) for one in page.lines], "cursor": page.cursor, "is_complete": page.is_complete}
 
 
-def found_lines(found: whole_logs.Found) -> dict[str, Any]:
+def found_lines(found: search.Found) -> dict[str, Any]:
     return {"lines": [{**_line(line), "number": number} for number, line in found.lines], "next": found.next}
 
 
-def _line(line: logs.LogLine) -> dict[str, Any]:
+def _line(line: reader.LogLine) -> dict[str, Any]:
     return {
         "rank": line.rank,
         "attempt": line.attempt,

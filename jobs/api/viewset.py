@@ -17,8 +17,9 @@ from rest_framework.serializers import BaseSerializer
 
 from common.rest import Paging, listed
 from common.streaming import text_response
-from jobs import collecting, logs, services, whole_logs
+from jobs import services
 from jobs.analysis import attempts, failure, metrics
+from jobs.logs import reader, retention, search
 from jobs.models import Job
 from jobs.serializers import (
     AttemptSerializer,
@@ -120,7 +121,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @action(detail=True, methods=["post"], url_path="delete-log")
     def delete_log(self, request: Request, pk: str) -> Response:
         """Frees the space of a finished job's log. Its history, metrics and numbers stay."""
-        return self._job(collecting.delete_log(job=self.get_object(), by=user_of(request)))
+        return self._job(retention.delete_log(job=self.get_object(), by=user_of(request)))
 
     @extend_schema(request=BulkAct, responses=BulkAnswer)
     @action(detail=False, methods=["post"], pagination_class=None)
@@ -172,8 +173,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         job = self.get_object()
         limit = number(request, "limit", least=1)
         wait = min(number(request, "wait") or 0, MAX_WAIT_SECONDS)
-        asked: dict[str, Any] = {"limit": logs.PAGE_LINES if limit is None else limit, **_lines_asked(request, job)}
-        page = logs.read(job=job, cursor=request.query_params.get("cursor", ""), **asked)
+        asked: dict[str, Any] = {"limit": reader.PAGE_LINES if limit is None else limit, **_lines_asked(request, job)}
+        page = reader.read(job=job, cursor=request.query_params.get("cursor", ""), **asked)
         if wait and not page.lines and not page.is_complete:
             return held(job, access=access_of(request, job), page=page, wait=wait, **asked)
         return Response(log_page(page))
@@ -215,13 +216,13 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     def logs_search(self, request: Request, pk: str) -> Response:
         """Lines of one attempt that hold some words. A long log is looked through in parts."""
         job = self.get_object()
-        found = whole_logs.search(
+        found = search.search(
             job=job,
             text=request.query_params.get("text", ""),
             by=request.user.pk,
             rank=rank_of(request, job),
             attempt=attempt_of(request, job),
-            limit=number(request, "limit", least=1) or whole_logs.SEARCH_LINES,
+            limit=number(request, "limit", least=1) or search.SEARCH_LINES,
             start=request.query_params.get("start", ""),
         )
         return Response(found_lines(found))
@@ -235,7 +236,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         """The whole log of one attempt as text: time, who printed it, the line."""
         job = self.get_object()
         rank, attempt = rank_of(request, job), attempt_of(request, job)
-        return text_response(request._request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt))
+        return text_response(request._request, search.stream_text(job=job, rank=rank, attempt=attempt))
 
     @extend_schema(
         responses=MetricsSerializer,

@@ -13,7 +13,8 @@ from django.views.decorators.http import require_POST
 
 from common.error_responses import refusal
 from common.errors import Conflict, InvalidInput, NotAllowed
-from jobs import collecting, services
+from jobs import services
+from jobs.logs import retention
 from jobs.models import Job
 
 from .detail import common, state_context
@@ -65,7 +66,7 @@ def resubmit(request: Request, pk: int) -> HttpResponse:
 @require_POST
 def delete_log(request: Request, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
-    if notice := _attempt(collecting.delete_log, job, request):
+    if notice := _attempt(retention.delete_log, job, request):
         messages.error(request, notice)
     return redirect("job", pk=pk)
 

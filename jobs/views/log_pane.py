@@ -13,7 +13,7 @@ from accounts.permissions import Act, may
 from common.errors import InvalidInput
 from common.streaming import text_response
 from common.text import plain
-from jobs import logs, whole_logs
+from jobs.logs import reader, search
 from jobs.models import Job, Rank
 
 from .parts import Context, Request, answer, readable_job, whole
@@ -43,14 +43,14 @@ def log_context(request: Request, *, job: Job) -> Context:
     if page is not None:
         return _pane(request, job, rank, attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
             "has_more": page.has_more, "is_log_live": False}  # fmt: skip
-    page = logs.read(job=job, rank=rank, tail=TAIL, attempt=only)
+    page = reader.read(job=job, rank=rank, tail=TAIL, attempt=only)
     return _pane(request, job, rank, attempt) | _lines(job, page, attempt=attempt)
 
 
-def _after(job: Job, *, rank: int | None, cursor: str, only: int | None) -> logs.LogPage | None:
+def _after(job: Job, *, rank: int | None, cursor: str, only: int | None) -> reader.LogPage | None:
     """The next lines; None for a cursor that is not ours, which counts as not given."""
     try:
-        return logs.read(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
+        return reader.read(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
     except InvalidInput:
         return None
 
@@ -61,14 +61,14 @@ def _followed(request: Request, *, job: Job) -> Context:
     only = attempt if attempt != job.attempt else None
     cursor = request.GET.get("cursor", "")
     try:
-        page, skipped = logs.catch_up(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
+        page, skipped = reader.catch_up(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
     except InvalidInput:
-        page, skipped = logs.read(job=job, rank=rank, tail=TAIL, attempt=only), 0
+        page, skipped = reader.read(job=job, rank=rank, tail=TAIL, attempt=only), 0
     around = {"job": job, "rank_value": _value(rank), "is_old": only is not None, "attempt": attempt}
     return around | _lines(job, page, attempt=attempt) | {"skipped": skipped, "skipped_from": cursor}
 
 
-def _lines(job: Job, page: logs.LogPage, *, attempt: int) -> Context:
+def _lines(job: Job, page: reader.LogPage, *, attempt: int) -> Context:
     is_live = attempt == job.attempt and not page.is_complete
     return {"lines": page.lines, "cursor": page.cursor, "is_log_live": is_live}
 
@@ -124,9 +124,9 @@ def _found(request: Request, *, job: Job, asked: str) -> Context:
     rank, attempt = chosen(request, job=job)
     start = request.GET.get("start", "")
     try:
-        found = whole_logs.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt, start=start)
+        found = search.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt, start=start)
     except InvalidInput:  # a start that is not ours: from the beginning
-        found = whole_logs.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt)
+        found = search.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt)
     where = {name: value for name, value in (("rank", _value(rank)), ("attempt", str(attempt))) if value}
     return {
         "found": found,
@@ -143,7 +143,7 @@ def log_file(request: Request, pk: int) -> StreamingHttpResponse:
     """All lines of one attempt as text, streamed. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
     rank, attempt = chosen(request, job=job)
-    response = text_response(request, whole_logs.stream_text(job=job, rank=rank, attempt=attempt, shown=plain))
+    response = text_response(request, search.stream_text(job=job, rank=rank, attempt=attempt, shown=plain))
     which = {"": "all", "launcher": "launcher"}.get(_value(rank), f"rank-{rank}")
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", job.name)
     response["Content-Disposition"] = f'attachment; filename="{name}-{attempt}-{which}.txt"'

@@ -70,7 +70,7 @@ def test_collecting_dies_and_running_jobs_do_not_notice(house, matrix, cast, end
     going = house.submit()
     cast.until_phase(going, "running")
     until_whole(
-        house, "from jobs.collecting import collect; collect(now=now)", COLLECTING, lambda: house.api.lines(ended)
+        house, "from jobs.logs.retention import collect; collect(now=now)", COLLECTING, lambda: house.api.lines(ended)
     )
     (line,) = house.api.lines(ended)
     assert line["is_gap"] and "deleted" in line["text"]

@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from common.errors import Conflict, NotAllowed
-from jobs import collecting, ingest, log_usage, logs
+from jobs import ingest
+from jobs.logs import reader, retention, usage
 from jobs.models import Job, JobEvent, LogBudget, LogSegment, MetricChunk
 from tests.builders import batch, identity, item, log_item
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 
 @pytest.fixture
 def running(lab):
-    log_usage.forget()
+    usage.forget()
     job = lab.running()
     points = item("metrics", rank=0, points=[[1.0, 1, {"loss": 0.5}]])
     ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(1.0, "hello"), (2.0, "world")]), points))
@@ -35,20 +36,20 @@ def files(settings) -> list:
 
 def test_its_lines_and_files_go_and_the_rest_stays(job, people, settings):
     assert len(files(settings)) == 1
-    collecting.delete_log(job=job, by=people.owner)
+    retention.delete_log(job=job, by=people.owner)
     job.refresh_from_db()
     assert (files(settings), LogSegment.objects.count(), job.log_bytes) == ([], 0, 0)
     assert MetricChunk.objects.filter(job=job).exists()
-    (line,) = logs.read(job=job).lines
+    (line,) = reader.read(job=job).lines
     assert line.is_gap and line.text.startswith("[this log was deleted on ")
     note = JobEvent.objects.get(job=job, kind="note")
     assert note.message.startswith("its log was deleted by owner: ") and note.user == people.owner
-    assert log_usage.by_team() == {}
+    assert usage.by_team() == {}
 
 
 def test_it_is_audited_once_however_often_it_is_asked(job, people):
     for _ in range(3):
-        collecting.delete_log(job=job, by=people.owner)
+        retention.delete_log(job=job, by=people.owner)
     entry = AuditEntry.objects.get(act="job.delete-log")
     assert (entry.actor, entry.target_id, entry.after) == (people.owner, str(job.pk), {"bytes": 0})
     assert entry.before["bytes"] > 0
@@ -56,24 +57,24 @@ def test_it_is_audited_once_however_often_it_is_asked(job, people):
 
 def test_a_job_that_still_prints_keeps_its_log(running, people):
     with pytest.raises(Conflict, match="still prints"):
-        collecting.delete_log(job=running, by=people.owner)
+        retention.delete_log(job=running, by=people.owner)
     assert LogSegment.objects.count() == 1
 
 
 @pytest.mark.parametrize("who", ["viewer", "stranger"])
 def test_only_those_who_may_end_jobs_may(job, people, who):
     with pytest.raises(NotAllowed):
-        collecting.delete_log(job=job, by=getattr(people, who))
+        retention.delete_log(job=job, by=getattr(people, who))
     assert LogSegment.objects.count() == 1
 
 
 def test_files_that_a_killed_process_left_go_with_the_daily_turn(job, people, settings, monkeypatch):
-    monkeypatch.setattr(collecting, "delete_files", lambda job: None)
-    collecting.delete_log(job=job, by=people.owner)
+    monkeypatch.setattr(retention, "delete_files", lambda job: None)
+    retention.delete_log(job=job, by=people.owner)
     monkeypatch.undo()
     assert len(files(settings)) == 1
     later = timezone.now() + timedelta(hours=1)
-    assert len(collecting.collect(now=later).files) == 1 and files(settings) == []
+    assert len(retention.collect(now=later).files) == 1 and files(settings) == []
 
 
 def test_the_page_offers_it_to_those_who_may_once_the_job_is_over(as_, people, running, lab):

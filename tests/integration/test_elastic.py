@@ -9,9 +9,10 @@ from django.utils import timezone
 
 from accounts.models import Token
 from common.errors import NotAllowed, Refused
-from jobs import agent_tokens, ingest, logs, news, replica_rows
+from jobs import agent_tokens, ingest, news, replica_rows
 from jobs.core import replacement
 from jobs.core.agent_identity import AgentIdentity
+from jobs.logs import reader
 from jobs.models import Job, Rank, Replica
 from jobs.store import plan_of
 from tests.builders import batch, identity, item, log_item
@@ -212,5 +213,5 @@ def test_a_cluster_that_refuses_a_replica_does_not_end_the_others(lab):
     assert rows(lab.visit(job, times=2))[2] == (2, 1, "running")
 
 
-def page(job: Job, rank: int) -> list[logs.LogLine]:
-    return logs.read(job=job, rank=rank, limit=100).lines
+def page(job: Job, rank: int) -> list[reader.LogLine]:
+    return reader.read(job=job, rank=rank, limit=100).lines

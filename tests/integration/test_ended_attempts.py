@@ -6,8 +6,9 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs import ingest, logs
+from jobs import ingest
 from jobs.agent_tokens import issue
+from jobs.logs import reader
 from jobs.models import Job, Rank, Replica
 from tests.builders import batch, identity, item, log_item
 from tests.integration.test_agent_door import body
@@ -67,7 +68,7 @@ def test_after_the_attempt_no_end_changes_but_lines_and_missing_ends_arrive(lab)
     assert states(job) == [("failed", 1), ("waiting", None)]
     send(job, 3, rank(1, "failed", exit_code=4))
     assert states(job) == [("failed", 1), ("failed", 4)]
-    assert [line.text for line in logs.read(job=job).lines] == ["late"]
+    assert [line.text for line in reader.read(job=job).lines] == ["late"]
 
 
 def test_an_attempt_that_ends_while_a_batch_is_read_is_over_for_it(lab):
@@ -110,7 +111,7 @@ def test_a_token_opens_nothing_a_drain_time_after_its_attempt(client, lab, setti
     else:
         Replica.objects.filter(job=job, attempt=ended).update(closed_at=past)
     assert answers(2) == [403, 403]
-    assert len(logs.read(job=job, attempt=ended).lines) == 1
+    assert len(reader.read(job=job, attempt=ended).lines) == 1
 
 
 def test_the_next_attempt_of_the_same_job_is_not_shut_out(lab):

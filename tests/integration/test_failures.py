@@ -7,8 +7,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import ingest, log_store, services
+from jobs import ingest, services
 from jobs.analysis import failure, failure_rows, tracebacks
+from jobs.logs import storage
 from jobs.models import AttemptFailure, Job
 from jobs.views.ranks import matrix
 from tests.builders import batch, identity, item, log_item
@@ -57,7 +58,7 @@ def test_a_failed_rank_is_judged_as_soon_as_its_agent_says_so(job):
 
 def test_what_an_agent_sent_costs_no_look_into_a_log(job, monkeypatch):
     send(job, failed(1, error_at=NOW, error=error()))
-    monkeypatch.setattr(log_store, "read", lambda *given, **more: pytest.fail("a log was read"))
+    monkeypatch.setattr(storage, "read", lambda *given, **more: pytest.fail("a log was read"))
     found = failure.first_failure(job)
     assert (found.headline, found.last_lines) == (f"rank 1: {LABEL}", TRACE)
 

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from jobs import ingest, log_store, logs
+from jobs import ingest
 from jobs.agent_answers import answer
+from jobs.logs import reader, storage
 from jobs.models import JobEvent, LogSegment, Rank, Replica
 from tests.builders import batch, identity, item, log_item
 from tests.integration.test_agent_door import body
@@ -28,10 +29,10 @@ def small_disk(tmp_path):
 @pytest.fixture
 def full_disk(small_disk, settings):
     settings.MEDIA_ROOT = small_disk
-    log_store._refused_since.clear()
+    storage._refused_since.clear()
     (small_disk / "ballast").write_bytes(b"x" * 200_000)
     yield small_disk
-    log_store._refused_since.clear()
+    storage._refused_since.clear()
 
 
 def noise(rank: int, first: int):
@@ -64,21 +65,21 @@ def test_text_is_taken_again_when_there_is_room(job, full_disk):
     assert answer(identity(job), sent).status == 507
     (full_disk / "ballast").unlink()
     assert answer(identity(job), sent).status == 200
-    assert [line.is_gap for line in logs.read(job=job).lines] == [False, False]
+    assert [line.is_gap for line in reader.read(job=job).lines] == [False, False]
 
 
 def test_after_a_while_the_states_go_on_and_the_gap_is_noted_once(job, full_disk, monkeypatch):
-    monkeypatch.setattr(log_store, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(storage, "PATIENCE_SECONDS", 0.0)
     state = item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T)
     for seq in (1, 2):
         ingest.apply(identity=identity(job), batch=batch(seq, noise(0, 2 * (seq - 1)), state))
     assert Rank.objects.get(job=job, rank=0).state == "failed"
-    assert [line.is_gap for line in logs.read(job=job).lines] == [True, True]
+    assert [line.is_gap for line in reader.read(job=job).lines] == [True, True]
     (note,) = JobEvent.objects.filter(job=job, kind="note")
     assert note.message == "Log lines are missing: the log store takes nothing: No space left on device"
     (full_disk / "ballast").unlink()
     ingest.apply(identity=identity(job), batch=batch(3, noise(0, 4)))
-    assert [line.is_gap for line in logs.read(job=job, tail=2).lines] == [False, False]
+    assert [line.is_gap for line in reader.read(job=job, tail=2).lines] == [False, False]
 
 
 def test_small_batches_of_one_replica_do_not_make_those_of_another_wait_for_ever(job, full_disk, monkeypatch):
@@ -86,6 +87,6 @@ def test_small_batches_of_one_replica_do_not_make_those_of_another_wait_for_ever
     large, small = body(noise(0, 0)), lambda seq: body(log_item(2, seq, [(T, "little")]), seq=seq + 1)
     assert answer(identity(job), large).status == 507
     assert answer(identity(job, 1), small(0)).status == 200
-    monkeypatch.setattr(log_store, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(storage, "PATIENCE_SECONDS", 0.0)
     assert answer(identity(job), large).status == 200
     assert [note.message[:22] for note in JobEvent.objects.filter(job=job, kind="note")] == ["Log lines are missing:"]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs import logs
 from jobs.agent_answers import answer
 from jobs.agent_tokens import issue
 from jobs.analysis import metrics
+from jobs.logs import reader
 from jobs.models import JobEvent, LogSegment, MetricChunk, Rank, Replica
 from jobs.news import MAX_NAMES
 from tests.builders import identity, item, log_item
@@ -73,7 +73,7 @@ def test_a_token_of_another_job_or_attempt_or_replica_opens_only_what_it_names(c
     other = body(log_item(0, 0, [(T, "x")]), item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T))
     assert post(client, issue(replace(mine, index=1)), other).status_code == 200
     assert Rank.objects.get(job=job, rank=0).state == "waiting"
-    assert [line.text for line in logs.read(job=job, rank=0).lines] == []
+    assert [line.text for line in reader.read(job=job, rank=0).lines] == []
 
 
 def test_a_replayed_batch_with_other_bytes_changes_nothing(client, job, files):
@@ -82,7 +82,7 @@ def test_a_replayed_batch_with_other_bytes_changes_nothing(client, job, files):
     before = {path: path.read_bytes() for path in files.rglob("*.z")}
     assert post(client, token, body(log_item(0, 0, [(T, "false")]))).json()["ack"] == 1
     assert {path: path.read_bytes() for path in files.rglob("*.z")} == before
-    assert [line.text for line in logs.read(job=job).lines] == ["true"]
+    assert [line.text for line in reader.read(job=job).lines] == ["true"]
 
 
 def test_batches_out_of_order_are_answered_with_the_one_that_is_wanted(client, job):
@@ -90,7 +90,7 @@ def test_batches_out_of_order_are_answered_with_the_one_that_is_wanted(client, j
     sent = {seq: body(log_item(0, seq - 1, [(T, str(seq))]), seq=seq) for seq in range(1, 6)}
     acks = [post(client, token, sent[seq]).json()["ack"] for seq in (3, 1, 5, 2, 1, 3, 3, 4, 2, 5)]
     assert acks == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
-    assert [line.text for line in logs.read(job=job).lines] == ["1", "2", "3", "4", "5"]
+    assert [line.text for line in reader.read(job=job).lines] == ["1", "2", "3", "4", "5"]
 
 
 def test_overlapping_lines_are_refused_and_nothing_of_their_batch_stays(client, job, files):
@@ -116,7 +116,7 @@ def test_a_bomb_in_the_header_or_in_a_blob_costs_little(client, job):
     small = log_item(0, 0, [(T, "x")])
     bomb = type(small)("log", {**small.fields, "raw_bytes": 2**24, "bytes": len(blob)}, blob)
     assert post(client, token, body(bomb)).status_code == 200
-    (line,) = logs.read(job=job).lines
+    (line,) = reader.read(job=job).lines
     assert line.is_gap and "unpack to more than" in line.text
 
 
@@ -143,7 +143,7 @@ def test_a_clock_that_is_far_off_moves_no_row_into_another_century(client, job, 
         rank.error_at,
         rank.last_line_at,
         metrics.series(job=job)[0].points[0][0],
-        logs.read(job=job).lines[0].at,
+        reader.read(job=job).lines[0].at,
     ]
     assert all(abs(one.timestamp() - time.time()) < 3700 for one in seen)
 

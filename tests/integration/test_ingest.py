@@ -7,7 +7,7 @@ from django.db import connection
 from django.utils import timezone
 
 from common.errors import InvalidInput, NotAllowed
-from jobs import ingest, logs, services
+from jobs import ingest, services
 from jobs.agent_tokens import issue, read
 from jobs.analysis import failure as blame
 from jobs.analysis import metrics
@@ -15,6 +15,7 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 from jobs.core.lifecycle import Step
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
+from jobs.logs import reader
 from jobs.models import LogSegment, Rank
 from jobs.store import DjangoStore
 from tests.builders import batch, identity, item, log_item
@@ -36,7 +37,7 @@ def test_a_batch_is_applied_once(job):
     one = batch(1, log_item(0, 0, [(T, "a"), (T + 1, "b")]))
     assert ingest.apply(identity=identity(job), batch=one)[0] == 1
     assert ingest.apply(identity=identity(job), batch=one)[0] == 1
-    assert texts(logs.read(job=job)) == ["a", "b"]
+    assert texts(reader.read(job=job)) == ["a", "b"]
 
 
 def test_a_batch_from_the_future_is_answered_with_the_one_that_is_missing(job):
@@ -47,18 +48,18 @@ def test_a_batch_from_the_future_is_answered_with_the_one_that_is_missing(job):
 def test_ranks_are_merged_by_time_and_one_can_be_read_alone(job):
     ingest.apply(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "first"), (T + 2, "third")])))
     ingest.apply(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 1, "second")])))
-    assert texts(logs.read(job=job)) == ["first", "second", "third"]
-    assert texts(logs.read(job=job, rank=2)) == ["second"]
+    assert texts(reader.read(job=job)) == ["first", "second", "third"]
+    assert texts(reader.read(job=job, rank=2)) == ["second"]
 
 
 def test_a_cursor_goes_on_where_it_stopped_though_older_lines_arrive_late(job):
     ingest.apply(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 5, "new")])))
-    page = logs.read(job=job)
+    page = reader.read(job=job)
     ingest.apply(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "late")])))
     ingest.apply(identity=identity(job, 1), batch=batch(2, log_item(2, 1, [(T + 6, "newer")])))
-    following = logs.read(job=job, cursor=page.cursor)
+    following = reader.read(job=job, cursor=page.cursor)
     assert texts(following) == ["late", "newer"]
-    assert texts(logs.read(job=job, cursor=following.cursor)) == []
+    assert texts(reader.read(job=job, cursor=following.cursor)) == []
 
 
 def test_pages_together_give_every_line_once(job):
@@ -69,7 +70,7 @@ def test_pages_together_give_every_line_once(job):
         )
     seen, cursor = [], ""
     while True:
-        page = logs.read(job=job, cursor=cursor, limit=25)
+        page = reader.read(job=job, cursor=cursor, limit=25)
         if not page.lines:
             break
         seen += texts(page)
@@ -80,17 +81,17 @@ def test_pages_together_give_every_line_once(job):
 def test_the_tail_begins_near_the_end_and_can_be_followed(job):
     for seq in range(1, 20):
         ingest.apply(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")])))
-    page = logs.read(job=job, tail=3)
+    page = reader.read(job=job, tail=3)
     assert texts(page) == ["line 17", "line 18", "line 19"]
     ingest.apply(identity=identity(job), batch=batch(20, log_item(0, 19, [(T + 20, "line 20")])))
-    assert texts(logs.read(job=job, cursor=page.cursor)) == ["line 20"]
+    assert texts(reader.read(job=job, cursor=page.cursor)) == ["line 20"]
 
 
 def test_a_log_is_complete_when_the_job_is_finished_and_all_was_read(job, lab):
     ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "a")])))
-    assert not logs.read(job=job).is_complete
+    assert not reader.read(job=job).is_complete
     lab.finish(job, 0, 0)
-    assert logs.read(job=job).is_complete
+    assert reader.read(job=job).is_complete
 
 
 def test_reading_goes_on_into_the_next_attempt(lab):
@@ -98,14 +99,14 @@ def test_reading_goes_on_into_the_next_attempt(lab):
     ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "one")])))
     lab.finish(job, 1)
     ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "two")])))
-    first = logs.read(job=job)
-    assert texts(first) + texts(logs.read(job=job, cursor=first.cursor)) == ["one", "two"]
+    first = reader.read(job=job)
+    assert texts(first) + texts(reader.read(job=job, cursor=first.cursor)) == ["one", "two"]
 
 
 def test_a_gap_is_shown_as_one(job):
     gap = item("gap", rank=0, first_line=0, lines=9000, raw_bytes=812_331, first_at=T, last_at=T + 1)
     ingest.apply(identity=identity(job), batch=batch(1, gap, log_item(0, 9000, [(T + 2, "after")])))
-    page = logs.read(job=job)
+    page = reader.read(job=job)
     assert page.lines[0].is_gap
     assert "9000 lines" in page.lines[0].text
     assert page.lines[1].text == "after"
@@ -271,7 +272,7 @@ def test_a_page_of_a_long_log_does_not_read_it_whole(job, django_assert_max_num_
     for seq in range(1, 60):
         ingest.apply(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(now + seq, "x")])))
     with django_assert_max_num_queries(4):
-        logs.read(job=job, tail=5)
+        reader.read(job=job, tail=5)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -10,7 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import Team
-from jobs import collecting, ingest, log_store, log_usage, logs, packing
+from jobs import ingest
+from jobs.logs import compaction, reader, retention, storage, usage
 from jobs.models import Job, JobEvent, LogBudget, LogSegment, Rank, Replica
 from queues.models import Queue
 from tests.builders import Lab, batch, identity, item, log_item
@@ -22,9 +23,9 @@ T = 60.0 * (int(time.time()) // 60 - 10)  # a whole minute, a while ago
 
 @pytest.fixture(autouse=True)
 def fresh():
-    log_usage.forget()
+    usage.forget()
     yield
-    log_usage.forget()
+    usage.forget()
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_job_that_floods_stops_at_its_budget_and_every_line_is_accounted_for(j
     assert Replica.objects.get(job=job, index=0).log_bytes == stored(settings)
     rows = LogSegment.objects.filter(job=job).order_by("first_line")
     assert sum(row.lines for row in rows) == 40 * 50 == Rank.objects.get(job=job, rank=0).lines
-    lines = logs.read(job=job, limit=5000).lines
+    lines = reader.read(job=job, limit=5000).lines
     assert sum(line.is_gap for line in lines) > 10 and not lines[0].is_gap
     (note,) = notes(job)
     assert (
@@ -89,7 +90,7 @@ def test_what_a_rank_prints_at_its_end_is_kept_past_the_budget(job, settings):
         error,
         item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T + 10),
     )
-    assert logs.last_lines(job=job, attempt=1, rank=0, count=2) == ["Traceback", "ValueError: label 17"]
+    assert reader.last_lines(job=job, attempt=1, rank=0, count=2) == ["Traceback", "ValueError: label 17"]
 
 
 def test_thinned_the_log_still_shows_how_it_goes(job, settings):
@@ -97,7 +98,9 @@ def test_thinned_the_log_still_shows_how_it_goes(job, settings):
     flood(job, 9)  # a batch takes 23 kB
     for minute in range(1, 4):
         send(job, 9 + minute, noise(0, 360 + 40 * (minute - 1), at=T + 60 * minute))
-    kept = [line for line in logs.read(job=job, limit=5000).lines if line.at.timestamp() >= T + 60 and not line.is_gap]
+    kept = [
+        line for line in reader.read(job=job, limit=5000).lines if line.at.timestamp() >= T + 60 and not line.is_gap
+    ]
     assert len({line.at for line in kept}) == 3
 
 
@@ -110,7 +113,7 @@ def test_a_team_has_a_budget_over_all_its_jobs_and_another_team_loses_no_line(la
     flood(other, 4)
     (note,) = notes(second)
     assert note.startswith("Log lines are left out: the logs of this team take") and "muster delete-log" in note
-    assert not any(line.is_gap for line in logs.read(job=other, limit=5000).lines) and notes(other) == []
+    assert not any(line.is_gap for line in reader.read(job=other, limit=5000).lines) and notes(other) == []
 
 
 def test_a_teams_own_budget_wins(job, other, settings):
@@ -119,8 +122,8 @@ def test_a_teams_own_budget_wins(job, other, settings):
     settings.MUSTER_LOG_TEAM_BYTES = 30_000
     for one in (job, other):
         flood(one, 4)
-    assert any(line.is_gap for line in logs.read(job=job, limit=5000).lines)
-    assert not any(line.is_gap for line in logs.read(job=other, limit=5000).lines)
+    assert any(line.is_gap for line in reader.read(job=job, limit=5000).lines)
+    assert not any(line.is_gap for line in reader.read(job=other, limit=5000).lines)
 
 
 def test_counting_costs_a_batch_no_statement(job):
@@ -136,7 +139,7 @@ def test_the_budget_holds_for_other_processes_too(job, settings):
     """What is remembered is a shortcut: who knows nothing asks the rows."""
     settings.MUSTER_LOG_JOB_BYTES = 100_000
     flood(job, 5)
-    log_usage.forget()
+    usage.forget()
     flood(job, 5, first_seq=6)
     assert stored(settings) < 125_000
 
@@ -145,28 +148,28 @@ def test_after_the_end_a_job_counts_with_what_its_packed_log_takes(job, lab, set
     flood(job, 5)
     lab.finish(job, 0, 0)
     Job.objects.filter(pk=job.pk).update(finished_at=timezone.now() - timedelta(hours=1))
-    packing.pack(Replica.objects.get(job=job, index=0).pk)
-    assert collecting.settle(now=timezone.now()) == 1
+    compaction.pack(Replica.objects.get(job=job, index=0).pk)
+    assert retention.settle(now=timezone.now()) == 1
     job.refresh_from_db()
     assert job.log_bytes == sum(LogSegment.objects.filter(job=job).values_list("size_bytes", flat=True)) > 0
-    assert log_usage.by_team(job.team_id) == {job.team_id: job.log_bytes}
-    assert collecting.settle(now=timezone.now()) == 0
+    assert usage.by_team(job.team_id) == {job.team_id: job.log_bytes}
+    assert retention.settle(now=timezone.now()) == 0
 
 
 def test_on_a_disk_that_is_nearly_full_a_small_team_loses_no_line_to_a_large_one(job, other, small_disk, settings):  # noqa: F811
     """256 kB: below 26 there is room for those only who use less than their share."""
     settings.MEDIA_ROOT = small_disk
-    log_store._refused_since.clear()
+    storage._refused_since.clear()
     send(other, 1, noise(0, 0, kilobytes=10))
     for seq in range(1, 40):
-        log_usage._disk.clear()
-        log_usage._all.clear()
+        usage._disk.clear()
+        usage._all.clear()
         send(job, seq, noise(0, 10 * (seq - 1), at=T + seq / 1000, kilobytes=10))
     disk = os.statvfs(small_disk)
     assert disk.f_bavail * disk.f_frsize > 8_000  # the flood has stopped before the disk was full
-    log_usage._disk.clear()
+    usage._disk.clear()
     send(other, 2, noise(0, 10, kilobytes=10))
-    assert not any(line.is_gap for line in logs.read(job=other, limit=5000).lines) and notes(other) == []
+    assert not any(line.is_gap for line in reader.read(job=other, limit=5000).lines) and notes(other) == []
     (note,) = notes(job)
     assert note.startswith("Log lines are left out: the server's disk for logs has")
 

@@ -6,10 +6,11 @@ import pytest
 from django.utils import timezone
 
 from common.errors import Unreachable
-from jobs import ingest, logs, mirror, replica_rows
+from jobs import ingest, mirror, replica_rows
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
+from jobs.logs import reader
 from jobs.models import JobEvent, Rank, Replica
 from jobs.printed import Reading
 from jobs.store import DjangoStore
@@ -73,7 +74,7 @@ def collect(job, cluster, *, states=("running", "running"), is_last=False) -> bo
 
 
 def texts(job) -> list[str]:
-    return [line.text for line in logs.read(job=job).lines]
+    return [line.text for line in reader.read(job=job).lines]
 
 
 def notes(job) -> list[str]:

@@ -10,8 +10,9 @@ from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
 
-from jobs import collecting, ingest, logs, packing, segments, whole_logs
+from jobs import ingest
 from jobs.core.cursor import Cursor
+from jobs.logs import compaction, reader, retention, search, segments
 from jobs.models import Job, LogSegment, Replica
 from tests.builders import batch, identity, item, log_item
 
@@ -45,7 +46,7 @@ def job(lab):
 
 def everything(job) -> list[tuple[int, str]]:
     found, cursor = [], ""
-    while (page := logs.read(job=job, cursor=cursor, limit=97)).lines:
+    while (page := reader.read(job=job, cursor=cursor, limit=97)).lines:
         found += [(line.rank, line.text) for line in page.lines]
         cursor = page.cursor
     return found
@@ -60,7 +61,7 @@ def by_rank(lines):
 
 
 def pack(job) -> int:
-    return packing.pack(Replica.objects.get(job=job, index=0).pk)
+    return compaction.pack(Replica.objects.get(job=job, index=0).pk)
 
 
 def age(paths, seconds: float = 3600) -> None:
@@ -76,40 +77,40 @@ def test_a_packed_log_has_the_same_lines_in_few_rows_of_one_file(job, files):
         LogSegment.objects.filter(is_packed=True).count() == 4
     )  # rank 0 before and after its gap, rank 1, the launcher
     assert LogSegment.objects.exclude(path="").values("path").distinct().count() == 1
-    assert [line.text for line in logs.read(job=job, rank=1, tail=3).lines] == ["1:397", "1:398", "1:399"]
-    assert len(whole_logs.search(job=job, by=1, text="launcher").lines) == BATCHES
+    assert [line.text for line in reader.read(job=job, rank=1, tail=3).lines] == ["1:397", "1:398", "1:399"]
+    assert len(search.search(job=job, by=1, text="launcher").lines) == BATCHES
 
 
 @pytest.mark.parametrize("limit", [1, 33, 420])
 def test_a_reader_in_the_middle_goes_on_as_if_nothing_had_happened(job, limit):
-    page = logs.read(job=job, limit=limit)
+    page = reader.read(job=job, limit=limit)
     pack(job)
     seen, cursor = [(line.rank, line.text) for line in page.lines], page.cursor
-    while (page := logs.read(job=job, cursor=cursor, limit=limit)).lines:
+    while (page := reader.read(job=job, cursor=cursor, limit=limit)).lines:
         seen += [(line.rank, line.text) for line in page.lines]
         cursor = page.cursor
     assert len(seen) == 841 and len(set(seen)) == 841
 
 
 def test_a_follower_at_the_end_sees_no_line_again(job):
-    cursor = logs.read(job=job, tail=5).cursor
+    cursor = reader.read(job=job, tail=5).cursor
     pack(job)
-    assert logs.read(job=job, cursor=cursor).lines == []
+    assert reader.read(job=job, cursor=cursor).lines == []
     ingest.apply(identity=identity(job), batch=batch(BATCHES + 1, log_item(1, 400, [(T + 99, "1:400")])))
-    assert [line.text for line in logs.read(job=job, cursor=cursor).lines] == ["1:400"]
+    assert [line.text for line in reader.read(job=job, cursor=cursor).lines] == ["1:400"]
 
 
 def test_who_read_the_rows_before_still_finds_their_files(job, files):
     rows = segments.unread(job=job.pk, rank=None, place=Cursor(1), limit=500).segments
     pack(job)
-    assert packing.sweep(run=job.run, attempt=1, now=timezone.now()) == []
+    assert compaction.sweep(run=job.run, attempt=1, now=timezone.now()) == []
     assert sum(len(list(segments.content(row)[0])) for row in rows) == 840
 
 
 def test_old_files_go_when_nobody_can_be_reading_them(job, files):
     pack(job)
     age(stored(files))
-    assert len(packing.sweep(run=job.run, attempt=1, now=timezone.now())) == BATCHES
+    assert len(compaction.sweep(run=job.run, attempt=1, now=timezone.now())) == BATCHES
     assert len(stored(files)) == 1 and len(everything(job)) == 841
 
 
@@ -124,9 +125,9 @@ def test_a_crash_before_the_rows_changed_loses_nothing(job, files):
 
 def test_two_packers_at_once_are_one(job, files):
     replica = Replica.objects.select_related("job").get(job=job, index=0)
-    (runs,) = packing._files(packing._readable(packing._unpacked(replica.pk)))
+    (runs,) = compaction._files(compaction._readable(compaction._unpacked(replica.pk)))
     assert pack(job) == 1
-    assert packing._replace(replica, runs) is False
+    assert compaction._replace(replica, runs) is False
     assert len(everything(job)) == 841
 
 
@@ -139,8 +140,8 @@ def test_a_segment_that_can_not_be_read_stays_as_it_is(job, files):
 
 
 def test_large_logs_become_several_files_and_rows(job, files, monkeypatch):
-    monkeypatch.setattr(packing, "FILE_BYTES", 4000)
-    monkeypatch.setattr(packing, "SEGMENT_BYTES", 700)
+    monkeypatch.setattr(compaction, "FILE_BYTES", 4000)
+    monkeypatch.setattr(compaction, "SEGMENT_BYTES", 700)
     before = by_rank(everything(job))
     assert pack(job) > 3
     assert by_rank(everything(job)) == before
@@ -149,13 +150,13 @@ def test_large_logs_become_several_files_and_rows(job, files, monkeypatch):
 
 def test_only_what_is_over_or_very_long_waits_for_packing(job, lab, monkeypatch):
     soon, replica = timezone.now() + timedelta(minutes=5), Replica.objects.get(job=job, index=0).pk
-    assert packing.waiting(now=soon) == []
-    monkeypatch.setattr(packing, "EVERY", 100)
-    assert packing.waiting(now=soon) == [replica]
-    monkeypatch.setattr(packing, "EVERY", 200)
+    assert compaction.waiting(now=soon) == []
+    monkeypatch.setattr(compaction, "EVERY", 100)
+    assert compaction.waiting(now=soon) == [replica]
+    monkeypatch.setattr(compaction, "EVERY", 200)
     lab.finish(job, 0, 0)
-    assert packing.waiting(now=timezone.now()) == [replica]
-    assert packing.pack_all() == 1 and packing.waiting(now=soon) == []
+    assert compaction.waiting(now=timezone.now()) == [replica]
+    assert compaction.pack_all() == 1 and compaction.waiting(now=soon) == []
 
 
 class TestCollecting:
@@ -175,19 +176,19 @@ class TestCollecting:
         assert len(stored(files)) == BATCHES and len(everything(old)) == 841
 
     def test_old_logs_and_folders_go_and_the_reader_is_told(self, old, files, tmp_path):
-        collecting.collect(now=timezone.now())
+        retention.collect(now=timezone.now())
         assert stored(files) == [] and LogSegment.objects.count() == 0
         assert [path.name for path in (tmp_path / "local/jobs").iterdir()] == ["999999-strange"]
-        page = logs.read(job=old)
+        page = reader.read(job=old)
         (line,) = page.lines
         assert line.is_gap and "logs are kept for 90 days" in line.text and page.is_complete
-        assert logs.read(job=old, cursor=page.cursor).lines == []
-        assert len(logs.read(job=old, tail=10).lines) == 1
-        assert collecting.collect(now=timezone.now()).logs == []
+        assert reader.read(job=old, cursor=page.cursor).lines == []
+        assert len(reader.read(job=old, tail=10).lines) == 1
+        assert retention.collect(now=timezone.now()).logs == []
 
     def test_what_is_young_enough_stays(self, old, files):
         Job.objects.filter(pk=old.pk).update(finished_at=timezone.now() - timedelta(days=29))
-        found = collecting.collect(now=timezone.now())
+        found = retention.collect(now=timezone.now())
         assert (found.logs, found.folders) == ([], []) and len(stored(files)) == BATCHES
 
     def test_stray_files_of_a_recent_job_go(self, old, files):
@@ -195,4 +196,4 @@ class TestCollecting:
         stray = files / f"logs/{old.run}/1/worker-0-99-00000000.z"
         stray.write_bytes(b"x")
         age([stray])
-        assert collecting.collect(now=timezone.now()).files == [f"logs/{old.run}/1/worker-0-99-00000000.z"]
+        assert retention.collect(now=timezone.now()).files == [f"logs/{old.run}/1/worker-0-99-00000000.z"]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import ingest, logs, segments
+from jobs import ingest
+from jobs.logs import reader, segments
 from tests.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -25,7 +26,7 @@ def send(job, seq, *items, index=0):
 
 def pages(job, **asked):
     cursor = ""
-    while (page := logs.read(job=job, cursor=cursor, **asked)).lines:
+    while (page := reader.read(job=job, cursor=cursor, **asked)).lines:
         yield page
         cursor = page.cursor
 
@@ -43,17 +44,17 @@ def test_a_page_of_huge_lines_is_bounded_by_its_bytes(job):
         send(job, seq, log_item(0, seq - 1, [(T + seq, "x" * 2**20)]))
     found = list(pages(job, limit=500))
     assert sum(len(page.lines) for page in found) == 12
-    assert max(sum(len(line.text) for line in page.lines) for page in found) <= logs.MAX_PAGE_BYTES
-    assert len(logs.read(job=job, tail=500).lines) <= 4
+    assert max(sum(len(line.text) for line in page.lines) for page in found) <= reader.MAX_PAGE_BYTES
+    assert len(reader.read(job=job, tail=500).lines) <= 4
 
 
 def test_a_follower_reads_only_what_is_new_with_one_query(job, django_assert_num_queries):
     for seq in range(1, 30):
         send(job, seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")]))
-    place = logs.read(job=job, tail=5).cursor
+    place = reader.read(job=job, tail=5).cursor
     send(job, 30, log_item(0, 29, [(T + 30, "new")]))
     with django_assert_num_queries(1):
-        page = logs.read(job=job, cursor=place)
+        page = reader.read(job=job, cursor=place)
     assert [line.text for line in page.lines] == ["new"]
 
 
@@ -61,15 +62,15 @@ def test_lines_that_a_segment_promised_and_has_not_are_shown_as_missing(job):
     whole = log_item(0, 0, [(T, "one"), (T, "two")])
     send(job, 1, type(whole)("log", {**whole.fields, "lines": 7}, whole.blob))
     send(job, 2, log_item(0, 7, [(T + 1, "after")]))
-    found = logs.read(job=job)
+    found = reader.read(job=job)
     assert [line.text for line in found.lines] == ["one", "two", "[5 lines are missing here]", "after"]
-    assert logs.read(job=job, cursor=found.cursor).lines == []
+    assert reader.read(job=job, cursor=found.cursor).lines == []
 
 
 def test_lines_that_nobody_promised_are_not_shown(job):
     whole = log_item(0, 0, [(T, "one"), (T, "two"), (T, "three")])
     send(job, 1, type(whole)("log", {**whole.fields, "lines": 2}, whole.blob))
-    assert [line.text for line in logs.read(job=job).lines] == ["one", "two"]
+    assert [line.text for line in reader.read(job=job).lines] == ["one", "two"]
 
 
 def test_a_bomb_is_shown_as_a_gap_and_what_follows_is_read(job):
@@ -77,7 +78,7 @@ def test_a_bomb_is_shown_as_a_gap_and_what_follows_is_read(job):
     small = log_item(0, 0, [(T, "x")])
     send(job, 1, type(small)("log", {**small.fields, "bytes": len(bomb)}, bomb))
     send(job, 2, log_item(0, 1, [(T + 1, "after")]))
-    first, second = logs.read(job=job).lines
+    first, second = reader.read(job=job).lines
     assert first.is_gap and "unpack to more than" in first.text
     assert second.text == "after"
 
@@ -86,7 +87,7 @@ def test_a_stored_file_that_is_gone_is_a_gap(job, settings):
     send(job, 1, log_item(0, 0, [(T, "x")]))
     for path in settings.MEDIA_ROOT.rglob("*.z"):
         path.unlink()
-    (line,) = logs.read(job=job).lines
+    (line,) = reader.read(job=job).lines
     assert line.is_gap and "can not be read" in line.text
 
 
@@ -94,10 +95,10 @@ def test_a_tail_of_all_ranks_skips_the_old_lines_of_a_silent_one(job):
     send(job, 1, log_item(2, 0, [(T, "long ago")]), index=1)
     for seq in range(1, 10):
         send(job, seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")]))
-    page = logs.read(job=job, tail=4)
+    page = reader.read(job=job, tail=4)
     assert [line.text for line in page.lines] == [f"line {seq}" for seq in range(6, 10)]
     send(job, 2, log_item(2, 1, [(T + 20, "again")]), item("gap", rank=-1, first_line=0, lines=3, raw_bytes=9), index=1)
-    assert {line.rank for line in logs.read(job=job, cursor=page.cursor).lines} == {2, -1}
+    assert {line.rank for line in reader.read(job=job, cursor=page.cursor).lines} == {2, -1}
 
 
 MANY = 1_000_000
@@ -116,11 +117,12 @@ def dense(job, monkeypatch):
 
 def test_a_reader_of_a_dense_segment_makes_only_the_lines_that_it_asks_for(job, dense):
     asked = [
-        lambda: len(logs.read(job=job, tail=1).lines) == 1,
-        lambda: len(logs.read(job=job, limit=3).lines) == 3,
-        lambda: len(logs.last_lines(job=job, attempt=1, rank=0, count=400)) == 400,
+        lambda: len(reader.read(job=job, tail=1).lines) == 1,
+        lambda: len(reader.read(job=job, limit=3).lines) == 3,
+        lambda: len(reader.last_lines(job=job, attempt=1, rank=0, count=400)) == 400,
         lambda: (
-            logs.catch_up(job=job, rank=None, cursor=logs.read(job=job, limit=1).cursor, limit=5).skipped == MANY - 6
+            reader.catch_up(job=job, rank=None, cursor=reader.read(job=job, limit=1).cursor, limit=5).skipped
+            == MANY - 6
         ),
     ]
     assert all(is_right() for is_right in asked)
@@ -128,7 +130,7 @@ def test_a_reader_of_a_dense_segment_makes_only_the_lines_that_it_asks_for(job, 
 
 
 def test_as_many_of_the_last_lines_are_read_as_of_any_page(job, dense):
-    assert len(logs.read(job=job, tail=999_999_999).lines) == logs.MAX_PAGE_LINES
+    assert len(reader.read(job=job, tail=999_999_999).lines) == reader.MAX_PAGE_LINES
 
 
 @pytest.mark.parametrize("before", ["ends", "newest", "unread"])
@@ -147,9 +149,9 @@ def test_a_dense_segment_that_comes_while_the_end_is_looked_for_costs_its_reader
 
     monkeypatch.setattr(segments, before, meanwhile)
     monkeypatch.setattr(segments, "parsed", lambda raw, **times: made.append(raw) or parsed(raw, **times))
-    page = logs.read(job=job, tail=1)
+    page = reader.read(job=job, tail=1)
     assert len(page.lines) == 1 and len(made) <= 2
-    rest = logs.read(job=job, cursor=page.cursor, limit=3)
+    rest = reader.read(job=job, cursor=page.cursor, limit=3)
     assert len(rest.lines) == (3 if before == "unread" else 0)
 
 
@@ -157,8 +159,8 @@ def test_the_end_of_one_stream_is_taken_over_its_segments(job):
     send(job, 1, log_item(0, 0, [(T + n, f"a{n}") for n in range(5)]))
     send(job, 2, log_item(0, 5, [(T + n, f"a{n}") for n in range(5, 7)]))
     send(job, 1, log_item(2, 0, [(T + 5.5, "b")]), index=1)
-    assert [line.text for line in logs.read(job=job, tail=4).lines] == ["a4", "a5", "b", "a6"]
-    assert [line.text for line in logs.read(job=job, rank=0, tail=3).lines] == ["a4", "a5", "a6"]
+    assert [line.text for line in reader.read(job=job, tail=4).lines] == ["a4", "a5", "b", "a6"]
+    assert [line.text for line in reader.read(job=job, rank=0, tail=3).lines] == ["a4", "a5", "a6"]
 
 
 @given(st.lists(st.text("ab", max_size=5), max_size=40), st.booleans(), st.integers(1, 9), st.data())

@@ -4,8 +4,9 @@ import time
 
 import pytest
 
-from jobs import ingest, logs
+from jobs import ingest
 from jobs.analysis import metrics
+from jobs.logs import reader
 from jobs.models import JobEvent, Rank, Replica
 from tests.builders import batch, identity, item, log_item
 
@@ -28,7 +29,7 @@ def told(job) -> list[str]:
 
 
 def texts(job, rank: int | None = None) -> list[str]:
-    return [line.text for line in logs.read(job=job, rank=rank).lines]
+    return [line.text for line in reader.read(job=job, rank=rank).lines]
 
 
 def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, people):

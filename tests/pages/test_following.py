@@ -17,10 +17,11 @@ from accounts.models import Token
 from common import hints
 from common.errors import InvalidInput
 from controlplane import live
-from jobs import ingest, logs
+from jobs import ingest
 from jobs.api import following
 from jobs.core import cursor
 from jobs.core.cursor import Cursor, decode
+from jobs.logs import reader
 from tests.builders import batch, identity, log_item
 from tests.pages.test_log_pane import lines, tail
 
@@ -168,9 +169,9 @@ def test_a_stream_of_the_api_reads_everything_before_it_waits_and_skips_nothing(
 def test_a_page_says_whether_there_is_more(lab):
     job = lab.running()
     burst(job, 1, 600, first=0)
-    first = logs.read(job=job)
+    first = reader.read(job=job)
     assert first.has_more
-    assert not logs.read(job=job, cursor=first.cursor).has_more
+    assert not reader.read(job=job, cursor=first.cursor).has_more
 
 
 def test_the_place_in_a_log_of_1024_ranks_fits_into_an_address():

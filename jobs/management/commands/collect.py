@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from jobs.collecting import collect
+from jobs.logs.retention import collect
 
 
 class Command(BaseCommand):

@@ -9,8 +9,8 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounts.models import Team
-from jobs import log_usage
-from jobs.collecting import delete_log
+from jobs.logs import usage
+from jobs.logs.retention import delete_log
 from jobs.models import Job, LogBudget
 
 DEFAULT = "default"
@@ -63,7 +63,7 @@ def _change(team: Team, options: dict[str, Any]) -> None:
     asked = {name: limit(options[name]) for name in ("job_bytes", "team_bytes") if options[name] is not None}
     if asked:
         LogBudget.objects.update_or_create(team=team, defaults=asked)
-        log_usage.forget()
+        usage.forget()
 
 
 def _chosen(team: Team, options: dict[str, Any]) -> QuerySet[Job]:
@@ -77,7 +77,7 @@ def _chosen(team: Team, options: dict[str, Any]) -> QuerySet[Job]:
 
 
 def _said(team: Team) -> str:
-    used, budget = log_usage.by_team(team.pk).get(team.pk, 0), log_usage.budget_of(team.pk)
+    used, budget = usage.by_team(team.pk).get(team.pk, 0), usage.budget_of(team.pk)
     return (
         f"team {team.name}: logs take {used:,} of {budget.team_bytes:,} bytes; one job's log may take {budget.job_bytes:,} "
         "(0 is no limit)"

@@ -20,7 +20,7 @@ from common import faultpoints
 from jobs.core.lifecycle import HOLDS_QUOTA
 from jobs.models import LogSegment, Replica
 
-from . import log_store
+from . import storage
 
 FILE_BYTES = 8 * 2**20  # of text in one packed file
 SEGMENT_BYTES = 2**19  # of text in one row: what a reader unpacks for a few lines
@@ -74,7 +74,7 @@ def pack(replica: int) -> int:
 
 def sweep(*, run: str, attempt: int, now: datetime) -> list[str]:
     """Deletes files of an attempt that no row names and that nobody can still be reading; their names."""
-    where, store = log_store.folder(run, attempt), storages["logs"]
+    where, store = storage.folder(run, attempt), storages["logs"]
     try:
         _, names = store.listdir(where)
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def sweep(*, run: str, attempt: int, now: datetime) -> list[str]:
     found = [path for path in (f"{where}/{name}" for name in names) if path not in named]
     old = [path for path in found if store.get_modified_time(path) < now - UNREAD_FOR]
     for path in old:
-        log_store.discard(path)
+        storage.discard(path)
     return old
 
 
@@ -96,7 +96,7 @@ def _readable(rows: Iterable[LogSegment]) -> Iterator[tuple[LogSegment, bytes]]:
     """Those whose text is what their row says. The others stay as they are, and are shown as what they are."""
     for row in rows:
         try:
-            packed = log_store.read(row.path, offset=row.offset, size_bytes=row.size_bytes)
+            packed = storage.read(row.path, offset=row.offset, size_bytes=row.size_bytes)
             text = zlib.decompressobj().decompress(packed, row.raw_bytes + 1)
         except (OSError, zlib.error):
             continue
@@ -124,7 +124,7 @@ def _replace(replica: Replica, runs: list[Run]) -> bool:
     """One new file for these runs. False when somebody else packed them meanwhile."""
     blobs = [zlib.compress(run.text, LEVEL) for run in runs]
     first, data = runs[0].rows[0].pk, b"".join(blobs)
-    where = log_store.folder(replica.job.run, replica.attempt)
+    where = storage.folder(replica.job.run, replica.attempt)
     name = f"{where}/{replica.role}-{replica.index}-packed-{first}-{zlib.crc32(data):08x}.z"
     with faultpoints.around("packing.save"):
         path = storages["logs"].save(name, ContentFile(data))

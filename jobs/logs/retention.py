@@ -19,8 +19,8 @@ from common.errors import Conflict
 from common.text import format_bytes
 from jobs.models import Job, JobEvent, LogSegment
 
-from . import log_store, log_usage
-from .packing import UNREAD_FOR, sweep
+from . import storage, usage
+from .compaction import UNREAD_FOR, sweep
 
 MOST_JOBS = 500  # in one turn; tomorrow is another
 MOST_TURNS = 200  # of settling, in one day
@@ -114,7 +114,7 @@ def delete_log(*, job: Job, by: User | None) -> Job:
             doorbell.hint(job=row.pk, team=row.team_id, what=what)
     # What is left of the files when this process dies here, the daily turn deletes: no row names them.
     delete_files(row)
-    log_usage.forget()
+    usage.forget()
     return row
 
 
@@ -129,20 +129,20 @@ def _collect_log(job: Job) -> None:
     delete_files(job)
     with faultpoints.around("collecting.mark"):
         Job.objects.filter(pk=job.pk).update(logs_collected_at=timezone.now(), log_bytes=0)
-    log_usage.forget()
+    usage.forget()
 
 
 def delete_files(job: Job) -> None:
     """All files of its log; no row names them any more."""
     for attempt in range(1, job.attempt + 1):
-        where = log_store.folder(job.run, attempt)
+        where = storage.folder(job.run, attempt)
         try:
             _, names = storages["logs"].listdir(where)
         except FileNotFoundError:
             continue
         for name in names:
-            log_store.discard(f"{where}/{name}")
-        log_store.discard(where)  # a folder that is empty now
+            storage.discard(f"{where}/{name}")
+        storage.discard(where)  # a folder that is empty now
 
 
 def _old_folders(now: datetime) -> Iterator[Path]:

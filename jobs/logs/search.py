@@ -12,7 +12,7 @@ from jobs.core.cursor import Cursor
 from jobs.models import Job
 
 from . import segments
-from .logs import LAUNCHER, LogLine, following
+from .reader import LAUNCHER, LogLine, following
 from .segments import Segment
 
 PIECE_LINES = 20_000

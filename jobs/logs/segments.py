@@ -13,7 +13,7 @@ from django.db import connection
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES
 from jobs.core.cursor import Cursor, Stream
 
-from . import log_store
+from . import storage
 
 BLOCK = 4096  # characters
 
@@ -204,7 +204,7 @@ def parsed(raw: str, *, least: datetime, most: datetime) -> tuple[datetime, str]
 
 def _stored(segment: Segment) -> str:
     """Bounded by what the row says: a blob that unpacks to more is a lie, and is not read on."""
-    packed = log_store.read(segment.path, offset=segment.offset, size_bytes=segment.size_bytes)
+    packed = storage.read(segment.path, offset=segment.offset, size_bytes=segment.size_bytes)
     text = zlib.decompressobj().decompress(packed, min(segment.raw_bytes, MAX_SEGMENT_RAW_BYTES) + 1)
     if len(text) > segment.raw_bytes:
         raise Unreadable(f"they unpack to more than the {segment.raw_bytes} bytes that were said")
