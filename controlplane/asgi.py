@@ -20,7 +20,7 @@ from common.db_timeout import answer_within  # noqa: E402
 from common.startup_checks import announce  # noqa: E402
 from controlplane.form_input import CarefulRequest  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
-from jobs.agent_door import AgentDoor  # noqa: E402 - models can be imported only now
+from jobs.ingest.asgi import AgentDoor  # noqa: E402 - models can be imported only now
 
 _django.request_class = CarefulRequest
 # Batches have a door and a limit of their own; everything else is bounded before Django reads it.

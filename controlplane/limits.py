@@ -24,8 +24,8 @@ from accounts.signin.session_list import has_valid_session
 from common.error_responses import refusal
 from common.errors import Problem
 from common.middleware import ALIVE
-from jobs.agent_tokens import bearer
 from jobs.core.batch import MAX_BATCH_BYTES
+from jobs.ingest.agent_tokens import bearer
 from workspaces.parsers import MAX_JSON_BYTES
 
 from .room import App, Message, Receive, Room, Send, session_key

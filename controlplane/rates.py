@@ -16,7 +16,7 @@ from common.errors import Busy
 from common.middleware import ALIVE
 from common.rates import buckets
 from common.request_origin import origin_of
-from jobs.agent_tokens import bearer
+from jobs.ingest.agent_tokens import bearer
 
 
 class UserRate(BaseThrottle):

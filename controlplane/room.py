@@ -16,7 +16,7 @@ from django.utils.functional import SimpleLazyObject
 
 from common.error_responses import problem_details
 from common.request_origin import client_address
-from jobs.agent_tokens import bearer
+from jobs.ingest.agent_tokens import bearer
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ urlpatterns = [
     path("live", live.stream, name="live"),
     path("api/docs", login_required(ApiDocs.as_view()), name="api-docs"),
     path("api/v1/", include("controlplane.api_urls")),
-    path("agent/v1/", include("jobs.agent_urls")),
+    path("agent/v1/", include("jobs.ingest.urls")),
     path("", include("accounts.urls")),
     path("", include("jobs.urls")),
 ]

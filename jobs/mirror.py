@@ -20,12 +20,13 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Item
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.ingest.container_log_format import Reading
 from jobs.models import Rank, RankState, Replica
 
-from . import ingest, replica_rows
 from .clusters import Cluster
+from .ingest import apply
+from .ingest import rows as replica_rows
 from .notes import note_once
-from .printed import Reading
 from .reconciler import Held
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ def _read(held: Held, one: Silent, *, cluster: Cluster) -> bool:
     if not items:
         _remember(held, one, is_end=is_end)
         return is_end
-    if not ingest.apply_printed(identity=identity, row=row, items=tuple(items)):
+    if not apply.apply_printed(identity=identity, row=row, items=tuple(items)):
         return False
     if row.batch_seq == 0:
         note_once(job=held.job, attempt=held.view.attempt, about=_ABOUT, message=_UNHEARD.format(cluster.control_url))

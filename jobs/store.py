@@ -16,10 +16,10 @@ from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, Stop
 from jobs.core.plan import Plan, Role
 from jobs.core.replacement import Key, unconfirmed
 from jobs.core.verdict import RoleView, Seen
+from jobs.ingest.agent_tokens import issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 from . import attempt_rows, frameworks, notes, places, renewal, sightings, trust, vault
-from .agent_tokens import issue
 from .analysis import failure, failure_rows
 from .core import lease, volumes
 from .reconciler import Held

@@ -27,7 +27,7 @@ def _share(value: float) -> str:
 
 
 _NUMBER = Unit(format_number, "number", None)
-# What agents sample (jobs/ingest.py names the series): title and unit.
+# What agents sample (jobs/ingest/apply.py names the series): title and unit.
 _SYSTEM = {
     "system/gpu": ("GPU", Unit(_share, "share")),
     "system/gpu memory": ("GPU memory", Unit(format_bytes, "bytes")),

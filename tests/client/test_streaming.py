@@ -17,7 +17,7 @@ from muster.client import AsyncClient, Client
 from muster.models import Job as SeenJob
 
 from accounts.models import Token
-from jobs import ingest
+from jobs.ingest import apply
 from jobs.models import Job
 from tests.builders import Lab, batch, identity, log_item
 from tests.conftest import People
@@ -81,7 +81,7 @@ class Printer:
         first, self.batches = len(self.said), self.batches + 1
         self.said += [f"line {first + at}" for at in range(count)]
         lines = [(BEGAN + first + at, text) for at, text in enumerate(self.said[first:])]
-        ingest.apply(identity=identity(self.job), batch=batch(self.batches, log_item(0, first, lines)))
+        apply.apply(identity=identity(self.job), batch=batch(self.batches, log_item(0, first, lines)))
 
 
 @pytest.fixture

@@ -5,9 +5,10 @@ import base64
 import pytest
 from django.utils import timezone
 
-from jobs import agent_tokens, services
+from jobs import services
 from jobs.clusters.kubernetes import labels
 from jobs.core.lifecycle import Phase
+from jobs.ingest import agent_tokens
 from jobs.models import Job, Replica
 from jobs.reconciler import visit
 from jobs.scheduler import schedule

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from jobs import agent_door, turns
-from jobs.agent_answers import refused
-from jobs.agent_door import AgentDoor
-from jobs.agent_tokens import issue
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
+from jobs.ingest import asgi, turns
+from jobs.ingest.agent_tokens import issue
+from jobs.ingest.asgi import AgentDoor
+from jobs.ingest.handler import refused
 from jobs.models import LogSegment, Replica
 from tests.builders import identity, log_item
 from tests.patience import PATIENCE_SECONDS
@@ -36,7 +36,7 @@ def body(*items, seq: int = 1) -> bytes:
 class Call:
     """One request: what it sends in pieces, and what it was answered. `asked` counts the pieces that were wanted."""
 
-    def __init__(self, *pieces: bytes, token: str = "", path: str = agent_door.PATH, length: int | None = None):
+    def __init__(self, *pieces: bytes, token: str = "", path: str = asgi.PATH, length: int | None = None):
         headers = [(b"authorization", f"Bearer {token}".encode())]
         if length is not None:
             headers.append((b"content-length", str(length).encode()))
@@ -96,7 +96,7 @@ def test_a_batch_that_is_too_long_is_refused_by_what_it_says_and_by_what_it_send
 
 
 def test_what_can_not_be_held_is_sent_away_to_come_again(job, door):
-    door.waiting_bytes = agent_door.MOST_WAITING_BYTES
+    door.waiting_bytes = asgi.MOST_WAITING_BYTES
     call = Call(body(), token=issue(identity(job)), length=100)
     assert call.to(door)[0] == 503
     assert int(call.headers["retry-after"]) >= 1 and call.asked == 0
@@ -107,9 +107,9 @@ def test_what_can_not_be_held_is_sent_away_to_come_again(job, door):
 
 def test_under_pressure_agents_are_asked_for_fewer_batches(job, door):
     token = issue(identity(job))
-    door.waiting = agent_door.BUSY
+    door.waiting = asgi.BUSY
     assert Call(body(), token=token, length=10).to(door)[1]["commands"] == [
-        {"do": "slow", "seconds": agent_door.SLOW_SECONDS}
+        {"do": "slow", "seconds": asgi.SLOW_SECONDS}
     ]
     door.waiting = 0
     assert Call(body(seq=2), token=token, length=10).to(door)[1]["commands"] == []
@@ -117,7 +117,7 @@ def test_under_pressure_agents_are_asked_for_fewer_batches(job, door):
 
 def test_one_replica_can_not_hold_the_door_shut(job, door, monkeypatch):
     """Drop by drop, or many at once: the others still come in."""
-    monkeypatch.setattr(agent_door, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(asgi, "BODY_SECONDS", 0.2)
 
     async def scene():
         slow, again = Call(token=issue(identity(job)), length=MAX_BATCH_BYTES), Call(body(), token=issue(identity(job)))
@@ -164,7 +164,7 @@ def test_batches_count_against_the_rate_of_their_own_agent(job, door, settings):
 
 
 def test_a_batch_that_does_not_say_its_size_holds_the_room_of_the_largest(job, door):
-    door.waiting_bytes = agent_door.MOST_WAITING_BYTES - MAX_BATCH_BYTES + 1
+    door.waiting_bytes = asgi.MOST_WAITING_BYTES - MAX_BATCH_BYTES + 1
     assert Call(body(), token=issue(identity(job))).to(door)[0] == 503
 
 
@@ -190,7 +190,7 @@ class Flood:
 @pytest.fixture
 def flood(door, monkeypatch):
     found = Flood(door)
-    monkeypatch.setattr(agent_door, "answer", found.answer)
+    monkeypatch.setattr(asgi, "answer", found.answer)
     monkeypatch.setattr(turns, "_teams", {Flood.FLOOD: 1, Flood.OTHER: 2})
     yield found
     found.may_go.set()
@@ -212,7 +212,7 @@ def test_the_batch_of_another_team_is_applied_before_those_of_a_flood_that_came_
     async def scene():
         tasks = await _start(flood, [*many, late])
         until = time.monotonic() + PATIENCE_SECONDS
-        while sum(map(len, flood.door.turns.waiting.values())) < len(tasks) - agent_door.THREADS:
+        while sum(map(len, flood.door.turns.waiting.values())) < len(tasks) - asgi.THREADS:
             assert time.monotonic() < until, "they did not come to wait"
             await asyncio.sleep(0)
         flood.may_go.set()

@@ -7,7 +7,7 @@ from django.urls import get_resolver
 from django.urls.resolvers import URLPattern, URLResolver
 
 from accounts.models import Membership, Role, Team, Token
-from jobs import ingest
+from jobs.ingest import apply
 from jobs.models import Job
 from queues.models import Queue
 from tests.builders import batch, identity, log_item
@@ -154,7 +154,7 @@ def test_acts_change_intent_and_answer_with_the_job(api, lab):
 def test_ranks_events_replicas_logs_and_metrics_are_read(api, lab):
     job = lab.running()
     at = int(time.time())
-    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(at, "hello <b>")])))
+    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(at, "hello <b>")])))
     assert [rank["rank"] for rank in api.get(f"/jobs/{job.pk}/ranks").json()["results"]] == [0, 1, 2, 3]
     assert len(api.get(f"/jobs/{job.pk}/replicas").json()["results"]) == 2
     assert api.get(f"/jobs/{job.pk}/events").json()["results"][0]["kind"] == "submitted"

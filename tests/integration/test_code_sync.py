@@ -18,7 +18,7 @@ from muster.errors import Invalid, MusterError, NotFound, WorkspaceError
 from accounts.models import Membership, Role, Team, Token
 from agent.build import build
 from bench.counting import Counter, counting
-from jobs import agent_tokens
+from jobs.ingest import agent_tokens
 from jobs.models import Job, LogSegment
 from queues.models import Queue
 from tests import packs

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from accounts.models import AuditEntry
 from common.errors import Conflict, NotAllowed
-from jobs import ingest
+from jobs.ingest import apply
 from jobs.logs import reader, retention, usage
 from jobs.models import Job, JobEvent, LogBudget, LogSegment, MetricChunk
 from tests.builders import batch, identity, item, log_item
@@ -21,7 +21,7 @@ def running(lab):
     usage.forget()
     job = lab.running()
     points = item("metrics", rank=0, points=[[1.0, 1, {"loss": 0.5}]])
-    ingest.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(1.0, "hello"), (2.0, "world")]), points))
+    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(1.0, "hello"), (2.0, "world")]), points))
     return job
 
 

@@ -9,9 +9,11 @@ from django.utils import timezone
 
 from accounts.models import Token
 from common.errors import NotAllowed, Refused
-from jobs import agent_tokens, ingest, news, replica_rows
 from jobs.core import replacement
 from jobs.core.agent_identity import AgentIdentity
+from jobs.ingest import agent_tokens, translate
+from jobs.ingest import apply as ingest
+from jobs.ingest import rows as replica_rows
 from jobs.logs import reader
 from jobs.models import Job, Rank, Replica
 from jobs.store import plan_of
@@ -169,7 +171,7 @@ def test_a_batch_that_was_read_before_and_is_written_after_the_change_writes_not
     """The agent before had sent nothing yet: its first number is the new one's first number too."""
     job = elastic(lab)
     row = replica_rows.find(identity(job, 2))
-    said = news.read(batch(1, log_item(2, 0, [(T, "late")])), known=row.known(frozenset()), now=T)
+    said = translate.read(batch(1, log_item(2, 0, [(T, "late")])), known=row.known(frozenset()), now=T)
     lab.cluster.lose(job.run, 1, "worker", 2)
     lab.visit(job, times=3)
     assert not replica_rows.write(row, seq=1, news=said, path="")

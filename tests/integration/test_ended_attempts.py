@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs import ingest
-from jobs.agent_tokens import issue
+from jobs.ingest import apply
+from jobs.ingest.agent_tokens import issue
 from jobs.logs import reader
 from jobs.models import Job, Rank, Replica
 from tests.builders import batch, identity, item, log_item
@@ -22,7 +22,7 @@ def rank(number: int, state: str, **more):
 
 
 def send(job, seq: int, *items, index: int = 0) -> None:
-    assert ingest.apply(identity=identity(job, index), batch=batch(seq, *items))[0] == seq
+    assert apply.apply(identity=identity(job, index), batch=batch(seq, *items))[0] == seq
 
 
 def states(job) -> list[tuple[str, int | None]]:
@@ -73,14 +73,14 @@ def test_after_the_attempt_no_end_changes_but_lines_and_missing_ends_arrive(lab)
 
 def test_an_attempt_that_ends_while_a_batch_is_read_is_over_for_it(lab):
     """The batch was read against the row as it was; what the reconciler wrote in between counts."""
-    from jobs import news, replica_rows
+    from jobs.ingest import rows, translate
 
     job = lab.running()
     send(job, 1, rank(0, "running"))
-    row = replica_rows.find(identity(job))
-    said = news.read(batch(2, rank(0, "running", restart=5)), known=row.known(frozenset()), now=time.time())
+    row = rows.find(identity(job))
+    said = translate.read(batch(2, rank(0, "running", restart=5)), known=row.known(frozenset()), now=time.time())
     lab.finish(job, 1, 1)
-    assert replica_rows.write(row, seq=2, news=said, path="")
+    assert rows.write(row, seq=2, news=said, path="")
     assert Rank.objects.get(job=job, rank=0).state == "failed"
 
 

@@ -7,8 +7,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import ingest, services
+from jobs import services
 from jobs.analysis import failure, failure_rows, tracebacks
+from jobs.ingest import apply
 from jobs.logs import storage
 from jobs.models import AttemptFailure, Job
 from jobs.views.ranks import matrix
@@ -45,7 +46,7 @@ def failed(rank, at=0.0, **more):
 
 
 def send(job, *items, node=0, seq=1):
-    ingest.apply(identity=identity(job, node), batch=batch(seq, *items))
+    apply.apply(identity=identity(job, node), batch=batch(seq, *items))
 
 
 def test_a_failed_rank_is_judged_as_soon_as_its_agent_says_so(job):

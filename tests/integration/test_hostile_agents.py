@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.agent_answers import answer
-from jobs.agent_tokens import issue
 from jobs.analysis import metrics
+from jobs.ingest.agent_tokens import issue
+from jobs.ingest.handler import answer
+from jobs.ingest.translate import MAX_NAMES
 from jobs.logs import reader
 from jobs.models import JobEvent, LogSegment, MetricChunk, Rank, Replica
-from jobs.news import MAX_NAMES
 from tests.builders import identity, item, log_item
 from tests.integration.test_agent_door import body
 from tests.unit.test_batches import items

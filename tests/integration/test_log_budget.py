@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import Team
-from jobs import ingest
+from jobs.ingest import apply
 from jobs.logs import compaction, reader, retention, storage, usage
 from jobs.models import Job, JobEvent, LogBudget, LogSegment, Rank, Replica
 from queues.models import Queue
@@ -46,7 +46,7 @@ def noise(rank: int, first: int, *, at: float = T, kilobytes: int = 40):
 
 
 def send(job, seq: int, *items, index: int = 0) -> int:
-    return ingest.apply(identity=identity(job, index), batch=batch(seq, *items))[0]
+    return apply.apply(identity=identity(job, index), batch=batch(seq, *items))[0]
 
 
 def notes(job) -> list[str]:

@@ -3,9 +3,9 @@
 import pytest
 from django.utils import timezone
 
-from jobs import ingest
 from jobs.analysis import failure
 from jobs.core.lifecycle import Phase
+from jobs.ingest import apply
 from jobs.models import Replica
 from tests.builders import batch, identity, item
 
@@ -19,7 +19,7 @@ def connection_lost(job, index: int) -> None:
     now = timezone.now().timestamp()
     said = {"exit_code": 1, "at": now, "error_at": now, "is_connection_error": True}
     items = [item("rank", rank=2 * index, local_rank=0, state="failed", **said)]
-    ingest.apply(identity=identity(job, index), batch=batch(1, *items))
+    apply.apply(identity=identity(job, index), batch=batch(1, *items))
 
 
 def test_the_node_is_written_to_the_replica_and_stays(lab, job):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import ingest
+from jobs.ingest import apply
 from jobs.logs import reader, segments
 from tests.builders import batch, identity, item, log_item
 
@@ -21,7 +21,7 @@ def job(lab):
 
 
 def send(job, seq, *items, index=0):
-    return ingest.apply(identity=identity(job, index), batch=batch(seq, *items))
+    return apply.apply(identity=identity(job, index), batch=batch(seq, *items))
 
 
 def pages(job, **asked):

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Membership, Role, Team, Token
 from common.turns import ThreadTurns
-from jobs import agent_tokens
+from jobs.ingest import agent_tokens
 from jobs.models import Job
 from tests import packs
 from tests.builders import identity

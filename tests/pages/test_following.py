@@ -17,10 +17,10 @@ from accounts.models import Token
 from common import hints
 from common.errors import InvalidInput
 from controlplane import live
-from jobs import ingest
 from jobs.api import following
 from jobs.core import cursor
 from jobs.core.cursor import Cursor, decode
+from jobs.ingest import apply
 from jobs.logs import reader
 from tests.builders import batch, identity, log_item
 from tests.pages.test_log_pane import lines, tail
@@ -29,7 +29,7 @@ from tests.pages.test_log_pane import lines, tail
 def burst(job, seq: int, count: int, *, first: int, rank: int = 0, index: int = 0, text: str = "line {}") -> None:
     now = timezone.now().timestamp()
     some = [(now, text.format(number)) for number in range(first, first + count)]
-    ingest.apply(identity=identity(job, index), batch=batch(seq, log_item(rank, first, some)))
+    apply.apply(identity=identity(job, index), batch=batch(seq, log_item(rank, first, some)))
 
 
 def skipped(page: str) -> tuple[str, str]:

@@ -13,8 +13,8 @@ from django.test import AsyncClient, Client
 from accounts.access import Access
 from accounts.models import Token
 from common import hints, streaming
-from jobs import ingest
 from jobs.api import following
+from jobs.ingest import apply
 from tests.builders import batch, identity, log_item
 from tests.pages.site import serve
 from tests.patience import PATIENCE_SECONDS
@@ -47,7 +47,7 @@ def every_event(lines):
 
 def put(job, seq: int, *texts: str, first: int) -> None:
     lines = [(BEGAN + first + index, text) for index, text in enumerate(texts)]
-    ingest.apply(identity=identity(job), batch=batch(seq, log_item(0, first, lines)))
+    apply.apply(identity=identity(job), batch=batch(seq, log_item(0, first, lines)))
 
 
 def test_lines_come_as_they_are_written_and_the_stream_ends_with_the_job(site, lab, people, tmp_path, settings):

@@ -8,8 +8,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import ingest
 from jobs.analysis import metrics
+from jobs.ingest import apply
 from jobs.models import MetricChunk
 from jobs.views import measures
 from tests.builders import batch, identity, item
@@ -166,7 +166,7 @@ def test_a_job_without_metrics_says_how_to_report(owner, lab):
 def test_values_that_are_ingested_reach_the_page(owner, lab):
     job = lab.running()
     at = timezone.now().timestamp()
-    ingest.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[at, 1, {"loss": 0.25}]])))
+    apply.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[at, 1, {"loss": 0.25}]])))
     assert 'data-now="0.25"' in owner.get(f"/jobs/{job.pk}").text
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Team, User
-from jobs import agent_tokens
+from jobs.ingest import agent_tokens
 from tests import packs
 from tests.builders import identity
 from tests.security.routes import (

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.models import Team, Token
 from common.text import inert, plain
-from jobs import ingest
+from jobs.ingest import apply
 from jobs.models import Job, JobEvent, Replica
 from tests.browser.conftest import chromium, context, page, site  # noqa: F401 - fixtures
 from tests.builders import Lab, batch, identity, item, log_item
@@ -100,7 +100,7 @@ def hostile_job(lab: Lab) -> Job:
             at=now,
         ),
     ]
-    ingest.apply(identity=identity(job), batch=batch(1, *items))
+    apply.apply(identity=identity(job), batch=batch(1, *items))
     Replica.objects.filter(job=job).update(node=f"node{SCRIPT}\u202e"[:60])
     lab.finish(job, 1, 1)
     Job.objects.filter(pk=job.pk).update(message="; ".join(HOSTILE), wait_reason="; ".join(HOSTILE))
@@ -229,7 +229,7 @@ def test_log_bytes_that_are_no_text_are_still_text(lab, as_, people):
     fields |= {"raw_bytes": 23, "bytes": len(blob)}
     from jobs.core.batch import Item
 
-    ingest.apply(identity=identity(job), batch=batch(1, Item("log", fields, blob)))
+    apply.apply(identity=identity(job), batch=batch(1, Item("log", fields, blob)))
     shown = as_(people.owner).get(f"/jobs/{job.pk}/logs")
     assert shown.status_code == 200
     assert_inert(shown.text)

@@ -18,7 +18,7 @@ from accounts.models import Token
 from controlplane import asgi, limits, room
 from controlplane.asgi import application
 from controlplane.form_input import CarefulRequest
-from jobs import agent_tokens
+from jobs.ingest import agent_tokens
 from tests.builders import identity
 
 BIG = b"x" * (limits.SMALL + 1)

@@ -5,7 +5,7 @@ from django.test import Client
 
 from accounts.models import Token
 from common.rates import MOST_BUCKETS, Buckets
-from jobs import agent_tokens
+from jobs.ingest import agent_tokens
 from tests.builders import identity
 
 

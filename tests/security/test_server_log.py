@@ -15,8 +15,8 @@ from django.db import DatabaseError, connection, transaction
 from accounts.models import Token
 from common.redaction import Redacted
 from controlplane.celery import app as celery_app
-from jobs import agent_tokens
 from jobs.core.agent_identity import AgentIdentity
+from jobs.ingest import agent_tokens
 from tests.pages import site as pages_site
 from tests.patience import PATIENCE_SECONDS
 

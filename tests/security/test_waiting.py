@@ -18,7 +18,7 @@ from psycopg_pool.base import AttemptWithBackoff
 
 from accounts.models import Token
 from common import addresses
-from jobs import agent_tokens, ingest
+from jobs.ingest import agent_tokens, apply
 from tests import servers
 from tests.builders import batch, identity, log_item
 from tests.pages.site import Site, serve
@@ -129,7 +129,7 @@ def waiters(doors: Doors, world: World, *, statuses: tuple[int, ...] = (200,)) -
 
 def lab_line(world: World, *, seq: int) -> None:
     lines = log_item(2, seq - 1, [(BEGAN + seq, f"line {seq}")])
-    ingest.apply(identity=identity(world.job, 1), batch=batch(seq, lines))
+    apply.apply(identity=identity(world.job, 1), batch=batch(seq, lines))
 
 
 def test_every_route_answers_while_eight_wait(doors, world):
@@ -152,7 +152,7 @@ def unread(site: Site, path: str, token: str) -> socket.socket:
 def test_an_answer_that_nobody_reads_keeps_no_connection(doors, site, world, path):
     for seq in range(2, 12):
         lines = [(BEGAN + seq, "x" * 8000) for _ in range(100)]
-        ingest.apply(identity=identity(world.job, 1), batch=batch(seq, log_item(2, 100 * seq, lines)))
+        apply.apply(identity=identity(world.job, 1), batch=batch(seq, log_item(2, 100 * seq, lines)))
     token = Token.issue(world.persons["viewer"], "slow", scope="read")[1]
     with ExitStack() as links:
         for _ in range(POOL + 2):

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import InvalidInput
-from jobs import news
 from jobs.core import batch
 from jobs.core.batch import MAX_BATCH_BYTES, MAX_ITEMS, parse
-from jobs.news import AHEAD_SECONDS, BEHIND_SECONDS, MAX_NAMES, Known, Place
+from jobs.ingest import translate
+from jobs.ingest.translate import AHEAD_SECONDS, BEHIND_SECONDS, MAX_NAMES, Known, Place
 
 NOW = 1_800_000_000.0
 KNOWN = Known({0: Place(), 1: Place(100, NOW - 50)}, since=NOW - 1000)
@@ -25,8 +25,8 @@ def body(*items: dict, seq: object = 1, rest: bytes = b"", **header) -> bytes:
     return struct.pack(">I", len(text)) + text + rest
 
 
-def read(*items: dict, rest: bytes = b"", known: Known = KNOWN) -> news.News:
-    return news.read(parse(body(*items, rest=rest)), known=known, now=NOW)
+def read(*items: dict, rest: bytes = b"", known: Known = KNOWN) -> translate.News:
+    return translate.read(parse(body(*items, rest=rest)), known=known, now=NOW)
 
 
 def log(**changes) -> dict:
@@ -62,7 +62,7 @@ items = st.lists(
 )
 
 
-def assert_rows_fit(found: news.News) -> None:
+def assert_rows_fit(found: translate.News) -> None:
     """As docs/wire.md and the columns say it; times are near to what the control plane saw."""
     least, most = KNOWN.since - BEHIND_SECONDS, NOW + AHEAD_SECONDS
     for one in found.segments:
@@ -101,7 +101,7 @@ def test_any_bytes_are_a_batch_or_are_refused(raw):
 @given(items, st.binary(max_size=20))
 def test_any_items_become_rows_that_fit_or_are_refused_by_name(some, rest):
     found = outcome(lambda: read(*some, rest=rest))
-    if isinstance(found, news.News):
+    if isinstance(found, translate.News):
         assert_rows_fit(found)
     else:
         assert found.problems[0].field and found.problems[0].message
@@ -190,7 +190,7 @@ def test_what_training_reports_is_never_refused_for_its_size():
 
 def test_a_batch_brings_so_many_points_at_most():
     point = [NOW, 1, {}]
-    half = {"kind": "metrics", "rank": 0, "points": [point] * (news.MOST_POINTS // 2)}
+    half = {"kind": "metrics", "rank": 0, "points": [point] * (translate.MOST_POINTS // 2)}
     read(half, half)
     with pytest.raises(InvalidInput, match="more than the 128000") as refused:
         read(half, half, {**half, "points": [point]})
@@ -199,7 +199,7 @@ def test_a_batch_brings_so_many_points_at_most():
 
 def test_a_batch_brings_so_many_numbers_at_most():
     point = [NOW, 1, {f"n{number}": 1.0 for number in range(50)}]
-    points = [point] * (news.MOST_NUMBERS // 50)
+    points = [point] * (translate.MOST_NUMBERS // 50)
     read({"kind": "metrics", "rank": 0, "points": points})
     with pytest.raises(InvalidInput, match="more than the 128000 numbers") as refused:
         read({"kind": "metrics", "rank": 0, "points": points}, {"kind": "metrics", "rank": 0, "points": [point]})

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.mirror import mirror
-from jobs.news import Place
-from jobs.printed import Reading, without_known
+from jobs.ingest.container_log_format import Reading, without_known
+from jobs.ingest.translate import Place
 from tests.builders import batch, item, log_item
 
 WIRE = Path(__file__).resolve().parents[2] / "docs/wire.md"

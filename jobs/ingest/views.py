@@ -13,9 +13,9 @@ from jobs.models import Job
 from workspaces import reading
 from workspaces.models import Workspace
 
-from . import ingest, replica_rows
-from .agent_answers import Answer, answer, refused
+from . import apply, rows
 from .agent_tokens import bearer
+from .handler import Answer, answer, refused
 
 DIGEST_BYTES = 32
 MAX_DIGESTS_BYTES = 100_000 * DIGEST_BYTES
@@ -41,8 +41,8 @@ def workspace(request: HttpRequest) -> HttpResponseBase:
     if identity is None:
         return _refused(401, "this is not an agent's token")
     job = Job.objects.select_related("workspace").filter(pk=identity.job, uid=identity.run.partition("-")[2]).first()
-    replica = replica_rows.find(identity)
-    if job is None or job.is_finished or replica is None or ingest.is_shut_out(replica):
+    replica = rows.find(identity)
+    if job is None or job.is_finished or replica is None or apply.is_shut_out(replica):
         return _refused(403, "this attempt is over")
     if job.workspace is None:
         return HttpResponse(status=204)

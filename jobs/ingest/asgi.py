@@ -20,8 +20,8 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
 
 from . import turns
-from .agent_answers import Answer, answer, refused
 from .agent_tokens import bearer
+from .handler import Answer, answer, refused
 
 PATH = "/agent/v1/batches"
 THREADS = 2  # they wait for the database and the disk in turns; more would only take the processor from pages

@@ -12,16 +12,16 @@ from django.utils import timezone
 
 from common import doorbell, faultpoints
 from common.errors import NotAllowed
+from jobs.analysis import failure_rows
+from jobs.core import thinning, unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
+from jobs.logs import storage, usage
 from jobs.models import Job
+from jobs.notes import note_latest, note_once
 
-from . import news, printed, replica_rows, turns
-from .analysis import failure_rows
-from .core import thinning, unexpected_ranks
-from .logs import storage, usage
-from .notes import note_latest, note_once
-from .replica_rows import ReplicaRow
+from . import container_log_format, rows, translate, turns
+from .rows import ReplicaRow
 from .series import known_names, note_names
 
 LINES_ONCE = "segment_lines_once"  # the constraint of LogSegment
@@ -36,8 +36,8 @@ def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str,
     row = _find(identity)
     if batch.seq == row.batch_seq + 1:
         if row.is_mirrored:
-            batch = printed.without_known(batch, row.own_places)
-        said = news.read(batch, known=row.known(known_names(row.job)), now=timezone.now().timestamp())
+            batch = container_log_format.without_known(batch, row.own_places)
+        said = translate.read(batch, known=row.known(known_names(row.job)), now=timezone.now().timestamp())
         path = _store(identity, row, batch, said)
         is_ours = _write(row, batch, said, path=path)
         if not is_ours:
@@ -54,7 +54,7 @@ def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item
     No batch of the agent, so its number stays; what guards it is that number, and that no line is stored twice.
     """
     batch = Batch(row.batch_seq, 0.0, items)
-    said = news.read(batch, known=row.known(frozenset()), now=timezone.now().timestamp())
+    said = translate.read(batch, known=row.known(frozenset()), now=timezone.now().timestamp())
     try:
         is_ours = _write(row, batch, said, path=_store(identity, row, batch, said))
     except storage.NoRoom:
@@ -64,11 +64,11 @@ def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item
     return is_ours
 
 
-def _write(row: ReplicaRow, batch: Batch, said: news.News, *, path: str) -> bool:
+def _write(row: ReplicaRow, batch: Batch, said: translate.News, *, path: str) -> bool:
     """Of the same lines from two sides (the agent itself, its container's log) the first that come are kept."""
     try:
         with faultpoints.around("ingest.apply"):
-            is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
+            is_ours = rows.write(row, seq=batch.seq, news=said, path=path)
         if is_ours and said.stored_bytes:
             usage.note_stored(job=row.job, team=row.team, count=said.stored_bytes)
         return is_ours
@@ -79,7 +79,7 @@ def _write(row: ReplicaRow, batch: Batch, said: news.News, *, path: str) -> bool
 
 
 def _find(identity: AgentIdentity) -> ReplicaRow:
-    row = replica_rows.find(identity)
+    row = rows.find(identity)
     if row is None:
         raise NotAllowed("this attempt is not known here; the agent ends its replica")
     if is_shut_out(row):
@@ -96,7 +96,7 @@ def is_shut_out(row: ReplicaRow) -> bool:
     return row.is_over and timezone.now().timestamp() > row.ended_at + settings.MUSTER_AGENT_DRAIN_SECONDS
 
 
-def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, said: news.News) -> str:
+def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, said: translate.News) -> str:
     """The name of the stored text. Stored first: a row must never name bytes that are not there."""
     data = _within_budget(row, batch, said)
     try:
@@ -110,7 +110,7 @@ def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, said: news.Ne
     return path
 
 
-def _within_budget(row: ReplicaRow, batch: Batch, said: news.News) -> bytes:
+def _within_budget(row: ReplicaRow, batch: Batch, said: translate.News) -> bytes:
     """The text to store. What a budget leaves no room for has become gaps in `said`, with a note that says why."""
     data = b"".join(item.blob for item in batch.items)
     if not any(one["is_text"] for one in said.segments):
@@ -127,7 +127,7 @@ def _within_budget(row: ReplicaRow, batch: Batch, said: news.News) -> bytes:
     return kept.data
 
 
-def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
+def _tell(row: ReplicaRow, said: translate.News, *, identity: AgentIdentity) -> None:
     attempt = identity.attempt
     for what in sorted(said.what):
         doorbell.hint(job=row.job, team=row.team, what=what)
@@ -139,7 +139,7 @@ def _tell(row: ReplicaRow, said: news.News, *, identity: AgentIdentity) -> None:
     if said.cut:
         note_once(job=row.job, attempt=attempt, about=said.cut[0], message=said.cut[1])
     if said.left_out:
-        words = f"this job has {news.MAX_NAMES}; {min(said.left_out)} and further ones are left out"
+        words = f"this job has {translate.MAX_NAMES}; {min(said.left_out)} and further ones are left out"
         note_once(job=row.job, attempt=attempt, about="Too many series: ", message=words)
     if said.unexpected:
         place = f"{identity.role}-{identity.index}"

@@ -12,7 +12,7 @@ from time import strptime
 
 from jobs.core.batch import LAUNCHER, Batch, Item
 
-from .news import Place
+from .translate import Place
 
 MOST_BYTES = 4 * 2**20  # of text in one piece
 MOST_MISSING = 2**31 - 1  # lines of one gap, as its row counts them

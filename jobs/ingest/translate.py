@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.errors import InvalidInput, Problem
+from jobs.core import unexpected_ranks as unexpected
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
-
-from .core import unexpected_ranks as unexpected
 
 ENDED = ("succeeded", "failed")
 STATES = ("waiting", "running", *ENDED)

@@ -12,7 +12,7 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 from jobs.logs.storage import NoRoom
 
-from . import ingest
+from . import apply
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def refused(status: int, title: str, *, retry_after: int = 0, **more: Any) -> An
 def answer(identity: AgentIdentity, body: bytes) -> Answer:
     """Applies a batch. Whatever goes wrong has an answer: an agent without one tries again for ever."""
     try:
-        ack, commands = ingest.apply(identity=identity, batch=parse(body))
+        ack, commands = apply.apply(identity=identity, batch=parse(body))
         return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
     except NotAllowed as error:
         return refused(403, str(error))

@@ -1,0 +1,8 @@
+from django.urls import path
+
+from . import views
+
+urlpatterns = [
+    path("workspace", views.workspace, name="agent-workspace"),
+    path("batches", views.batches, name="agent-batches"),
+]
