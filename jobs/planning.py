@@ -12,7 +12,8 @@ from queues import admission
 from queues.models import Queue
 from workspaces.models import Workspace
 
-from . import clusters, command_words, frameworks, scheduler, services
+from . import clusters, command_words, frameworks, services
+from .control import scheduler
 
 
 @dataclass(frozen=True)

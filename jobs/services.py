@@ -28,7 +28,8 @@ from queues.resources import describe, fits
 from workspaces.models import Workspace
 from workspaces.services import hold
 
-from . import clusters, command_words, frameworks, trust, vault
+from . import clusters, command_words, frameworks, trust
+from .control import secrets as vault
 
 KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80

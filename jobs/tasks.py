@@ -10,7 +10,7 @@ from django.utils import timezone
 from common import doorbell, gc_tuning
 from jobs.models import Job
 
-from . import strays, sweeper
+from .control import orphans, sweeper
 from .logs import compaction, retention
 
 SWEEP = 200  # jobs due at once that one tick wakes
@@ -43,9 +43,9 @@ def tick() -> None:
         doorbell.poke("jobs.reconcile", job)
 
 
-@shared_task(name="jobs.strays")
+@shared_task(name="jobs.control.orphans")
 def end_strays() -> None:
-    strays.sweep_all()
+    orphans.sweep_all()
 
 
 @shared_task(name="jobs.pack_logs")

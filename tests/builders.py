@@ -9,12 +9,12 @@ from django.utils import timezone
 from accounts.models import User
 from jobs import services
 from jobs.clusters.memory import MemoryCluster
+from jobs.control.reconciler import visit
+from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Batch, Item
 from jobs.models import Job
-from jobs.reconciler import visit
-from jobs.scheduler import schedule
-from jobs.store import DjangoStore
 from queues.models import Queue
 
 

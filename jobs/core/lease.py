@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 # Short, so that the jobs of a process that died are free again before anybody minds; a living visit renews it
-# (jobs/renewal.py), however long one of its calls takes. One that was robbed all the same is fenced by its token.
+# (jobs/control/lease_renewal.py), however long one of its calls takes. One that was robbed all the same is fenced by its token.
 LEASE_SECONDS = 4
 
 

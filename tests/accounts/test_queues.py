@@ -7,7 +7,7 @@ from django.core.management import call_command
 from redis import Redis
 
 from accounts.models import AuditEntry
-from jobs.scheduler import schedule
+from jobs.control.scheduler import schedule
 from queues import services
 from queues.models import Queue
 from tests.patience import PATIENCE_SECONDS

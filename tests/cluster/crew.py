@@ -22,9 +22,9 @@ from agent.build import build
 from jobs import services
 from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.adapter import AGENT
+from jobs.control.scheduler import schedule
 from jobs.core.lifecycle import TERMINAL, Phase
 from jobs.models import Job
-from jobs.scheduler import schedule
 from queues.models import Queue
 
 from .conftest import MERGE, TOLERATIONS, Place

@@ -7,11 +7,11 @@ import pytest
 from django.utils import timezone
 
 from jobs import services
+from jobs.control.reconciler import visit
+from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
-from jobs.reconciler import visit
-from jobs.scheduler import schedule
-from jobs.store import DjangoStore
 from queues.models import Queue
 
 from .conftest import until

@@ -13,9 +13,9 @@ from common import faultpoints
 from jobs import services
 from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.parallel import FIRST
+from jobs.control.store import plan_of
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
-from jobs.store import plan_of
 
 from .conftest import Place, until
 from .crew import Crew, options

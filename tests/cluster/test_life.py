@@ -7,12 +7,12 @@ from django.utils import timezone
 
 from jobs import services
 from jobs.clusters.kubernetes import labels
+from jobs.control.reconciler import visit
+from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.ingest import agent_tokens
 from jobs.models import Job, Replica
-from jobs.reconciler import visit
-from jobs.scheduler import schedule
-from jobs.store import DjangoStore
 
 from .conftest import TOLERATIONS, Place, expected, until
 

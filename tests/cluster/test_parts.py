@@ -131,7 +131,7 @@ def test_a_visit_ends_long_before_its_lease_is_renewed_no_more():
     from jobs.clusters.kubernetes.adapter import LAST_SECONDS, LOOK_SECONDS
     from jobs.clusters.kubernetes.launch import LAUNCH_SECONDS
     from jobs.clusters.kubernetes.teardown import END_SECONDS
-    from jobs.renewal import LONGEST_SECONDS
+    from jobs.control.lease_renewal import LONGEST_SECONDS
 
     assert LOOK_SECONDS + max(LAUNCH_SECONDS, END_SECONDS) + LAST_SECONDS < LONGEST_SECONDS / 2
 

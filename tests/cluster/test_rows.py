@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from jobs import watcher
 from jobs.clusters.kubernetes.change_queue import AGAIN_SECONDS, News, Runs
+from jobs.control import watcher
+from jobs.control.reconciler import visit
+from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Replica
-from jobs.reconciler import visit
-from jobs.scheduler import schedule
-from jobs.store import DjangoStore
 from tests.cluster.test_life import life  # noqa: F401 - a fixture
 from tests.cluster.test_pods import read
 

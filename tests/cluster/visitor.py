@@ -58,10 +58,10 @@ def _live_apart(life: Life) -> int:
 def _visit(life: Life) -> None:
     """As the sweeper does it: schedule, visit, look again."""
     from common import doorbell
-    from jobs import scheduler
+    from jobs.control import scheduler
+    from jobs.control.reconciler import visit
+    from jobs.control.store import DjangoStore
     from jobs.models import Job
-    from jobs.reconciler import visit
-    from jobs.store import DjangoStore
 
     clock, cluster = _clock(life.ahead), _cluster(life)
     _until(lambda: (
@@ -76,8 +76,8 @@ def _visit(life: Life) -> None:
 
 def _watch(life: Life) -> None:
     """As the watcher does it, with short watches; it ends by dying only."""
-    from jobs import watcher
     from jobs.clusters.kubernetes import reflector
+    from jobs.control import watcher
 
     reflector.WATCH_SECONDS = 1
     watcher.follow(life.cluster, threading.Event())
@@ -95,7 +95,7 @@ def _submit(life: Life) -> None:
 
 def _write(life: Life) -> None:
     """The watcher's other thread; it ends by dying only."""
-    from jobs import watcher
+    from jobs.control import watcher
 
     watcher.write(life.cluster, threading.Event())
 
@@ -114,11 +114,12 @@ def _tidy(life: Life) -> None:
 
 def _strays(life: Life) -> None:
     """As beat has it done; the second look finds what the first one knew nothing of yet."""
-    from jobs import clusters, strays
+    from jobs import clusters
+    from jobs.control import orphans
 
     clusters.get(life.cluster)._watch()
     _until(lambda: clusters.get(life.cluster).pods.as_of and clusters.get(life.cluster).owners.as_of)
-    strays.sweep(life.cluster, now=_clock(life.ahead)())
+    orphans.sweep(life.cluster, now=_clock(life.ahead)())
 
 
 LIVES: dict[str, Callable[[Life], None]] = {

@@ -10,7 +10,7 @@ import psycopg
 from tests.faults.house import ROOT, House
 
 TASKS = ("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "threads", "--concurrency", "4")
-LATE = "this visit was late"  # jobs/reconciler.py
+LATE = "this visit was late"  # jobs/control/reconciler.py
 
 
 @contextlib.contextmanager

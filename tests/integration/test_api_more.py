@@ -6,10 +6,10 @@ import time
 import pytest
 
 from accounts.models import Token
-from jobs import vault
+from jobs.control import secrets
+from jobs.control.store import plan_of
 from jobs.ingest import apply
 from jobs.models import Job
-from jobs.store import plan_of
 from tests.builders import batch, identity, item, log_item
 from tests.integration.test_api import SENT, Api
 
@@ -182,12 +182,12 @@ def test_a_refused_secret_is_not_repeated(api, queue, change, field):
 
 
 def test_secrets_outlive_a_new_key_while_the_old_one_is_kept(settings):
-    sealed = vault.seal({"A": "b"})
+    sealed = secrets.seal({"A": "b"})
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key"
-    assert vault.unseal(sealed) == {"A": "b"}
+    assert secrets.unseal(sealed) == {"A": "b"}
     settings.SECRET_KEY_FALLBACKS = []
     with pytest.raises(Exception, match="MUSTER_SECRET_KEY was changed"):
-        vault.unseal(sealed)
+        secrets.unseal(sealed)
 
 
 def test_what_did_not_change_is_answered_with_304(api, lab):

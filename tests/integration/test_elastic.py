@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from accounts.models import Token
 from common.errors import NotAllowed, Refused
+from jobs.control.store import plan_of
 from jobs.core import replacement
 from jobs.core.agent_identity import AgentIdentity
 from jobs.ingest import agent_tokens, translate
@@ -16,7 +17,6 @@ from jobs.ingest import apply as ingest
 from jobs.ingest import rows as replica_rows
 from jobs.logs import reader
 from jobs.models import Job, Rank, Replica
-from jobs.store import plan_of
 from tests.builders import batch, identity, item, log_item
 from tests.integration.test_api import SENT, Api
 

@@ -148,7 +148,7 @@ def test_a_job_that_is_cancelled_has_no_failure(job, lab, people):
 
 def test_replicas_that_do_not_start_say_why_before_their_time_is_over(lab):
     job = lab.submit()
-    from jobs.scheduler import schedule
+    from jobs.control.scheduler import schedule
 
     schedule()
     lab.cluster.start_seconds = 1e9

@@ -10,6 +10,7 @@ from common.errors import InvalidInput, NotAllowed
 from jobs import services
 from jobs.analysis import failure as blame
 from jobs.analysis import metrics
+from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 from jobs.core.lifecycle import Step
@@ -18,7 +19,6 @@ from jobs.ingest import apply
 from jobs.ingest.agent_tokens import issue, read
 from jobs.logs import reader
 from jobs.models import LogSegment, Rank
-from jobs.store import DjangoStore
 from tests.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]

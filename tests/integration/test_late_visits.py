@@ -6,10 +6,10 @@ import pytest
 
 from common.errors import Unreachable
 from jobs.clusters.memory import MemoryCluster
+from jobs.control.reconciler import visit
+from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
 from jobs.models import Job
-from jobs.reconciler import visit
-from jobs.scheduler import schedule
-from jobs.store import DjangoStore
 
 pytestmark = pytest.mark.django_db
 

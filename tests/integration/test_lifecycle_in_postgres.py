@@ -9,11 +9,11 @@ from django.utils import timezone
 
 from common.errors import Conflict, InvalidInput, LeaseLost, NotAllowed
 from jobs import services
+from jobs.control.scheduler import schedule, schedule_queue
+from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase, Step
 from jobs.core.verdict import Seen
 from jobs.models import Job, JobEvent, Rank, Replica
-from jobs.scheduler import schedule, schedule_queue
-from jobs.store import DjangoStore
 
 pytestmark = pytest.mark.django_db
 

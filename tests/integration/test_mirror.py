@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 from common.errors import Unreachable
-from jobs import mirror
+from jobs.control import container_logs
+from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
@@ -14,7 +15,6 @@ from jobs.ingest import apply, rows
 from jobs.ingest.container_log_format import Reading
 from jobs.logs import reader
 from jobs.models import JobEvent, Rank, Replica
-from jobs.store import DjangoStore
 from tests.builders import batch, identity, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -47,9 +47,9 @@ class Printing:
 
 @pytest.fixture
 def cluster():
-    mirror._paused.clear()
-    mirror._failures.clear()
-    mirror._complete.clear()
+    container_logs._paused.clear()
+    container_logs._failures.clear()
+    container_logs._complete.clear()
     return Printing()
 
 
@@ -69,7 +69,7 @@ def collect(job, cluster, *, states=("running", "running"), is_last=False) -> bo
     looks = (ReplicaSeen("worker", index, ReplicaState(state), incarnation=lives[index]) for index, state in enumerate(states))  # fmt: skip
     seen = Seen(tuple(looks), as_of=timezone.now())
     try:
-        return mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+        return container_logs.collect(held, seen=seen, cluster=cluster, now=timezone.now())
     finally:
         DjangoStore().release(held, due=None)
 
@@ -178,10 +178,10 @@ def test_a_clock_that_jumped_costs_no_line(job, cluster):
 def test_pods_that_are_to_go_wait_until_all_was_read_and_ended_ones_are_read_once(job, cluster, monkeypatch):
     for index in (0, 1):
         cluster.say(index, 2 * index, 0, f"last words of {index}")
-    monkeypatch.setattr(mirror, "BUDGET_SECONDS", -1.0)
+    monkeypatch.setattr(container_logs, "BUDGET_SECONDS", -1.0)
     assert not collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
     assert texts(job) == []
-    monkeypatch.setattr(mirror, "BUDGET_SECONDS", 60.0)
+    monkeypatch.setattr(container_logs, "BUDGET_SECONDS", 60.0)
     assert collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
     assert sorted(texts(job)) == ["last words of 0", "last words of 1"]
     assert set(Rank.objects.filter(job=job).values_list("state", "exit_code")) == {("succeeded", 0)}
@@ -195,7 +195,7 @@ def test_logs_that_nobody_may_read_hold_nothing_up_and_are_not_asked_for_again_a
     assert not collect(job, cluster, states=("failed", "failed"), is_last=True), "two failures are not enough"
     assert collect(job, cluster, states=("failed", "failed"), is_last=True)
     assert collect(job, cluster, states=("failed", "failed"), is_last=True)
-    assert len(cluster.asked) == mirror.MOST_FAILURES
+    assert len(cluster.asked) == container_logs.MOST_FAILURES
     (note,) = notes(job)
     assert "pods/log is forbidden" in note
 
@@ -221,13 +221,13 @@ def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_an
     held = DjangoStore().take(job.pk, owner="reader", now=timezone.now() + timedelta(hours=1))
     killed = ReplicaSeen("worker", 0, ReplicaState.FAILED, signal=9)
     seen = Seen((killed, ReplicaSeen("worker", 1, ReplicaState.RUNNING)), as_of=timezone.now())
-    assert mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert container_logs.collect(held, seen=seen, cluster=cluster, now=timezone.now())
     assert texts(job) == ["sent", "not sent"]
     assert cluster.places == {(0, 0)}, "who is heard is not asked"
 
     cluster.places.clear()
     Replica.objects.filter(job=job, index=0).update(incarnation=1)
-    assert mirror.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert container_logs.collect(held, seen=seen, cluster=cluster, now=timezone.now())
     assert cluster.places == set(), "what was seen is of the one before"
 
 
@@ -243,6 +243,6 @@ def test_the_database_knows_as_well_who_is_silent(job, started, heard):
         None if age is None else now - timedelta(seconds=age) for age in (started, heard)
     )
     row.save()
-    found = Replica.objects.filter(mirror._silent_rows(now), pk=row.pk).exists()
-    assert found == mirror._is_silent(row, now)
+    found = Replica.objects.filter(container_logs._silent_rows(now), pk=row.pk).exists()
+    assert found == container_logs._is_silent(row, now)
     assert found == (heard > 60 if heard else bool(started and started > 15))

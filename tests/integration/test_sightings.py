@@ -7,7 +7,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs import sightings, watcher
+from jobs.control import replica_status, watcher
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Sighting
 from jobs.models import Job, Rank, Replica
@@ -31,7 +31,7 @@ def look(job: Job, index: int, state: ReplicaState, *, version: int = 0, attempt
 
 
 def write(*news: Sighting, at=None) -> set[int]:
-    return set(sightings.write(news, now=at or timezone.now()).complete)
+    return set(replica_status.write(news, now=at or timezone.now()).complete)
 
 
 def states(job: Job) -> list[str]:
@@ -84,16 +84,16 @@ def test_versions_that_begin_anew_are_believed_after_a_while(job):
     """A cluster restored from a backup counts from where the backup was."""
     write(look(job, 0, RUNNING, version=700))
     at = timezone.now()
-    write(look(job, 0, FAILED, version=5), at=at + timedelta(seconds=sightings.OLDEST_SECONDS - 5))
+    write(look(job, 0, FAILED, version=5), at=at + timedelta(seconds=replica_status.OLDEST_SECONDS - 5))
     assert states(job)[0] == "running"
-    write(look(job, 0, FAILED, version=5), at=at + timedelta(seconds=sightings.OLDEST_SECONDS + 5))
+    write(look(job, 0, FAILED, version=5), at=at + timedelta(seconds=replica_status.OLDEST_SECONDS + 5))
     assert states(job)[0] == "failed"
 
 
 def test_a_visit_with_an_old_picture_leaves_the_watchers_row(job, lab):
     write(look(job, 0, RUNNING, version=7))
     stale = ReplicaSeen("worker", 0, PENDING, version=6)
-    assert not sightings.record(job.pk, 1, [stale], now=timezone.now())
+    assert not replica_status.record(job.pk, 1, [stale], now=timezone.now())
     assert states(job)[0] == "running"
 
 
@@ -164,7 +164,7 @@ def test_a_visit_that_writes_at_the_same_moment_hides_no_last_replica(job, monke
         Job.objects.select_for_update().get(pk=job.pk)
         writing = in_thread(lambda: writer.take([look(job, 0, RUNNING, version=5), look(job, 1, RUNNING, version=6)]))
         until_waiting()
-        sightings.record(job.pk, 1, [ReplicaSeen("worker", 0, RUNNING, version=5)], now=timezone.now())
+        replica_status.record(job.pk, 1, [ReplicaSeen("worker", 0, RUNNING, version=5)], now=timezone.now())
     writing.join(PATIENCE_SECONDS)
     assert (states(job), rung) == (["running", "running"], [])
     clock.advance(watcher.AGAIN_SECONDS * 1.5)

@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs import clusters, services, strays
+from jobs import clusters, services
+from jobs.control import orphans
+from jobs.control.store import plan_of
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job
-from jobs.store import plan_of
 
 LATER = timedelta(minutes=1)
 
@@ -18,7 +19,7 @@ def swept(lab, settings, monkeypatch):
     """Sweeps the lab's cluster, a minute from now; how many strays there were."""
     monkeypatch.setattr(clusters, "get", lambda alias: lab.cluster)
     settings.CLUSTERS = {"local": {"BACKEND": "jobs.clusters.memory.MemoryCluster"}}
-    return lambda: strays.sweep("local", now=timezone.now() + LATER)
+    return lambda: orphans.sweep("local", now=timezone.now() + LATER)
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def restore(lab):
 
 @pytest.mark.parametrize("phase", Phase)
 def test_an_attempt_is_a_stray_once_its_job_has_left_it_for_good(phase):
-    assert strays.is_stray(2, current=2, phase=phase) is (phase not in ON_CLUSTER)
-    assert strays.is_stray(1, current=2, phase=phase)
-    assert not strays.is_stray(3, current=2, phase=phase)
+    assert orphans.is_stray(2, current=2, phase=phase) is (phase not in ON_CLUSTER)
+    assert orphans.is_stray(1, current=2, phase=phase)
+    assert not orphans.is_stray(3, current=2, phase=phase)
 
 
 def test_an_attempt_of_a_finished_job_is_ended_again(lab, swept, restore):
@@ -81,7 +82,7 @@ def test_what_ended_a_moment_ago_is_left_to_settle(lab, swept, restore):
     job = lab.running()
     lab.finish(job, 0, 0)
     restore(job, 1)
-    assert strays.sweep("local", now=job.phase_since) == 0
+    assert orphans.sweep("local", now=job.phase_since) == 0
 
 
 def test_a_cluster_that_does_not_answer_keeps_no_other_from_being_swept(lab, swept, restore, settings):
@@ -90,6 +91,6 @@ def test_a_cluster_that_does_not_answer_keeps_no_other_from_being_swept(lab, swe
     restore(job, 1)
     Job.objects.update(phase_since=timezone.now() - LATER)
     lab.cluster.is_reachable = False
-    assert strays.sweep_all() == 0
+    assert orphans.sweep_all() == 0
     lab.cluster.is_reachable = True
-    assert strays.sweep_all() == 1
+    assert orphans.sweep_all() == 1

@@ -7,12 +7,12 @@ import pytest
 from django.utils import timezone
 
 from common.errors import LeaseLost
-from jobs import renewal, sweeper
+from jobs.control import lease_renewal, sweeper
+from jobs.control.store import DjangoStore
 from jobs.core.lease import LEASE_SECONDS
 from jobs.core.lifecycle import Phase, Step
 from jobs.core.verdict import Seen
 from jobs.models import Job
-from jobs.store import DjangoStore
 from tests.patience import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
@@ -27,12 +27,12 @@ def job(lab):
 def held(job):
     held = DjangoStore().take(job.pk, owner="me", now=timezone.now())
     yield held
-    renewal.drop(held.job, held.token)
+    lease_renewal.drop(held.job, held.token)
 
 
 def test_a_renewed_lease_ends_later_and_so_does_its_due_time(job, held):
     before = Job.objects.get(pk=job.pk)
-    assert renewal.renew(held.job, held.token)
+    assert lease_renewal.renew(held.job, held.token)
     after = Job.objects.get(pk=job.pk)
     assert after.lease_expires_at > before.lease_expires_at
     assert after.next_reconcile_at == after.lease_expires_at
@@ -41,14 +41,14 @@ def test_a_renewed_lease_ends_later_and_so_does_its_due_time(job, held):
 def test_a_knock_outlives_a_renewal(job, held):
     assert DjangoStore().take(job.pk, owner="somebody else", now=timezone.now()) is None
     knocked = Job.objects.get(pk=job.pk).next_reconcile_at
-    assert renewal.renew(held.job, held.token)
+    assert lease_renewal.renew(held.job, held.token)
     assert Job.objects.get(pk=job.pk).next_reconcile_at == knocked
 
 
 def test_a_lease_that_somebody_else_took_is_not_renewed(job, held):
     later = timezone.now() + timedelta(seconds=LEASE_SECONDS + 1)
     other = DjangoStore().take(job.pk, owner="somebody else", now=later)
-    assert not renewal.renew(held.job, held.token)
+    assert not lease_renewal.renew(held.job, held.token)
     with pytest.raises(LeaseLost):
         DjangoStore().record(held, seen=Seen(), step=Step(Phase.CANCELLED), now=later)
     DjangoStore().release(other, due=None)
@@ -56,7 +56,7 @@ def test_a_lease_that_somebody_else_took_is_not_renewed(job, held):
 
 def test_a_lease_that_was_given_back_is_not_renewed(job, held):
     DjangoStore().release(held, due=None)
-    assert not renewal.renew(held.job, held.token)
+    assert not lease_renewal.renew(held.job, held.token)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -3,8 +3,8 @@
 import pytest
 
 from common.errors import Unreachable
+from jobs.control.store import TROUBLE
 from jobs.core.lifecycle import Phase
-from jobs.store import TROUBLE
 from tests.builders import Lab
 
 

@@ -6,9 +6,9 @@ import pytest
 from django.utils import timezone
 
 from jobs import services
+from jobs.control.scheduler import schedule
 from jobs.ingest import apply
 from jobs.models import Job, JobEvent, Rank
-from jobs.scheduler import schedule
 from tests.builders import batch, identity, item, log_item
 from tests.pages import seed
 

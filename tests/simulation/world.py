@@ -14,6 +14,7 @@ import greenlet
 
 from common.errors import LeaseLost, Sealed, Unreachable
 from jobs.clusters import Expected
+from jobs.control.reconciler import Held, visit
 from jobs.core import lease as leases
 from jobs.core.lifecycle import (
     HOLDS_QUOTA,
@@ -30,7 +31,6 @@ from jobs.core.lifecycle import (
 from jobs.core.plan import Plan, Role
 from jobs.core.replacement import unconfirmed
 from jobs.core.verdict import FIRST, RoleView, Seen
-from jobs.reconciler import Held, visit
 
 GUARDS = frozenset({"token", "seal", "freshness"})
 RUN = "1-sim"

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from common import gc_tuning
-from jobs.watcher import watch
+from jobs.control.watcher import watch
 
 
 class Command(BaseCommand):

@@ -12,12 +12,11 @@ from typing import Protocol
 
 from common import faultpoints
 from common.errors import LeaseLost, Refused, Sealed, Unreachable
+from jobs.clusters import Cluster, Expected
 from jobs.core.lifecycle import ON_CLUSTER, STOP_TICK, JobView, Phase, Step, StopReason, decide
 from jobs.core.plan import Plan
 from jobs.core.replacement import unconfirmed
 from jobs.core.verdict import Seen
-
-from .clusters import Cluster, Expected
 
 log = logging.getLogger(__name__)
 

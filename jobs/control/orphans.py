@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from common import faultpoints
 from common.errors import ClusterError
+from jobs import clusters
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job
 
-from . import clusters, sightings
+from . import replica_status
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ def sweep(alias: str, *, now: datetime) -> int:
 def _strays(there: Iterable[tuple[str, int]], now: datetime) -> list[tuple[Job, int]]:
     """A run that no row has is not ours: another installation may use the same cluster."""
     there = list(there)
-    ids = {sightings.job_of(run) for run, _ in there}
+    ids = {replica_status.job_of(run) for run, _ in there}
     jobs = {job.run: job for job in Job.objects.filter(pk__in=ids, phase_since__lt=now - SETTLED)}
     return [
         (jobs[run], attempt)

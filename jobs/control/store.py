@@ -11,6 +11,9 @@ from django.db.models import QuerySet
 
 from common import doorbell, faultpoints
 from common.errors import LeaseLost, Refused
+from jobs import frameworks, notes, trust
+from jobs.analysis import failure, failure_rows
+from jobs.core import lease, volumes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
 from jobs.core.plan import Plan, Role
@@ -19,9 +22,8 @@ from jobs.core.verdict import RoleView, Seen
 from jobs.ingest.agent_tokens import issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from . import attempt_rows, frameworks, notes, places, renewal, sightings, trust, vault
-from .analysis import failure, failure_rows
-from .core import lease, volumes
+from . import attempt_rows, elastic_rows, lease_renewal, replica_status
+from . import secrets as vault
 from .reconciler import Held
 
 TROUBLE = "The cluster does not do what it is asked, and is asked again: "
@@ -45,7 +47,7 @@ class DjangoStore:
             row.next_reconcile_at = taken.expires_at  # should we die, the sweep finds it when the lease is over
             row.save(update_fields=["lease_token", "lease_owner", "lease_expires_at", "next_reconcile_at"])
             held = _held(row)
-        renewal.hold(held.job, held.token)
+        lease_renewal.hold(held.job, held.token)
         return held
 
     def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
@@ -95,7 +97,7 @@ class DjangoStore:
         return replace(held, view=view)
 
     def release(self, held: Held, *, due: datetime | None) -> None:
-        renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
+        lease_renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
         if connection.errors_occurred and not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()  # one that was cut must not keep us from giving back
         with faultpoints.atomic("store.release"):
@@ -135,7 +137,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     """One launch of a job, with a token for each of its agents."""
     spec = job.job_spec
     roles = _roles(job)
-    incarnations = {key: place.incarnation for key, place in places.of(job).items()}
+    incarnations = {key: place.incarnation for key, place in elastic_rows.of(job).items()}
     secrets = {
         f"{role.name}-{index}": issue(
             AgentIdentity(job.pk, job.run, attempt, role.name, index, incarnations.get((role.name, index), 0))
@@ -188,7 +190,7 @@ def _view(job: Job) -> JobView:
         roles=tuple(
             RoleView(role.name, role.replicas, role.completes, role.essential, role.least) for role in _roles(job)
         ),
-        places=places.of(job),
+        places=elastic_rows.of(job),
     )
 
 
@@ -264,9 +266,9 @@ def _give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None
     for role, index in keys:
         rows = _replica(job.pk, job.attempt, role, index)
         row = rows.select_for_update(no_key=True).get()
-        words = places.explain(row, seen)
-        rows.update(**places.anew(row, now))
-        Rank.objects.filter(replica=row).update(**places.RANKS_ANEW)
+        words = elastic_rows.explain(row, seen)
+        rows.update(**elastic_rows.anew(row, now))
+        Rank.objects.filter(replica=row).update(**elastic_rows.RANKS_ANEW)
         JobEvent.objects.create(
             job=job, at=now, kind="replaced", phase=job.phase, attempt=job.attempt, message=words
         )  # fmt: skip
@@ -280,4 +282,4 @@ def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:
     """Write what the cluster said of this attempt's replicas, only where it is news."""
     if seen.as_of is None or not seen.replicas:
         return False
-    return sightings.record(job.pk, job.attempt, seen.replicas, now=now)
+    return replica_status.record(job.pk, job.attempt, seen.replicas, now=now)

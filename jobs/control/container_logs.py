@@ -16,17 +16,17 @@ from django.db.models import Q
 
 from common import faultpoints
 from common.errors import Unreachable
+from jobs.clusters import Cluster
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Item
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.ingest import apply
+from jobs.ingest import rows as replica_rows
 from jobs.ingest.container_log_format import Reading
 from jobs.models import Rank, RankState, Replica
+from jobs.notes import note_once
 
-from .clusters import Cluster
-from .ingest import apply
-from .ingest import rows as replica_rows
-from .notes import note_once
 from .reconciler import Held
 
 log = logging.getLogger(__name__)

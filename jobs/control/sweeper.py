@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 from django.db import connections
 from django.utils import timezone
 
+from jobs import clusters
 from jobs.models import Job
 
-from . import clusters, mirror, scheduler
+from . import container_logs, scheduler
 from .reconciler import visit
 from .store import DjangoStore
 
@@ -34,7 +35,7 @@ def visit_job(job: int) -> timedelta | None:
     """One visit in this thread's name."""
     owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
     return visit(
-        job, store=DjangoStore(), clusters=clusters.get, clock=timezone.now, owner=owner, listen=mirror.collect
+        job, store=DjangoStore(), clusters=clusters.get, clock=timezone.now, owner=owner, listen=container_logs.collect
     )
 
 

@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from common import doorbell, faultpoints
 from common.errors import ClusterError
+from jobs import clusters
 from jobs.core.verdict import Sighting
 
-from . import clusters, sightings
+from . import replica_status
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def follow(alias: str, stop: threading.Event) -> None:
             return
         if run:
             with faultpoints.around("watcher.ring"):
-                doorbell.poke_now("jobs.reconcile", sightings.job_of(run))
+                doorbell.poke_now("jobs.reconcile", replica_status.job_of(run))
 
 
 def write(alias: str, stop: threading.Event) -> None:
@@ -66,7 +67,7 @@ class Writer:
     def take(self, news: list[Sighting]) -> None:
         self._waiting |= {_which(one): one for one in news}
         if self._waiting:
-            written = sightings.write(self._waiting.values(), now=timezone.now())
+            written = replica_status.write(self._waiting.values(), now=timezone.now())
             self._waiting = {}
             if not self._starting:
                 self._again_at = self._clock() + AGAIN_SECONDS
@@ -74,7 +75,7 @@ class Writer:
             _ring(written.complete)
         # Again and again until it is no more starting: the picture of whoever visits may lag behind ours.
         if self._starting and self._clock() > self._again_at:
-            self._starting = sightings.complete(self._starting)
+            self._starting = replica_status.complete(self._starting)
             self._again_at = self._clock() + AGAIN_SECONDS
             _ring(self._starting)
 
