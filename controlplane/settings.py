@@ -196,7 +196,7 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat")
 CELERY_BEAT_SCHEDULE = {
     "tick": {"task": "jobs.tick", "schedule": 5.0, "options": {"expires": 5}},
     "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
-    "strays": {"task": "jobs.control.orphans", "schedule": 60.0, "options": {"expires": 60}},
+    "strays": {"task": "jobs.strays", "schedule": 60.0, "options": {"expires": 60}},
     "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
     "trim": {"task": "accounts.trim", "schedule": 86400.0, "options": {"expires": 3600}},
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},

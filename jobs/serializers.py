@@ -11,7 +11,7 @@ from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from .analysis import failure as blame
+from .analysis import failures
 from .core import exits
 from .core import unexpected_ranks as unexpected
 from .failure_shapes import FailureSerializer
@@ -102,7 +102,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         if "failures" in self.context:  # a list: without lines, and none is judged here
             failure = self.context["failures"].get(job.pk)
         else:
-            failure = blame.first_failure(job) if job.attempt else None
+            failure = failures.first_failure(job) if job.attempt else None
         return dict(FailureSerializer(failure).data) if failure else None
 
     @extend_schema_field(serializers.URLField())

@@ -29,7 +29,7 @@ from workspaces.models import Workspace
 from workspaces.services import hold
 
 from . import clusters, command_words, frameworks, trust
-from .control import secrets as vault
+from .control import job_secrets as vault
 
 KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80

@@ -43,7 +43,7 @@ def tick() -> None:
         doorbell.poke("jobs.reconcile", job)
 
 
-@shared_task(name="jobs.control.orphans")
+@shared_task(name="jobs.strays")
 def end_strays() -> None:
     orphans.sweep_all()
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from jobs.core.lifecycle import ON_CLUSTER, Phase
 from jobs.models import Job, JobEvent, Rank, RankState
 
-from . import failure as blame
+from . import failures
 from .judging import Failure
 
 
@@ -35,11 +35,11 @@ def attempts(job: Job) -> list[Attempt]:
     steps = JobEvent.objects.filter(job=job, kind="step", attempt__gt=0).order_by("id")
     for event in steps.only("at", "phase", "attempt", "message"):
         _note(found, event)
-    failures = blame.of_attempts(job)
+    judged = failures.of_attempts(job)
     for number, rank in _culprits(job).items():
-        if number in found and number not in failures:
+        if number in found and number not in judged:
             found[number].first_failing_rank = rank
-    for number, failure in failures.items():
+    for number, failure in judged.items():
         if number in found:
             found[number].first_failing_rank, found[number].first_failure = failure.rank, failure
     return list(found.values())
@@ -63,5 +63,5 @@ def _culprits(job: Job) -> dict[int, int]:
     by_attempt: dict[int, list[Rank]] = {}
     for rank in Rank.objects.filter(job=job, state=RankState.FAILED).defer("error"):
         by_attempt.setdefault(rank.attempt, []).append(rank)
-    chosen = {number: blame.first_of(ranks) for number, ranks in by_attempt.items()}
+    chosen = {number: failures.first_of(ranks) for number, ranks in by_attempt.items()}
     return {number: rank for number, rank in chosen.items() if rank is not None}

@@ -18,7 +18,7 @@ from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import ReplicaState, Seen
 from jobs.models import AttemptFailure, Job
 
-from . import failure
+from . import failures
 from .judging import Failure
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ def refresh(job: int, attempt: int) -> None:
     row = Job.objects.filter(pk=job).first()
     if row is None or not attempt or _is_decided(row, attempt):
         return
-    read = failure.Reader(row, attempt)
-    failure.judged(row, attempt, read=read)
+    read = failures.Reader(row, attempt)
+    failures.judged(row, attempt, read=read)
     if _write(job, attempt, read.again()):
         doorbell.hint(job=job, team=row.team_id, what="state")
 
@@ -79,17 +79,17 @@ def _is_decided(job: Job, attempt: int) -> bool:
     return not kinds or kinds[0] in _DECIDED
 
 
-def _write(job: int, attempt: int, read: failure.Reader) -> bool:
+def _write(job: int, attempt: int, read: failures.Reader) -> bool:
     """Whether the verdict is another one than before. Under the job's lock: of two writers the later one has seen more."""
     with faultpoints.atomic("failures.write"):
         row = Job.objects.select_for_update(no_key=True).get(pk=job)
-        found = failure.judged(row, attempt, read=read)
+        found = failures.judged(row, attempt, read=read)
         known = AttemptFailure.objects.filter(job=job, attempt=attempt).first()
         if found is None:
             if known is not None:
                 known.delete()
             return known is not None
-        if known is not None and failure.of_row(known) == found:
+        if known is not None and failures.of_row(known) == found:
             return False
         values = {**_columns(found), "judged_at": timezone.now()}
         AttemptFailure.objects.update_or_create(job=row, attempt=attempt, defaults=values)

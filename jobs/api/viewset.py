@@ -18,7 +18,7 @@ from rest_framework.serializers import BaseSerializer
 from common.rest import Paging, listed
 from common.streaming import text_response
 from jobs import services
-from jobs.analysis import attempts, failure, metrics
+from jobs.analysis import attempts, failures, metrics
 from jobs.logs import reader, retention, search
 from jobs.models import Job
 from jobs.serializers import (
@@ -74,7 +74,11 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     )
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         page = self.paginate_queryset(self.get_queryset()) or []
-        context = {**self.get_serializer_context(), "rank_counts": rank_counts(page), "failures": failure.of_jobs(page)}
+        context = {
+            **self.get_serializer_context(),
+            "rank_counts": rank_counts(page),
+            "failures": failures.of_jobs(page),
+        }
         return self.get_paginated_response(JobSerializer(page, many=True, context=context).data)
 
     @extend_schema(

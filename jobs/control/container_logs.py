@@ -21,8 +21,7 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Item
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
-from jobs.ingest import apply
-from jobs.ingest import rows as replica_rows
+from jobs.ingest import apply, replica_rows
 from jobs.ingest.container_log_format import Reading
 from jobs.models import Rank, RankState, Replica
 from jobs.notes import note_once

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from common import doorbell, faultpoints
 from common.errors import LeaseLost, Refused
 from jobs import frameworks, notes, trust
-from jobs.analysis import failure, failure_rows
+from jobs.analysis import failure_rows, failures
 from jobs.core import lease, volumes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
@@ -23,7 +23,7 @@ from jobs.ingest.agent_tokens import issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 from . import attempt_rows, elastic_rows, lease_renewal, replica_status
-from . import secrets as vault
+from . import job_secrets as vault
 from .reconciler import Held
 
 TROUBLE = "The cluster does not do what it is asked, and is asked again: "
@@ -222,7 +222,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
 def _words(job: Job, step: Step, before: str) -> str:
     """What the step says of itself. Once an attempt that failed is over, its ranks have told who was first."""
     if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
-        found = failure.stored(job, job.attempt)  # judged before this transaction, which judging could break
+        found = failures.stored(job, job.attempt)  # judged before this transaction, which judging could break
         if found is not None and found.rank is not None:
             # Of an elastic job not the rank ends the attempt, but that too few replicas are left.
             return found.headline if job.min_nodes is None else f"{found.headline}; {job.message}"

@@ -20,14 +20,14 @@ from jobs.logs import storage, usage
 from jobs.models import Job
 from jobs.notes import note_latest, note_once
 
-from . import container_log_format, rows, translate, turns
-from .rows import ReplicaRow
+from . import container_log_format, replica_rows, translate, turns
+from .replica_rows import ReplicaRow
 from .series import known_names, note_names
 
 LINES_ONCE = "segment_lines_once"  # the constraint of LogSegment
 
 
-def apply(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str, Any]]]:
+def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str, Any]]]:
     """Apply one batch; returns the last number applied and what the agent should do.
 
     Raises NotAllowed when there is no such replica: its agent must stop. Raises InvalidInput for what no row can hold, and
@@ -68,7 +68,7 @@ def _write(row: ReplicaRow, batch: Batch, said: translate.News, *, path: str) ->
     """Of the same lines from two sides (the agent itself, its container's log) the first that come are kept."""
     try:
         with faultpoints.around("ingest.apply"):
-            is_ours = rows.write(row, seq=batch.seq, news=said, path=path)
+            is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
         if is_ours and said.stored_bytes:
             usage.note_stored(job=row.job, team=row.team, count=said.stored_bytes)
         return is_ours
@@ -79,7 +79,7 @@ def _write(row: ReplicaRow, batch: Batch, said: translate.News, *, path: str) ->
 
 
 def _find(identity: AgentIdentity) -> ReplicaRow:
-    row = rows.find(identity)
+    row = replica_rows.find(identity)
     if row is None:
         raise NotAllowed("this attempt is not known here; the agent ends its replica")
     if is_shut_out(row):

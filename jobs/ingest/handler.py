@@ -38,7 +38,7 @@ def refused(status: int, title: str, *, retry_after: int = 0, **more: Any) -> An
 def answer(identity: AgentIdentity, body: bytes) -> Answer:
     """Applies a batch. Whatever goes wrong has an answer: an agent without one tries again for ever."""
     try:
-        ack, commands = apply.apply(identity=identity, batch=parse(body))
+        ack, commands = apply.apply_batch(identity=identity, batch=parse(body))
         return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
     except NotAllowed as error:
         return refused(403, str(error))

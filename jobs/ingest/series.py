@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from . import rows
+from . import replica_rows
 
 MOST_JOBS = 1000
 _names: "OrderedDict[int, frozenset[str]]" = OrderedDict()
@@ -10,7 +10,7 @@ _names: "OrderedDict[int, frozenset[str]]" = OrderedDict()
 
 def known_names(job: int) -> frozenset[str]:
     if job not in _names:
-        _names[job] = rows.series_names(job)
+        _names[job] = replica_rows.series_names(job)
         while len(_names) > MOST_JOBS:
             _names.popitem(last=False)
     return _names[job]

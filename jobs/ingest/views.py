@@ -13,7 +13,7 @@ from jobs.models import Job
 from workspaces import reading
 from workspaces.models import Workspace
 
-from . import apply, rows
+from . import apply, replica_rows
 from .agent_tokens import bearer
 from .handler import Answer, answer, refused
 
@@ -41,7 +41,7 @@ def workspace(request: HttpRequest) -> HttpResponseBase:
     if identity is None:
         return _refused(401, "this is not an agent's token")
     job = Job.objects.select_related("workspace").filter(pk=identity.job, uid=identity.run.partition("-")[2]).first()
-    replica = rows.find(identity)
+    replica = replica_rows.find(identity)
     if job is None or job.is_finished or replica is None or apply.is_shut_out(replica):
         return _refused(403, "this attempt is over")
     if job.workspace is None:

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
 from jobs import present
-from jobs.analysis import failure as blame
+from jobs.analysis import failures
 from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
@@ -55,14 +55,14 @@ def state_context(request: Request, *, job: Job) -> Context:
     ended = next((one for one in attempts(job) if one.attempt == attempt), None) if is_old else None
     is_failing = job.phase == Phase.FAILED or job.stop_reason == StopReason.FAILED
     has_failed = ended.has_failed if ended else is_failing
-    failure = blame.first_failure(job, attempt) if has_failed else None
+    failure = failures.first_failure(job, attempt) if has_failed else None
     stays = legs((Phase(phase), at, number) for kind, phase, at, number, _ in history if kind == "step")
     return {
         "slices": bar(stays, now=timezone.now()),
         "notes": [words for kind, _, _, number, words in history if kind == "note" and number == attempt],
         "ended": ended,
         "failure": failure,
-        "retried": blame.first_failure(job, job.attempt - 1) if _was_retried(job) and not is_old else None,
+        "retried": failures.first_failure(job, job.attempt - 1) if _was_retried(job) and not is_old else None,
         "retries_used": present.retries_used(job.failures, has_failed=is_failing),
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
@@ -89,7 +89,7 @@ def ranks_context(request: Request, *, job: Job) -> Context:
 
 def charts_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
-    failed = blame.first_failing_rank(job, attempt)
+    failed = failures.first_failing_rank(job, attempt)
     chosen = ranks_chosen(request)
     first = ([failed] if failed is not None else []) + chosen
     page = whole(request.GET.get("metrics")) or 1

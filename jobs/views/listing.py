@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
-from jobs.analysis import failure as blame
+from jobs.analysis import failures
 from jobs.analysis.judging import Failure
 from jobs.core import lifecycle
 from jobs.models import AttemptFailure, Job, JobQuerySet, Rank, failed_with
@@ -116,7 +116,7 @@ def _page(found: JobQuerySet, request: Request) -> JobQuerySet:
 def rows(jobs: Iterable[Job]) -> list[Row]:
     """Rows for all of these jobs with two more queries, however many there are."""
     jobs = list(jobs)
-    failures = blame.of_jobs(jobs)
+    found = failures.of_jobs(jobs)
     tallies = {
         one["job_id"]: one
         for one in Rank.objects.filter(job__in=[job.pk for job in jobs], attempt=F("job__attempt"))
@@ -128,7 +128,7 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
             top=Max("step"),
         )
     }
-    return [_row(job, tallies.get(job.pk), failures.get(job.pk)) for job in jobs]
+    return [_row(job, tallies.get(job.pk), found.get(job.pk)) for job in jobs]
 
 
 def _row(job: Job, tally: Mapping[str, Any] | None, failure: Failure | None) -> Row:

@@ -8,7 +8,7 @@ from typing import Any
 
 from common.text import format_bytes, format_duration
 from jobs import present
-from jobs.analysis import failure
+from jobs.analysis import failures
 from jobs.core import exits, unexpected_ranks
 from jobs.core.verdict import ENDED
 from jobs.models import Job, Rank, RankState, Replica
@@ -116,7 +116,7 @@ def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
     # Without what failed ranks printed: up to 44 KB of each.
     ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").defer("error"))
     # The rows are here already; who was first is asked only where somebody failed.
-    first = failure.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
+    first = failures.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
     return arrange(replicas, ranks, now=now, first=first)
 
 

@@ -56,7 +56,7 @@ def test_a_running_job_moves_without_reloading(page, lab):
         log_item(0, 20, [(now, "a fresh line")]),
         item("metrics", rank=0, points=[[now, 21, {"loss": 0.001}]]),
     ]
-    apply.apply(identity=identity(job), batch=batch(2, *items))
+    apply.apply_batch(identity=identity(job), batch=batch(2, *items))
     expect(page.locator("#log-lines")).to_contain_text("a fresh line")
     expect(page.locator("#ranks .cell").first).to_contain_text("21")
     expect(page.locator(".read-out", has_text="0.001")).to_be_visible()
@@ -86,7 +86,9 @@ def test_ten_tabs_do_not_hold_each_other_up(page, context, lab):
         tab.goto(f"/jobs/{job.pk}")
     page.goto("/queues")  # would wait for ever if the tabs held all six connections
     live(page)
-    apply.apply(identity=identity(job), batch=batch(2, log_item(0, 5, [(timezone.now().timestamp(), "for everyone")])))
+    apply.apply_batch(
+        identity=identity(job), batch=batch(2, log_item(0, 5, [(timezone.now().timestamp(), "for everyone")]))
+    )
     for tab in tabs:
         tab.bring_to_front()
         expect(tab.locator("#log-lines")).to_contain_text("for everyone")
@@ -120,7 +122,9 @@ def test_reading_back_in_the_log_is_not_interrupted(page, lab):
     pane = page.locator("#log-lines")
     pane.evaluate("box => { box.scrollTop = 0 }")
     expect(page.locator("[data-log-follow]")).to_have_text("Follow")
-    apply.apply(identity=identity(job), batch=batch(2, log_item(0, 60, [(timezone.now().timestamp(), "much later")])))
+    apply.apply_batch(
+        identity=identity(job), batch=batch(2, log_item(0, 60, [(timezone.now().timestamp(), "much later")]))
+    )
     expect(page.locator("[data-log-newer]")).to_contain_text("1 new line")
     assert pane.evaluate("box => box.scrollTop") == 0
     page.click("[data-log-newer]")
@@ -135,7 +139,7 @@ def test_a_follower_jumps_over_a_burst_and_the_skipped_lines_can_be_read(page, l
     page.on("request", lambda request: asked.append(request.url) if "cursor=" in request.url else None)
     now = timezone.now().timestamp()
     burst = log_item(0, 5, [(now, f"fast line {number}") for number in range(9000)])
-    apply.apply(identity=identity(job), batch=batch(2, burst))
+    apply.apply_batch(identity=identity(job), batch=batch(2, burst))
     expect(page.locator("#log-lines .l").last).to_contain_text("fast line 8999")
     assert len(asked) == 1, "one answer is enough to be at the end"
     expect(page.locator(".l.skipped")).to_contain_text("8,500 lines skipped")

@@ -81,7 +81,7 @@ class Printer:
         first, self.batches = len(self.said), self.batches + 1
         self.said += [f"line {first + at}" for at in range(count)]
         lines = [(BEGAN + first + at, text) for at, text in enumerate(self.said[first:])]
-        apply.apply(identity=identity(self.job), batch=batch(self.batches, log_item(0, first, lines)))
+        apply.apply_batch(identity=identity(self.job), batch=batch(self.batches, log_item(0, first, lines)))
 
 
 @pytest.fixture

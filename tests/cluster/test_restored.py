@@ -135,7 +135,7 @@ def _history(crew: Crew, name: str) -> list[tuple[str, int, str]]:
 
 def _are_strays_gone(crew: Crew) -> bool:
     """Asked as the clock of an installation asks (beat): what is open belongs to a job that is at it."""
-    app.send_task("jobs.control.orphans", ignore_result=True)
+    app.send_task("jobs.strays", ignore_result=True)
     open_now = {labels.attempt_of(one["metadata"]["labels"]) for one in crew.place.pods().values()}
     for one in crew.everything("services"):
         if labels.SEALED not in one["metadata"]["labels"]:

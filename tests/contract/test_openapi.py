@@ -78,7 +78,7 @@ def _filled() -> dict:
     line = log_item(0, 0, [(1_763_700_000.0, "a line")])
     points = item("metrics", rank=0, points=[[1_763_700_000.0, 1, {"loss": 0.5}]])
     running = item("rank", rank=0, local_rank=0, pid=1, state="running", at=1_763_700_000.0)
-    apply.apply(identity=identity(job), batch=batch(1, running, line, points))
+    apply.apply_batch(identity=identity(job), batch=batch(1, running, line, points))
     services.receive(team=team, by=root, stream=io.BytesIO(packs.pack(b"print(1)")))
     code, _ = services.create(team=team, by=root, put=sent.entries([packs.file("train.py", b"print(1)")]))
     own, text = Token.issue(root, "contract", scope="manage")

@@ -154,7 +154,7 @@ def test_acts_change_intent_and_answer_with_the_job(api, lab):
 def test_ranks_events_replicas_logs_and_metrics_are_read(api, lab):
     job = lab.running()
     at = int(time.time())
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(at, "hello <b>")])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(at, "hello <b>")])))
     assert [rank["rank"] for rank in api.get(f"/jobs/{job.pk}/ranks").json()["results"]] == [0, 1, 2, 3]
     assert len(api.get(f"/jobs/{job.pk}/replicas").json()["results"]) == 2
     assert api.get(f"/jobs/{job.pk}/events").json()["results"][0]["kind"] == "submitted"

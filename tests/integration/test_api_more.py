@@ -6,7 +6,7 @@ import time
 import pytest
 
 from accounts.models import Token
-from jobs.control import secrets
+from jobs.control import job_secrets
 from jobs.control.store import plan_of
 from jobs.ingest import apply
 from jobs.models import Job
@@ -29,7 +29,7 @@ def api(as_) -> Api:
 def test_attempts_say_when_and_why_each_ended(api, lab):
     job = lab.running(max_retries=1)
     ended = item("rank", rank=1, local_rank=1, state="failed", exit_code=3, at=1_763_700_000.0)
-    apply.apply(identity=identity(job), batch=batch(1, ended))
+    apply.apply_batch(identity=identity(job), batch=batch(1, ended))
     job = lab.finish(job, 3, 3)
     first, second = api.get(f"/jobs/{job.pk}/attempts").json()["results"]
     assert (first["attempt"], first["outcome"], first["first_failing_rank"]) == (1, "admitted", 1)
@@ -182,12 +182,12 @@ def test_a_refused_secret_is_not_repeated(api, queue, change, field):
 
 
 def test_secrets_outlive_a_new_key_while_the_old_one_is_kept(settings):
-    sealed = secrets.seal({"A": "b"})
+    sealed = job_secrets.seal({"A": "b"})
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key"
-    assert secrets.unseal(sealed) == {"A": "b"}
+    assert job_secrets.unseal(sealed) == {"A": "b"}
     settings.SECRET_KEY_FALLBACKS = []
     with pytest.raises(Exception, match="MUSTER_SECRET_KEY was changed"):
-        secrets.unseal(sealed)
+        job_secrets.unseal(sealed)
 
 
 def test_what_did_not_change_is_answered_with_304(api, lab):
@@ -229,7 +229,7 @@ def test_a_mount_path_is_refused_where_nothing_is_mounted(api, queue, settings):
 def test_a_log_is_searched_and_read_as_text(api, lab):
     job, now = lab.running(), time.time()
     texts = ["all is well", "Loss is NaN", "all is well"]
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, text) for text in texts])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, text) for text in texts])))
     found = api.get(f"/jobs/{job.pk}/logs/search", text="nan").json()
     assert [(one["number"], one["rank"], one["text"]) for one in found["lines"]] == [(1, 0, "Loss is NaN")]
     assert found["next"] == ""

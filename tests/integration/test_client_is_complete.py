@@ -148,7 +148,7 @@ def job(lab):
     said = log_item(0, 0, [(1_763_700_000, "hello"), (1_763_700_001, "a needle")])
     metrics = item("metrics", rank=0, points=[[1_763_700_001.0, 1, {"loss": 0.5}]])
     ended = item("rank", rank=1, local_rank=1, state="failed", exit_code=3, at=1_763_700_002.0)
-    apply.apply(identity=identity(job), batch=batch(1, said, metrics, ended))
+    apply.apply_batch(identity=identity(job), batch=batch(1, said, metrics, ended))
     return lab.finish(job, 3, 3)
 
 

@@ -21,7 +21,7 @@ def running(lab):
     usage.forget()
     job = lab.running()
     points = item("metrics", rank=0, points=[[1.0, 1, {"loss": 0.5}]])
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(1.0, "hello"), (2.0, "world")]), points))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(1.0, "hello"), (2.0, "world")]), points))
     return job
 
 

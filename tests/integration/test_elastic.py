@@ -12,9 +12,7 @@ from common.errors import NotAllowed, Refused
 from jobs.control.store import plan_of
 from jobs.core import replacement
 from jobs.core.agent_identity import AgentIdentity
-from jobs.ingest import agent_tokens, translate
-from jobs.ingest import apply as ingest
-from jobs.ingest import rows as replica_rows
+from jobs.ingest import agent_tokens, apply, replica_rows, translate
 from jobs.logs import reader
 from jobs.models import Job, Rank, Replica
 from tests.builders import batch, identity, item, log_item
@@ -50,7 +48,7 @@ def test_a_contradiction_is_refused_at_its_field(api, queue):
 def test_a_rank_is_known_by_its_place_and_tells_what_torchrun_calls_it(api, lab):
     job = lab.running(min_nodes=1)
     running = item("rank", rank=3, local_rank=1, pid=7, state="running", at=T, world_rank=1, world_size=2)
-    ingest.apply(identity=identity(job, 1), batch=batch(1, running))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, running))
     ranks = api.get(f"/jobs/{job.pk}/ranks").json()["results"]
     assert [(one["rank"], one["world_rank"], one["world_size"]) for one in ranks][2:] == [(2, None, None), (3, 1, 2)]
 
@@ -137,23 +135,23 @@ def test_a_job_that_is_not_elastic_ends_as_ever(lab):
 def test_lines_go_on_where_those_of_the_one_before_ended(lab, files):
     job = elastic(lab)
     before, host = identity(job, 2), identity(job, 0)
-    ingest.apply(
+    apply.apply_batch(
         identity=before, batch=batch(1, log_item(2, 0, [(T, "one"), (T, "two")]), log_item(-1, 0, [(T, "hello")]))
     )
     running = item("rank", rank=2, local_rank=0, pid=7, state="running", at=T, world_rank=2, world_size=3)
-    ingest.apply(identity=before, batch=batch(2, running))
+    apply.apply_batch(identity=before, batch=batch(2, running))
     lab.cluster.lose(job.run, 1, "worker", 2)
     job = lab.visit(job, times=3)
     rank = Rank.objects.get(job=job, rank=2)
     assert (rank.state, rank.pid, rank.world_size, rank.lines) == ("waiting", None, None, 2)
     after = replace(before, incarnation=1)
-    ingest.apply(
+    apply.apply_batch(
         identity=after, batch=batch(1, log_item(2, 0, [(T + 9, "three")]), log_item(-1, 0, [(T + 9, "again")]))
     )
-    ingest.apply(identity=after, batch=batch(2, log_item(2, 1, [(T + 9, "four")])))
+    apply.apply_batch(identity=after, batch=batch(2, log_item(2, 1, [(T + 9, "four")])))
     assert [line.text for line in page(job, 2)] == ["one", "two", "three", "four"]
     assert [line.text for line in page(job, -1)] == ["hello", "again"]
-    assert ingest.apply(identity=host, batch=batch(1)) == (1, [])  # the others notice nothing
+    assert apply.apply_batch(identity=host, batch=batch(1)) == (1, [])  # the others notice nothing
 
 
 def test_nothing_late_of_the_agent_before_counts_as_the_new_ones(lab, files):
@@ -163,7 +161,7 @@ def test_nothing_late_of_the_agent_before_counts_as_the_new_ones(lab, files):
     lab.cluster.lose(job.run, 1, "worker", 2)
     lab.visit(job, times=3)
     with pytest.raises(NotAllowed):
-        ingest.apply(identity=before, batch=late)
+        apply.apply_batch(identity=before, batch=late)
     assert page(job, 2) == []
 
 
@@ -193,7 +191,7 @@ def test_ranks_of_a_lost_replica_do_not_run_on_in_the_table(lab):
     lab.cluster.apply(plan_of(job, 1))
     lab.visit(job)
     running = item("rank", rank=2, local_rank=0, pid=7, state="running", at=T)
-    ingest.apply(identity=replace(identity(job, 2), incarnation=replacement.MOST), batch=batch(1, running))
+    apply.apply_batch(identity=replace(identity(job, 2), incarnation=replacement.MOST), batch=batch(1, running))
     lab.cluster.finish(job.run, 1, "worker", 2, exit_code=1)
     job = lab.visit(job, times=2)
     assert (job.phase, rows(job)[2]) == ("running", (2, replacement.MOST, "failed"))

@@ -22,7 +22,7 @@ def rank(number: int, state: str, **more):
 
 
 def send(job, seq: int, *items, index: int = 0) -> None:
-    assert apply.apply(identity=identity(job, index), batch=batch(seq, *items))[0] == seq
+    assert apply.apply_batch(identity=identity(job, index), batch=batch(seq, *items))[0] == seq
 
 
 def states(job) -> list[tuple[str, int | None]]:
@@ -73,14 +73,14 @@ def test_after_the_attempt_no_end_changes_but_lines_and_missing_ends_arrive(lab)
 
 def test_an_attempt_that_ends_while_a_batch_is_read_is_over_for_it(lab):
     """The batch was read against the row as it was; what the reconciler wrote in between counts."""
-    from jobs.ingest import rows, translate
+    from jobs.ingest import replica_rows, translate
 
     job = lab.running()
     send(job, 1, rank(0, "running"))
-    row = rows.find(identity(job))
+    row = replica_rows.find(identity(job))
     said = translate.read(batch(2, rank(0, "running", restart=5)), known=row.known(frozenset()), now=time.time())
     lab.finish(job, 1, 1)
-    assert rows.write(row, seq=2, news=said, path="")
+    assert replica_rows.write(row, seq=2, news=said, path="")
     assert Rank.objects.get(job=job, rank=0).state == "failed"
 
 

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs import services
-from jobs.analysis import failure, failure_rows, tracebacks
+from jobs.analysis import failure_rows, failures, tracebacks
 from jobs.ingest import apply
 from jobs.logs import storage
 from jobs.models import AttemptFailure, Job
@@ -46,7 +46,7 @@ def failed(rank, at=0.0, **more):
 
 
 def send(job, *items, node=0, seq=1):
-    apply.apply(identity=identity(job, node), batch=batch(seq, *items))
+    apply.apply_batch(identity=identity(job, node), batch=batch(seq, *items))
 
 
 def test_a_failed_rank_is_judged_as_soon_as_its_agent_says_so(job):
@@ -60,14 +60,14 @@ def test_a_failed_rank_is_judged_as_soon_as_its_agent_says_so(job):
 def test_what_an_agent_sent_costs_no_look_into_a_log(job, monkeypatch):
     send(job, failed(1, error_at=NOW, error=error()))
     monkeypatch.setattr(storage, "read", lambda *given, **more: pytest.fail("a log was read"))
-    found = failure.first_failure(job)
+    found = failures.first_failure(job)
     assert (found.headline, found.last_lines) == (f"rank 1: {LABEL}", TRACE)
 
 
 def test_an_agent_one_release_old_sends_no_text_and_its_log_is_read(job):
     lines = [f"[rank1]: {line}" for line in TRACE] + [f"step {number}" for number in range(200)]
     send(job, log_item(1, 0, [(NOW, line) for line in lines]), failed(1, error_at=NOW))
-    found = failure.first_failure(job)
+    found = failures.first_failure(job)
     assert (found.headline, found.kind, found.traceback) == (f"rank 1: {LABEL}", "user_code", TRACE)
 
 
@@ -106,21 +106,21 @@ def test_each_attempt_keeps_its_own_verdict(lab):
     job = lab.visit(lab.finish(job, 1, 1), times=4)
     assert job.attempt == 2
     send(job, failed(2, error_at=NOW, error=error("KeyError: 'lr'")), node=1)
-    assert failure.first_failure(job, 1).headline == f"rank 1: {LABEL}"
-    assert failure.first_failure(job).headline == "rank 2: KeyError: 'lr'"
+    assert failures.first_failure(job, 1).headline == f"rank 1: {LABEL}"
+    assert failures.first_failure(job).headline == "rank 2: KeyError: 'lr'"
 
 
 def test_attempts_of_an_earlier_release_are_judged_when_they_are_read(job, lab):
     send(job, failed(1, error_at=NOW, error=error()))
     lab.finish(job, 1, 1)
     AttemptFailure.objects.all().delete()
-    assert failure.first_failure(job).headline == f"rank 1: {LABEL}"
+    assert failures.first_failure(job).headline == f"rank 1: {LABEL}"
 
 
 def test_a_healthy_job_is_looked_at_without_its_ranks(job, lab):
     def asked():
         with CaptureQueriesContext(connection) as found:
-            assert failure.first_failure(Job.objects.get(pk=job.pk)) is None
+            assert failures.first_failure(Job.objects.get(pk=job.pk)) is None
         return [one["sql"] for one in found.captured_queries]
 
     assert len(asked()) == 3, asked()  # the job itself, no verdict, nothing that failed
@@ -132,11 +132,11 @@ def test_a_healthy_job_is_looked_at_without_its_ranks(job, lab):
 def test_a_rank_that_failed_on_a_running_job_is_found_without_a_stored_verdict(job):
     send(job, failed(1, error_at=NOW, error=error()))
     AttemptFailure.objects.all().delete()
-    assert failure.first_failure(job).headline == f"rank 1: {LABEL}"
+    assert failures.first_failure(job).headline == f"rank 1: {LABEL}"
     job.ranks.update(state="running")
-    assert failure.first_failure(job) is None
+    assert failures.first_failure(job) is None
     job.replicas.filter(index=1).update(state="lost")
-    assert failure.first_failure(job).replica == "worker-1"
+    assert failures.first_failure(job).replica == "worker-1"
 
 
 def test_a_job_that_is_cancelled_has_no_failure(job, lab, people):
@@ -192,7 +192,7 @@ def test_a_judgement_that_fails_stands_in_the_way_of_no_step_and_no_batch(job, l
     def broken(*given, **more):
         raise ValueError("a text that nobody thought of")
 
-    monkeypatch.setattr(failure, "judge", broken)
+    monkeypatch.setattr(failures, "judge", broken)
     send(job, failed(1, error_at=NOW, error=error()))
     assert f"job {job.pk}: attempt 1 could not be judged" in caplog.text
     job = lab.finish(job, 1, 1)

@@ -72,13 +72,13 @@ def test_after_a_while_the_states_go_on_and_the_gap_is_noted_once(job, full_disk
     monkeypatch.setattr(storage, "PATIENCE_SECONDS", 0.0)
     state = item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T)
     for seq in (1, 2):
-        apply.apply(identity=identity(job), batch=batch(seq, noise(0, 2 * (seq - 1)), state))
+        apply.apply_batch(identity=identity(job), batch=batch(seq, noise(0, 2 * (seq - 1)), state))
     assert Rank.objects.get(job=job, rank=0).state == "failed"
     assert [line.is_gap for line in reader.read(job=job).lines] == [True, True]
     (note,) = JobEvent.objects.filter(job=job, kind="note")
     assert note.message == "Log lines are missing: the log store takes nothing: No space left on device"
     (full_disk / "ballast").unlink()
-    apply.apply(identity=identity(job), batch=batch(3, noise(0, 4)))
+    apply.apply_batch(identity=identity(job), batch=batch(3, noise(0, 4)))
     assert [line.is_gap for line in reader.read(job=job, tail=2).lines] == [False, False]
 
 

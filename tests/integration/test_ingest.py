@@ -8,8 +8,7 @@ from django.utils import timezone
 
 from common.errors import InvalidInput, NotAllowed
 from jobs import services
-from jobs.analysis import failure as blame
-from jobs.analysis import metrics
+from jobs.analysis import failures, metrics
 from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
@@ -36,28 +35,28 @@ def texts(page) -> list[str]:
 
 def test_a_batch_is_applied_once(job):
     one = batch(1, log_item(0, 0, [(T, "a"), (T + 1, "b")]))
-    assert apply.apply(identity=identity(job), batch=one)[0] == 1
-    assert apply.apply(identity=identity(job), batch=one)[0] == 1
+    assert apply.apply_batch(identity=identity(job), batch=one)[0] == 1
+    assert apply.apply_batch(identity=identity(job), batch=one)[0] == 1
     assert texts(reader.read(job=job)) == ["a", "b"]
 
 
 def test_a_batch_from_the_future_is_answered_with_the_one_that_is_missing(job):
-    assert apply.apply(identity=identity(job), batch=batch(3, log_item(0, 0, [(T, "a")])))[0] == 0
+    assert apply.apply_batch(identity=identity(job), batch=batch(3, log_item(0, 0, [(T, "a")])))[0] == 0
     assert LogSegment.objects.count() == 0
 
 
 def test_ranks_are_merged_by_time_and_one_can_be_read_alone(job):
-    apply.apply(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "first"), (T + 2, "third")])))
-    apply.apply(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 1, "second")])))
+    apply.apply_batch(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "first"), (T + 2, "third")])))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 1, "second")])))
     assert texts(reader.read(job=job)) == ["first", "second", "third"]
     assert texts(reader.read(job=job, rank=2)) == ["second"]
 
 
 def test_a_cursor_goes_on_where_it_stopped_though_older_lines_arrive_late(job):
-    apply.apply(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 5, "new")])))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 5, "new")])))
     page = reader.read(job=job)
-    apply.apply(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "late")])))
-    apply.apply(identity=identity(job, 1), batch=batch(2, log_item(2, 1, [(T + 6, "newer")])))
+    apply.apply_batch(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "late")])))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(2, log_item(2, 1, [(T + 6, "newer")])))
     following = reader.read(job=job, cursor=page.cursor)
     assert texts(following) == ["late", "newer"]
     assert texts(reader.read(job=job, cursor=following.cursor)) == []
@@ -65,7 +64,7 @@ def test_a_cursor_goes_on_where_it_stopped_though_older_lines_arrive_late(job):
 
 def test_pages_together_give_every_line_once(job):
     for seq in range(1, 40):
-        apply.apply(
+        apply.apply_batch(
             identity=identity(job),
             batch=batch(seq, log_item(0, (seq - 1) * 10, [(T + seq, f"{seq}-{n}") for n in range(10)])),
         )
@@ -81,15 +80,15 @@ def test_pages_together_give_every_line_once(job):
 
 def test_the_tail_begins_near_the_end_and_can_be_followed(job):
     for seq in range(1, 20):
-        apply.apply(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")])))
+        apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")])))
     page = reader.read(job=job, tail=3)
     assert texts(page) == ["line 17", "line 18", "line 19"]
-    apply.apply(identity=identity(job), batch=batch(20, log_item(0, 19, [(T + 20, "line 20")])))
+    apply.apply_batch(identity=identity(job), batch=batch(20, log_item(0, 19, [(T + 20, "line 20")])))
     assert texts(reader.read(job=job, cursor=page.cursor)) == ["line 20"]
 
 
 def test_a_log_is_complete_when_the_job_is_finished_and_all_was_read(job, lab):
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "a")])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "a")])))
     assert not reader.read(job=job).is_complete
     lab.finish(job, 0, 0)
     assert reader.read(job=job).is_complete
@@ -97,16 +96,16 @@ def test_a_log_is_complete_when_the_job_is_finished_and_all_was_read(job, lab):
 
 def test_reading_goes_on_into_the_next_attempt(lab):
     job = lab.running(max_retries=1)
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "one")])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "one")])))
     lab.finish(job, 1)
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "two")])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "two")])))
     first = reader.read(job=job)
     assert texts(first) + texts(reader.read(job=job, cursor=first.cursor)) == ["one", "two"]
 
 
 def test_a_gap_is_shown_as_one(job):
     gap = item("gap", rank=0, first_line=0, lines=9000, raw_bytes=812_331, first_at=T, last_at=T + 1)
-    apply.apply(identity=identity(job), batch=batch(1, gap, log_item(0, 9000, [(T + 2, "after")])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, gap, log_item(0, 9000, [(T + 2, "after")])))
     page = reader.read(job=job)
     assert page.lines[0].is_gap
     assert "9000 lines" in page.lines[0].text
@@ -114,7 +113,7 @@ def test_a_gap_is_shown_as_one(job):
 
 
 def test_rank_states_and_samples_reach_the_rows(job):
-    apply.apply(
+    apply.apply_batch(
         identity=identity(job, 1),
         batch=batch(
             1,
@@ -131,7 +130,7 @@ def test_rank_states_and_samples_reach_the_rows(job):
 
 
 def test_a_process_without_a_rank_speaks_for_the_first_of_its_replica(job):
-    apply.apply(
+    apply.apply_batch(
         identity=identity(job, 1),
         batch=batch(1, item("metrics", rank=-1, points=[[T, None, {"loss": 1.5, "gone": None}]])),
     )
@@ -141,7 +140,9 @@ def test_a_process_without_a_rank_speaks_for_the_first_of_its_replica(job):
 def test_series_of_two_attempts_are_two(lab):
     job = lab.running(max_retries=1)
     for loss in (4.0, 2.0):
-        apply.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[T, 1, {"loss": loss}]])))
+        apply.apply_batch(
+            identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[T, 1, {"loss": loss}]]))
+        )
         if job.attempt == 1:
             lab.finish(job, 1)
     assert job.attempt == 2
@@ -151,7 +152,7 @@ def test_series_of_two_attempts_are_two(lab):
 
 def test_series_are_thinned_and_end_where_training_stands(job):
     points = [[T + step, step, {"loss": 1.0}] for step in range(5000)]
-    apply.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))
+    apply.apply_batch(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))
     (series,) = metrics.series(job=job, names=["loss"], limit=100)
     assert 90 <= len(series.points) <= 101
     assert series.points[-1][1] == 4999
@@ -161,7 +162,7 @@ def test_an_answer_has_fewer_points_of_each_series_the_more_there_are(job, monke
     """16 ranks with 100 names each took 5 s of a core and 300 MB; so many more are refused by name."""
     monkeypatch.setattr(metrics, "MOST_POINTS", 200)
     points = [[T + step, step, {f"m{n}": float(step) for n in range(10)}] for step in range(300)]
-    apply.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))
+    apply.apply_batch(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))
     found = metrics.series(job=job)
     assert len(found) == 10 and all(15 <= len(one.points) <= 21 for one in found)
     assert all(one.points[-1][1] == 299 for one in found)
@@ -185,22 +186,22 @@ def test_an_answer_has_fewer_points_of_each_series_the_more_there_are(job, monke
 )
 def test_a_wrong_item_is_refused_whole(job, bad):
     with pytest.raises(InvalidInput):
-        apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "a")]), bad))
+        apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "a")]), bad))
     assert LogSegment.objects.count() == 0
 
 
 def test_a_kind_from_a_newer_agent_is_passed_over(job):
-    assert apply.apply(identity=identity(job), batch=batch(1, item("hologram", rank=0)))[0] == 1
+    assert apply.apply_batch(identity=identity(job), batch=batch(1, item("hologram", rank=0)))[0] == 1
 
 
 def test_an_agent_of_an_attempt_that_never_was_is_refused(job):
     with pytest.raises(NotAllowed):
-        apply.apply(identity=AgentIdentity(job.pk, job.run, 7, "worker", 0), batch=batch(1))
+        apply.apply_batch(identity=AgentIdentity(job.pk, job.run, 7, "worker", 0), batch=batch(1))
 
 
 def test_an_agent_of_a_closed_attempt_is_told_to_stop(job, lab):
     lab.finish(job, 1)
-    assert apply.apply(identity=identity(job), batch=batch(1))[1] == [{"do": "stop"}]
+    assert apply.apply_batch(identity=identity(job), batch=batch(1))[1] == [{"do": "stop"}]
 
 
 def test_a_forged_token_is_nobody(job):
@@ -225,9 +226,9 @@ class TestFirstFailure:
         return item("rank", rank=rank, local_rank=rank % 2, state="failed", **values)
 
     def blamed(self, job, *items):
-        apply.apply(identity=identity(job, 0), batch=batch(1, *(one for one in items if one.fields["rank"] < 2)))
-        apply.apply(identity=identity(job, 1), batch=batch(1, *(one for one in items if one.fields["rank"] >= 2)))
-        return blame.first_failure(job)
+        apply.apply_batch(identity=identity(job, 0), batch=batch(1, *(one for one in items if one.fields["rank"] < 2)))
+        apply.apply_batch(identity=identity(job, 1), batch=batch(1, *(one for one in items if one.fields["rank"] >= 2)))
+        return failures.first_failure(job)
 
     def test_the_cause_is_named_though_its_echo_ended_earlier(self, job):
         echo = self.fail(job, 0, at=T + 9, error_at=T + 8, is_connection_error=True)
@@ -246,7 +247,7 @@ class TestFirstFailure:
         assert self.blamed(job, *ended) is None
         lab.cluster.finish(job.run, job.attempt, "worker", 0, exit_code=137)
         lab.visit(job, times=4)
-        failure = blame.first_failure(job)
+        failure = failures.first_failure(job)
         assert (failure.rank, failure.replica, failure.exit_code) == (None, "worker-0", 137)
 
     def test_a_signal_is_explained(self, job):
@@ -258,20 +259,20 @@ class TestFirstFailure:
 
     def test_its_last_lines_are_shown(self, job):
         lines = log_item(3, 0, [(T + n, f"line {n}") for n in range(30)])
-        apply.apply(identity=identity(job, 1), batch=batch(1, lines, self.fail(job, 3)))
-        assert blame.first_failure(job).last_lines[-1] == "line 29"
-        assert len(blame.first_failure(job).last_lines) == 20
+        apply.apply_batch(identity=identity(job, 1), batch=batch(1, lines, self.fail(job, 3)))
+        assert failures.first_failure(job).last_lines[-1] == "line 29"
+        assert len(failures.first_failure(job).last_lines) == 20
 
     def test_a_cancelled_job_has_no_culprit(self, job, lab, people):
         services.cancel(job=job, by=people.owner)
         lab.visit(job, times=3)
-        assert blame.first_failure(job) is None
+        assert failures.first_failure(job) is None
 
 
 def test_a_page_of_a_long_log_does_not_read_it_whole(job, django_assert_max_num_queries):
     now = time.time()
     for seq in range(1, 60):
-        apply.apply(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(now + seq, "x")])))
+        apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(now + seq, "x")])))
     with django_assert_max_num_queries(4):
         reader.read(job=job, tail=5)
 
@@ -293,7 +294,7 @@ def test_ingest_and_visits_of_one_job_never_wait_for_each_other_in_a_circle(job,
     def send(number: int) -> None:
         word = item("replica", state="running", at=T)
         state = item("rank", rank=0, local_rank=0, pid=number, state="running", at=T)
-        apply.apply(
+        apply.apply_batch(
             identity=identity(job), batch=batch(number, word, state, log_item(0, number - 1, [(T + number, "x")]))
         )
 

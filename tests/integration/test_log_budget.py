@@ -46,7 +46,7 @@ def noise(rank: int, first: int, *, at: float = T, kilobytes: int = 40):
 
 
 def send(job, seq: int, *items, index: int = 0) -> int:
-    return apply.apply(identity=identity(job, index), batch=batch(seq, *items))[0]
+    return apply.apply_batch(identity=identity(job, index), batch=batch(seq, *items))[0]
 
 
 def notes(job) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 from django.utils import timezone
 
-from jobs.analysis import failure
+from jobs.analysis import failures
 from jobs.core.lifecycle import Phase
 from jobs.ingest import apply
 from jobs.models import Replica
@@ -19,7 +19,7 @@ def connection_lost(job, index: int) -> None:
     now = timezone.now().timestamp()
     said = {"exit_code": 1, "at": now, "error_at": now, "is_connection_error": True}
     items = [item("rank", rank=2 * index, local_rank=0, state="failed", **said)]
-    apply.apply(identity=identity(job, index), batch=batch(1, *items))
+    apply.apply_batch(identity=identity(job, index), batch=batch(1, *items))
 
 
 def test_the_node_is_written_to_the_replica_and_stays(lab, job):
@@ -41,10 +41,10 @@ def test_a_lost_node_is_named_and_holds_its_quota_until_it_is_gone(lab, job):
 
 def test_ranks_that_only_lost_their_connection_to_it_are_not_blamed(lab, job):
     connection_lost(job, 0)
-    assert failure.first_failure(job).rank == 0
+    assert failures.first_failure(job).rank == 0
     lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
     lab.visit(job, times=2)
     lab.cluster.lose(job.run, 1, "worker", 1)
     job = lab.visit(job, times=4)
     assert job.phase == Phase.FAILED and "gpu-3" in job.message
-    assert failure.first_failure(job).explanation == "worker-1: its node gpu-3 does not answer"
+    assert failures.first_failure(job).explanation == "worker-1: its node gpu-3 does not answer"

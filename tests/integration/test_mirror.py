@@ -11,7 +11,7 @@ from jobs.control.store import DjangoStore
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
-from jobs.ingest import apply, rows
+from jobs.ingest import apply, replica_rows
 from jobs.ingest.container_log_format import Reading
 from jobs.logs import reader
 from jobs.models import JobEvent, Rank, Replica
@@ -97,14 +97,16 @@ def test_lines_of_an_agent_that_was_never_heard_are_read_once_and_the_history_sa
 
 def test_who_is_heard_is_not_asked(job, cluster):
     for index in (0, 1):
-        apply.apply(identity=identity(job, index), batch=batch(1))
+        apply.apply_batch(identity=identity(job, index), batch=batch(1))
     assert collect(job, cluster)
     assert cluster.asked == []
 
 
 def test_an_agent_that_fell_silent_is_asked_for_what_it_had_not_sent(job, cluster):
     now = timezone.now().timestamp()
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now - 90, "sent"), (now - 89, "sent too")])))
+    apply.apply_batch(
+        identity=identity(job), batch=batch(1, log_item(0, 0, [(now - 90, "sent"), (now - 89, "sent too")]))
+    )
     Replica.objects.filter(job=job, index=0).update(last_batch_at=timezone.now() - timedelta(seconds=80))
     for number, text in enumerate(("sent", "sent too", "not sent")):
         cluster.say(0, 0, number, text, age_seconds=90 - number)
@@ -122,15 +124,15 @@ def test_an_agent_that_comes_back_sends_nothing_twice_and_loses_nothing(job, clu
     late = batch(
         1, log_item(0, 0, [(now, "line 0"), (now, "line 1")]), log_item(0, 2, [(now, "line 2"), (now, "line 3")])
     )
-    assert apply.apply(identity=identity(job), batch=late)[0] == 1
-    assert apply.apply(identity=identity(job), batch=batch(2, log_item(0, 4, [(now, "line 4")])))[0] == 2
+    assert apply.apply_batch(identity=identity(job), batch=late)[0] == 1
+    assert apply.apply_batch(identity=identity(job), batch=batch(2, log_item(0, 4, [(now, "line 4")])))[0] == 2
     assert texts(job) == [f"line {number}" for number in range(5)]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_of_two_that_read_the_same_one_is_first_and_the_other_writes_nothing(job, cluster):
     cluster.say(0, 0, 0, "once")
-    stale = rows.find(identity(job))
+    stale = replica_rows.find(identity(job))
     collect(job, cluster)
     reading = Reading(stale.places)
     cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
@@ -141,8 +143,8 @@ def test_of_two_that_read_the_same_one_is_first_and_the_other_writes_nothing(job
 @pytest.mark.django_db(transaction=True)
 def test_a_batch_that_comes_while_its_lines_are_read_wins_and_the_reader_writes_nothing(job, cluster):
     cluster.say(0, 0, 0, "once")
-    stale = rows.find(identity(job))
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
+    stale = replica_rows.find(identity(job))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
     reading = Reading(stale.places)
     cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
     assert not apply.apply_printed(identity=identity(job), row=stale, items=reading.items())
@@ -152,7 +154,9 @@ def test_a_batch_that_comes_while_its_lines_are_read_wins_and_the_reader_writes_
 def test_who_took_anothers_place_counts_its_own_lines_from_the_beginning(job, cluster):
     """An elastic job's: the lines of both are in the log, the second one's behind the first one's."""
     now = timezone.now().timestamp()
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the first"), (now, "its last")])))
+    apply.apply_batch(
+        identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the first"), (now, "its last")]))
+    )
     began = timezone.now() - timedelta(seconds=30)
     Replica.objects.filter(job=job, index=0).update(
         incarnation=1, lines_before={"0": 2}, batch_seq=0, last_batch_at=None, started_at=began
@@ -162,7 +166,7 @@ def test_who_took_anothers_place_counts_its_own_lines_from_the_beginning(job, cl
     collect(job, cluster)
     assert (0, 1) in cluster.places
     late = batch(1, log_item(0, 0, [(now, "of the second"), (now, "more of it")]))
-    assert apply.apply(identity=second, batch=late)[0] == 1
+    assert apply.apply_batch(identity=second, batch=late)[0] == 1
     assert texts(job) == ["of the first", "its last", "of the second", "more of it"]
 
 
@@ -214,8 +218,8 @@ def test_one_answer_that_did_not_come_in_time_is_asked_for_again(job, cluster):
 def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_anew(job, cluster):
     """Of an elastic attempt that goes on: its container is there, and after this nobody asks for it."""
     now = timezone.now().timestamp()
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "sent")])))
-    apply.apply(identity=identity(job, 1), batch=batch(1))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "sent")])))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1))
     for number, text in enumerate(("sent", "not sent")):
         cluster.say(0, 0, number, text)
     held = DjangoStore().take(job.pk, owner="reader", now=timezone.now() + timedelta(hours=1))

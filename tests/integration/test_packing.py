@@ -40,7 +40,7 @@ def job(lab):
         some.append(log_item(-1, seq, [(T + seq, f"launcher {seq}")]))
         if seq == 19:
             some.append(item("gap", rank=0, first_line=200, lines=90, raw_bytes=900, first_at=T + 19, last_at=T + 19))
-        apply.apply(identity=identity(job), batch=batch(seq + 1, *some))
+        apply.apply_batch(identity=identity(job), batch=batch(seq + 1, *some))
     return job
 
 
@@ -96,7 +96,7 @@ def test_a_follower_at_the_end_sees_no_line_again(job):
     cursor = reader.read(job=job, tail=5).cursor
     pack(job)
     assert reader.read(job=job, cursor=cursor).lines == []
-    apply.apply(identity=identity(job), batch=batch(BATCHES + 1, log_item(1, 400, [(T + 99, "1:400")])))
+    apply.apply_batch(identity=identity(job), batch=batch(BATCHES + 1, log_item(1, 400, [(T + 99, "1:400")])))
     assert [line.text for line in reader.read(job=job, cursor=cursor).lines] == ["1:400"]
 
 

@@ -21,7 +21,7 @@ def job(lab):
 
 
 def send(job, seq, *items, index=0):
-    return apply.apply(identity=identity(job, index), batch=batch(seq, *items))
+    return apply.apply_batch(identity=identity(job, index), batch=batch(seq, *items))
 
 
 def pages(job, **asked):

@@ -40,7 +40,7 @@ def test_only_a_running_replica_is_silent_after_a_minute(state, started, heard, 
 def test_the_page_and_the_api_say_which_agent_is_silent(lab, as_, people):
     job, owner = lab.running(), as_(people.owner)
     for index in (0, 1):
-        apply.apply(identity=identity(job, index), batch=batch(1))
+        apply.apply_batch(identity=identity(job, index), batch=batch(1))
 
     def shown() -> tuple[list[bool], str]:
         found = owner.get(f"/api/v1/jobs/{job.pk}/replicas").json()["results"]
@@ -52,5 +52,5 @@ def test_the_page_and_the_api_say_which_agent_is_silent(lab, as_, people):
     silent, page = shown()
     assert silent == [False, True]
     assert "worker-1 has been silent for 1 min" in page and "worker-0 has been silent" not in page
-    apply.apply(identity=identity(job, 1), batch=batch(2))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(2))
     assert shown()[0] == [False, False]

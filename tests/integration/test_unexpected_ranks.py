@@ -34,7 +34,7 @@ def texts(job, rank: int | None = None) -> list[str]:
 
 def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, people):
     """As the agent of the release before sends it."""
-    apply.apply(
+    apply.apply_batch(
         identity=identity(job),
         batch=batch(
             1,
@@ -47,7 +47,7 @@ def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, p
             item("sample", rank=3, at=T, cpu=1.0),
         ),
     )
-    apply.apply(
+    apply.apply_batch(
         identity=identity(job),
         batch=batch(
             2,
@@ -58,7 +58,7 @@ def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, p
             log_item(3, 2, [(T + 4, "rank 3 ends")]),
         ),
     )
-    apply.apply(identity=identity(job), batch=batch(3, log_item(-1, 3, [(T + 5, "launcher: four")])))
+    apply.apply_batch(identity=identity(job), batch=batch(3, log_item(-1, 3, [(T + 5, "launcher: four")])))
     assert texts(job, -1) == [
         "launcher: one", "launcher: two", "Traceback (most recent call last):", "ValueError: label 17",
         "launcher: three", "rank 2 prints", "rank 3 ends", "launcher: four",
@@ -82,7 +82,7 @@ def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, p
 
 def test_a_helper_with_a_rank_of_its_own_erases_no_exit_code(lab):
     job = lab.running(nodes=1, nproc_per_node=2)
-    apply.apply(
+    apply.apply_batch(
         identity=identity(job),
         batch=batch(
             1, *(rank(number, "running") for number in (0, 1)),
@@ -100,13 +100,13 @@ def test_a_helper_with_a_rank_of_its_own_erases_no_exit_code(lab):
 
 
 def test_a_launcher_that_says_how_many_it_starts_is_believed_at_once(job):
-    apply.apply(identity=identity(job), batch=batch(1, rank(1, "running", local_world_size=4)))
+    apply.apply_batch(identity=identity(job), batch=batch(1, rank(1, "running", local_world_size=4)))
     assert "rank 1 is not one of this job's 1 processes; set nproc_per_node to 4" in told(job)[0]
 
 
 def test_a_rank_of_another_replica_is_named_with_its_place(lab):
     job = lab.running(nodes=2, nproc_per_node=2)
-    apply.apply(identity=identity(job, 1), batch=batch(1, rank(1, "running"), log_item(1, 0, [(T, "x")])))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, rank(1, "running"), log_item(1, 0, [(T, "x")])))
     assert "rank 1 is not one of the 2 processes of worker-1" in told(job)[0]
     assert Rank.objects.get(job=job, rank=1).state == "waiting"
     assert (texts(job, 1), texts(job, -1)) == ([], ["x"])
@@ -116,7 +116,7 @@ def test_a_rank_of_another_replica_is_named_with_its_place(lab):
 def test_a_number_that_is_no_rank_costs_its_own_items_only(job, number):
     odd = item("rank", rank=number, local_rank=0, state="running", at=T)
     some = odd, item("sample", rank=number, at=T, cpu=1.0), rank(0, "running"), log_item(number, 0, [(T, "odd")])
-    assert apply.apply(identity=identity(job), batch=batch(1, *some))[0] == 1
+    assert apply.apply_batch(identity=identity(job), batch=batch(1, *some))[0] == 1
     assert Rank.objects.get(job=job).state == "running"
     assert texts(job, -1) == ["odd"]
     assert Replica.objects.get(job=job).unexpected_ranks == {}
@@ -124,7 +124,7 @@ def test_a_number_that_is_no_rank_costs_its_own_items_only(job, number):
 
 def test_of_very_many_unexpected_ranks_the_first_are_kept_and_the_row_stays_small(job):
     items = [item("rank", rank=number, local_rank=number, state="running", at=T) for number in range(1, 5000)]
-    apply.apply(identity=identity(job), batch=batch(1, *items, log_item(4999, 0, [(T, "last")])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, *items, log_item(4999, 0, [(T, "last")])))
     assert len(Replica.objects.get(job=job).unexpected_ranks) == 64
     assert texts(job, -1) == ["last"]
     assert len(told(job)) == 1

@@ -23,8 +23,8 @@ def job(lab):
     job = lab.running()
     for seq in range(1, 31):
         lines = [(T + seq, f"{'LOSS' if n == 3 else 'step'} {seq}-{n}") for n in range(5)]
-        apply.apply(identity=identity(job), batch=batch(seq, log_item(0, (seq - 1) * 5, lines)))
-    apply.apply(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 15.5, "loss of rank 2")])))
+        apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, (seq - 1) * 5, lines)))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 15.5, "loss of rank 2")])))
     return job
 
 
@@ -141,7 +141,7 @@ def test_a_person_whose_searches_pile_up_is_told_to_come_again(job, slow):
 
 def test_gaps_are_passed_over(job):
     gap = item("gap", rank=0, first_line=150, lines=9, raw_bytes=99, first_at=T, last_at=T)
-    apply.apply(identity=identity(job), batch=batch(31, gap))
+    apply.apply_batch(identity=identity(job), batch=batch(31, gap))
     assert search.search(job=job, by=1, text="missing").lines == []
     assert "9 lines, 99 bytes are missing here" in "".join(search.stream_text(job=job))
 
@@ -156,7 +156,7 @@ def test_a_search_of_one_dense_segment_ends_with_its_time_and_goes_on_within(job
     text = zlib.compress(b"".join(b"1 %d\n" % n for n in range(20_000)))
     small = log_item(0, 0, [(T, "x")])
     fields = {**small.fields, "first_line": 150, "lines": 20_000, "raw_bytes": 2**20, "bytes": len(text)}
-    apply.apply(identity=identity(job), batch=batch(31, type(small)("log", fields, text)))
+    apply.apply_batch(identity=identity(job), batch=batch(31, type(small)("log", fields, text)))
     monkeypatch.setattr(search, "SEARCH_SECONDS", -1.0)  # each call's is over at its first look
     found, starts, start = [], [], ""
     while True:

@@ -26,7 +26,7 @@ def running(lab: Lab, *, nodes: int = 2, per_node: int = 2, steps: int = STEPS, 
         items = [
             one for rank in ranks for one in _life(rank, steps * 2 // 3 if rank == late else steps, rank % per_node)
         ]
-        apply.apply(identity=identity(job, node), batch=batch(1, *items))
+        apply.apply_batch(identity=identity(job, node), batch=batch(1, *items))
     job.refresh_from_db()
     return job
 
@@ -43,7 +43,7 @@ def failed(lab: Lab, *, rank: int = 1, code: int = 1, lines: list[str] | None = 
             if number == rank:
                 items.append(log_item(number, STEPS, [(now, line) for line in lines or TROUBLE]))
             items.append(item("rank", rank=number, local_rank=local, state="failed", at=now - 2 + local, **end))
-        apply.apply(identity=identity(job, index), batch=batch(2, *items))
+        apply.apply_batch(identity=identity(job, index), batch=batch(2, *items))
     return lab.finish(job, *(code for _ in range(job.nodes)))
 
 

@@ -132,7 +132,7 @@ def test_an_earlier_attempt_can_be_looked_at_and_does_not_move(owner, lab, htmx)
 def test_an_earlier_attempt_shows_its_own_verdict_step_and_log(owner, lab):
     job = lab.visit(seed.failed(lab, steps=10, rank=1, max_retries=1), times=4)
     now = timezone.now().timestamp()
-    apply.apply(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the second attempt")])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the second attempt")])))
     Rank.objects.filter(job=job, attempt=2, rank=0).update(step=3)
     first, second = owner.get(f"/jobs/{job.pk}?attempt=1").text, owner.get(f"/jobs/{job.pk}").text
     assert 'class="card verdict bad"' in first and "torch.OutOfMemoryError" in first
@@ -161,7 +161,7 @@ def test_the_verdict_of_the_newest_attempt_is_not_shown_with_an_earlier_one(owne
         log_item(2, 0, [(now, "ValueError: label 17 is outside 0..9")]),
         item("rank", rank=2, local_rank=0, state="failed", at=now, exit_code=1),
     ]
-    apply.apply(identity=identity(job, 1), batch=batch(1, *items))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, *items))
     job = lab.finish(job, 1, 1)
     assert (job.phase, job.attempt) == ("failed", 2)
     assert "label 17" in owner.get(f"/jobs/{job.pk}").text
@@ -188,7 +188,7 @@ def test_a_job_that_is_being_ended_for_a_failure_says_already_what_failed(owner,
     job = seed.running(lab, steps=4)
     now = timezone.now().timestamp()
     news = item("rank", rank=1, local_rank=1, state="failed", at=now, exit_code=1)
-    apply.apply(identity=identity(job), batch=batch(2, news))
+    apply.apply_batch(identity=identity(job), batch=batch(2, news))
     lab.cluster.finish(job.run, job.attempt, "worker", 0, exit_code=1)
     job = lab.visit(job)
     assert (job.phase, job.stop_reason, job.failures) == ("stopping", "failed", 1)

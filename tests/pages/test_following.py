@@ -29,7 +29,7 @@ from tests.pages.test_log_pane import lines, tail
 def burst(job, seq: int, count: int, *, first: int, rank: int = 0, index: int = 0, text: str = "line {}") -> None:
     now = timezone.now().timestamp()
     some = [(now, text.format(number)) for number in range(first, first + count)]
-    apply.apply(identity=identity(job, index), batch=batch(seq, log_item(rank, first, some)))
+    apply.apply_batch(identity=identity(job, index), batch=batch(seq, log_item(rank, first, some)))
 
 
 def skipped(page: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ def test_the_end_brings_only_what_is_new_and_a_new_end(owner, job, htmx):
     url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
     assert lines(htmx(owner, url, "log-tail").text) == []
     now = timezone.now().timestamp()
-    apply.apply(identity=identity(job), batch=batch(2, log_item(0, 20, [(now, "fresh words")])))
+    apply.apply_batch(identity=identity(job), batch=batch(2, log_item(0, 20, [(now, "fresh words")])))
     answer = htmx(owner, url, "log-tail").text
     assert lines(answer) == ["fresh words"]
     assert tail(answer) not in ("", url)
@@ -44,14 +44,14 @@ def test_the_last_lines_of_a_finished_job_end_the_waiting(owner, lab, job, htmx)
 
 def test_a_gap_is_shown_as_one(owner, job):
     gap = item("gap", rank=0, first_line=20, lines=9000, raw_bytes=812331, first_at=1.0, last_at=2.0)
-    apply.apply(identity=identity(job), batch=batch(2, gap))
+    apply.apply_batch(identity=identity(job), batch=batch(2, gap))
     assert 'class="l gap"' in owner.get(f"/jobs/{job.pk}/logs?rank=0").text
 
 
 def test_colours_are_left_out_and_markup_is_text(owner, lab):
     job = seed.running(lab, steps=1)
     now = timezone.now().timestamp()
-    apply.apply(
+    apply.apply_batch(
         identity=identity(job), batch=batch(2, log_item(0, 1, [(now, "\x1b[1;31mRuntimeError: <b>no</b>\x1b[0m")]))
     )
     page = owner.get(f"/jobs/{job.pk}/logs?rank=0").text

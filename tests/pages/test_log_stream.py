@@ -47,7 +47,7 @@ def every_event(lines):
 
 def put(job, seq: int, *texts: str, first: int) -> None:
     lines = [(BEGAN + first + index, text) for index, text in enumerate(texts)]
-    apply.apply(identity=identity(job), batch=batch(seq, log_item(0, first, lines)))
+    apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, first, lines)))
 
 
 def test_lines_come_as_they_are_written_and_the_stream_ends_with_the_job(site, lab, people, tmp_path, settings):

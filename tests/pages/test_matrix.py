@@ -89,7 +89,7 @@ def test_an_earlier_attempt_marks_its_own_first_failure(owner, lab, htmx):
     job = lab.visit(seed.failed(lab, steps=4, rank=1, max_retries=1), times=4)
     at = timezone.now().timestamp()
     news = item("rank", rank=2, local_rank=0, state="failed", at=at, exit_code=1)
-    apply.apply(identity=identity(job, 1), batch=batch(1, news))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, news))
     first = htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text
     second = htmx(owner, f"/jobs/{job.pk}", "ranks").text
     assert 'title="Rank 1: failed, failed first' in first

@@ -166,7 +166,7 @@ def test_a_job_without_metrics_says_how_to_report(owner, lab):
 def test_values_that_are_ingested_reach_the_page(owner, lab):
     job = lab.running()
     at = timezone.now().timestamp()
-    apply.apply(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[at, 1, {"loss": 0.25}]])))
+    apply.apply_batch(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[at, 1, {"loss": 0.25}]])))
     assert 'data-now="0.25"' in owner.get(f"/jobs/{job.pk}").text
 
 

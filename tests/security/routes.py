@@ -231,7 +231,7 @@ class World:
         Membership.objects.create(user=self.gone, team=team, role=Role.ADMIN)
         self.job = self.with_code(self.lab.running(name=SECRET), b"ours " + SECRET.encode(), self.people.owner)
         line = log_item(2, 0, [(timezone.now().timestamp(), SECRET)])
-        apply.apply(identity=identity(self.job, 1), batch=batch(1, line))
+        apply.apply_batch(identity=identity(self.job, 1), batch=batch(1, line))
         self.ended = self.lab.finish(self.lab.running(nodes=1), 0)
         other = Queue.objects.create(name="theirs", team=Team.objects.get(name="vision"), cluster="local", nominal=8)
         lab = Lab(other, self.people.stranger)

@@ -100,7 +100,7 @@ def hostile_job(lab: Lab) -> Job:
             at=now,
         ),
     ]
-    apply.apply(identity=identity(job), batch=batch(1, *items))
+    apply.apply_batch(identity=identity(job), batch=batch(1, *items))
     Replica.objects.filter(job=job).update(node=f"node{SCRIPT}\u202e"[:60])
     lab.finish(job, 1, 1)
     Job.objects.filter(pk=job.pk).update(message="; ".join(HOSTILE), wait_reason="; ".join(HOSTILE))
@@ -229,7 +229,7 @@ def test_log_bytes_that_are_no_text_are_still_text(lab, as_, people):
     fields |= {"raw_bytes": 23, "bytes": len(blob)}
     from jobs.core.batch import Item
 
-    apply.apply(identity=identity(job), batch=batch(1, Item("log", fields, blob)))
+    apply.apply_batch(identity=identity(job), batch=batch(1, Item("log", fields, blob)))
     shown = as_(people.owner).get(f"/jobs/{job.pk}/logs")
     assert shown.status_code == 200
     assert_inert(shown.text)

@@ -129,7 +129,7 @@ def waiters(doors: Doors, world: World, *, statuses: tuple[int, ...] = (200,)) -
 
 def lab_line(world: World, *, seq: int) -> None:
     lines = log_item(2, seq - 1, [(BEGAN + seq, f"line {seq}")])
-    apply.apply(identity=identity(world.job, 1), batch=batch(seq, lines))
+    apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, lines))
 
 
 def test_every_route_answers_while_eight_wait(doors, world):
@@ -152,7 +152,7 @@ def unread(site: Site, path: str, token: str) -> socket.socket:
 def test_an_answer_that_nobody_reads_keeps_no_connection(doors, site, world, path):
     for seq in range(2, 12):
         lines = [(BEGAN + seq, "x" * 8000) for _ in range(100)]
-        apply.apply(identity=identity(world.job, 1), batch=batch(seq, log_item(2, 100 * seq, lines)))
+        apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, log_item(2, 100 * seq, lines)))
     token = Token.issue(world.persons["viewer"], "slow", scope="read")[1]
     with ExitStack() as links:
         for _ in range(POOL + 2):
