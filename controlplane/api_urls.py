@@ -4,8 +4,8 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from jobs.api.plans import PlanView
+from jobs.api.queues import QueueViewSet
 from jobs.api.viewset import JobViewSet
-from jobs.queue_api import QueueViewSet
 
 from .docs_page import ApiSchema
 

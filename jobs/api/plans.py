@@ -6,9 +6,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from jobs import planning
-from jobs.serializers import PlanSerializer, SubmitSerializer
 
-from .asking import description, user_of
+from .params import description, user_of
+from .serializers import PlanSerializer, SubmitSerializer
 
 
 class PlanView(APIView):

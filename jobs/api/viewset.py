@@ -21,7 +21,11 @@ from jobs import services
 from jobs.analysis import attempts, failures, metrics
 from jobs.logs import reader, retention, search
 from jobs.models import Job
-from jobs.serializers import (
+
+from . import bulk
+from .log_stream import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
+from .params import IDEMPOTENCY_KEY, access_of, attempt_of, description, filtered, number, query, rank_of, user_of
+from .serializers import (
     AttemptSerializer,
     BulkAct,
     BulkAnswer,
@@ -36,10 +40,6 @@ from jobs.serializers import (
     SubmitSerializer,
     rank_counts,
 )
-
-from . import bulk
-from .asking import IDEMPOTENCY_KEY, access_of, attempt_of, description, filtered, number, query, rank_of, user_of
-from .following import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
 
 MAX_WAIT_SECONDS = 20
 RANK = query("rank", int, "only this rank; -1 is the launcher")

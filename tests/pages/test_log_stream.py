@@ -13,7 +13,7 @@ from django.test import AsyncClient, Client
 from accounts.access import Access
 from accounts.models import Token
 from common import hints, streaming
-from jobs.api import following
+from jobs.api import log_stream
 from jobs.ingest import apply
 from tests.builders import batch, identity, log_item
 from tests.pages.site import serve
@@ -159,7 +159,7 @@ def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkey
         return client.get(f"/api/v1/jobs/{job.pk}/{path}", headers=headers)
 
     async def story():
-        streams = [following._events(job.pk, access, {"limit": 1, "cursor": ""}) for _ in range(2)]
+        streams = [log_stream._events(job.pk, access, {"limit": 1, "cursor": ""}) for _ in range(2)]
         for one in streams:
             await anext(one)
         refused, others = await sync_to_async(ask)(text), await sync_to_async(ask)(other)

@@ -139,13 +139,13 @@ def test_the_check_for_deployment_finds_nothing():
 
 def test_a_server_error_tells_nothing_of_the_inside(as_, people, monkeypatch):
     import jobs.views.queue_page as page
-    from jobs import queue_api
+    from jobs.api import queues
 
     def boom(*args, **kwargs):
         raise RuntimeError("the secret inside is 12345")
 
     monkeypatch.setattr(page, "_context", boom)
-    monkeypatch.setattr(queue_api, "with_use", boom)
+    monkeypatch.setattr(queues, "with_use", boom)
     client = Client(raise_request_exception=False)
     client.force_login(people.owner)
     for address in ("/queues", "/api/v1/queues"):

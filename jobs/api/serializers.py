@@ -7,13 +7,13 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from common.rest import BoundedList
+from jobs.analysis import failures
+from jobs.core import exits
+from jobs.core import unexpected_ranks as unexpected
 from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from .analysis import failures
-from .core import exits
-from .core import unexpected_ranks as unexpected
 from .failure_shapes import FailureSerializer
 
 

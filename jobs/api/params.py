@@ -14,10 +14,11 @@ from jobs.core.batch import LAUNCHER
 from jobs.core.failure_kinds import Kind
 from jobs.core.lifecycle import TERMINAL, Phase
 from jobs.models import Job, failed_with
-from jobs.serializers import SubmitSerializer
 from queues.models import Queue
 from queues.readable import readable_queues
 from workspaces.models import Workspace
+
+from .serializers import SubmitSerializer
 
 NUMBER = 10**9
 
