@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from .views import acts, code, detail, listing, log_pane, queue_form, queue_page, submit
+from .web import actions, code, detail, listing, logs, queue_form, queues, submit
 
 urlpatterns = [
     path("", listing.home, name="home"),
@@ -10,15 +10,15 @@ urlpatterns = [
     path("jobs/new", submit.new, name="job-new"),
     path("jobs/<int:pk>", detail.detail, name="job"),
     path("jobs/<int:pk>/code", code.code, name="job-code"),
-    path("jobs/<int:pk>/logs", log_pane.log_page, name="job-logs"),
-    path("jobs/<int:pk>/logs/find", log_pane.log_find, name="job-logs-find"),
-    path("jobs/<int:pk>/logs.txt", log_pane.log_file, name="job-logs-file"),
-    path("jobs/<int:pk>/cancel", acts.act, {"verb": "cancel"}, name="job-cancel"),
-    path("jobs/<int:pk>/suspend", acts.act, {"verb": "suspend"}, name="job-suspend"),
-    path("jobs/<int:pk>/resume", acts.act, {"verb": "resume"}, name="job-resume"),
-    path("jobs/<int:pk>/resubmit", acts.resubmit, name="job-resubmit"),
-    path("jobs/<int:pk>/delete-log", acts.delete_log, name="job-delete-log"),
-    path("queues", queue_page.queues, name="queues"),
+    path("jobs/<int:pk>/logs", logs.log_page, name="job-logs"),
+    path("jobs/<int:pk>/logs/find", logs.log_find, name="job-logs-find"),
+    path("jobs/<int:pk>/logs.txt", logs.log_file, name="job-logs-file"),
+    path("jobs/<int:pk>/cancel", actions.act, {"verb": "cancel"}, name="job-cancel"),
+    path("jobs/<int:pk>/suspend", actions.act, {"verb": "suspend"}, name="job-suspend"),
+    path("jobs/<int:pk>/resume", actions.act, {"verb": "resume"}, name="job-resume"),
+    path("jobs/<int:pk>/resubmit", actions.resubmit, name="job-resubmit"),
+    path("jobs/<int:pk>/delete-log", actions.delete_log, name="job-delete-log"),
+    path("queues", queues.queues, name="queues"),
     path("make-queue", queue_form.make, name="queue-make"),
     path("queues/<slug:name>", queue_form.edit, name="queue-edit"),
 ]

@@ -9,10 +9,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from common.text import format_bytes, format_duration, plain
-from jobs import present
 from jobs.analysis import traceback_view
 from jobs.analysis.judging import Failure
 from jobs.core.lifecycle import Phase
+from jobs.web import present
 
 from .shapes import SHAPES
 

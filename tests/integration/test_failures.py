@@ -12,7 +12,7 @@ from jobs.analysis import failure_rows, failures, tracebacks
 from jobs.ingest import apply
 from jobs.logs import storage
 from jobs.models import AttemptFailure, Job
-from jobs.views.ranks import matrix
+from jobs.web.ranks import matrix
 from tests.builders import batch, identity, item, log_item
 
 LABEL = "ValueError: label 17 is outside 0..9"

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from common.text import format_bytes, format_number
-from jobs import charts
-from jobs.charts import Chart, Line, axis, draw, nice_step, points_of, tight_axis, time_step, x_words
+from jobs.web import charts
+from jobs.web.charts import Chart, Line, axis, draw, nice_step, points_of, tight_axis, time_step, x_words
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 numbers = st.floats(-1e300, 1e300) | st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))

@@ -125,7 +125,7 @@ def test_a_lost_file_is_told_on_the_page(owner, ran, root):
 
 
 def test_a_long_list_is_cut_and_counted(owner, ran, monkeypatch):
-    monkeypatch.setattr("jobs.views.code.SHOWN_FILES", 2)
+    monkeypatch.setattr("jobs.web.code.SHOWN_FILES", 2)
     job = ran({"a": b"", "b": b"", "c": b""})
     assert "and 1 more" in owner.get(f"/jobs/{job.pk}/code").text
     after = ran(dict.fromkeys("defgh", b"1"))

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs import services
-from jobs.views import listing
+from jobs.web import listing
 from tests.pages import seed
 
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from jobs.ingest import apply
 from jobs.models import Rank
-from jobs.views.ranks import arrange, matrix
+from jobs.web.ranks import arrange, matrix
 from tests.builders import batch, identity, item
 from tests.pages import seed
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from jobs.analysis import metrics
 from jobs.ingest import apply
 from jobs.models import MetricChunk
-from jobs.views import measures
+from jobs.web import metrics as measures
 from tests.builders import batch, identity, item
 from tests.pages import seed
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from common.text import format_bytes, format_duration, plain
-from jobs import present
 from jobs.core.lifecycle import Phase
 from jobs.models import RankState
 from jobs.templatetags.shapes import SHAPES
-from jobs.views.phases import bar, legs
+from jobs.web import present
+from jobs.web.phases import bar, legs
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

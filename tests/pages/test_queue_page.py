@@ -1,6 +1,6 @@
 """/queues"""
 
-from jobs.views.queue_page import usages
+from jobs.web.queues import usages
 from queues.models import Queue
 from tests.pages import seed
 

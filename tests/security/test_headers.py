@@ -138,7 +138,7 @@ def test_the_check_for_deployment_finds_nothing():
 
 
 def test_a_server_error_tells_nothing_of_the_inside(as_, people, monkeypatch):
-    import jobs.views.queue_page as page
+    import jobs.web.queues as page
     from jobs.api import queues
 
     def boom(*args, **kwargs):

@@ -7,11 +7,12 @@ from statistics import median_low
 from typing import Any
 
 from common.text import format_bytes, format_duration
-from jobs import present
 from jobs.analysis import failures
 from jobs.core import exits, unexpected_ranks
 from jobs.core.verdict import ENDED
 from jobs.models import Job, Rank, RankState, Replica
+
+from . import present
 
 ROOMY = 16  # up to here a cell has room for meters, where a replica has no more than NARROW ranks
 SHOWN_UNEXPECTED = 8

@@ -11,14 +11,14 @@ from django.views.decorators.http import require_http_methods
 
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 from jobs import services
-from jobs.forms import RECENT, SubmitForm, from_job, submittable_queues
 from jobs.models import Job
 from queues.models import Queue
 from workspaces import packing
 from workspaces.models import Workspace
 
+from .forms import RECENT, SubmitForm, from_job, submittable_queues
 from .parts import Context, Request, answer, readable_job, whole
-from .queue_page import usages
+from .queues import usages
 
 DRAWN = 16  # nodes, and ranks of each, that the preview draws
 

@@ -9,15 +9,15 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
-from jobs import present
 from jobs.analysis import failures
 from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.models import Job, JobEvent
 
-from .log_pane import log_context
-from .measures import drawn
+from . import present
+from .logs import log_context
+from .metrics import drawn
 from .parts import Context, Part, Request, answer, named_part, readable_job, whole
 from .phases import bar, legs
 from .ranks import matrix

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from jobs import present
 from jobs.core.lifecycle import TERMINAL, Phase
+
+from . import present
 
 LEAST_SHARE = 1.5  # percent: even a phase of milliseconds is seen
 SHOWN = 8  # legs; of a longer life the newest

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from django.utils.safestring import SafeString
 
 from common.text import format_bytes, format_number
-from jobs import charts
 from jobs.analysis import metrics
 from jobs.models import Job
+
+from . import charts
 
 SYSTEM = "system/"
 
