@@ -5,7 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from jobs import planning
+from jobs import dry_run
 
 from .params import description, user_of
 from .serializers import PlanSerializer, SubmitSerializer
@@ -16,11 +16,11 @@ class PlanView(APIView):
     def post(self, request: Request) -> Response:
         """Roles, distribution and quota as `POST /jobs` would have them; everything that is wrong comes at once."""
         queue, workspace, sent = description(request)
-        found = planning.preview(user=user_of(request), queue=queue, sent=sent, workspace=workspace)
+        found = dry_run.preview(user=user_of(request), queue=queue, sent=sent, workspace=workspace)
         return Response(PlanSerializer(_shown(found)).data)
 
 
-def _shown(found: planning.Preview) -> dict[str, object]:
+def _shown(found: dry_run.Preview) -> dict[str, object]:
     spec = found.spec
     return {
         "queue": found.queue.name,

@@ -21,10 +21,10 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import Item
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
+from jobs.history import note_once
 from jobs.ingest import apply, replica_rows
 from jobs.ingest.container_log_format import Reading
 from jobs.models import Rank, RankState, Replica
-from jobs.notes import note_once
 
 from .reconciler import Held
 

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from common import doorbell, faultpoints
 from common.errors import LeaseLost, Refused
-from jobs import frameworks, notes, trust
+from jobs import frameworks, history, trust
 from jobs.analysis import failure_rows, failures
 from jobs.core import lease, volumes
 from jobs.core.agent_identity import AgentIdentity
@@ -125,12 +125,12 @@ class DjangoStore:
         """Once per attempt and beginning; numbers in it ("25 of 60 done") grow with every visit."""
         begins = re.match(r"\D{0,40}", trouble)
         about = f"{TROUBLE}{begins[0] if begins else ''}"
-        notes.note_once(
+        history.note_once(
             job=held.job, attempt=held.view.attempt, about=about, message=trouble[len(about) - len(TROUBLE) :]
         )
 
     def note(self, held: Held, words: str) -> None:
-        notes.note_once(job=held.job, attempt=held.view.attempt, about=words, message="")
+        history.note_once(job=held.job, attempt=held.view.attempt, about=words, message="")
 
 
 def plan_of(job: Job, attempt: int) -> Plan:

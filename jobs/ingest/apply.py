@@ -16,9 +16,9 @@ from jobs.analysis import failure_rows
 from jobs.core import thinning, unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER, Batch, Item
+from jobs.history import note_latest, note_once
 from jobs.logs import storage, usage
 from jobs.models import Job
-from jobs.notes import note_latest, note_once
 
 from . import container_log_format, replica_rows, translate, turns
 from .replica_rows import ReplicaRow

@@ -125,7 +125,7 @@ def about_context(request: Request, *, job: Job) -> Context:
 
 
 def _history(job: Job) -> QuerySet[JobEvent]:
-    """Its steps, and what there is to know of its own reports (jobs/notes.py: a few per attempt at most)."""
+    """Its steps, and what there is to know of its own reports (jobs/history.py: a few per attempt at most)."""
     return JobEvent.objects.filter(job=job, kind__in=("step", "note")).order_by("id")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import InvalidSpec, Problem
-from jobs import clusters, planning, services
+from jobs import clusters, dry_run, services
 from jobs.models import Job
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def small(lab, settings):
     clusters._made.cache_clear()
 
 
-@pytest.mark.parametrize("act", [services.submit, planning.preview])
+@pytest.mark.parametrize("act", [services.submit, dry_run.preview])
 def test_it_is_refused_by_field_and_value_with_the_nearest_that_fits(lab, act):
     lab.queue.nominal = 64
     lab.queue.save()

@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection, transaction
 
-from jobs import notes
+from jobs import history
 from jobs.models import JobEvent
 from tests.locks import in_thread, until_waiting
 from tests.patience import PATIENCE_SECONDS
@@ -14,7 +14,7 @@ def test_two_who_tell_the_same_at_the_same_moment_say_it_once(lab):
     job = lab.submit()
 
     def tell() -> None:
-        notes.note_once(job=job.pk, attempt=1, about="Too many series: ", message="this job has 200")
+        history.note_once(job=job.pk, attempt=1, about="Too many series: ", message="this job has 200")
 
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("LOCK TABLE jobs_jobevent IN SHARE ROW EXCLUSIVE MODE")  # all may look, nobody may write
