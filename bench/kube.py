@@ -23,8 +23,8 @@ from jobs.clusters.kubernetes.client import CONNECTIONS, JSON, Api
 from jobs.clusters.kubernetes.options import Access
 from jobs.clusters.kubernetes.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
-from tests.cluster.rig.plane import ControlPlane
-from tests.cluster.rig.world import NAMESPACE, fill
+from rig.plane import ControlPlane
+from rig.world import NAMESPACE, fill
 
 from . import audit
 from .rig import Rig, rig

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster.rig.world import NAMESPACE
+from rig.world import NAMESPACE
 
 from . import audit, kube, pytorchjob
 from .figures import Figure, Result

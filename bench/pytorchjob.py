@@ -15,10 +15,10 @@ import httpx
 import yaml
 
 from embedded.ports import free_port
-from tests.cluster.rig import programs
-from tests.cluster.rig.plane import ControlPlane
-from tests.cluster.rig.processes import Process
-from tests.cluster.rig.world import NAMESPACE
+from rig import programs
+from rig.plane import ControlPlane
+from rig.processes import Process
+from rig.world import NAMESPACE
 
 from .kube import until
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cluster.rig.world import NAMESPACE
+from rig.world import NAMESPACE
 
 from . import kube, lateness, row_news
 from .changing import WORD

@@ -1,6 +1,6 @@
 """The cluster of `bin/demo --cluster rig`: a Kubernetes of this machine alone, started as a process beside this one.
 
-It is the tests' own (tests/cluster/rig), and nothing here imports it. All of it, with its pods, ends with that process; so
+It is a program of its own (`rig/`), and nothing here imports it. All of it, with its pods, ends with that process; so
 whatever an installation knew of its jobs is of no use to the next one.
 """
 
@@ -22,7 +22,7 @@ from .servers import stop_process
 from .supervisor import Supervisor
 from .terminal import say
 
-PROGRAM = "tests.cluster.rig"
+PROGRAM = "rig"
 NAME, QUEUE = "rig", "pods"
 BACKEND = "jobs.clusters.kubernetes.KubernetesCluster"
 STOPS = ((signal.SIGTERM, 90.0), (signal.SIGKILL, 5.0))

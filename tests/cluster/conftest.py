@@ -18,13 +18,12 @@ from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from jobs.core.verdict import Seen
+from rig import programs
+from rig.elsewhere import Elsewhere
+from rig.gate import Gate
+from rig.plane import ControlPlane
+from rig.world import fill, node, settle
 from tests.machine import need
-
-from .rig import programs
-from .rig.elsewhere import Elsewhere
-from .rig.gate import Gate
-from .rig.plane import ControlPlane
-from .rig.world import fill, node, settle
 
 TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
 MERGE = {"Content-Type": "application/merge-patch+json"}

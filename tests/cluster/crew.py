@@ -26,9 +26,9 @@ from jobs.control.scheduler import schedule
 from jobs.core.lifecycle import TERMINAL, Phase
 from jobs.models import Job
 from queues.models import Queue
+from rig.processes import Process
 
 from .conftest import MERGE, TOLERATIONS, Place
-from .rig.processes import Process
 
 KIND = "jobs.clusters.kubernetes.KubernetesCluster"
 TASKS = (

@@ -9,13 +9,13 @@ import pytest
 
 from jobs import services
 from jobs.core.lifecycle import Phase
+from rig.gate import Trouble
+from rig.plane import START_SECONDS
+from rig.world import let_see_nodes
 from tests.machine import need
 
 from .conftest import start_followers
 from .crew import Crew, Ledger, options
-from .rig.gate import Trouble
-from .rig.plane import START_SECONDS
-from .rig.world import let_see_nodes
 
 AWAY_SECONDS = 60.0  # the promise; longer than a node's silence is forgiven, a picture believed and a lease held
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 from jobs import services
 from jobs.core.lifecycle import Phase
 from queues.models import Queue
+from rig.plane import ControlPlane
 from tests.machine import need
 
 from .conftest import Place, until
-from .rig.plane import ControlPlane
 from .test_life import Life
 
 SOON = 60.0  # the promise: by then a reason is there

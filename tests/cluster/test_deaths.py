@@ -16,10 +16,10 @@ from jobs.clusters.kubernetes.parallel import FIRST
 from jobs.control.store import plan_of
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
+from rig.world import let_see_nodes
 
 from .conftest import Place, until
 from .crew import Crew, options
-from .rig.world import let_see_nodes
 from .test_nodes import LABEL, silence
 
 ROOT = Path(__file__).resolve().parents[2]

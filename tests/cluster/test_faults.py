@@ -11,11 +11,11 @@ from jobs.clusters.kubernetes.cache import Picture
 from jobs.clusters.kubernetes.parallel import Limit
 from jobs.clusters.kubernetes.pods import read_pod
 from jobs.clusters.kubernetes.reflector import Reflector
+from rig.gate import Trouble
+from rig.plane import START_SECONDS
 from tests.machine import need
 
 from .conftest import end, expected, plan, pod_name, run_all, start_followers, states, until
-from .rig.gate import Trouble
-from .rig.plane import START_SECONDS
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from jobs.clusters.kubernetes.pods import read_pod
 from jobs.clusters.kubernetes.site import Site
 from jobs.clusters.kubernetes.teardown import MANY_NAMES
 from jobs.core.verdict import ReplicaState
+from rig.plane import ControlPlane
+from rig.webhook import Webhook
 from tests.machine import need
 
 from .conftest import end, expected, plan, pod_name, run_all, states, until
-from .rig.plane import ControlPlane
-from .rig.webhook import Webhook
 
 
 def test_ends_are_told_with_their_codes(place, cluster):

@@ -5,10 +5,10 @@ import pytest
 from jobs.clusters.kubernetes import labels
 from jobs.clusters.kubernetes.nodes import Nodes, read_node
 from jobs.core.lifecycle import Phase
+from rig.world import let_see_nodes
 from tests.builders import Clock
 
 from .conftest import end, expected, pod_name, run_all, states, until
-from .rig.world import let_see_nodes
 from .test_life import Life
 
 STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}

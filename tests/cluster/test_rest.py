@@ -18,9 +18,9 @@ from jobs.clusters.kubernetes import client
 from jobs.clusters.kubernetes.client import Api, _split
 from jobs.clusters.kubernetes.options import Access
 from jobs.clusters.kubernetes.watch_batching import MOST_BYTES, Rest, newest
+from rig.certificates import Authority
+from rig.elsewhere import write_kubeconfig
 from tests.cluster.conftest import until
-from tests.cluster.rig.certificates import Authority
-from tests.cluster.rig.elsewhere import write_kubeconfig
 
 
 class Content:

@@ -9,11 +9,11 @@ from controlplane.celery import app
 from jobs import services
 from jobs.clusters.kubernetes import labels
 from jobs.core.lifecycle import ON_CLUSTER, Phase
+from rig.plane import START_SECONDS, ControlPlane
+from rig.world import fill, settle
 
 from .conftest import Place
 from .crew import Crew, Ledger, options
-from .rig.plane import START_SECONDS, ControlPlane
-from .rig.world import fill, settle
 
 SERVERS = ("etcd", "kube-apiserver")
 OTHERS = ("kube-controller-manager", "kube-scheduler", "kwok")

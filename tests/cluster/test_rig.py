@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rig import programs
+from rig.processes import DidNotStart, Process
+
 from .conftest import need_rig, until
-from .rig import programs
-from .rig.processes import DidNotStart, Process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +45,7 @@ def test_a_program_that_ends_at_once_is_shown_with_its_words(tmp_path):
 def test_by_hand_it_stays_up_until_it_is_told_and_leaves_nothing(tmp_path):
     need_rig()
     env = {**os.environ, "TMPDIR": str(tmp_path)}
-    words = [sys.executable, "-m", "tests.cluster.rig", "up", "--nodes", "1"]
+    words = [sys.executable, "-m", "rig", "up", "--nodes", "1"]
     rig = subprocess.Popen(words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     try:
         assert rig.stdout is not None

@@ -13,9 +13,9 @@ from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase
 from jobs.models import Job
 from queues.models import Queue
+from rig.world import settle
 
 from .conftest import TOLERATIONS, until
-from .rig.world import settle
 
 KIND = "jobs.clusters.kubernetes.KubernetesCluster"
 

@@ -1,7 +1,8 @@
 """What a real API server says of its nodes, with and without the right to see them."""
 
+from rig.world import let_see_nodes
+
 from .conftest import until
-from .rig.world import let_see_nodes
 
 ASKED = {"processes": 16, "nodes": 1, "resource": "gpu"}
 

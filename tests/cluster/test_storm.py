@@ -4,11 +4,11 @@ import pytest
 
 from jobs.core.lifecycle import Phase
 from jobs.models import Job, JobEvent, Replica
+from rig.plane import ControlPlane
+from rig.world import fill, settle
 
 from .conftest import Place
 from .crew import Crew, options
-from .rig.plane import ControlPlane
-from .rig.world import fill, settle
 
 NAMESPACE = "storm"
 NODES, JOBS, REPLICAS, GPUS = 1000, 50, 40, 4  # as many GPUs as there are

@@ -14,12 +14,12 @@ import pytest
 from bench.rig import Rig
 from embedded.installation import Installation
 from embedded.ports import free_port
+from rig import programs
+from rig.lending import lend, raised
+from rig.node import Node, why_not
+from rig.plane import ControlPlane
+from rig.world import NAMESPACE
 from tests.cluster.conftest import need_rig
-from tests.cluster.rig import programs
-from tests.cluster.rig.lending import lend, raised
-from tests.cluster.rig.node import Node, why_not
-from tests.cluster.rig.plane import ControlPlane
-from tests.cluster.rig.world import NAMESPACE
 from tests.machine import need
 
 from .gate import Gate

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from rig import image
+from rig.lending import raised
+from rig.node import HIDDEN, Node, remove
+from rig.plane import ControlPlane
+from rig.world import NAMESPACE, settle
 from tests.cluster.conftest import until
-from tests.cluster.rig import image
-from tests.cluster.rig.lending import raised
-from tests.cluster.rig.node import HIDDEN, Node, remove
-from tests.cluster.rig.plane import ControlPlane
-from tests.cluster.rig.world import NAMESPACE, settle
 
 from .conftest import need_node
 from .trace import trace
@@ -67,7 +67,7 @@ def test_a_node_that_ran_a_pod_leaves_nothing_behind(request):
 
 def test_a_rig_that_is_killed_takes_its_node_along(tmp_path):
     before = trace()
-    words = [sys.executable, "-m", "tests.cluster.rig", "up", "--nodes", "1", "--real"]
+    words = [sys.executable, "-m", "rig", "up", "--nodes", "1", "--real"]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     rig = subprocess.Popen(words, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
     try:

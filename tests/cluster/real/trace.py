@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.rig.node import HIDDEN, KERNEL
+from rig.node import HIDDEN, KERNEL
 
 
 def trace() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""python -m tests.cluster.rig build | up [--nodes N] [--lifted] [--real] | lend FILE"""
+"""python -m rig build | up [--nodes N] [--lifted] [--real] | lend FILE"""
 
 import argparse
 import contextlib
@@ -17,7 +17,7 @@ from .world import NAMESPACE, fill
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(prog="python -m tests.cluster.rig")
+    words = argparse.ArgumentParser(prog="python -m rig")
     words.add_argument("act", choices=["build", "up", "lend"])
     words.add_argument(
         "file", nargs="?", type=Path, help="lend: where to say how pods are had (JSON), once they can be"

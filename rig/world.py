@@ -13,7 +13,7 @@ from .plane import ControlPlane
 
 NAMESPACE = "muster-jobs"
 GPUS = 8
-DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 RBAC, REVIEW = "apis/rbac.authorization.k8s.io/v1", "authorization.k8s.io/v1"
 PATHS = {"ServiceAccount": "api/v1", "Role": RBAC, "RoleBinding": RBAC}
 PLURALS = {"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings"}
