@@ -2,7 +2,7 @@
 
 Part of a visit, so one process does it at a time, and outside of every transaction. Only silent replicas are asked: never
 heard from, or not for a minute, or ended by a signal together with what they had not sent. A line is stored with its number
-(printed.py), so where one process was killed the next one goes on.
+(container_log_format.py), so where one process was killed the next one goes on.
 """
 
 import logging

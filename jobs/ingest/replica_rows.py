@@ -83,7 +83,7 @@ _WRITE = """
     )
     SELECT count(*) FROM won
 """
-# The batch was read against the row as it was (news.py); the reconciler may have closed the attempt since then.
+# The batch was read against the row as it was (translate.py); the reconciler may have closed the attempt since then.
 _TAKES = """(t.state IS NOT NULL AND CASE WHEN won.is_over THEN r.state NOT IN {ended} AND t.state IN {ended}
     ELSE r.state NOT IN {ended} OR t.restart > r.restarts END)"""
 _ENDED = "('succeeded', 'failed')"

@@ -2,7 +2,7 @@
 
 Whatever a replica sends is hostile until it went through here: numbers that no row can hold and lines that were sent before
 are refused by name; times are kept within what the control plane itself saw. A rank that is none of the replica's costs its
-own items only (unexpected.py).
+own items only (unexpected_ranks.py).
 """
 
 import math

@@ -20,7 +20,7 @@ DISK_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
 
 _OF_JOB = "SELECT COALESCE(sum(log_bytes), 0)::bigint FROM jobs_replica WHERE job_id = %(job)s"
-# Finished jobs by their own column, which collecting.py settles once a day; the others by what ingest wrote of them.
+# Finished jobs by their own column, which retention.py settles once a day; the others by what ingest wrote of them.
 _OF_TEAMS = """
     SELECT team_id, sum(bytes)::bigint FROM (
         SELECT team_id, log_bytes AS bytes FROM jobs_job WHERE log_bytes > 0 AND (%(team)s::bigint IS NULL OR team_id = %(team)s)

@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='job',
             name='sealed_secrets',
-            field=models.TextField(blank=True, default='', help_text='values of spec.secrets, encrypted (vault.py)'),
+            field=models.TextField(blank=True, default='', help_text='values of spec.secrets, encrypted (job_secrets.py)'),
         ),
     ]

@@ -1,8 +1,8 @@
 """What: jobs, their attempts, replicas and ranks, and the history of each. Postgres guards every invariant named here.
 
 Who writes what, by column: services write intent (`cancel_requested_at`, `cancel_now_at`, `suspended`), the scheduler QUEUED to ADMITTED and
-`wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states (sightings.py), ingest what agents say of ranks, logs and metrics,
-collecting `log_bytes` and `logs_collected_at` of finished jobs.
+`wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states (replica_status.py), ingest what agents say of ranks, logs and metrics,
+retention `log_bytes` and `logs_collected_at` of finished jobs.
 """
 
 import secrets
@@ -41,7 +41,7 @@ class Job(models.Model):
     # Behind the id in every path and object name: an id is used again when a database is made anew, a folder may stay.
     uid = models.CharField(max_length=8, default=new_uid, editable=False)
     spec = models.JSONField(help_text="the resolved description, frozen at submission")
-    sealed_secrets = models.TextField(blank=True, default="", help_text="values of spec.secrets, encrypted (vault.py)")
+    sealed_secrets = models.TextField(blank=True, default="", help_text="values of spec.secrets, encrypted (job_secrets.py)")
     priority = models.SmallIntegerField(default=0)
     slots = models.PositiveIntegerField(help_text="quota it takes: one per process")
     idempotency_key = models.CharField(max_length=80, null=True)

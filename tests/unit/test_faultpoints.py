@@ -26,13 +26,13 @@ NO_ROWS = frozenset(
     {
         ("", "attrs"),
         ("", "files"),
-        ("", "log_store"),
+        ("", "storage"),
         ("", "services"),
         ("frames.py", "found"),
         ("garbage.py", "digests"),
         ("manifest.py", "tree"),
-        ("news.py", "segment"),
-        ("news.py", "setdefault"),
+        ("translate.py", "segment"),
+        ("translate.py", "setdefault"),
         ("packing.py", "digest"),
     }
 )
