@@ -1,6 +1,6 @@
 """Teams, who is in them with which role, and their service accounts. The rules are `roles.objection` and the last administrator.
 
-Every change locks the team's row first, so that two administrators who remove each other can not both succeed.
+Every change locks the team's row first, so that two administrators who remove each other cannot both succeed.
 """
 
 import re

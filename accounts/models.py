@@ -148,7 +148,7 @@ class Token(models.Model):
         team: Team | None = None,
         expires_at: datetime | None = None,
     ) -> tuple["Token", str]:
-        """A new token and its text, which can not be had again. Asks nobody: `tokens.issue` does."""
+        """A new token and its text, which cannot be had again. Asks nobody: `tokens.issue` does."""
         text = cls.PREFIX + secrets.token_urlsafe(32)
         row = cls(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text), scope=scope, team=team)
         row.expires_at = expires_at or timezone.now() + timedelta(days=TOKEN_DAYS)

@@ -21,7 +21,7 @@ FIRST_PASSWORD = timedelta(days=14)  # long enough for a holiday, too short for 
 
 
 def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
-    """A new person and a first password, which can not be had again."""
+    """A new person and a first password, which cannot be had again."""
     problems = [*_name_problems(username), *_role_problems(role)]
     if problems:
         raise InvalidInput(*problems)
@@ -67,7 +67,7 @@ def remove_second_factor(*, username: str) -> bool:
 
 
 def set_active(*, username: str, is_active: bool) -> User:
-    """Somebody inactive can not sign in; sessions and tokens end at once, and come back with `is_active`."""
+    """Somebody inactive cannot sign in; sessions and tokens end at once, and come back with `is_active`."""
     with faultpoints.atomic("accounts.people"):
         user = _locked(username)
         if user.is_active != is_active:

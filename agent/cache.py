@@ -31,7 +31,7 @@ class Unusable(Exception):
 
 
 class Cache:
-    """`limit_bytes` holds after every fetch. Raises OSError when the folder can not be used."""
+    """`limit_bytes` holds after every fetch. Raises OSError when the folder cannot be used."""
 
     def __init__(self, path: str, *, limit_bytes: int) -> None:
         self._path, self._limit = path, limit_bytes

@@ -106,7 +106,7 @@ class ControlPlane:
         try:
             return self._url() or "an empty address"
         except (OSError, ValueError) as error:
-            return f"an address that can not be read ({error})"
+            return f"an address that cannot be read ({error})"
 
     def close(self) -> None:
         if self._connection is not None:
@@ -137,7 +137,7 @@ class ControlPlane:
         return self._connection
 
     def _url(self) -> str:
-        """Raises OSError or ValueError when the file that holds it can not be read: the control plane is not up yet."""
+        """Raises OSError or ValueError when the file that holds it cannot be read: the control plane is not up yet."""
         if self._control.get("url"):
             return self._control["url"]
         with open(self._control.get("file", ""), encoding="utf-8") as file:

@@ -1,6 +1,6 @@
 """Named places where an agent may be made to die, for tests of what a death just there does.
 
-The same rules as the control plane's `common/faultpoints.py`, which this file can not import: a point fires once, when its
+The same rules as the control plane's `common/faultpoints.py`, which this file cannot import: a point fires once, when its
 name is in CRASH_AT or `<name>.armed` lies in CRASH_MARKS, and the mark that stays proves it. Off, it costs nothing.
 """
 

@@ -16,7 +16,7 @@ DAMAGED_TRIES = 3  # a file that is wrong every time is wrong where it is stored
 
 
 class Fetching(threading.Thread):
-    """Tries for ever while the control plane can not be reached. `failure` is empty when it went well."""
+    """Tries for ever while the control plane cannot be reached. `failure` is empty when it went well."""
 
     def __init__(self, folder: StateFolder, *, spec: Spec, wake: Callable[[], None]) -> None:
         super().__init__(name="fetching", daemon=True)
@@ -41,7 +41,7 @@ class Fetching(threading.Thread):
         """Stops trying; returns why there is no code, for a person."""
         self.cancel()
         why = f": {self._last_error}" if self._last_error else ""
-        return f"the workspace can not be fetched: nobody answers at {self._control.address()}{why}"
+        return f"the workspace cannot be fetched: nobody answers at {self._control.address()}{why}"
 
     def run(self) -> None:
         try:
@@ -51,11 +51,11 @@ class Fetching(threading.Thread):
         except workspace.Cancelled:
             self.failure = "stopped while the code was fetched"
         except workspace.Lost as error:
-            self.failure = f"the workspace can not be fetched: {error}"
+            self.failure = f"the workspace cannot be fetched: {error}"
         except workspace.Unsafe as error:
             self.failure = f"the workspace is not safe: {error}"
         except (OSError, ValueError) as error:
-            self.failure = f"the workspace can not be unpacked: {error}"
+            self.failure = f"the workspace cannot be unpacked: {error}"
         finally:
             self.is_over = True
             self._wake()

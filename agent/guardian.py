@@ -29,7 +29,7 @@ class Guardian:
     """Forks it; it sleeps until this process ends. Make it before there are threads."""
 
     def __init__(self, marks: list[bytes], *, folder: StateFolder) -> None:
-        """Raises OSError when it can not be started."""
+        """Raises OSError when it cannot be started."""
         lock = os.open(folder.file("guardian.lock"), os.O_RDWR | os.O_CREAT, 0o600)  # held while there is one
         fcntl.flock(lock, fcntl.LOCK_EX)
         # SEQPACKET: the end of the other side is an empty message, and each of ours arrives whole.

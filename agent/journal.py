@@ -128,7 +128,7 @@ class Journal:
             count = self._splice(pipe)
         except BlockingIOError:
             raise
-        except OSError:  # a full disk, a kernel or a file system that can not
+        except OSError:  # a full disk, a kernel or a file system that cannot
             return self._copy(pipe, stream=stream)
         if not count:
             return b""

@@ -63,7 +63,7 @@ def resolve(command: Sequence[str], *, env: dict[str, str], code: str) -> list[s
 
 
 def missing_script(command: Sequence[str], *, code: str) -> str:
-    """The script that torchrun or python would not find; empty when it is there or can not be told."""
+    """The script that torchrun or python would not find; empty when it is there or cannot be told."""
     words = list(command[1:])
     is_torchrun = os.path.basename(command[0]) == "torchrun"
     if not is_torchrun and not _PYTHON.match(os.path.basename(command[0])):
@@ -111,7 +111,7 @@ def _hook(folder: StateFolder, *, pyz: str) -> dict[str, str]:
         file.write(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, words))} "$@"\n')
     os.chmod(path, 0o755)
     if not os.access(path, os.X_OK):  # a folder mounted noexec: better no ranks to see than no training
-        folder.trouble(f"{path} can not be executed; ranks are not seen one by one")
+        folder.trouble(f"{path} cannot be executed; ranks are not seen one by one")
         return {}
     return {"PYTHON_EXEC": path}
 

@@ -38,7 +38,7 @@ class Launcher:
     """Leader of its own session. Dies with the agent's main thread."""
 
     def __init__(self, words: list[str], *, env: dict[str, str], folder: StateFolder, grace_seconds: float) -> None:
-        """Raises OSError when it can not be started."""
+        """Raises OSError when it cannot be started."""
         parent = os.getpid()
         self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
         self.guardian = Guardian(self._marks, folder=folder)

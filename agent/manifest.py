@@ -32,7 +32,7 @@ def read(text: str) -> List[Entry]:
     try:
         entries = [_entry(line.split("\t")) for line in lines[1:-1]]
     except (ValueError, IndexError) as error:
-        raise Unsafe(f"a line of the list can not be read: {error}") from error
+        raise Unsafe(f"a line of the list cannot be read: {error}") from error
     if len({entry.path for entry in entries}) != len(entries):
         raise Unsafe("a path is there twice")
     return entries

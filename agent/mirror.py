@@ -1,6 +1,6 @@
 """What ranks print, once more in the replica's own output: `[rank:line number] text`.
 
-In a pod that is the container's log. A control plane that an agent can not reach reads it there, and the numbers say which
+In a pod that is the container's log. A control plane that an agent cannot reach reads it there, and the numbers say which
 lines it has already. docs/wire.md, section 5.
 """
 

@@ -85,7 +85,7 @@ def _inflated(inflater: "zlib._Decompress", piece: bytes) -> Iterator[bytes]:
             yield plain
             plain = inflater.decompress(inflater.unconsumed_tail, PIECE_BYTES)
     except zlib.error as error:
-        raise Damaged(f"a file can not be inflated: {error}") from error
+        raise Damaged(f"a file cannot be inflated: {error}") from error
 
 
 def _exactly(read: Read, length: int) -> bytes:

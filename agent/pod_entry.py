@@ -32,7 +32,7 @@ def main() -> int:
         folder = lay_out(told)
         trust(os.path.join(TOLD, "control-ca.pem"), folder)
     except (OSError, ValueError, KeyError) as error:
-        return complain(f"the replica can not start: {error}")
+        return complain(f"the replica cannot start: {error}")
     return attend(folder)
 
 
@@ -73,7 +73,7 @@ def check_shared(path: str) -> None:
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(b"x")
     except OSError as error:
-        raise OSError(f"the job folder {path} can not be written by user {os.getuid()}: {error.strerror}") from error
+        raise OSError(f"the job folder {path} cannot be written by user {os.getuid()}: {error.strerror}") from error
 
 
 def lay_out(told: "dict[str, object]") -> str:

@@ -179,7 +179,7 @@ class Replica:
             with faultpoints.around("agent.spawn"):
                 self._launcher = Launcher(words, env=env, folder=self._folder, grace_seconds=grace)
         except OSError as error:
-            return failed(f"can not start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
+            return failed(f"cannot start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
         self._journal.guardian = self._launcher.guardian
         self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
         self._launcher.close_pipes()

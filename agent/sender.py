@@ -103,7 +103,7 @@ class Sender(threading.Thread):
     def _back_off(self, text: str, *, at_least: float = 0.0) -> None:
         self._failures += 1
         if self._failures in (1, 10) or self._failures % 100 == 0:
-            self._trouble(f"can not send, try {self._failures}: {text}")
+            self._trouble(f"cannot send, try {self._failures}: {text}")
         longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(self._failures, 10))
         # Jitter: a thousand agents must not come back in the same instant.
         wait = max(longest, at_least) * random.uniform(0.5, 1.0)

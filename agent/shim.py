@@ -7,7 +7,7 @@ start_new_session=True and signalled with os.killpg. Shim and rank share that gr
 itself and the shim must forward nothing. Older ones (before 2.0) signal the child's pid only and start no session;
 then the shim is no group leader, and forwards.
 
-If the agent can not be reached the shim becomes the interpreter: it must never bring training down.
+If the agent cannot be reached the shim becomes the interpreter: it must never bring training down.
 """
 
 from __future__ import annotations

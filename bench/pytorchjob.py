@@ -1,6 +1,6 @@
 """A PyTorchJob of Kubeflow's training-operator 1.8.1, built from its module and run as a process: a peer to measure against.
 
-Its webhooks can not be reached from the API server here and are taken away once its certificates are made.
+Its webhooks cannot be reached from the API server here and are taken away once its certificates are made.
 """
 
 import base64

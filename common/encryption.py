@@ -14,7 +14,7 @@ __all__ = ["InvalidToken", "fernet"]
 
 
 def fernet(purpose: bytes) -> MultiFernet:
-    """What was sealed for one purpose can not be opened as if it were for another."""
+    """What was sealed for one purpose cannot be opened as if it were for another."""
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     return MultiFernet([Fernet(_key(key, purpose)) for key in keys])
 

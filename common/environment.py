@@ -24,7 +24,7 @@ def secret(name: str, default: str = "", *, environ: Mapping[str, str] = os.envi
         text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise BadSetting(f"{name}_FILE names {path}, which can not be read: {reason}") from None
+        raise BadSetting(f"{name}_FILE names {path}, which cannot be read: {reason}") from None
     if not text:
         raise BadSetting(f"{name}_FILE names {path}, which is empty")
     return text

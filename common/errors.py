@@ -2,7 +2,7 @@
 
 MusterError
 ├── InvalidInput          the request is wrong; carries one Problem per field. Never retried.
-│   ├── InvalidSpec       a job description that can not be planned
+│   ├── InvalidSpec       a job description that cannot be planned
 │   └── Unreadable        no value of any field could look like this: a NUL, a cursor that is not ours (400, not 422)
 ├── Conflict              the request is fine, the state is not (a name taken, a finished job). Not retried as it is.
 ├── NotAllowed            who asks may not do this. Not retried.

@@ -64,7 +64,7 @@ def refuse_unfit(found: Any) -> None:
 
 
 def text_complaint(text: str) -> str:
-    """Why Postgres can not keep this text; "" when it can."""
+    """Why Postgres cannot keep this text; "" when it can."""
     if "\0" in text:
         return "holds a NUL character, which no text here can; leave it out"
     if not text.isascii() and _HALF.search(text):

@@ -1,4 +1,4 @@
-"""Token buckets: how often somebody may ask. Counted in this process's memory: a Redis that hangs can not hold a request up.
+"""Token buckets: how often somebody may ask. Counted in this process's memory: a Redis that hangs cannot hold a request up.
 
 A bucket holds a minute's worth of requests and fills again steadily, so that a burst passes and a flood does not.
 """

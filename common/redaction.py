@@ -51,7 +51,7 @@ def without_secrets(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Control characters as their escapes: what somebody sent can not look like a line of ours."""
+    """Control characters as their escapes: what somebody sent cannot look like a line of ours."""
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 

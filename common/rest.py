@@ -134,9 +134,9 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
     """Every refusal as problem details: what is wrong, with which field and value, and the way out."""
     match error:
         case Unreadable():
-            return _answer(400, "The request can not be read", str(error), list(error.problems))
+            return _answer(400, "The request cannot be read", str(error), list(error.problems))
         case InvalidInput():
-            return _answer(422, "The request can not be carried out as it is", str(error), list(error.problems))
+            return _answer(422, "The request cannot be carried out as it is", str(error), list(error.problems))
         case Conflict():
             return _answer(
                 409,
@@ -156,13 +156,13 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
             return _answer(403, "Not allowed", str(error) or "you may not do this")
         case exceptions.ValidationError():
             told = list(the_first(_fields(error.detail)))
-            return _answer(422, "The request can not be carried out as it is", "some fields are wrong", told)
+            return _answer(422, "The request cannot be carried out as it is", "some fields are wrong", told)
         case exceptions.APIException():
             return _from_framework(error)
         case DataError():
             log.exception("a value of an API call fits in no column")
             return _answer(
-                400, "The request can not be read", "a number or text in it is larger than any field can hold"
+                400, "The request cannot be read", "a number or text in it is larger than any field can hold"
             )
         case DatabaseError() | InterfaceError():
             log.exception("database error in an API call")

@@ -26,7 +26,7 @@ PROBLEM = {
     },
 }
 WORDS = {
-    "400": "the body or a parameter can not be read",
+    "400": "the body or a parameter cannot be read",
     "401": "no valid token or session",
     "403": "the role or the token's scope does not allow it",
     "404": "nothing that you may see",

@@ -1,6 +1,6 @@
 """The servers' programs, out of their wheels. Nothing else of those wheels is used.
 
-Where the servers' user can not reach the wheels (a clone or a cache below /root), a copy is kept in our own folder.
+Where the servers' user cannot reach the wheels (a clone or a cache below /root), a copy is kept in our own folder.
 """
 
 import importlib.metadata

@@ -1,7 +1,7 @@
 """Where the servers live.
 
 For an ordinary user: inside the data folder. For root: in /var/lib/muster/<id>, because the servers run as a system
-user who can not pass through a data folder of mode 0700, and no mode outside our own folders may be widened for it.
+user who cannot pass through a data folder of mode 0700, and no mode outside our own folders may be widened for it.
 The data folder then holds the name of that place.
 """
 

@@ -32,6 +32,6 @@ def listen(host: str, *, port: int) -> socket.socket:
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise EmbeddedError(
-                    f"Can not listen on {host}: {error.strerror}. Choose an address of this machine with --host."
+                    f"Cannot listen on {host}: {error.strerror}. Choose an address of this machine with --host."
                 ) from None
     raise EmbeddedError(f"No free port from {port} on at {host}; choose another with --port.")

@@ -116,7 +116,7 @@ def address(host: str, *, port: int) -> str:
 
 
 def allowed_hosts(host: str) -> str:
-    """Names that a browser may ask for. Listening everywhere, the names of this machine can not be known."""
+    """Names that a browser may ask for. Listening everywhere, the names of this machine cannot be known."""
     own = "127.0.0.1,localhost,[::1]"
     if host in LOOPBACK:
         return own

@@ -135,7 +135,7 @@ def secret(folder: Path, *, name: str) -> str:
 
 
 def stop_process(process: "subprocess.Popen[bytes]", *, signals: tuple[tuple[int, float], ...]) -> None:
-    """Ask, then insist. The process is a child of ours, so its number can not be anybody else's before we waited."""
+    """Ask, then insist. The process is a child of ours, so its number cannot be anybody else's before we waited."""
     for number, seconds in signals:
         if process.poll() is None:
             process.send_signal(number)

@@ -268,7 +268,7 @@ def _refuse_finished(job: Job, verb: str) -> None:
     job.refresh_from_db(fields=["phase"])
     if job.is_finished:
         raise Conflict(
-            f"job {job.name} is {job.phase} and can not be {verb}ed; resubmit it to run it again", "phase", job.phase
+            f"job {job.name} is {job.phase} and cannot be {verb}ed; resubmit it to run it again", "phase", job.phase
         )
 
 

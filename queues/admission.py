@@ -1,7 +1,7 @@
 """Who may start now: a snapshot of queues and pending jobs in, one word per pending job out. Pure.
 
 First come, first served within one queue's quota: a job that does not fit makes those behind it wait, so that a
-large job can not be starved by small ones. All arithmetic runs on the snapshot; all writes come after.
+large job cannot be starved by small ones. All arithmetic runs on the snapshot; all writes come after.
 """
 
 from collections.abc import Iterable

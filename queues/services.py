@@ -73,7 +73,7 @@ def described(queue: Queue) -> dict[str, Any]:
 def problems_in(values: Mapping[str, Any]) -> list[Problem]:
     """Everything that is wrong with these fields of a queue."""
     found = [
-        Problem(name, values[name], f"can not be changed; what can is {', '.join(CHANGEABLE)}")
+        Problem(name, values[name], f"cannot be changed; what can is {', '.join(CHANGEABLE)}")
         for name in sorted(set(values) - set(CHANGEABLE))
     ]
     found += _count_problems(values, "slots", MOST_SLOTS, "close the queue to let nothing start", least=1)

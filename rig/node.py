@@ -127,7 +127,7 @@ class Node:
     def _containerd(self) -> Path:
         cri = {
             "sandbox_image": image.PAUSE,
-            "restrict_oom_score_adj": True,  # a machine without CAP_SYS_RESOURCE can not give the pause container its own
+            "restrict_oom_score_adj": True,  # a machine without CAP_SYS_RESOURCE cannot give the pause container its own
         }
         pods = {"bin_dir": str(plugins()), "conf_dir": str(self._cni())}
         text = [

@@ -1,4 +1,4 @@
-"""What a machine can not do is skipped with its reason; in CI such a skip is a failure, so that nothing goes untested
+"""What a machine cannot do is skipped with its reason; in CI such a skip is a failure, so that nothing goes untested
 unseen. A GPU is the exception: CI has none.
 """
 

@@ -41,7 +41,7 @@ def end(count: int) -> bytes:
 
 
 def lost(digest: bytes, *, why: str) -> bytes:
-    """In place of a file that can not be given: the stream says so instead of breaking off."""
+    """In place of a file that cannot be given: the stream says so instead of breaking off."""
     text = why.encode()
     return HEAD.pack(LOST, digest, 0, len(text)) + text
 
@@ -113,7 +113,7 @@ def _next(stream: IO[bytes], *, count: int, at: int, limit_bytes: int) -> Frame 
     if count >= MAX_FRAMES or at + HEAD.size + packed > limit_bytes:
         raise BadPack(f"is larger than {limit_bytes:,} bytes or {MAX_FRAMES:,} files; send several smaller packs")
     if kind == RAW and packed != size:
-        raise BadPack(f"file {digest.hex()} is raw, so {packed} packed bytes can not be {size} plain ones")
+        raise BadPack(f"file {digest.hex()} is raw, so {packed} packed bytes cannot be {size} plain ones")
     return Frame(digest, size, packed, kind == DEFLATED, at + HEAD.size)
 
 
@@ -145,7 +145,7 @@ def _inflated(pieces: Iterator[bytes]) -> Iterator[bytes]:
         while rest := inflater.decompress(inflater.unconsumed_tail, PIECE_BYTES):
             yield rest
     except zlib.error as error:
-        raise BadPack(f"holds a file that can not be inflated ({error})") from error
+        raise BadPack(f"holds a file that cannot be inflated ({error})") from error
     if not inflater.eof or inflater.unused_data:
         raise BadPack("holds a file whose zlib stream ends too early or too late")
 

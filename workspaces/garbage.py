@@ -87,7 +87,7 @@ def _sweep_some(team: Team, dead: list[int], *, seen: set[int], before: datetime
 
 
 def _named(rows: Iterable[tuple[int, str]]) -> tuple[set[bytes], set[int]]:
-    """The digests that these manifests name. One that can not be read ends the sweep: it may name anything."""
+    """The digests that these manifests name. One that cannot be read ends the sweep: it may name anything."""
     digests: set[bytes] = set()
     seen: set[int] = set()
     for pk, name in rows:
@@ -120,7 +120,7 @@ def _renew(pack: Pack) -> bool:
         try:
             kept = _copied(list(pack.blobs.order_by("offset")), pack.name, copy)
         except (OSError, frames.BadPack):
-            log.exception("the pack %s can not be copied and is left as it is", pack.name)
+            log.exception("the pack %s cannot be copied and is left as it is", pack.name)
             return False
         name = files.save(pack.team_id, "pack", copy) if kept else ""
         size = copy.seek(0, 2)

@@ -26,7 +26,7 @@ class Packed(NamedTuple):
 def store_files(*, team: Team, by: User, files: "Iterable[tuple[str, UploadedFile[bytes]]]") -> Workspace:
     """The uploaded files under their paths. Raises InvalidInput naming a path that could leave the folder.
 
-    A browser can not say whether a file is executable: scripts that begin with #! are made so.
+    A browser cannot say whether a file is executable: scripts that begin with #! are made so.
     """
     require(by, Act.SUBMIT, team)
     with tempfile.TemporaryFile() as pack:

@@ -65,8 +65,8 @@ def entries(workspace: Workspace) -> Iterator[Entry]:
     try:
         yield from manifest.read(files.text(workspace.manifest))
     except (OSError, ValueError, zlib.error) as error:
-        log.exception("the list of workspace %s can not be read", workspace.pk)
-        raise Lost("the list of its files can not be read in the store; tell the administrator") from error
+        log.exception("the list of workspace %s cannot be read", workspace.pk)
+        raise Lost("the list of its files cannot be read in the store; tell the administrator") from error
 
 
 def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
@@ -125,7 +125,7 @@ def manifest_text(workspace: Workspace) -> Iterator[bytes]:
     try:
         stored = files.open_file(workspace.manifest)
     except OSError as error:
-        raise Lost("the list of its files can not be read") from error
+        raise Lost("the list of its files cannot be read") from error
     return _pieces(stored)
 
 
@@ -136,7 +136,7 @@ def _pieces(stored: IO[bytes]) -> Iterator[bytes]:
 
 
 def pack(workspace: Workspace, digests: Iterable[str]) -> Iterator[bytes]:
-    """These files as a pack, in the order in which they lie; one that can not be given is told within.
+    """These files as a pack, in the order in which they lie; one that cannot be given is told within.
 
     All questions to the database are asked at once, so that the pieces can be taken without a connection.
     """
@@ -168,8 +168,8 @@ def _from_one(name: str, some: list[frames.Frame]) -> Iterator[bytes]:
     try:
         stored = files.open_file(name)
     except OSError:
-        log.exception("the stored file %s can not be read", name)
-        yield from (frames.lost(frame.digest, why="can not be read in the store") for frame in some)
+        log.exception("the stored file %s cannot be read", name)
+        yield from (frames.lost(frame.digest, why="cannot be read in the store") for frame in some)
         return
     with stored:
         size = stored.seek(0, 2)
@@ -189,5 +189,5 @@ def _plain(place: Place) -> bytes:
             pieces = frames.pieces_of(stored, place.frame.packed)
             return b"".join(frames.plain(pieces, frame=place.frame))
     except (OSError, frames.BadPack) as error:
-        log.exception("a file in %s can not be read", place.name)
-        raise Lost("a file can not be read in the store; tell the administrator") from error
+        log.exception("a file in %s cannot be read", place.name)
+        raise Lost("a file cannot be read in the store; tell the administrator") from error

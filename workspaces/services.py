@@ -88,7 +88,7 @@ def create(
     """The workspace of these entries, laid over those of `base`; False when the team had it already.
 
     `expected` is the digest of what the sender has in mind: its base may be of another server that had this address.
-    Raises Missing when files have to be sent first, InvalidInput for what can not be a workspace.
+    Raises Missing when files have to be sent first, InvalidInput for what cannot be a workspace.
     """
     require(by, Act.SUBMIT, team)
     store, origin = _store(team), _base(team, base)
@@ -219,7 +219,7 @@ def _entries(workspace: Workspace | None) -> list[Entry]:
         return list(reading.entries(workspace))
     except reading.Lost as error:
         raise InvalidInput(
-            Problem("base", workspace.pk, "can not be read; send the whole list without a base")
+            Problem("base", workspace.pk, "cannot be read; send the whole list without a base")
         ) from error
 
 

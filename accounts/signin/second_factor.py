@@ -79,7 +79,7 @@ def address(user: User, secret: str) -> str:
 
 
 def confirm(user: User, code: str) -> list[str]:
-    """The authenticator works: from now on it is asked for. Recovery codes, which can not be had again."""
+    """The authenticator works: from now on it is asked for. Recovery codes, which cannot be had again."""
     with audit.change():
         row = _row(user)
         if row is None or row.confirmed_at:
@@ -201,5 +201,5 @@ def _open(row: SecondFactor) -> str:
     try:
         return fernet(_PURPOSE).decrypt(row.sealed.encode()).decode()
     except InvalidToken as error:
-        words = "can not be read: MUSTER_SECRET_KEY was changed; whoever runs the server removes it (manage.py person)"
+        words = "cannot be read: MUSTER_SECRET_KEY was changed; whoever runs the server removes it (manage.py person)"
         raise Conflict(f"the second factor {words}", "code", None) from error

@@ -106,7 +106,7 @@ def service_accounts(team: str) -> Flow[list[Member]]:
 
 
 def create_service_account(team: str, name: str, *, role: str) -> Flow[Member]:
-    """An account for programs, which can not log in; `create_token(..., service_account=name)` opens it."""
+    """An account for programs, which cannot log in; `create_token(..., service_account=name)` opens it."""
     body = {"name": name, "role": role}
     return (yield from ask(Call("POST", place("teams", team, "service-accounts"), Member.parse, json=body)))
 

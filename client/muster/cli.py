@@ -100,7 +100,7 @@ cli.add_command(about.me, "whoami")
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that can not show a character must not end the command that prints it.
+        # A terminal that cannot show a character must not end the command that prints it.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     cli(prog_name="muster")

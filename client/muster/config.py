@@ -61,7 +61,7 @@ def load(path: Path) -> Config:
     except FileNotFoundError:
         return Config()
     except OSError as error:
-        raise ConfigError(f"can not read {path} ({error.strerror}): check its owner, or set MUSTER_CONFIG") from error
+        raise ConfigError(f"cannot read {path} ({error.strerror}): check its owner, or set MUSTER_CONFIG") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = f"{path} is not a Muster configuration: move it away and run `muster login URL` again"
         raise ConfigError(message) from error
@@ -73,7 +73,7 @@ def save(config: Config, *, path: Path) -> None:
     try:
         replace_file(path, text=json.dumps(content, indent=2) + "\n")
     except OSError as error:
-        message = f"can not write {path} ({error.strerror}): check the folder, or set MUSTER_CONFIG"
+        message = f"cannot write {path} ({error.strerror}): check the folder, or set MUSTER_CONFIG"
         raise ConfigError(message) from error
 
 

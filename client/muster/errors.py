@@ -4,7 +4,7 @@ MusterError
 |- ConfigError             the configuration file cannot be used
 |  `- NotLoggedIn          no server, or no token for it
 |- WorkspaceError          the folder cannot be packed
-|- JobFileError            a job file or an environment file says what can not be
+|- JobFileError            a job file or an environment file says what cannot be
 |- WaitTimeout             the job did not finish in time
 |- Unreachable             no connection to the server
 |  |- TimedOut             connected, but no answer in time

@@ -2,7 +2,7 @@
 
 One file per server and folder, in `$MUSTER_CACHE` or else in the user's cache. The last workspace may be of another
 team than the one that is sent to now: the server says so, and everything is named anew. It is a help and never needed:
-what can not be read or written is as if it had never been.
+what cannot be read or written is as if it had never been.
 """
 
 from __future__ import annotations

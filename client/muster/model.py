@@ -52,11 +52,11 @@ def as_sent() -> Any:
 class Model:
     @classmethod
     def parse(cls: type[M], answer: Any) -> M:
-        """Raises UnexpectedAnswer when a field that names the thing is missing, or a value can not be read."""
+        """Raises UnexpectedAnswer when a field that names the thing is missing, or a value cannot be read."""
         try:
             return cls(**cls._fields(answer))
         except (TypeError, ValueError, AttributeError) as error:
-            message = f"the server sent a {cls.__name__} this client can not read ({error}): update muster-client"
+            message = f"the server sent a {cls.__name__} this client cannot read ({error}): update muster-client"
             raise UnexpectedAnswer(message) from error
 
     @classmethod

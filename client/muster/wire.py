@@ -164,7 +164,7 @@ SENTENCES: Mapping[str, str] = {
     "getaddrinfo failed": "no machine named {host}: {way_out}",
     "temporary failure in name resolution": "no machine named {host} can be found: {way_out}",
     "wrong_version_number": "{url} speaks no TLS: try http:// in place of https://, or ask its administrator",
-    "certificate": "the certificate of {url} can not be trusted: point SSL_CERT_FILE to your authority's certificate",
+    "certificate": "the certificate of {url} cannot be trusted: point SSL_CERT_FILE to your authority's certificate",
 }
 
 

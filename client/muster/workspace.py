@@ -59,7 +59,7 @@ class Tree(NamedTuple):
 
 
 def walk(directory: str | os.PathLike[str]) -> Tree:
-    """Raises WorkspaceError for a folder that is not there or unreadable, and for what can not be kept, by name."""
+    """Raises WorkspaceError for a folder that is not there or unreadable, and for what cannot be kept, by name."""
     root = Path(directory)
     if not root.is_dir():
         raise WorkspaceError(f"no folder {root}: choose one with --dir, or submit with --no-workspace")
@@ -74,7 +74,7 @@ def walk(directory: str | os.PathLike[str]) -> Tree:
 
 
 def unreadable(error: OSError) -> WorkspaceError:
-    return WorkspaceError(f"can not read {error.filename} ({error.strerror}): fix it, or list it in .musterignore")
+    return WorkspaceError(f"cannot read {error.filename} ({error.strerror}): fix it, or list it in .musterignore")
 
 
 def _below(folder: str, prefix: str, *, rules: list[Rule], place: str, root: str) -> Iterator[File | Link]:

@@ -140,7 +140,7 @@ def _read(held: Held, one: Silent, *, cluster: Cluster) -> bool:
     places = [place.at for place in row.places.values() if place.at]
     since = max(places) - OVERLAP_SECONDS if places and not (one.is_last and one.is_over) else None
     reading, is_end = _call(held, one, row, cluster=cluster, since=since)
-    if reading.has_hole and since is not None:  # clocks can not be relied upon: the numbers can
+    if reading.has_hole and since is not None:  # clocks cannot be relied upon: the numbers can
         reading, is_end = _call(held, one, row, cluster=cluster, since=None)
     items = [*_states(one, row, reading, is_end=is_end), *reading.items()]
     if not items:
@@ -160,7 +160,7 @@ _ABOUT = "Agents of this job do not reach the control plane"
 _UNHEARD = " at {}: states come from the pods and log lines from their containers' own logs, read every few seconds; there are no metrics."
 _ABOUT_LOST = "An agent fell silent"
 _LOST = ": what it had not sent of its ranks' lines was read from its container's own log."
-_ABOUT_UNREAD = "Log lines can not be read from the containers"
+_ABOUT_UNREAD = "Log lines cannot be read from the containers"
 
 
 def _call(

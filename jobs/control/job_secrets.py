@@ -22,6 +22,6 @@ def unseal(text: str) -> dict[str, str]:
         found: dict[str, str] = json.loads(fernet(_PURPOSE).decrypt(text.encode()))
     except InvalidToken as error:
         raise Refused(
-            "the job's secrets can not be read: MUSTER_SECRET_KEY was changed since it was submitted; submit it again"
+            "the job's secrets cannot be read: MUSTER_SECRET_KEY was changed since it was submitted; submit it again"
         ) from error
     return found

@@ -60,7 +60,7 @@ class Store(Protocol):
 
 
 class Listen(Protocol):
-    """Reads logs where agents can not bring them (mirror.py). False: nothing may be deleted before the next look."""
+    """Reads logs where agents cannot bring them (mirror.py). False: nothing may be deleted before the next look."""
 
     def __call__(self, held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool: ...
 

@@ -61,7 +61,7 @@ def start() -> None:
 
 
 def _visit_safely(job: int) -> None:
-    """One job that can not be visited must not keep the others from it."""
+    """One job that cannot be visited must not keep the others from it."""
     try:
         visit_job(job)
     except Exception:

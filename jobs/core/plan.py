@@ -138,7 +138,7 @@ def distribute(gpus: int, per_node: int, nodes: int = 1) -> Distribution:
     replicas of one process. Raises InvalidSpec naming the nearest totals that work.
     """
     if gpus < 0:
-        raise InvalidSpec(Problem("gpus", gpus, "can not be negative; use 0 for a CPU job"))
+        raise InvalidSpec(Problem("gpus", gpus, "cannot be negative; use 0 for a CPU job"))
     if per_node < 1:
         raise InvalidSpec(Problem("gpus", gpus, "this queue's nodes have no GPUs; use 0, or choose another queue"))
     if gpus == 0:

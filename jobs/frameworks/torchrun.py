@@ -34,7 +34,7 @@ _ELASTIC_ENV = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
 }  # ours too, where the job is elastic
 
-# Flags that say where replicas meet: Muster knows the addresses, the person can not.
+# Flags that say where replicas meet: Muster knows the addresses, the person cannot.
 _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_backend", "rdzv_conf"}
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank", "use_env"}
@@ -269,7 +269,7 @@ def _static(spec: JobSpec) -> dict[str, Value]:
         "PET_NODE_RANK": Index(),
         "PET_MASTER_ADDR": Host("worker", 0),
         "PET_MASTER_PORT": Port("rendezvous", RDZV_PORT),
-        "PET_MAX_RESTARTS": "0",  # a static rendezvous can not take one replica back: a retry is a new attempt
+        "PET_MAX_RESTARTS": "0",  # a static rendezvous cannot take one replica back: a retry is a new attempt
     }
 
 

@@ -87,7 +87,7 @@ class Reading:
 def without_known(batch: Batch, places: Mapping[int, Place]) -> Batch:
     """A batch of an agent that found its way back, without the lines that were read from its container meanwhile.
 
-    One whose text can not be read is left as it is, and refused as any other.
+    One whose text cannot be read is left as it is, and refused as any other.
     """
     return replace(batch, items=tuple(_trimmed(batch.items, places)))
 

@@ -49,7 +49,7 @@ def workspace(request: HttpRequest) -> HttpResponseBase:
     try:
         return _files(request, job.workspace) if request.method == "POST" else _manifest(request, job.workspace)
     except (reading.Lost, InvalidInput) as error:
-        return _refused(410, f"the job's code can not be read: {error}; upload it again and resubmit")
+        return _refused(410, f"the job's code cannot be read: {error}; upload it again and resubmit")
 
 
 def _manifest(request: HttpRequest, code: Workspace) -> HttpResponseBase:

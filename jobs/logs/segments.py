@@ -165,7 +165,7 @@ def content(segment: Segment, *, skip: int = 0) -> tuple[Iterator[str], str]:
         text = _stored(segment)
     except (OSError, Unreadable, zlib.error) as error:
         words = str(error) if isinstance(error, Unreadable) else type(error).__name__
-        return iter(()), f"[{segment.lines} lines can not be read: {words}]"
+        return iter(()), f"[{segment.lines} lines cannot be read: {words}]"
     # What follows the last line's end is nothing, or more than was said.
     count = min(segment.lines, text.count("\n") + (text[-1:] not in ("", "\n")))
     missing = segment.lines - count

@@ -41,7 +41,9 @@ class Job(models.Model):
     # Behind the id in every path and object name: an id is used again when a database is made anew, a folder may stay.
     uid = models.CharField(max_length=8, default=new_uid, editable=False)
     spec = models.JSONField(help_text="the resolved description, frozen at submission")
-    sealed_secrets = models.TextField(blank=True, default="", help_text="values of spec.secrets, encrypted (job_secrets.py)")
+    sealed_secrets = models.TextField(
+        blank=True, default="", help_text="values of spec.secrets, encrypted (job_secrets.py)"
+    )
     priority = models.SmallIntegerField(default=0)
     slots = models.PositiveIntegerField(help_text="quota it takes: one per process")
     idempotency_key = models.CharField(max_length=80, null=True)

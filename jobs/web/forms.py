@@ -132,7 +132,7 @@ class SubmitForm(forms.Form):
         return list(zip(names, files, strict=True))
 
     def keep(self, stored: Workspace) -> None:
-        """A browser can not be handed its files back, so the form goes on with the stored copy as its earlier code."""
+        """A browser cannot be handed its files back, so the form goes on with the stored copy as its earlier code."""
         data = cast(QueryDict, self.data).copy()
         data["code"], data["workspace"] = "earlier", str(stored.pk)
         self.data = data

@@ -209,14 +209,14 @@ def lost(data: bytes) -> bytes:
     digest = next(iter(packs.unpacked(data)[0]))
     return (
         b"MUSTERP1"
-        + packs.frame(b"", kind=packs.LOST, digest=digest, packed=b"can not be read in the store")
+        + packs.frame(b"", kind=packs.LOST, digest=digest, packed=b"cannot be read in the store")
         + packs.end(1)
     )
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
-    [(lost, "can not be read in the store"), (spoilt, "arrived damaged, 3 times")],
+    [(lost, "cannot be read in the store"), (spoilt, "arrived damaged, 3 times")],
 )
 def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
     bench: Bench, plane: Plane, spoil: object, words: str
@@ -225,7 +225,7 @@ def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     status = bench.status()
     assert status["state"] == "failed"
-    assert status["reason"].startswith("the workspace can not be fetched: ") and words in status["reason"]
+    assert status["reason"].startswith("the workspace cannot be fetched: ") and words in status["reason"]
     assert [name for name in files_in(cache_of(bench)) if name.startswith("part-")] == []
 
 
@@ -233,7 +233,7 @@ def test_code_that_is_gone_fails_the_replica_in_the_servers_words(bench: Bench, 
     plane.refuse = 410
     agent = bench.start(bench.replica(["true"], wants_workspace=True), MUSTER_DRAIN_SECONDS="0.2")
     agent.wait(PATIENCE_SECONDS)
-    assert bench.status()["reason"] == "the workspace can not be fetched: so it was told to"
+    assert bench.status()["reason"] == "the workspace cannot be fetched: so it was told to"
 
 
 def test_a_plane_that_is_away_for_a_while_is_waited_for(bench: Bench, plane: Plane) -> None:
@@ -251,7 +251,7 @@ def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried
     words = bench.root / "last-words"
     replica = bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=5, last_words=str(words))
     assert bench.start(replica).wait(PATIENCE_SECONDS) == 78
-    said = f"the workspace can not be fetched: nobody answers at {plane.url}: ConnectionRefusedError"
+    said = f"the workspace cannot be fetched: nobody answers at {plane.url}: ConnectionRefusedError"
     assert words.read_text().startswith(said) and bench.status()["reason"] == words.read_text()
 
 

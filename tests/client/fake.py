@@ -142,7 +142,7 @@ class FakeMuster(More):
         key, spec = seen["headers"]["Idempotency-Key"], json.loads(seen["body"])
         if spec["queue"] not in [queue["name"] for queue in self.queues]:
             wrong = {"field": "queue", "value": spec["queue"], "message": "no such queue"}
-            return problem(400, "Invalid", "the job can not be submitted", errors=[wrong])
+            return problem(400, "Invalid", "the job cannot be submitted", errors=[wrong])
         if key not in self.keys:
             self.keys[key] = self.add_job(**{"name": f"job-{len(self.jobs) + 1}", **spec, "url": f"{self.url}/jobs/1"})
         return 201, self.jobs[self.keys[key]], {}

@@ -111,7 +111,7 @@ def test_a_refusal_names_the_field(run: Run, logged_in: FakeMuster) -> None:
     result = run("submit", "--queue", "nlp", "--no-workspace", "true")
 
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "muster: the job can not be submitted: queue: no such queue (you gave 'nlp')\n"
+    assert result.stderr == "muster: the job cannot be submitted: queue: no such queue (you gave 'nlp')\n"
 
 
 def test_following_prints_the_log_and_the_phases_and_exits_as_the_job(run: Run, logged_in: FakeMuster) -> None:

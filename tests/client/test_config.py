@@ -122,7 +122,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(ConfigError, match="can not write"):
+    with pytest.raises(ConfigError, match="cannot write"):
         save(Config(), path=tmp_path / "file" / "config.json")
 
 

@@ -45,7 +45,7 @@ def test_the_first_failure_is_read() -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"id": 1}, None, [], {"id": 1, "phase": "queued", "created_at": "yesterday"}])
 def test_what_is_no_job_is_said_to_be_none(answer: object) -> None:
-    with pytest.raises(UnexpectedAnswer, match="a Job this client can not read"):
+    with pytest.raises(UnexpectedAnswer, match="a Job this client cannot read"):
         Job.parse(answer)
 
 

@@ -37,7 +37,7 @@ def steps(muster: FakeMuster) -> list[str]:
 
 
 def settle(folder: Path) -> None:
-    """As if the files had been written long ago; the change time can not be set, so the rule about it is eased."""
+    """As if the files had been written long ago; the change time cannot be set, so the rule about it is eased."""
     for path in folder.rglob("*"):
         if path.is_file():
             os.utime(path, (1_700_000_000, 1_700_000_000))
@@ -251,7 +251,7 @@ def test_an_unreadable_file_is_named(client: Client, code: Path, tmp_path_factor
         (Path(name) / "train.py").touch(mode=0)
         with (
             as_nobody(),
-            pytest.raises(WorkspaceError, match=r"can not read .*train.py .*: fix it, or list it in .musterignore"),
+            pytest.raises(WorkspaceError, match=r"cannot read .*train.py .*: fix it, or list it in .musterignore"),
         ):
             client.upload(name)
 

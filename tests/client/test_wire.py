@@ -88,7 +88,7 @@ def test_retry_after_may_be_a_date() -> None:
         (httpx.Response(502, text="<html>"), errors.ServerError, "the server answered 502: try again"),
         (httpx.Response(404, text="<html>"), errors.UnexpectedAnswer, "is it a Muster server? `muster login URL`"),
         (httpx.Response(200, text="<html>"), errors.UnexpectedAnswer, "is it a Muster server?"),
-        (reply(200, json=[]), errors.UnexpectedAnswer, "can not read"),
+        (reply(200, json=[]), errors.UnexpectedAnswer, "cannot read"),
         (
             reply(301, location="https://lab2/"),
             errors.UnexpectedAnswer,
@@ -128,8 +128,8 @@ def test_every_wrong_field_is_told_with_what_was_given() -> None:
         "nodes: must be at least 1 (you gave 0); queue: no queue nlp"
     )
     with pytest.raises(errors.Invalid) as caught:
-        WIRE.read(KEYED, reply=reply(400, json={"detail": "can not be submitted.", "errors": fields}))
-    assert str(caught.value).startswith("can not be submitted: nodes: must")
+        WIRE.read(KEYED, reply=reply(400, json={"detail": "cannot be submitted.", "errors": fields}))
+    assert str(caught.value).startswith("cannot be submitted: nodes: must")
     assert [(error.field, error.value) for error in caught.value.problems] == [("nodes", 0), ("queue", "nlp")]
 
 

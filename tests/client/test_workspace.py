@@ -172,7 +172,7 @@ def test_an_unreadable_folder_is_named(tmp_path_factory: pytest.TempPathFactory)
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "closed").mkdir(mode=0)
-        with as_nobody(), pytest.raises(WorkspaceError, match=r"can not read .*closed"):
+        with as_nobody(), pytest.raises(WorkspaceError, match=r"cannot read .*closed"):
             walk(folder)
 
 

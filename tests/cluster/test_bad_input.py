@@ -108,7 +108,7 @@ def test_a_kubeconfig_that_names_no_server_is_said(place, queue, people, told, t
     life = Life(place, queue, people.owner, KUBECONFIG=str(kubeconfig))
     job = life.submit_only()
     until_told(life, job, told, "kubeconfig")
-    assert f"kubeconfig {kubeconfig} can not be used" in told(job) and job.phase == Phase.STARTING
+    assert f"kubeconfig {kubeconfig} cannot be used" in told(job) and job.phase == Phase.STARTING
 
 
 def test_a_server_where_nobody_listens_is_said(place, queue, people, told, tmp_path):
@@ -128,7 +128,7 @@ def test_a_namespace_that_is_not_there_fails_the_job_by_name(place, queue, peopl
 def test_an_image_that_is_not_there_is_the_reason_of_each_replica(place, queue, people, told):
     life = Life(place, queue, people.owner, IMAGE="rig/no-image")
     job = life.submit_only()
-    until_told(life, job, told, "the image rig/no-image can not be pulled (ErrImagePull): pull access denied")
+    until_told(life, job, told, "the image rig/no-image cannot be pulled (ErrImagePull): pull access denied")
     assert job.phase == Phase.STARTING
     services.cancel(job=job, by=people.owner)
     life.until(job, Phase.CANCELLED)

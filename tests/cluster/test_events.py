@@ -30,7 +30,7 @@ def read(reason: str, message: str, **said) -> Trouble | None:
         ("FailedMount", "Unable to attach or mount volumes: unmounted volumes=[volume-0], unattached volumes=[job tmp]: timed out", "volume not mounted, claim data: Unable"),
         ("FailedMount", 'MountVolume.SetUp failed for volume "told" : secret "m-7-abc-1" not found', 'volume not mounted: MountVolume.SetUp failed for volume "told"'),
         ("FailedAttachVolume", 'Multi-Attach error for volume "job" Volume is already used', "volume not mounted, claim scratch: Multi-Attach error"),
-        ("FailedCreatePodSandBox", "no addresses left", "its node can not set it up: no addresses left"),
+        ("FailedCreatePodSandBox", "no addresses left", "its node cannot set it up: no addresses left"),
     ],
 )  # fmt: skip
 def test_an_event_explains_a_pod_that_says_nothing(reason, message, told):
@@ -46,7 +46,7 @@ def test_the_runtimes_words_are_kept_while_the_pull_is_waited_for():
     pod = read_pod(thing(phase="Pending", containerStatuses=[status]))
     said = 'Failed to pull image "x:1": unauthorized'
     (seen,) = Attempt("7-abc", 1, OWNER, (pod,), troubles=(read("Failed", said),)).replicas([("worker", 0)])
-    assert seen.reason == f"the image x:1 can not be pulled (ImagePullBackOff): Back-off pulling image; {said}"
+    assert seen.reason == f"the image x:1 cannot be pulled (ImagePullBackOff): Back-off pulling image; {said}"
 
 
 def test_the_newest_counts():

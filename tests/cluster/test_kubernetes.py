@@ -242,7 +242,7 @@ def test_what_no_node_has_is_the_reason_while_it_waits(place, cluster):
 def test_an_image_that_is_not_there_is_the_reason_while_it_waits(place):
     cluster = place.cluster(IMAGE="rig/no-image")
     cluster.apply(plan(1))
-    assert reason_with(cluster, "the image rig/no-image can not be pulled (ErrImagePull): pull access denied")
+    assert reason_with(cluster, "the image rig/no-image cannot be pulled (ErrImagePull): pull access denied")
 
 
 def test_a_claim_that_is_not_there_is_the_reason_while_it_waits(place):
@@ -261,7 +261,7 @@ def test_a_volume_without_a_claim_creates_nothing(place, cluster):
 def test_a_kubeconfig_that_names_no_server_is_said(place, tmp_path, text):
     path = tmp_path / "kubeconfig"
     path.write_text(text)
-    with pytest.raises(Unreachable, match=r"kubeconfig .* can not be used"):
+    with pytest.raises(Unreachable, match=r"kubeconfig .* cannot be used"):
         place.cluster(path).observe("7-abc", 1, expected())
 
 

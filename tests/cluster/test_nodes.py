@@ -86,7 +86,7 @@ def test_before_its_time_is_over_nothing_is_forced(place, node, seeing):
 
 
 def test_a_node_that_is_back_by_then_is_asked_to_end_them_itself(place, node, seeing):
-    """The picture says lost, the server says ready: what can not be taken back follows the server."""
+    """The picture says lost, the server says ready: what cannot be taken back follows the server."""
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig), NODE_SELECTOR={LABEL: node}, NODE_LOST_SECONDS=1)
         run_all(cluster)

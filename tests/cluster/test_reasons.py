@@ -88,9 +88,9 @@ def test_a_crash_loop_says_with_which_code():
 
 def test_the_images_name_is_said_with_the_runtimes_words():
     found = read(phase="Pending", **waiting("ErrImagePull", "pull access denied"))
-    assert found.reason == "the image x:1 can not be pulled (ErrImagePull): pull access denied"
+    assert found.reason == "the image x:1 cannot be pulled (ErrImagePull): pull access denied"
     wrong = read(phase="Pending", **waiting("InvalidImageName", "couldn't parse"))
-    assert wrong.reason == "the image x:1 can not be pulled (InvalidImageName): that is no name of an image"
+    assert wrong.reason == "the image x:1 cannot be pulled (InvalidImageName): that is no name of an image"
 
 
 # -- hostile and absurd

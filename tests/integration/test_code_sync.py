@@ -251,7 +251,7 @@ def test_a_replica_whose_code_is_lost_fails_in_words(client, code, lab, run_repl
     status, _ = run_replica(job, ["true"])
     assert status["state"] == "failed"
     assert re.fullmatch(
-        r"the workspace can not be fetched: the file [0-9a-f]{12} can not be read in the store", status["reason"]
+        r"the workspace cannot be fetched: the file [0-9a-f]{12} cannot be read in the store", status["reason"]
     )
 
 

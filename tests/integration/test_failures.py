@@ -153,7 +153,7 @@ def test_replicas_that_do_not_start_say_why_before_their_time_is_over(lab):
     schedule()
     lab.cluster.start_seconds = 1e9
     job = lab.visit(job, times=2)
-    why = "the image registry/x:1 can not be pulled (ErrImagePull): not found"
+    why = "the image registry/x:1 cannot be pulled (ErrImagePull): not found"
     job.replicas.filter(index=1).update(reason=why)
     failure_rows.refresh(job.pk, job.attempt)
     row = AttemptFailure.objects.get()

@@ -36,7 +36,7 @@ def full_disk(small_disk, settings):
 
 
 def noise(rank: int, first: int):
-    """80 kB that can not be made smaller."""
+    """80 kB that cannot be made smaller."""
     return log_item(rank, first, [(T + n, os.urandom(40_000).hex()) for n in range(2)])
 
 

@@ -212,7 +212,7 @@ def test_one_answer_that_did_not_come_in_time_is_asked_for_again(job, cluster):
     cluster.is_broken = False
     assert collect(job, cluster, states=("failed", "absent"), is_last=True)
     assert texts(job) == ["slow"]
-    assert not any("can not be read" in note for note in notes(job))
+    assert not any("cannot be read" in note for note in notes(job))
 
 
 def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_anew(job, cluster):

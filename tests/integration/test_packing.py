@@ -135,7 +135,7 @@ def test_a_segment_that_can_not_be_read_stays_as_it_is(job, files):
     (path,) = files.rglob("worker-0-7-*.z")
     path.write_bytes(b"nonsense")
     pack(job)
-    assert any("can not be read" in text for _, text in everything(job))
+    assert any("cannot be read" in text for _, text in everything(job))
     assert len(everything(job)) == 841 - 21 + 3
 
 

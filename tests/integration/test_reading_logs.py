@@ -88,7 +88,7 @@ def test_a_stored_file_that_is_gone_is_a_gap(job, settings):
     for path in settings.MEDIA_ROOT.rglob("*.z"):
         path.unlink()
     (line,) = reader.read(job=job).lines
-    assert line.is_gap and "can not be read" in line.text
+    assert line.is_gap and "cannot be read" in line.text
 
 
 def test_a_tail_of_all_ranks_skips_the_old_lines_of_a_silent_one(job):

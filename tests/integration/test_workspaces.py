@@ -215,7 +215,7 @@ def test_a_failure_between_the_file_and_its_row_leaves_no_file(people, team, sto
 def test_a_disk_that_takes_nothing_is_told_and_leaves_no_row(api, tmp_path):
     (tmp_path / "workspaces").write_text("a file where the folder should be")
     answer = api.send(packs.pack(b"abc"))
-    assert (answer.status_code, "can not store files" in answer.json()["detail"]) == (503, True)
+    assert (answer.status_code, "cannot store files" in answer.json()["detail"]) == (503, True)
     assert Pack.objects.count() == Blob.objects.count() == 0
 
 

@@ -139,7 +139,7 @@ def test_every_route_answers_while_eight_wait(doors, world):
 
 
 def unread(site: Site, path: str, token: str) -> socket.socket:
-    """Somebody who asks and then reads nothing, so that the server can not send on."""
+    """Somebody who asks and then reads nothing, so that the server cannot send on."""
     link = socket.socket()
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     link.connect(("127.0.0.1", int(site.url.rpartition(":")[2])))

@@ -173,10 +173,10 @@ def test_the_last_error_of_nccl_is_the_headline():
 
 
 def test_the_end_of_a_long_reason_is_in_the_headline():
-    reason = f"the image a can not be pulled (ErrImagePull): failed to extract {'layer' * 100}: no space left on device"
+    reason = f"the image a cannot be pulled (ErrImagePull): failed to extract {'layer' * 100}: no space left on device"
     found = judge(AttemptFacts(phase="starting", replicas=(ReplicaFacts("worker-0", "pending", reason),)))
     assert len(found.headline) == HEADLINE_CHARACTERS
-    assert found.headline.startswith("worker-0: the image a can not be pulled (ErrImagePull): failed to extract layer")
+    assert found.headline.startswith("worker-0: the image a cannot be pulled (ErrImagePull): failed to extract layer")
     assert found.headline.endswith("layer: no space left on device")
 
 
@@ -414,12 +414,12 @@ class TestWhoWasFirst:
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [
-        ("the image registry/x:1 can not be pulled (ErrImagePull): not found", "image"),
+        ("the image registry/x:1 cannot be pulled (ErrImagePull): not found", "image"),
         ("the image registry/x:1 cannot be pulled (ImagePullBackOff): not found", "image"),
         ("volume not mounted, claim data: MountVolume.SetUp failed for volume", "volume"),
         ('no place for it: persistentvolumeclaim "data" not found', "volume"),
         ("no place for it: 0 of 9 nodes fit: 9 without enough free nvidia.com/gpu; ask for less, or wait", "no_place"),
-        ("its node can not set it up: failed to create pod sandbox", "start_timeout"),
+        ("its node cannot set it up: failed to create pod sandbox", "start_timeout"),
     ],
 )
 def test_replicas_that_never_came_up_say_why(reason, kind):
@@ -430,7 +430,7 @@ def test_replicas_that_never_came_up_say_why(reason, kind):
 
 
 def test_while_it_starts_a_reason_is_likely_and_nothing_is_said_without_one():
-    waiting = (ReplicaFacts("worker-0", "pending", "the image x can not be pulled (ErrImagePull): not found"),)
+    waiting = (ReplicaFacts("worker-0", "pending", "the image x cannot be pulled (ErrImagePull): not found"),)
     found = judge(AttemptFacts("starting", replicas=waiting))
     assert (found.kind, found.certainty) == ("image", "likely")
     assert judge(AttemptFacts("starting", replicas=(ReplicaFacts("worker-0", "pending"),))) is None

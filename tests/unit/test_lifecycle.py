@@ -67,7 +67,7 @@ def test_torchrun_workers_complete_and_are_essential(worker_states, expected):
 @pytest.mark.parametrize(
     ("head", "other", "expected"),
     [
-        ("succeeded", "running", "succeeded"),  # a role that does not complete can not hold the job up
+        ("succeeded", "running", "succeeded"),  # a role that does not complete cannot hold the job up
         ("succeeded", "failed", "succeeded"),
         ("running", "failed", "open"),  # not essential: its framework replaces it
         ("failed", "running", "failed"),

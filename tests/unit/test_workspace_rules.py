@@ -288,7 +288,7 @@ BIG = zlib.compress(b"\0" * 10_000_000)
         (b"MUSTERP1" + packs.frame(b"abc", size=4) + packs.end(1), "has 3 bytes, not 4"),
         (b"MUSTERP1" + packs.frame(b"", size=1000, packed=BIG) + packs.end(1), "unpacks to more than the 1000 bytes"),
         (b"MUSTERP1" + packs.frame(b"", size=1 << 40, packed=BIG) + packs.end(1), "unpacks to 1,099,511,627,776"),
-        (b"MUSTERP1" + packs.frame(b"abc", packed=b"no zlib") + packs.end(1), "can not be inflated"),
+        (b"MUSTERP1" + packs.frame(b"abc", packed=b"no zlib") + packs.end(1), "cannot be inflated"),
         (
             b"MUSTERP1" + packs.frame(b"abc", packed=zlib.compress(b"abc") + b"more") + packs.end(1),
             "too early or too late",

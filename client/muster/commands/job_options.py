@@ -80,6 +80,6 @@ def _content(path: str) -> str:
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise JobFileError(f"can not read {path}: {error.strerror}") from error
+        raise JobFileError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise JobFileError(f"{path} is not text in UTF-8") from error

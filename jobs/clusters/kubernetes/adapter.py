@@ -236,7 +236,7 @@ class KubernetesCluster(View):
         return {name: lost[name] for name, is_lost in zip(lost, answers, strict=True) if is_lost}
 
     async def _is_lost(self, node: str) -> bool:
-        """Asked of the server itself: what follows can not be taken back."""
+        """Asked of the server itself: what follows cannot be taken back."""
         with faultpoints.around("kube.node"):
             answer = await self.api.call("GET", f"api/v1/nodes/{node}")
         if answer.status == 404:

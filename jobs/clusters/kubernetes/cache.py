@@ -95,7 +95,7 @@ class Picture(Generic[F]):
             return changed
 
     def _is_younger(self, fact: F, *, at: float, version: int) -> bool:
-        """We created it while the list was on its way, and the list stands before it: it can not know."""
+        """We created it while the list was on its way, and the list stands before it: it cannot know."""
         return self._put_at.get(fact.uid, 0.0) >= at and fact.version > version > 0
 
     def _drop(self, fact: F) -> None:

@@ -214,7 +214,7 @@ async def _configuration(access: Access) -> Configuration:
             kubeconfigs.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
     except Exception as error:  # exec plug-ins and YAML raise whatever they like
         where = f"kubeconfig {access.kubeconfig}" if access.kubeconfig else "the service account of this pod"
-        raise Unreachable(f"{where} can not be used: {_words(error)}") from error
+        raise Unreachable(f"{where} cannot be used: {_words(error)}") from error
     return found
 
 
@@ -222,7 +222,7 @@ def _session(configuration: Configuration) -> aiohttp.ClientSession:
     try:
         connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=_tls(configuration), keepalive_timeout=60)
     except (OSError, ssl.SSLError) as error:
-        raise Unreachable(f"the cluster's certificates can not be used: {_words(error)}") from error
+        raise Unreachable(f"the cluster's certificates cannot be used: {_words(error)}") from error
     base = configuration.host.rstrip("/") + "/"
     # Bodies are large and mostly sent once: compressing them would cost more than it saves on a cluster's own network.
     return aiohttp.ClientSession(

@@ -1,4 +1,4 @@
-"""Warnings of the cluster about pods that do not start: what only Events tell, such as a volume that can not be mounted.
+"""Warnings of the cluster about pods that do not start: what only Events tell, such as a volume that cannot be mounted.
 
 Events are hints: they come late, stay for an hour and may be forged. They add words to a replica that waits, nothing else.
 """
@@ -55,13 +55,13 @@ def explain(reason: str, troubles: Iterable[Trouble], claims: Mapping[str, str])
     if newest is None:
         return reason
     if newest.kind == "pull":  # the runtime's words, which the pod itself forgets while it waits for the next try
-        is_mute = "can not be pulled" in reason and newest.said not in reason
+        is_mute = "cannot be pulled" in reason and newest.said not in reason
         return words(f"{reason}; {newest.said}") if is_mute else reason
     if reason:
         return reason
     if newest.kind == "mount":
         return words(f"volume not mounted{_of_claim(newest.said, claims)}: {newest.said}")
-    return words(f"its node can not set it up: {newest.said}")
+    return words(f"its node cannot set it up: {newest.said}")
 
 
 def _kind(reason: str, said: str) -> str:

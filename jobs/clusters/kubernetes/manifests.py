@@ -21,7 +21,7 @@ Manifest = dict[str, Any]
 
 # Ranks of the last second are still sent after the grace; the kubelet must not be quicker (docs/wire.md, section 2).
 DRAIN_SECONDS = 60
-# A pod that can not reach us is misconfigured more often than we are away; its job says so within a minute.
+# A pod that cannot reach us is misconfigured more often than we are away; its job says so within a minute.
 GIVE_UP_SECONDS = 45
 AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"

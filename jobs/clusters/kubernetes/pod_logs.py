@@ -1,4 +1,4 @@
-"""A container's own log through the API server: where agents can not reach us, and for what they had no time to send."""
+"""A container's own log through the API server: where agents cannot reach us, and for what they had no time to send."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ async def read(api: Api, path: str, *, since: float | None, take: Callable[[byte
                     return False
     except (TimeoutError, Unreachable) as error:
         if not count:
-            raise Unreachable(f"the log {path} can not be read: {error or 'no answer in time'}") from error
+            raise Unreachable(f"the log {path} cannot be read: {error or 'no answer in time'}") from error
         return False
     return True
 
@@ -47,4 +47,4 @@ def _nothing(line: bytes) -> bool:
     said = json.loads(line)["object"]
     if said.get("code") in NOTHING_YET:
         return True
-    raise Unreachable(f"its log can not be read: {said.get('message')}")
+    raise Unreachable(f"its log cannot be read: {said.get('message')}")

@@ -89,7 +89,7 @@ def _why_waiting(container: Any) -> str:
     if reason in _IMAGE:
         return _no_image(words(get(container, "image"), most=200), reason, said)
     if reason in CONTAINER:
-        return f"the container can not be created ({reason}): {said}".rstrip(": ")
+        return f"the container cannot be created ({reason}): {said}".rstrip(": ")
     if reason == "CrashLoopBackOff":
         code = whole(get(container, "lastState", "terminated", "exitCode"))
         with_code = "" if code is None else f", the last time with code {code}"
@@ -99,8 +99,8 @@ def _why_waiting(container: Any) -> str:
 
 def _no_image(image: str, reason: str, said: str) -> str:
     if reason == "InvalidImageName":
-        return f"the image {image} can not be pulled ({reason}): that is no name of an image"
-    return f"the image {image} can not be pulled ({reason}): {said}".rstrip(": ")
+        return f"the image {image} cannot be pulled ({reason}): that is no name of an image"
+    return f"the image {image} cannot be pulled ({reason}): {said}".rstrip(": ")
 
 
 def _plainly(part: str) -> str:

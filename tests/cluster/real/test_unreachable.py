@@ -72,7 +72,7 @@ def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_their_way_to
 
 
 def _never_has_one(pods) -> None:
-    """Its lines come from the containers, though who reads them is killed; code that it had to fetch it can not have."""
+    """Its lines come from the containers, though who reads them is killed; code that it had to fetch it cannot have."""
     job = pods.in_image(TALKS_TWICE, queue="nowhere", nodes=2, nproc_per_node=2)
     (pods.folder / "train.py").write_text("print('never')")
     with_code = pods.client.submit(
