@@ -25,7 +25,7 @@ HIDDEN = "(hidden)"
 _SECRET_WORDS = ("password", "secret", "token_text", "digest", "key", "env", "authorization", "cookie")
 
 
-class Deed(StrEnum):
+class AuditAction(StrEnum):
     LOGIN = "login"
     LOGIN_FAILED = "login.failed"
     LOGOUT = "logout"
@@ -59,50 +59,50 @@ class Deed(StrEnum):
 # After these somebody may have lost what an open stream of theirs rests on; `on` is the user, or a token of theirs.
 MAY_END_ACCESS = frozenset(
     {
-        Deed.LOGOUT,
-        Deed.PASSWORD_CHANGED,
-        Deed.PASSWORD_GIVEN,
-        Deed.SESSION_ENDED,
-        Deed.FACTOR_ADDED,
-        Deed.FACTOR_REMOVED,
-        Deed.TOKEN_REVOKED,
-        Deed.PERSON_CHANGED,
-        Deed.MEMBER_CHANGED,
-        Deed.MEMBER_REMOVED,
-        Deed.SERVICE_REMOVED,
+        AuditAction.LOGOUT,
+        AuditAction.PASSWORD_CHANGED,
+        AuditAction.PASSWORD_GIVEN,
+        AuditAction.SESSION_ENDED,
+        AuditAction.FACTOR_ADDED,
+        AuditAction.FACTOR_REMOVED,
+        AuditAction.TOKEN_REVOKED,
+        AuditAction.PERSON_CHANGED,
+        AuditAction.MEMBER_CHANGED,
+        AuditAction.MEMBER_REMOVED,
+        AuditAction.SERVICE_REMOVED,
     }
 )
 
 # How a page says it, between who did it and what it was done to.
 WORDS: dict[str, str] = {
-    Deed.LOGIN: "signed in as",
-    Deed.LOGIN_FAILED: "failed to sign in as",
-    Deed.LOGOUT: "signed out as",
-    Deed.PASSWORD_CHANGED: "changed the password of",
-    Deed.PASSWORD_GIVEN: "gave a new password to",
-    Deed.SESSION_ENDED: "ended sessions of",
-    Deed.FACTOR_ADDED: "set up the second factor of",
-    Deed.FACTOR_REMOVED: "removed the second factor of",
-    Deed.FACTOR_CODES: "made new recovery codes for",
-    Deed.FACTOR_CODE_USED: "used a recovery code of",
-    Deed.TOKEN_MADE: "made token",
-    Deed.TOKEN_REVOKED: "revoked token",
-    Deed.PERSON_MADE: "made person",
-    Deed.PERSON_CHANGED: "changed person",
-    Deed.TEAM_MADE: "made team",
-    Deed.MEMBER_ADDED: "added member",
-    Deed.MEMBER_CHANGED: "changed the role of",
-    Deed.MEMBER_REMOVED: "removed member",
-    Deed.SERVICE_MADE: "made service account",
-    Deed.SERVICE_REMOVED: "removed service account",
-    Deed.AUDIT_TRIMMED: "deleted old audit entries",
-    Deed.QUEUE_MADE: "made queue",
-    Deed.QUEUE_CHANGED: "changed queue",
-    Deed.JOB_SUBMITTED: "submitted job",
-    Deed.JOB_CANCELLED: "cancelled job",
-    Deed.JOB_SUSPENDED: "suspended job",
-    Deed.JOB_RESUMED: "resumed job",
-    Deed.JOB_LOG_DELETED: "deleted the log of job",
+    AuditAction.LOGIN: "signed in as",
+    AuditAction.LOGIN_FAILED: "failed to sign in as",
+    AuditAction.LOGOUT: "signed out as",
+    AuditAction.PASSWORD_CHANGED: "changed the password of",
+    AuditAction.PASSWORD_GIVEN: "gave a new password to",
+    AuditAction.SESSION_ENDED: "ended sessions of",
+    AuditAction.FACTOR_ADDED: "set up the second factor of",
+    AuditAction.FACTOR_REMOVED: "removed the second factor of",
+    AuditAction.FACTOR_CODES: "made new recovery codes for",
+    AuditAction.FACTOR_CODE_USED: "used a recovery code of",
+    AuditAction.TOKEN_MADE: "made token",
+    AuditAction.TOKEN_REVOKED: "revoked token",
+    AuditAction.PERSON_MADE: "made person",
+    AuditAction.PERSON_CHANGED: "changed person",
+    AuditAction.TEAM_MADE: "made team",
+    AuditAction.MEMBER_ADDED: "added member",
+    AuditAction.MEMBER_CHANGED: "changed the role of",
+    AuditAction.MEMBER_REMOVED: "removed member",
+    AuditAction.SERVICE_MADE: "made service account",
+    AuditAction.SERVICE_REMOVED: "removed service account",
+    AuditAction.AUDIT_TRIMMED: "deleted old audit entries",
+    AuditAction.QUEUE_MADE: "made queue",
+    AuditAction.QUEUE_CHANGED: "changed queue",
+    AuditAction.JOB_SUBMITTED: "submitted job",
+    AuditAction.JOB_CANCELLED: "cancelled job",
+    AuditAction.JOB_SUSPENDED: "suspended job",
+    AuditAction.JOB_RESUMED: "resumed job",
+    AuditAction.JOB_LOG_DELETED: "deleted the log of job",
 }
 
 

@@ -16,7 +16,7 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 
 from . import audit
-from .audit import Deed
+from .audit import AuditAction
 from .models import Membership, Role, Team, Token, User
 from .permissions import Act, is_platform_admin, readable_teams, require, require_platform_admin, role_in
 from .roles import is_last_admin, objection
@@ -44,7 +44,7 @@ def make_team(*, name: str, by: User) -> Team:
     try:
         with faultpoints.atomic("accounts.members"):
             team = Team.objects.create(name=name)
-            audit.record(Deed.TEAM_MADE, by=by, on=team, team=team, after={"name": name})
+            audit.record(AuditAction.TEAM_MADE, by=by, on=team, team=team, after={"name": name})
     except IntegrityError as error:
         raise Conflict(f"team {name} is there already; choose another name", "name", name) from error
     return team
@@ -64,12 +64,14 @@ def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Members
         _refuse(by, team, user, old, role)
         if row is None:
             row = Membership.objects.create(team=team, user=user, role=role)
-            audit.record(Deed.MEMBER_ADDED, by=by, on=user, team=team, after={"role": role})
+            audit.record(AuditAction.MEMBER_ADDED, by=by, on=user, team=team, after={"role": role})
             return row, True
         if old != role:
             row.role = role
             row.save(update_fields=["role"])
-            audit.record(Deed.MEMBER_CHANGED, by=by, on=user, team=team, before={"role": old}, after={"role": role})
+            audit.record(
+                AuditAction.MEMBER_CHANGED, by=by, on=user, team=team, before={"role": old}, after={"role": role}
+            )
     row.user = user
     return row, False
 
@@ -85,7 +87,7 @@ def remove(*, team: Team, username: str, by: User) -> None:
             raise Conflict(f"{username} is a service account of {team.name}; remove it there", "username", username)
         _refuse(by, team, row.user, row.role, None)
         row.delete()
-        audit.record(Deed.MEMBER_REMOVED, by=by, on=row.user, team=team, before={"role": row.role})
+        audit.record(AuditAction.MEMBER_REMOVED, by=by, on=row.user, team=team, before={"role": row.role})
 
 
 def service_accounts_of(team: Team) -> QuerySet[Membership]:
@@ -104,7 +106,7 @@ def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membe
             raise Conflict(f"{username} was made before; choose another name", "name", name)
         user = User.objects.create(username=username, service_team=team, password=make_password(None))
         row = Membership.objects.create(team=team, user=user, role=role)
-        audit.record(Deed.SERVICE_MADE, by=by, on=user, team=team, after={"role": role})
+        audit.record(AuditAction.SERVICE_MADE, by=by, on=user, team=team, after={"role": role})
     return row
 
 
@@ -119,7 +121,7 @@ def remove_service_account(*, team: Team, username: str, by: User) -> None:
         User.objects.filter(pk=row.user.pk).update(is_active=False)
         Token.objects.filter(user=row.user, revoked_at=None).update(revoked_at=timezone.now())
         row.delete()
-        audit.record(Deed.SERVICE_REMOVED, by=by, on=row.user, team=team, before={"role": row.role})
+        audit.record(AuditAction.SERVICE_REMOVED, by=by, on=row.user, team=team, before={"role": row.role})
 
 
 def _lock(team: Team, by: User) -> None:
@@ -132,7 +134,7 @@ def _account(team: Team, username: str, role: str) -> User:
     _known_role(role)
     user = User.objects.filter(username=username, is_active=True).first()
     if user is None or user.service_team_id not in (None, team.pk):
-        raise InvalidInput(Problem("username", username, "is nobody who can be a member here; check the spelling"))
+        raise InvalidInput(Problem("username", username, "no such user, or not allowed in this team; check the spelling"))
     return user
 
 

@@ -12,7 +12,7 @@ from common import faultpoints
 from common.errors import Conflict, InvalidInput, Problem
 
 from . import audit
-from .audit import Deed
+from .audit import AuditAction
 from .models import Membership, Role, Team, User
 from .signin import second_factor
 
@@ -29,10 +29,10 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
     try:
         with faultpoints.atomic("accounts.people"):
             user = User.objects.create_user(username, password=password, first_password_until=until)
-            audit.record(Deed.PERSON_MADE, by=None, on=user, team=team)
+            audit.record(AuditAction.PERSON_MADE, by=None, on=user, team=team)
             if team is not None:
                 Membership.objects.create(user=user, team=team, role=role)
-                audit.record(Deed.MEMBER_ADDED, by=None, on=user, team=team, after={"role": role})
+                audit.record(AuditAction.MEMBER_ADDED, by=None, on=user, team=team, after={"role": role})
     except IntegrityError as error:
         raise Conflict(f"{username} is there already; choose another name", "username", username) from error
     return user, password
@@ -54,7 +54,7 @@ def give_password(*, username: str) -> str:
         user.set_password(password)
         user.first_password_until = until
         user.save(update_fields=["password", "first_password_until"])
-        audit.record(Deed.PASSWORD_GIVEN, by=None, on=user)
+        audit.record(AuditAction.PASSWORD_GIVEN, by=None, on=user)
     return password
 
 
@@ -74,7 +74,7 @@ def set_active(*, username: str, is_active: bool) -> User:
             user.is_active = is_active
             user.save(update_fields=["is_active"])
             before, after = {"is_active": not is_active}, {"is_active": is_active}
-            audit.record(Deed.PERSON_CHANGED, by=None, on=user, before=before, after=after)
+            audit.record(AuditAction.PERSON_CHANGED, by=None, on=user, before=before, after=after)
     return user
 
 

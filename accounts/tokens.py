@@ -9,7 +9,7 @@ from common import faultpoints
 from common.errors import InvalidInput, NotAllowed, Problem
 
 from . import audit
-from .audit import Deed
+from .audit import AuditAction
 from .models import TOKEN_DAYS, Scope, Team, Token, User
 from .permissions import Act, readable_teams, require, teams_where
 from .roles import SCOPES
@@ -44,7 +44,7 @@ def make(
     """The row and its entry in the audit; whether it may be made was asked before."""
     with faultpoints.atomic("accounts.tokens"):
         token, text = Token.issue(user, name, scope=scope, team=team, expires_at=expires_at)
-        audit.record(Deed.TOKEN_MADE, by=by, on=token, team=team or user.service_team, after=_told(token))
+        audit.record(AuditAction.TOKEN_MADE, by=by, on=token, team=team or user.service_team, after=_told(token))
     return token, text
 
 
@@ -61,7 +61,7 @@ def revoke(*, token: Token, by: User) -> Token:
             row.save(update_fields=["revoked_at"])
             after = {"for": row.user.get_username(), "prefix": row.prefix, "revoked_at": row.revoked_at}
             team = row.team or row.user.service_team
-            audit.record(Deed.TOKEN_REVOKED, by=by, on=row, team=team, before={"revoked_at": None}, after=after)
+            audit.record(AuditAction.TOKEN_REVOKED, by=by, on=row, team=team, before={"revoked_at": None}, after=after)
     return row
 
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import connection
 
 from . import audit
-from .audit import Deed
+from .audit import AuditAction
 from .models import AuditEntry, SignIn
 
 FAILURES_KEPT = timedelta(days=30)
@@ -54,5 +54,5 @@ def _trim_some(over: datetime) -> int:
             cursor.execute("SET LOCAL muster.trims_audit = 'yes'")
             AuditEntry.objects.filter(pk__in=oldest).delete()
             cursor.execute("SET LOCAL muster.trims_audit = 'no'")
-        audit.record(Deed.AUDIT_TRIMMED, by=None, after={"entries": len(oldest), "before": over})
+        audit.record(AuditAction.AUDIT_TRIMMED, by=None, after={"entries": len(oldest), "before": over})
     return len(oldest)

@@ -18,7 +18,7 @@ from django.views.generic import FormView
 from common.errors import Conflict
 
 from . import audit
-from .audit import Deed
+from .audit import AuditAction
 from .models import User
 from .signin import flow, second_factor
 
@@ -115,7 +115,7 @@ class SignOut(views.LogoutView):
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         with audit.change():
             if isinstance(request.user, User):
-                audit.record(Deed.LOGOUT, by=request.user, on=request.user)
+                audit.record(AuditAction.LOGOUT, by=request.user, on=request.user)
             response = super().post(request, *args, **kwargs)
         response.headers["Clear-Site-Data"] = '"cache"'  # pages that the browser kept
         return response

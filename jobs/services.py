@@ -100,9 +100,9 @@ def _check_nodes(spec: JobSpec, queue: Queue) -> None:
     if not clusters.backend(queue.cluster).HAS_NODES:
         return
     for role in frameworks.get(spec.framework).roles(spec):
-        with faultpoints.around("cluster.misfit"):
+        with faultpoints.around("cluster.placement_problem"):
             cluster = clusters.get(queue.cluster)
-            problem = cluster.misfit(
+            problem = cluster.placement_problem(
                 processes=role.processes,
                 nodes=role.replicas,
                 resource=queue.resource,
@@ -248,7 +248,7 @@ def _insert(
         JobEvent.objects.create(job=job, kind="submitted", phase=Phase.QUEUED, message=said, user=user)
         JobEvent.objects.create(job=job, kind="step", phase=Phase.QUEUED, message="waits for quota")
         told = {"queue": queue.name, "nodes": spec.nodes, "nproc_per_node": spec.nproc_per_node}
-        audit.record(audit.Deed.JOB_SUBMITTED, by=user, on=job, team=job.team, after=told)
+        audit.record(audit.AuditAction.JOB_SUBMITTED, by=user, on=job, team=job.team, after=told)
         doorbell.poke("jobs.schedule")
         doorbell.hint(job=job.pk, team=job.team_id, what="state")
     return job
@@ -292,7 +292,7 @@ def _intend(job: Job, by: User, kind: str, wanted: Callable[[Job], dict[str, Any
         JobEvent.objects.create(
             job=row, kind=kind, phase=row.phase, attempt=row.attempt, message=words or f"{kind} requested", user=by
         )
-        audit.record(audit.Deed(f"job.{kind}"), by=by, on=row, team=row.team, before=before, after=values)
+        audit.record(audit.AuditAction(f"job.{kind}"), by=by, on=row, team=row.team, before=before, after=values)
         doorbell.poke("jobs.reconcile", row.pk)
         doorbell.hint(job=row.pk, team=row.team_id, what="state")
     return row

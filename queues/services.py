@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import IntegrityError
 
 from accounts import audit
-from accounts.audit import Deed
+from accounts.audit import AuditAction
 from accounts.models import Team, User
 from accounts.permissions import Act, require, require_platform_admin
 from common import doorbell, faultpoints
@@ -39,7 +39,7 @@ def make(
     try:
         with faultpoints.atomic("queues.change"):
             queue.save(force_insert=True)
-            audit.record(Deed.QUEUE_MADE, by=by, on=queue, team=owner, after=described(queue))
+            audit.record(AuditAction.QUEUE_MADE, by=by, on=queue, team=owner, after=described(queue))
     except IntegrityError as error:
         raise Conflict(f"queue {name} is there already; choose another name", "name", name) from error
     return queue
@@ -61,7 +61,7 @@ def change(*, queue: Queue, by: User | None, **values: Any) -> Queue:
             return row
         row.save(update_fields=[_COLUMN.get(name, name) for name in changed])
         old, new = ({name: told[name] for name in changed} for told in (before, after))
-        audit.record(Deed.QUEUE_CHANGED, by=by, on=row, team=row.team, before=old, after=new)
+        audit.record(AuditAction.QUEUE_CHANGED, by=by, on=row, team=row.team, before=old, after=new)
         doorbell.poke("jobs.schedule")
     return row
 

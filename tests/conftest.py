@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from accounts.models import Membership, Role, Team, User
 from agent.build import build
 from queues.models import Queue
-from tests.agent.plane import Plane
+from tests.agent.fake_control_plane import FakeControlPlane
 from tests.builders import Lab
 
 # How long an example takes is the machine's affair.
@@ -26,12 +26,12 @@ def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plane() -> Iterator[Plane]:
+def control_plane() -> Iterator[FakeControlPlane]:
     """A control plane that only agents know, in this process."""
-    plane = Plane()
-    plane.up()
-    yield plane
-    plane.down()
+    control_plane = FakeControlPlane()
+    control_plane.up()
+    yield control_plane
+    control_plane.down()
 
 
 @dataclass

@@ -39,7 +39,7 @@ class Lost(MusterError):
     """A stored file is not there or not what it was."""
 
 
-class Place(NamedTuple):
+class FramePosition(NamedTuple):
     name: str
     frame: frames.Frame
 
@@ -92,10 +92,10 @@ def content(workspace: Workspace, entry: Entry) -> bytes:
     if entry.size > MAX_SHOWN_BYTES:
         said = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} are shown; run a job that reads it"
         raise InvalidInput(Problem("path", entry.path, said))
-    places = _places(workspace, [entry.digest])
-    if not places:
+    positions = _positions(workspace, [entry.digest])
+    if not positions:
         raise Lost(f"{entry.path} is not in the store any more")
-    return _plain(places[0])
+    return _plain(positions[0])
 
 
 def compare(before: Workspace, after: Workspace) -> Difference:
@@ -108,16 +108,18 @@ def compare(before: Workspace, after: Workspace) -> Difference:
     }
 
     def read(side: str, entry: Entry) -> bytes:
-        place = sides[side].get(entry.digest)
-        if place is None:
+        position = sides[side].get(entry.digest)
+        if position is None:
             raise Lost(f"{entry.path} is not in the store any more")
-        return _plain(place)
+        return _plain(position)
 
     return difference(old, new, read=read)
 
 
-def _by_digest(workspace: Workspace, asked: list[Entry]) -> dict[str, Place]:
-    return {place.frame.digest.hex(): place for place in _places(workspace, [entry.digest for entry in asked])}
+def _by_digest(workspace: Workspace, asked: list[Entry]) -> dict[str, FramePosition]:
+    return {
+        position.frame.digest.hex(): position for position in _positions(workspace, [entry.digest for entry in asked])
+    }
 
 
 def manifest_text(workspace: Workspace) -> Iterator[bytes]:
@@ -141,25 +143,25 @@ def pack(workspace: Workspace, digests: Iterable[str]) -> Iterator[bytes]:
     All questions to the database are asked at once, so that the pieces can be taken without a connection.
     """
     asked = list(dict.fromkeys(digests))
-    return _packed(_places(workspace, asked), asked)
+    return _packed(_positions(workspace, asked), asked)
 
 
-def _places(workspace: Workspace, digests: list[str]) -> list[Place]:
+def _positions(workspace: Workspace, digests: list[str]) -> list[FramePosition]:
     wanted = [bytes.fromhex(digest) for digest in digests]
-    found: list[Place] = []
+    found: list[FramePosition] = []
     for begin in range(0, len(wanted), 5000):
         rows = Blob.objects.filter(team=workspace.team_id, digest__in=wanted[begin : begin + 5000])
-        found += [Place(row.pack.name, row.frame) for row in rows.select_related("pack")]
-    return sorted(found, key=lambda place: (place.name, place.frame.offset))
+        found += [FramePosition(row.pack.name, row.frame) for row in rows.select_related("pack")]
+    return sorted(found, key=lambda position: (position.name, position.frame.offset))
 
 
-def _packed(places: list[Place], asked: list[str]) -> Iterator[bytes]:
+def _packed(positions: list[FramePosition], asked: list[str]) -> Iterator[bytes]:
     yield frames.MAGIC
-    absent = {bytes.fromhex(digest) for digest in asked} - {place.frame.digest for place in places}
+    absent = {bytes.fromhex(digest) for digest in asked} - {position.frame.digest for position in positions}
     for digest in sorted(absent):
         yield frames.lost(digest, why="is not in the store any more")
-    for name, some in groupby(places, key=lambda place: place.name):
-        yield from _from_one(name, [place.frame for place in some])
+    for name, some in groupby(positions, key=lambda position: position.name):
+        yield from _from_one(name, [position.frame for position in some])
     yield frames.end(len(asked))
 
 
@@ -182,12 +184,12 @@ def _from_one(name: str, some: list[frames.Frame]) -> Iterator[bytes]:
             yield from frames.pieces_of(stored, frame.packed)
 
 
-def _plain(place: Place) -> bytes:
+def _plain(position: FramePosition) -> bytes:
     try:
-        with files.open_file(place.name) as stored:
-            stored.seek(place.frame.offset)
-            pieces = frames.pieces_of(stored, place.frame.packed)
-            return b"".join(frames.plain(pieces, frame=place.frame))
+        with files.open_file(position.name) as stored:
+            stored.seek(position.frame.offset)
+            pieces = frames.pieces_of(stored, position.frame.packed)
+            return b"".join(frames.plain(pieces, frame=position.frame))
     except (OSError, frames.BadPack) as error:
-        log.exception("a file in %s cannot be read", place.name)
+        log.exception("a file in %s cannot be read", position.name)
         raise Lost("a file cannot be read in the store; tell the administrator") from error

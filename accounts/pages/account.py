@@ -13,7 +13,7 @@ from django.urls import reverse_lazy
 from django.views.decorators.http import require_safe
 
 from accounts import audit, tokens
-from accounts.audit import Deed
+from accounts.audit import AuditAction
 from accounts.models import Token
 from accounts.signin import second_factor
 
@@ -50,7 +50,7 @@ class ChangePassword(PasswordChangeView):
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
         with audit.change():
-            audit.record(Deed.PASSWORD_CHANGED, by=form.user, on=form.user)
+            audit.record(AuditAction.PASSWORD_CHANGED, by=form.user, on=form.user)
             ended = tokens.revoke_all(form.user, by=form.user) if form.cleaned_data["end_tokens"] else 0
             form.user.first_password_until = None
             answer = super().form_valid(form)

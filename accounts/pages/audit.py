@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from accounts import members
-from accounts.audit import WORDS, Deed
+from accounts.audit import WORDS, AuditAction
 from accounts.models import AuditEntry, Team
 from accounts.permissions import Act, require, require_platform_admin
 from common.errors import NotAllowed
@@ -40,7 +40,7 @@ class Row:
     @property
     def nobody(self) -> str:
         """Who it was where no user is known."""
-        return "somebody" if self.entry.act == Deed.LOGIN_FAILED else "the command line"
+        return "somebody" if self.entry.act == AuditAction.LOGIN_FAILED else "the command line"
 
     @property
     def changes(self) -> list[Change]:

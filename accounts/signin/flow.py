@@ -4,24 +4,26 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from accounts import audit
-from accounts.audit import Deed
+from accounts.audit import AuditAction
 from accounts.models import User
 
 from . import initial_password, second_factor
 
 
 def note_success(user: User, *, way: str) -> None:
-    audit.record(Deed.LOGIN, by=user, on=user, after={"way": way})
+    audit.record(AuditAction.LOGIN, by=user, on=user, after={"way": way})
 
 
 def note_failure(username: str, *, way: str) -> None:
     """A name that nobody has is not written down: people type their password there by mistake."""
     user = User.objects.filter(username=username).first() if "\0" not in username else None
-    audit.record(Deed.LOGIN_FAILED, by=None, on=user, after={"way": way, "is_known": user is not None})
+    audit.record(AuditAction.LOGIN_FAILED, by=None, on=user, after={"way": way, "is_known": user is not None})
 
 
 def note_wrong_code(user: User, *, way: str) -> None:
-    audit.record(Deed.LOGIN_FAILED, by=None, on=user, after={"way": way, "is_known": True, "step": "second factor"})
+    audit.record(
+        AuditAction.LOGIN_FAILED, by=None, on=user, after={"way": way, "is_known": True, "step": "second factor"}
+    )
 
 
 def may_use_password(user: User) -> bool:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from pyotp.utils import strings_equal
 
 from accounts import audit
-from accounts.audit import Deed
+from accounts.audit import AuditAction
 from accounts.models import Membership, RecoveryCode, Role, SecondFactor, User
 from common.encryption import InvalidToken, fernet
 from common.errors import Conflict, InvalidInput, Problem
@@ -89,7 +89,7 @@ def confirm(user: User, code: str) -> list[str]:
             raise InvalidInput(Problem("code", None, "is not what the authenticator shows now; is its clock right?"))
         row.confirmed_at, row.last_step, row.failures = timezone.now(), step, 0
         row.save()
-        audit.record(Deed.FACTOR_ADDED, by=user, on=user)
+        audit.record(AuditAction.FACTOR_ADDED, by=user, on=user)
         return _make_codes(user)
 
 
@@ -113,7 +113,7 @@ def new_codes(user: User) -> list[str]:
     with audit.change():
         if (row := _row(user)) is None or row.confirmed_at is None:
             raise Conflict("there is no second factor; set one up first", "act", "codes")
-        audit.record(Deed.FACTOR_CODES, by=user, on=user)
+        audit.record(AuditAction.FACTOR_CODES, by=user, on=user)
         return _make_codes(user)
 
 
@@ -127,7 +127,7 @@ def remove(user: User, *, by: User | None) -> bool:
         row.delete()
         RecoveryCode.objects.filter(user=user).delete()
         if was_asked:
-            audit.record(Deed.FACTOR_REMOVED, by=by, on=user)
+            audit.record(AuditAction.FACTOR_REMOVED, by=by, on=user)
     return was_asked
 
 
@@ -174,7 +174,7 @@ def _use_recovery_code(user: User, code: str, now: datetime) -> bool:
     found = RecoveryCode.objects.filter(user=user, used_at=None, digest=_digest(code))
     if not found.update(used_at=now):
         return False
-    audit.record(Deed.FACTOR_CODE_USED, by=user, on=user, after={"left": codes_left(user)})
+    audit.record(AuditAction.FACTOR_CODE_USED, by=user, on=user, after={"left": codes_left(user)})
     return True
 
 

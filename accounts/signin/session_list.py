@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from accounts import audit
-from accounts.audit import Deed
+from accounts.audit import AuditAction
 from accounts.models import SignIn, User
 from accounts.session_store import SessionStore
 
@@ -65,7 +65,7 @@ def ref_of(key: str) -> str:
 
 def _end(user: User, keys: list[str]) -> bool:
     SignIn.objects.filter(session_key__in=keys).delete()
-    audit.record(Deed.SESSION_ENDED, by=user, on=user, after={"ended": len(keys)})
+    audit.record(AuditAction.SESSION_ENDED, by=user, on=user, after={"ended": len(keys)})
     return True
 
 

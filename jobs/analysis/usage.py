@@ -19,7 +19,7 @@ def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
     return queues.annotate(used=Coalesce(Subquery(held.values("total")), 0), has_others=sharing.with_others())
 
 
-def notice(queue: Queue, *, used: int) -> str:
+def over_quota_warning(queue: Queue, *, used: int) -> str:
     """What a person should know of a queue; empty where there is nothing."""
     said = [_over_quota(queue, used), sharing.NOTICE if sharing.has_others(queue) else ""]
     return "; ".join(words for words in said if words)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from accounts.models import User
 from common.errors import InvalidInput, Problem
 from common.rest import Paging
-from jobs.analysis.usage import notice, with_use
+from jobs.analysis.usage import over_quota_warning, with_use
 from queues import services
 from queues.models import Queue, Resource
 from queues.readable import readable_queues
@@ -33,7 +33,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
 
     @extend_schema_field(serializers.CharField())
     def get_notice(self, queue: Queue) -> str:
-        return notice(queue, used=queue.used)  # type: ignore[attr-defined]  # annotated by with_use
+        return over_quota_warning(queue, used=queue.used)  # type: ignore[attr-defined]  # annotated by with_use
 
 
 class QueueChange(serializers.Serializer[Any]):

@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from common.errors import InvalidInput, Problem
 from jobs.core.plan import Plan
-from jobs.core.verdict import Seen, Sighting
+from jobs.core.verdict import ReplicaUpdate, Seen
 
 Expected = list[tuple[str, int]]  # (role, index) of every replica of the attempt
 
@@ -21,7 +21,7 @@ Expected = list[tuple[str, int]]  # (role, index) of every replica of the attemp
 class Cluster(Protocol):
     HAS_LOGS: bool  # whether what an agent prints can be read: only then `read_log` and `control_url` are asked for
     control_url: str  # where its agents look for us
-    HAS_NODES: bool  # whether it has machines of different sizes: `misfit` is asked only then
+    HAS_NODES: bool  # whether it has machines of different sizes: `placement_problem` is asked only then
     SEPARATES: bool  # whether jobs of two teams are kept apart; where not, all its teams are one trust domain
     MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told
 
@@ -42,7 +42,7 @@ class Cluster(Protocol):
         `is_now` takes the grace away, also from what was asked to end before and is still within it.
         """
 
-    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         """End what is left of replicas that failed or were lost; called again until `observe` sees nothing alive there.
 
         The attempt goes on, and `apply` with a higher incarnation gives such a place to another replica.
@@ -56,7 +56,7 @@ class Cluster(Protocol):
         Returns whether that was all. Raises Unreachable where nothing could be read.
         """
 
-    def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+    def placement_problem(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         """Why the machines can never take these replicas of so many processes. May ask the cluster, once a minute and briefly.
 
         `own_nodes`: how many replicas must run at once, each with a machine to itself; 0 where they may share.
@@ -73,7 +73,7 @@ class Cluster(Protocol):
 class Watches(Protocol):
     """A cluster that tells each replica's news by itself, so that rows need not wait for a visit."""
 
-    def sightings(self) -> Iterator[list[Sighting]]:
+    def replica_updates(self) -> Iterator[list[ReplicaUpdate]]:
         """What changed since the last call of `next`, each replica at its newest; blocks for at most a second, then yields []."""
 
 

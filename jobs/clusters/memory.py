@@ -94,7 +94,7 @@ class MemoryCluster:
         self._advance(current)
         self._note(run, current)
 
-    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         self._answer()
         current = self._attempts.setdefault((run, attempt), _Attempt())
         for key in places:

@@ -44,7 +44,7 @@ _complete: set[tuple[str, int, str, int, int]] = set()  # ended replicas read to
 
 
 @dataclass(frozen=True)
-class Silent:
+class SilentReplica:
     """A replica to be read. `is_last`: after this its pod goes, or its place is given anew."""
 
     row: Replica
@@ -60,7 +60,7 @@ class Silent:
         return self.seen.state in ENDED
 
 
-def collect(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
+def backfill(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
     """Read what is new in one bounded turn. False while those that are to go still have something to read."""
     if not cluster.HAS_LOGS or seen.as_of is None or _is_paused(held.cluster):
         return True
@@ -75,7 +75,7 @@ def _is_stopping(held: Held) -> bool:
     return held.view.phase is Phase.STOPPING
 
 
-def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[Silent]:
+def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[SilentReplica]:
     there = {(one.role, one.index, one.incarnation): one for one in seen.replicas if _is_readable(one)}
     rows = Replica.objects.filter(job=held.job, attempt=held.view.attempt)
     if not any(_goes(held, one) for one in there.values()):
@@ -86,7 +86,7 @@ def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[Silent]:
             continue
         is_last = _goes(held, one)
         if _is_silent(row, now) or (is_last and _is_cut_off(row, one)):
-            yield Silent(row, one, is_last)
+            yield SilentReplica(row, one, is_last)
 
 
 def _is_readable(one: ReplicaSeen) -> bool:
@@ -114,7 +114,7 @@ def _is_cut_off(row: Replica, one: ReplicaSeen) -> bool:
     return row.last_batch_at is None or row.mirrored_at is not None or one.signal is not None
 
 
-def _read_all(held: Held, silent: list[Silent], *, cluster: Cluster) -> bool:
+def _read_all(held: Held, silent: list[SilentReplica], *, cluster: Cluster) -> bool:
     until, is_done = time.monotonic() + BUDGET_SECONDS, True
     for one in silent:
         if time.monotonic() > until:
@@ -131,13 +131,13 @@ def _read_all(held: Held, silent: list[Silent], *, cluster: Cluster) -> bool:
     return is_done
 
 
-def _read(held: Held, one: Silent, *, cluster: Cluster) -> bool:
+def _read(held: Held, one: SilentReplica, *, cluster: Cluster) -> bool:
     """One replica, one piece. Returns whether there is nothing more for now."""
     identity = AgentIdentity(held.job, held.run, held.view.attempt, one.row.role, one.row.index, one.row.incarnation)
     row = replica_rows.find(identity)
     if row is None:
         return True
-    places = [place.at for place in row.places.values() if place.at]
+    places = [place.at for place in row.positions.values() if place.at]
     since = max(places) - OVERLAP_SECONDS if places and not (one.is_last and one.is_over) else None
     reading, is_end = _call(held, one, row, cluster=cluster, since=since)
     if reading.has_hole and since is not None:  # clocks cannot be relied upon: the numbers can
@@ -146,7 +146,7 @@ def _read(held: Held, one: Silent, *, cluster: Cluster) -> bool:
     if not items:
         _remember(held, one, is_end=is_end)
         return is_end
-    if not apply.apply_printed(identity=identity, row=row, items=tuple(items)):
+    if not apply.apply_container_log(identity=identity, row=row, items=tuple(items)):
         return False
     if row.batch_seq == 0:
         note_once(job=held.job, attempt=held.view.attempt, about=_ABOUT, message=_UNHEARD.format(cluster.control_url))
@@ -164,15 +164,15 @@ _ABOUT_UNREAD = "Log lines cannot be read from the containers"
 
 
 def _call(
-    held: Held, one: Silent, row: replica_rows.ReplicaRow, *, cluster: Cluster, since: float | None
+    held: Held, one: SilentReplica, row: replica_rows.ReplicaRow, *, cluster: Cluster, since: float | None
 ) -> tuple[Reading, bool]:
-    reading = Reading(row.own_places)
+    reading = Reading(row.own_positions)
     with faultpoints.around("cluster.read_log"):
         is_end = cluster.read_log(held.run, held.view.attempt, one.place, since, reading.take)
     return reading, is_end
 
 
-def _states(one: Silent, row: replica_rows.ReplicaRow, reading: Reading, *, is_end: bool) -> Iterable[Item]:
+def _states(one: SilentReplica, row: replica_rows.ReplicaRow, reading: Reading, *, is_end: bool) -> Iterable[Item]:
     """A rank that prints runs, and one of a pod that ended with code 0 has succeeded: its launcher vouches for it."""
     if row.batch_seq == 0:
         for rank, at in reading.began.items():
@@ -188,7 +188,7 @@ def _rank(rank: int, **said: object) -> Item:
     return Item("rank", {"kind": "rank", "rank": rank, **said})
 
 
-def _remember(held: Held, one: Silent, *, is_end: bool) -> None:
+def _remember(held: Held, one: SilentReplica, *, is_end: bool) -> None:
     if is_end and one.is_last and one.is_over:
         if len(_complete) >= MOST_REMEMBERED:
             _complete.clear()

@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import F, Max
 
 from jobs.core.batch import LAUNCHER
-from jobs.core.replacement import MOST, Key, Place
+from jobs.core.replacement import MOST, Key, ReplicaPlace
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
 from jobs.models import Job, LogSegment, RankState, Replica
 
@@ -18,13 +18,13 @@ RANKS_ANEW: dict[str, Any] = {
 }  # fmt: skip
 
 
-def of(job: Job) -> dict[Key, Place]:
+def of(job: Job) -> dict[Key, ReplicaPlace]:
     """Those that were given anew in this attempt. A job that is not elastic has none, and costs no query."""
     if job.min_nodes is None or not job.attempt:
         return {}
     rows = Replica.objects.filter(job=job, attempt=job.attempt, incarnation__gt=0)
     return {
-        (row.role, row.index): Place(row.incarnation, row.replaced_at, row.applied_at)
+        (row.role, row.index): ReplicaPlace(row.incarnation, row.replaced_at, row.applied_at)
         for row in rows
         if row.replaced_at
     }

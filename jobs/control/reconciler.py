@@ -52,20 +52,20 @@ class Store(Protocol):
     def record_applied(self, held: Held, *, now: datetime) -> Held: ...
     def release(self, held: Held, *, due: datetime | None) -> None: ...
     def plan(self, held: Held) -> Plan: ...
-    def tell(self, held: Held, trouble: str) -> None:
+    def report_trouble(self, held: Held, trouble: str) -> None:
         """Words for whoever waits. Not guarded: they decide nothing."""
 
     def note(self, held: Held, words: str) -> None:
         """What a person should know of this attempt. Not guarded either."""
 
 
-class Listen(Protocol):
+class BackfillLogs(Protocol):
     """Reads logs where agents cannot bring them (mirror.py). False: nothing may be deleted before the next look."""
 
     def __call__(self, held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool: ...
 
 
-def _nobody(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
+def _nothing_to_read(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
     return True
 
 
@@ -76,7 +76,7 @@ def visit(
     clusters: Callable[[str], Cluster],
     clock: Callable[[], datetime],
     owner: str,
-    listen: Listen = _nobody,
+    backfill_logs: BackfillLogs = _nothing_to_read,
 ) -> timedelta | None:
     """Bring one job as far as it gets now. Returns how soon it should be visited again, None for never.
 
@@ -88,7 +88,9 @@ def visit(
     began = clock()
     try:
         for _ in range(MAX_STEPS):
-            held, after = advance(held, store=store, cluster=clusters(held.cluster), clock=clock, listen=listen)
+            held, after = advance(
+                held, store=store, cluster=clusters(held.cluster), clock=clock, backfill_logs=backfill_logs
+            )
             if after is None or after > timedelta(0):
                 store.release(held, due=None if after is None else clock() + after)
                 return after
@@ -116,31 +118,31 @@ def _give_back(held: Held, *, store: Store, due: datetime) -> None:
 
 
 def advance(
-    held: Held, *, store: Store, cluster: Cluster, clock: Callable[[], datetime], listen: Listen
+    held: Held, *, store: Store, cluster: Cluster, clock: Callable[[], datetime], backfill_logs: BackfillLogs
 ) -> tuple[Held, timedelta | None]:
     """One round: observe, decide, record, converge. Returns the new view and when to look again."""
     try:
         seen = observe(held, cluster)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
-        store.tell(held, str(error))
+        store.report_trouble(held, str(error))
         seen = Seen()  # no news is not bad news
     step = decide(held.view, seen, clock())
-    if step.replace and not listen(held, seen=seen, cluster=cluster, now=clock()):
+    if step.replace and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):
         step = replace(step, replace=(), requeue_after=STOP_TICK)  # nobody reads what a place's replica before said
     held = store.record(held, seen=seen, step=step, now=clock())
     if step.to is not None and held.view.phase is not step.to:
         return held, timedelta(0)  # it moved meanwhile; decide again on what it is now
-    if held.view.phase in ON_CLUSTER and not listen(held, seen=seen, cluster=cluster, now=clock()):
+    if held.view.phase in ON_CLUSTER and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):
         return held, STOP_TICK  # pods go with their logs: what is not read yet comes first
     try:
         held = converge(held, step=step, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
-        store.tell(held, str(error))
+        store.report_trouble(held, str(error))
         return held, UNREACHABLE_TICK
     except Refused as error:
-        if held.view.created_at is not None:  # a replica may not come back; the others go on without it
+        if held.view.applied_at is not None:  # a replica may not come back; the others go on without it
             log.warning("job %s: %s", held.job, error)
             return held, UNREACHABLE_TICK
         stop = Step(Phase.STOPPING, StopReason.FAILED, str(error), timedelta(0), is_failure=True)
@@ -171,9 +173,9 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
     if held.view.phase is Phase.STOPPING:
         with faultpoints.around("cluster.delete"):
             cluster.delete(held.run, held.view.attempt, held.grace_seconds, is_now=step.is_now)
-    elif step.retire:
-        with faultpoints.around("cluster.retire"):
-            cluster.retire(held.run, held.view.attempt, list(step.retire), held.grace_seconds)
+    elif step.end_replicas:
+        with faultpoints.around("cluster.end_replicas"):
+            cluster.end_replicas(held.run, held.view.attempt, list(step.end_replicas), held.grace_seconds)
     return held
 
 
@@ -181,4 +183,4 @@ def _has_to_create(view: JobView) -> bool:
     """The attempt, or replicas of it that come back."""
     if view.phase not in (Phase.STARTING, Phase.RUNNING):
         return False
-    return bool(unconfirmed(view.places)) or (view.phase is Phase.STARTING and view.created_at is None)
+    return bool(unconfirmed(view.places)) or (view.phase is Phase.STARTING and view.applied_at is None)

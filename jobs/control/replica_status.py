@@ -15,7 +15,7 @@ from django.db import connection
 
 from common import doorbell, faultpoints
 from jobs.core.lifecycle import ON_CLUSTER
-from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Sighting
+from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, ReplicaUpdate
 
 OLDEST_SECONDS = 30.0
 
@@ -80,7 +80,7 @@ _WAITS = f"""
 
 
 @dataclass(frozen=True)
-class Written:
+class UpdateResult:
     """Jobs that are starting and had news; of these, those that wait for their last replica no more: a visit can say that
     they run. Where a visit wrote at the same moment, only `complete` knows."""
 
@@ -88,7 +88,7 @@ class Written:
     complete: frozenset[int]
 
 
-def write(news: Iterable[Sighting], *, now: datetime) -> Written:
+def write(news: Iterable[ReplicaUpdate], *, now: datetime) -> UpdateResult:
     """The lock on jobs keeps the order that visits have: the job first, then its replicas. What is of an attempt that is over,
     or of a job that is not there, is left out.
     """
@@ -102,7 +102,7 @@ def write(news: Iterable[Sighting], *, now: datetime) -> Written:
         changed = cursor.fetchall()
     for job, team, _, _ in changed:
         doorbell.hint(job=job, team=team, what="state")
-    return Written(
+    return UpdateResult(
         starting=frozenset(job for job, _, is_starting, _ in changed if is_starting),
         complete=frozenset(job for job, _, _, is_complete in changed if is_complete),
     )

@@ -91,7 +91,7 @@ class DjangoStore:
         view = applied(held.view, now)
         with faultpoints.atomic("store.applied"):
             _mine(held)
-            Job.objects.filter(pk=held.job).update(applied_at=view.created_at)
+            Job.objects.filter(pk=held.job).update(applied_at=view.applied_at)
             for role, index in unconfirmed(held.view.places):
                 _replica(held.job, view.attempt, role, index).update(applied_at=now)
         return replace(held, view=view)
@@ -113,7 +113,7 @@ class DjangoStore:
     def plan(self, held: Held) -> Plan:
         """Raises Refused for an attempt that must not begin."""
         job = Job.objects.select_related("queue", "team").get(pk=held.job)
-        is_new = held.view.created_at is None
+        is_new = held.view.applied_at is None
         if is_new and (problem := trust.problem(job.job_spec, job.queue)):
             raise Refused(f"other teams got queues on its machine meanwhile: {problem}")
         plan = plan_of(job, held.view.attempt)
@@ -121,7 +121,7 @@ class DjangoStore:
             return plan
         return replace(plan, wanted=frozenset(unconfirmed(held.view.places)))  # what was there before is not made again
 
-    def tell(self, held: Held, trouble: str) -> None:
+    def report_trouble(self, held: Held, trouble: str) -> None:
         """Once per attempt and beginning; numbers in it ("25 of 60 done") grow with every visit."""
         begins = re.match(r"\D{0,40}", trouble)
         about = f"{TROUBLE}{begins[0] if begins else ''}"
@@ -183,7 +183,7 @@ def _view(job: Job) -> JobView:
         is_now_requested=job.cancel_now_at is not None,
         is_suspended=job.suspended,
         is_preempt_requested=job.preempt_requested_at is not None,
-        created_at=job.applied_at,
+        applied_at=job.applied_at,
         running_since=job.running_at,
         start_timeout_seconds=spec.start_timeout_seconds,
         deadline_seconds=spec.deadline_seconds,
@@ -212,7 +212,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     view = after(_view(job), step, now)
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
-    job.applied_at, job.running_at = view.created_at, view.running_since
+    job.applied_at, job.running_at = view.applied_at, view.running_since
     job.message = _words(job, step, before)
     if job.phase != before:
         _enter(job, now)

@@ -35,7 +35,12 @@ def visit_job(job: int) -> timedelta | None:
     """One visit in this thread's name."""
     owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
     return visit(
-        job, store=DjangoStore(), clusters=clusters.get, clock=timezone.now, owner=owner, listen=container_logs.collect
+        job,
+        store=DjangoStore(),
+        clusters=clusters.get,
+        clock=timezone.now,
+        owner=owner,
+        backfill_logs=container_logs.backfill,
     )
 
 

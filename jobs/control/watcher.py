@@ -12,7 +12,7 @@ from django.utils import timezone
 from common import doorbell, faultpoints
 from common.errors import ClusterError
 from jobs import clusters
-from jobs.core.verdict import Sighting
+from jobs.core.verdict import ReplicaUpdate
 
 from . import replica_status
 
@@ -49,7 +49,7 @@ def write(alias: str, stop: threading.Event) -> None:
     cluster = clusters.get(alias)
     if isinstance(cluster, clusters.Watches):
         writer = _writers.setdefault(alias, Writer())
-        for news in cluster.sightings():
+        for news in cluster.replica_updates():
             if stop.is_set():
                 return
             writer.take(news)
@@ -60,11 +60,11 @@ class Writer:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waiting: dict[tuple[str, int, str, int, int], Sighting] = {}
+        self._waiting: dict[tuple[str, int, str, int, int], ReplicaUpdate] = {}
         self._starting: set[int] = set()
         self._again_at = 0.0
 
-    def take(self, news: list[Sighting]) -> None:
+    def take(self, news: list[ReplicaUpdate]) -> None:
         self._waiting |= {_which(one): one for one in news}
         if self._waiting:
             written = replica_status.write(self._waiting.values(), now=timezone.now())
@@ -85,7 +85,7 @@ def _ring(complete: Iterable[int]) -> None:
         doorbell.poke_now("jobs.reconcile", job)
 
 
-def _which(one: Sighting) -> tuple[str, int, str, int, int]:
+def _which(one: ReplicaUpdate) -> tuple[str, int, str, int, int]:
     return one.run, one.attempt, one.seen.role, one.seen.index, one.seen.incarnation
 
 

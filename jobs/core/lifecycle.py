@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from . import replacement
-from .replacement import Key, Place
+from .replacement import Key, ReplicaPlace
 from .verdict import ReplicaSeen, RoleView, Seen, Verdict, is_up, verdict, who_runs
 
 
@@ -112,12 +112,12 @@ class JobView:
     is_now_requested: bool = False  # without the grace
     is_suspended: bool = False
     is_preempt_requested: bool = False
-    created_at: datetime | None = None  # when the cluster had confirmed this attempt's creation, None before
+    applied_at: datetime | None = None  # when the cluster had confirmed this attempt's creation, None before
     running_since: datetime | None = None
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
     roles: tuple[RoleView, ...] = ()
-    places: Mapping[Key, Place] = field(
+    places: Mapping[Key, ReplicaPlace] = field(
         default_factory=dict
     )  # those that were given to another replica in this attempt
 
@@ -133,7 +133,7 @@ class Step:
     is_failure: bool = False  # counts against the retry budget
     is_free_start: bool = False
     replace: tuple[Key, ...] = ()  # places that get a new replica within the attempt
-    retire: tuple[Key, ...] = ()  # places to be freed for that
+    end_replicas: tuple[Key, ...] = ()  # places to be freed for that
     is_now: bool = False  # whatever is still to be ended has no grace
 
 
@@ -161,7 +161,7 @@ def _decide(view: JobView, seen: Seen, now: datetime) -> Step:
 def after(view: JobView, step: Step, now: datetime) -> JobView:
     """The view once `step` is recorded. Stores write these values and add nothing of their own."""
     if step.replace:
-        view = replace(view, places=replacement.given_anew(view.places, step.replace, now))
+        view = replace(view, places=replacement.replaced(view.places, step.replace, now))
     if step.to is None:
         return view
     view = replace(
@@ -175,7 +175,7 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
     match step.to:
         case Phase.STARTING:
             return replace(
-                view, attempt=view.attempt + 1, stop_reason=None, created_at=None, running_since=None, places={}
+                view, attempt=view.attempt + 1, stop_reason=None, applied_at=None, running_since=None, places={}
             )
         case Phase.RUNNING:
             return replace(view, running_since=now)
@@ -186,7 +186,7 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
 
 def applied(view: JobView, now: datetime) -> JobView:
     """The view once the cluster has confirmed what was to be created: the attempt, or replicas of it that came back."""
-    return replace(view, created_at=view.created_at or now, places=replacement.confirmed(view.places, now))
+    return replace(view, applied_at=view.applied_at or now, places=replacement.confirmed(view.places, now))
 
 
 def _without_objects(view: JobView) -> Step:
@@ -210,7 +210,7 @@ def _admitted(view: JobView) -> Step:
 def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
     if view.is_cancel_requested:
         return _stop(StopReason.CANCELLED, "cancelled")
-    replicas = replacement.judged(view.roles, seen, created_at=view.created_at, places=view.places)
+    replicas = replacement.with_losses(view.roles, seen, applied_at=view.applied_at, places=view.places)
     ending = verdict(view.roles, replicas)
     if ending.outcome == "succeeded":
         return _stop(StopReason.COMPLETED, "every replica ended with code 0")
@@ -221,7 +221,7 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
     if late := _too_late(view, seen, now):
         return late
     # Not before its creation is confirmed: later nobody asks for that, and without it no absence is ever a loss.
-    is_there = view.phase is Phase.STARTING and view.created_at is not None
+    is_there = view.phase is Phase.STARTING and view.applied_at is not None
     if is_there and all(is_up(role, replicas) for role in view.roles):
         return Step(Phase.RUNNING, message=who_runs(view.roles, replicas))
     return _going_on(view, replicas, now)
@@ -229,11 +229,15 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
 
 def _going_on(view: JobView, replicas: tuple[ReplicaSeen, ...], now: datetime) -> Step:
     """Nothing to decide about the job itself; of an elastic one, replicas may go and come."""
-    if view.created_at is None or all(role.least is None for role in view.roles):
+    if view.applied_at is None or all(role.least is None for role in view.roles):
         return Step()
-    todo = replacement.wanted(view.roles, replicas, view.places, now)
-    ticks = [SAFETY_TICK, todo.after, STOP_TICK if todo.retire else None, timedelta(0) if todo.replace else None]
-    return Step(retire=todo.retire, replace=todo.replace, requeue_after=min(tick for tick in ticks if tick is not None))
+    todo = replacement.plan_replacements(view.roles, replicas, view.places, now)
+    ticks = [SAFETY_TICK, todo.after, STOP_TICK if todo.end_replicas else None, timedelta(0) if todo.replace else None]
+    return Step(
+        end_replicas=todo.end_replicas,
+        replace=todo.replace,
+        requeue_after=min(tick for tick in ticks if tick is not None),
+    )
 
 
 def _wanted_stop(view: JobView) -> Step | None:
@@ -241,7 +245,7 @@ def _wanted_stop(view: JobView) -> Step | None:
     if view.is_cancel_requested:
         return _stop(StopReason.CANCELLED, "cancelled")
     if view.is_preempt_requested:
-        return _stop(StopReason.PREEMPTED, "its quota is needed elsewhere")
+        return _stop(StopReason.PREEMPTED, "preempted: a job with higher priority needs its quota")
     if view.is_suspended:
         return _stop(StopReason.SUSPENDED, "suspended")
     return None

@@ -16,28 +16,28 @@ LONGEST_PAUSE_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place that was given to another replica. `since`: when that was decided; `created_at`: when it was there."""
+class ReplicaPlace:
+    """A place that was given to another replica. `since`: when that was decided; `applied_at`: when it was there."""
 
     incarnation: int
     since: datetime
-    created_at: datetime | None = None
+    applied_at: datetime | None = None
 
 
-Places = Mapping[Key, Place]
+ReplicaPlaces = Mapping[Key, ReplicaPlace]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """`retire`: what is left of these still occupies their places. `replace`: these are free. `after`: when to look again."""
+class Replacements:
+    """`end_replicas`: what is left of these still occupies their places. `replace`: these are free. `after`: when to look again."""
 
-    retire: tuple[Key, ...] = ()
+    end_replicas: tuple[Key, ...] = ()
     replace: tuple[Key, ...] = ()
     after: timedelta | None = None
 
 
-def judged(
-    roles: Iterable[RoleView], seen: Seen, *, created_at: datetime | None, places: Places
+def with_losses(
+    roles: Iterable[RoleView], seen: Seen, *, applied_at: datetime | None, places: ReplicaPlaces
 ) -> tuple[ReplicaSeen, ...]:
     """What was seen of the replicas that have the places now, with absence turned into loss where that is a fact.
 
@@ -46,18 +46,18 @@ def judged(
     """
     told = {(one.role, one.index): one for one in seen.replicas if _is_told(one, places)}
     everybody = [(role.name, index) for role in roles for index in range(role.replicas)]
-    found = (told.get(key) or _absence(key, seen, created_at, places.get(key)) for key in everybody)
+    found = (told.get(key) or _absence(key, seen, applied_at, places.get(key)) for key in everybody)
     return tuple(one for one in found if one is not None)
 
 
-def _is_told(one: ReplicaSeen, places: Places) -> bool:
+def _is_told(one: ReplicaSeen, places: ReplicaPlaces) -> bool:
     place = places.get((one.role, one.index))
     return one.state is not ReplicaState.ABSENT and one.incarnation == (place.incarnation if place else 0)
 
 
-def _absence(key: Key, seen: Seen, created_at: datetime | None, place: Place | None) -> ReplicaSeen | None:
-    created_at = place.created_at if place else created_at
-    if seen.as_of is None or created_at is None or seen.as_of <= created_at or not seen.is_fresh:
+def _absence(key: Key, seen: Seen, applied_at: datetime | None, place: ReplicaPlace | None) -> ReplicaSeen | None:
+    applied_at = place.applied_at if place else applied_at
+    if seen.as_of is None or applied_at is None or seen.as_of <= applied_at or not seen.is_fresh:
         return None
     return ReplicaSeen(
         *key, state=ReplicaState.LOST, reason="its process or pod is gone", incarnation=place.incarnation if place else 0,
@@ -65,38 +65,40 @@ def _absence(key: Key, seen: Seen, created_at: datetime | None, place: Place | N
     )  # fmt: skip
 
 
-def wanted(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen], places: Places, now: datetime) -> Wanted:
+def plan_replacements(
+    roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen], places: ReplicaPlaces, now: datetime
+) -> Replacements:
     """What to do about replicas that an elastic attempt goes on without. A quick end is answered ever more slowly."""
     elastic = {role.name for role in roles if role.least is not None}
     mine = [one for one in replicas if one.role in elastic]
     if any(one.index == FIRST and one.state is ReplicaState.SUCCEEDED for one in mine):
-        return Wanted()  # training is over: nobody would be there to meet
+        return Replacements()  # training is over: nobody would be there to meet
     ended = [one for one in mine if one.state in (ReplicaState.FAILED, ReplicaState.LOST) and one.index != FIRST]
-    retire = tuple((one.role, one.index) for one in ended if one.is_alive)
+    end_replicas = tuple((one.role, one.index) for one in ended if one.is_alive)
     pauses = {
         (one.role, one.index): _pause(places.get((one.role, one.index)), now) for one in ended if not one.is_alive
     }
     free = tuple(key for key, pause in pauses.items() if pause is not None and pause <= timedelta(0))
     later = [pause for pause in pauses.values() if pause is not None and pause > timedelta(0)]
-    return Wanted(retire, free, min(later, default=None))
+    return Replacements(end_replicas, free, min(later, default=None))
 
 
-def given_anew(places: Places, keys: Iterable[Key], now: datetime) -> Places:
+def replaced(places: ReplicaPlaces, keys: Iterable[Key], now: datetime) -> ReplicaPlaces:
     """Once it is decided that these places get new replicas."""
     before = {key: places[key].incarnation if key in places else 0 for key in keys}
-    return {**places, **{key: Place(incarnation + 1, now) for key, incarnation in before.items()}}
+    return {**places, **{key: ReplicaPlace(incarnation + 1, now) for key, incarnation in before.items()}}
 
 
-def confirmed(places: Places, now: datetime) -> Places:
+def confirmed(places: ReplicaPlaces, now: datetime) -> ReplicaPlaces:
     """Once the cluster has said that they are there."""
-    return {key: one if one.created_at else replace(one, created_at=now) for key, one in places.items()}
+    return {key: one if one.applied_at else replace(one, applied_at=now) for key, one in places.items()}
 
 
-def unconfirmed(places: Places) -> list[Key]:
-    return [key for key, one in places.items() if one.created_at is None]
+def unconfirmed(places: ReplicaPlaces) -> list[Key]:
+    return [key for key, one in places.items() if one.applied_at is None]
 
 
-def _pause(place: Place | None, now: datetime) -> timedelta | None:
+def _pause(place: ReplicaPlace | None, now: datetime) -> timedelta | None:
     """How long to wait still before it may come back; None: it stays away."""
     if place is None:
         return timedelta(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .batch import MAX_SEGMENT_RAW_BYTES
 
-Segment = dict[str, Any]  # as in news.News: a row of plain values
+Segment = dict[str, Any]  # as in translate.RowChanges: a row of plain values
 
 THINNED_UNTIL, ENDS_UNTIL = (
     110,

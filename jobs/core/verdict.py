@@ -71,7 +71,7 @@ class ReplicaSeen:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class ReplicaUpdate:
     """News of one replica from a cluster that watches."""
 
     run: str

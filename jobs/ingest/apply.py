@@ -36,41 +36,41 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
     row = _find(identity)
     if batch.seq == row.batch_seq + 1:
         if row.is_mirrored:
-            batch = container_log_format.without_known(batch, row.own_places)
-        said = translate.read(batch, known=row.known(known_names(row.job)), now=timezone.now().timestamp())
-        path = _store(identity, row, batch, said)
-        is_ours = _write(row, batch, said, path=path)
+            batch = container_log_format.without_stored_lines(batch, row.own_positions)
+        changes = translate.read(batch, baseline=row.baseline(known_names(row.job)), now=timezone.now().timestamp())
+        path = _store(identity, row, batch, changes)
+        is_ours = _write(row, batch, changes, path=path)
         if not is_ours:
             row = _find(identity)  # the same batch came twice at once; the other one is as good
             return row.batch_seq, _commands(row)
-        _tell(row, said, identity=identity)
+        _notify(row, changes, identity=identity)
         return batch.seq, _commands(row)
     return row.batch_seq, _commands(row)
 
 
-def apply_printed(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item, ...]) -> bool:
+def apply_container_log(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item, ...]) -> bool:
     """Lines from the container's own log, new to `row` as it was read. False when somebody else was first, or nothing was stored.
 
     No batch of the agent, so its number stays; what guards it is that number, and that no line is stored twice.
     """
     batch = Batch(row.batch_seq, 0.0, items)
-    said = translate.read(batch, known=row.known(frozenset()), now=timezone.now().timestamp())
+    changes = translate.read(batch, baseline=row.baseline(frozenset()), now=timezone.now().timestamp())
     try:
-        is_ours = _write(row, batch, said, path=_store(identity, row, batch, said))
+        is_ours = _write(row, batch, changes, path=_store(identity, row, batch, changes))
     except storage.NoRoom:
         return False
     if is_ours:
-        _tell(row, said, identity=identity)
+        _notify(row, changes, identity=identity)
     return is_ours
 
 
-def _write(row: ReplicaRow, batch: Batch, said: translate.News, *, path: str) -> bool:
+def _write(row: ReplicaRow, batch: Batch, changes: translate.RowChanges, *, path: str) -> bool:
     """Of the same lines from two sides (the agent itself, its container's log) the first that come are kept."""
     try:
         with faultpoints.around("ingest.apply"):
-            is_ours = replica_rows.write(row, seq=batch.seq, news=said, path=path)
-        if is_ours and said.stored_bytes:
-            usage.note_stored(job=row.job, team=row.team, count=said.stored_bytes)
+            is_ours = replica_rows.write(row, seq=batch.seq, changes=changes, path=path)
+        if is_ours and changes.stored_bytes:
+            usage.note_stored(job=row.job, team=row.team, count=changes.stored_bytes)
         return is_ours
     except IntegrityError as error:
         if LINES_ONCE not in str(error):
@@ -96,57 +96,57 @@ def is_shut_out(row: ReplicaRow) -> bool:
     return row.is_over and timezone.now().timestamp() > row.ended_at + settings.MUSTER_AGENT_DRAIN_SECONDS
 
 
-def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, said: translate.News) -> str:
+def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, changes: translate.RowChanges) -> str:
     """The name of the stored text. Stored first: a row must never name bytes that are not there."""
-    data = _within_budget(row, batch, said)
+    data = _within_budget(row, batch, changes)
     try:
         path = storage.save(identity, seq=batch.seq, data=data)
     except storage.NoRoom as error:
         if error.is_patient:
             raise
-        said.lose_text(str(error))
+        changes.lose_text(str(error))
         return ""
-    said.stored_bytes = len(data)
+    changes.stored_bytes = len(data)
     return path
 
 
-def _within_budget(row: ReplicaRow, batch: Batch, said: translate.News) -> bytes:
-    """The text to store. What a budget leaves no room for has become gaps in `said`, with a note that says why."""
+def _within_budget(row: ReplicaRow, batch: Batch, changes: translate.RowChanges) -> bytes:
+    """The text to store. What a budget leaves no room for has become gaps in `changes`, with a note that says why."""
     data = b"".join(item.blob for item in batch.items)
-    if not any(one["is_text"] for one in said.segments):
+    if not any(one["is_text"] for one in changes.segments):
         return b""
     if row.is_log_deleted:
-        said.lose_text("this job's log was deleted")
+        changes.lose_text("this job's log was deleted")
         return b""
     room = usage.room(job=row.job, team=row.team)
-    last_at = {rank: place.at for rank, place in row.places.items()}
-    kept = thinning.thin(said.segments, data, level=room.level, last_at=last_at, ended=said.ended)
-    said.segments = kept.segments
+    last_at = {rank: position.at for rank, position in row.positions.items()}
+    kept = thinning.thin(changes.segments, data, level=room.level, last_at=last_at, ended=changes.ended)
+    changes.segments = kept.segments
     if kept.is_cut:
-        said.cut = room.about, room.words
+        changes.cut = room.about, room.words
     return kept.data
 
 
-def _tell(row: ReplicaRow, said: translate.News, *, identity: AgentIdentity) -> None:
+def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentIdentity) -> None:
     attempt = identity.attempt
-    for what in sorted(said.what):
+    for what in sorted(changes.what):
         doorbell.hint(job=row.job, team=row.team, what=what)
-    note_names(row.job, names=said.names)
-    if said.has_replica_state:
+    note_names(row.job, names=changes.names)
+    if changes.has_replica_state:
         _wake(row.job)
-    if said.lost:
-        note_once(job=row.job, attempt=attempt, about="Log lines are missing: ", message=said.lost)
-    if said.cut:
-        note_once(job=row.job, attempt=attempt, about=said.cut[0], message=said.cut[1])
-    if said.left_out:
-        words = f"this job has {translate.MAX_NAMES}; {min(said.left_out)} and further ones are left out"
+    if changes.lost:
+        note_once(job=row.job, attempt=attempt, about="Log lines are missing: ", message=changes.lost)
+    if changes.cut:
+        note_once(job=row.job, attempt=attempt, about=changes.cut[0], message=changes.cut[1])
+    if changes.left_out:
+        words = f"this job has {translate.MAX_NAMES}; {min(changes.left_out)} and further ones are left out"
         note_once(job=row.job, attempt=attempt, about="Too many series: ", message=words)
-    if said.unexpected:
+    if changes.unexpected:
         place = f"{identity.role}-{identity.index}"
-        processes = sum(rank != LAUNCHER for rank in row.places)
-        words = unexpected_ranks.advice(said.unexpected, replica=place, processes=processes, world=row.world)
+        processes = sum(rank != LAUNCHER for rank in row.positions)
+        words = unexpected_ranks.advice(changes.unexpected, replica=place, processes=processes, world=row.world)
         note_latest(job=row.job, attempt=attempt, about=unexpected_ranks.ABOUT, message=words)
-    states = frozenset(one["state"] for one in said.ranks.values() if one.get("state"))
+    states = frozenset(one["state"] for one in changes.ranks.values() if one.get("state"))
     with failure_rows.never_in_the_way(row.job, attempt):
         failure_rows.refresh_after_news(row.job, attempt, states=states)
 

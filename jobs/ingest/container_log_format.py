@@ -12,7 +12,7 @@ from time import strptime
 
 from jobs.core.batch import LAUNCHER, Batch, Item
 
-from .translate import Place
+from .translate import StreamPosition
 
 MOST_BYTES = 4 * 2**20  # of text in one piece
 MOST_MISSING = 2**31 - 1  # lines of one gap, as its row counts them
@@ -31,10 +31,10 @@ class _Run:
 
 
 class Reading:
-    """Takes a container's log line by line, and keeps what is new of the replica whose streams stand at `places`."""
+    """Takes a container's log line by line, and keeps what is new of the replica whose streams stand at `positions`."""
 
-    def __init__(self, places: Mapping[int, Place], *, most_bytes: int = MOST_BYTES):
-        self._next = {LAUNCHER: 0} | {rank: place.line for rank, place in places.items()}
+    def __init__(self, positions: Mapping[int, StreamPosition], *, most_bytes: int = MOST_BYTES):
+        self._next = {LAUNCHER: 0} | {rank: position.line for rank, position in positions.items()}
         self._most_bytes, self._bytes = most_bytes, 0
         self._runs: dict[int, _Run] = {}
         self._items: list[Item] = []
@@ -84,30 +84,30 @@ class Reading:
             self._items.append(_item("log", rank, run.first_line, len(run.lines), times, len(text), _packed(text)))
 
 
-def without_known(batch: Batch, places: Mapping[int, Place]) -> Batch:
+def without_stored_lines(batch: Batch, positions: Mapping[int, StreamPosition]) -> Batch:
     """A batch of an agent that found its way back, without the lines that were read from its container meanwhile.
 
     One whose text cannot be read is left as it is, and refused as any other.
     """
-    return replace(batch, items=tuple(_trimmed(batch.items, places)))
+    return replace(batch, items=tuple(_trimmed(batch.items, positions)))
 
 
-def _trimmed(items: Iterable[Item], places: Mapping[int, Place]) -> Iterable[Item]:
+def _trimmed(items: Iterable[Item], positions: Mapping[int, StreamPosition]) -> Iterable[Item]:
     for item in items:
-        known = _known(item, places)
+        stored = _stored_lines(item, positions)
         first, lines = item.fields.get("first_line"), item.fields.get("lines")
-        if not (isinstance(first, int) and isinstance(lines, int)) or first >= known:
+        if not (isinstance(first, int) and isinstance(lines, int)) or first >= stored:
             yield item
-        elif first + lines > known:
-            yield _cut(item, known - first)
+        elif first + lines > stored:
+            yield _cut(item, stored - first)
 
 
-def _known(item: Item, places: Mapping[int, Place]) -> int:
+def _stored_lines(item: Item, positions: Mapping[int, StreamPosition]) -> int:
     """How many lines of the item's stream are there."""
     rank = item.fields.get("rank")
     if item.kind not in ("log", "gap") or not isinstance(rank, int):
         return 0
-    return places.get(rank, Place()).line
+    return positions.get(rank, StreamPosition()).line
 
 
 def _cut(item: Item, count: int) -> Item:

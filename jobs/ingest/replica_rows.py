@@ -10,16 +10,16 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER
 from jobs.core.lifecycle import HOLDS_QUOTA
 
-from .translate import Known, News, Place
+from .translate import Baseline, RowChanges, StreamPosition
 
 _READ = """
-    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.places,
+    SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.positions,
         r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines, j.slots,
         extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
             ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
         j.logs_collected_at IS NOT NULL
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
-        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts)) AS places FROM (
+        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts)) AS positions FROM (
             SELECT rank, lines AS line, last_line_at AS at, state, restarts FROM jobs_rank WHERE replica_id = r.id
             UNION ALL
             (SELECT rank, first_line + lines, last_at, '', 0 FROM jobs_logsegment
@@ -30,7 +30,7 @@ _READ = """
         AND r.incarnation = %s
 """
 
-# All or nothing, and once: who finds another number than the one that was read, or the place given to another agent, writes
+# All or nothing, and once: who finds another number than the one that was read, or the position given to another agent, writes
 # no row at all.
 _WRITE = """
     WITH batch AS (
@@ -111,7 +111,7 @@ class ReplicaRow(NamedTuple):
     is_over: bool  # its attempt is: the agent shall stop
     ended_at: float  # when that was, in seconds; nothing where it is not over
     since: float
-    places: dict[int, Place]
+    positions: dict[int, StreamPosition]
     incarnation: int
     before: dict[int, int]
     is_mirrored: bool = False  # some of its lines were read from its container's own log
@@ -120,12 +120,15 @@ class ReplicaRow(NamedTuple):
     world: int = 1  # processes of the job
 
     @property
-    def own_places(self) -> dict[int, Place]:
-        """As the agent counts that is at this place now: it begins at 0 where another was before it."""
-        return {rank: replace(place, line=place.line - self.before.get(rank, 0)) for rank, place in self.places.items()}
+    def own_positions(self) -> dict[int, StreamPosition]:
+        """As the agent counts that is at this position now: it begins at 0 where another was before it."""
+        return {
+            rank: replace(position, line=position.line - self.before.get(rank, 0))
+            for rank, position in self.positions.items()
+        }
 
-    def known(self, names: frozenset[str]) -> Known:
-        return Known(self.places, self.since, names, self.before, self.unexpected, self.is_over)
+    def baseline(self, names: frozenset[str]) -> Baseline:
+        return Baseline(self.positions, self.since, names, self.before, self.unexpected, self.is_over)
 
 
 def find(identity: AgentIdentity) -> ReplicaRow | None:
@@ -137,31 +140,37 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         row = cursor.fetchone()
     if row is None:
         return None
-    replica, seq, job, team, attempt, phase, since, places, before, is_mirrored, kept, kept_lines, world, *end = row
+    replica, seq, job, team, attempt, phase, since, positions, before, is_mirrored, kept, kept_lines, world, *end = row
     ended_at, is_closed, is_log_deleted = end
     is_over = is_closed or attempt != identity.attempt or phase not in HOLDS_QUOTA
-    stands = {rank: Place(line, at or 0.0, state, restarts) for rank, line, at, state, restarts in places or ()}
+    by_rank = {
+        rank: StreamPosition(line, at or 0.0, state, restarts) for rank, line, at, state, restarts in positions or ()
+    }
     lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
     if kept_lines:
         lines_before[LAUNCHER] = lines_before.get(LAUNCHER, 0) + kept_lines
     return ReplicaRow(
-        replica, seq, job, team, is_over, ended_at, since, stands, identity.incarnation, lines_before, is_mirrored,
+        replica, seq, job, team, is_over, ended_at, since, by_rank, identity.incarnation, lines_before, is_mirrored,
         is_log_deleted, json.loads(kept), world,
     )  # fmt: skip
 
 
-def write(row: ReplicaRow, *, seq: int, news: News, path: str) -> bool:
+def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
     """All that the batch says, in one statement; False when another batch came first, and nothing was written.
 
     `seq` is the next number, or the same as before for lines that are no batch of its agent.
     """
-    said = {"segments": news.segments, "chunks": list(news.chunks.values()), "ranks": list(news.ranks.values())}
+    said = {
+        "segments": changes.segments,
+        "chunks": list(changes.chunks.values()),
+        "ranks": list(changes.ranks.values()),
+    }
     before = seq if seq == row.batch_seq else seq - 1
     which = {"replica": row.id, "seq": seq, "before": before, "incarnation": row.incarnation}
-    which |= {"unexpected_lines": news.unexpected_lines, "is_over": row.is_over}
-    kept = None if news.unexpected is None else json.dumps(news.unexpected)
+    which |= {"unexpected_lines": changes.unexpected_lines, "is_over": row.is_over}
+    kept = None if changes.unexpected is None else json.dumps(changes.unexpected)
     with connection.cursor() as cursor:
-        values = {"news": json.dumps(said), "path": path, "stored": news.stored_bytes, "unexpected": kept, **which}
+        values = {"news": json.dumps(said), "path": path, "stored": changes.stored_bytes, "unexpected": kept, **which}
         cursor.execute(_WRITE, values)
         (count,) = cursor.fetchone()
     return bool(count)

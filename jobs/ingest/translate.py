@@ -1,4 +1,4 @@
-"""What a batch says, as the rows it becomes. Pure: what is known and the time are arguments, nothing is written here.
+"""What a batch says, as the rows it becomes. Pure: what is stored already (the baseline) and the time are arguments, nothing is written here.
 
 Whatever a replica sends is hostile until it went through here: numbers that no row can hold and lines that were sent before
 are refused by name; times are kept within what the control plane itself saw. A rank that is none of the replica's costs its
@@ -32,7 +32,7 @@ SAMPLES = {
 
 
 @dataclass(frozen=True)
-class Place:
+class StreamPosition:
     """Where a stream stands: the number of its next line, and the time of its last, in seconds. Of a rank also its state."""
 
     line: int = 0
@@ -42,10 +42,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Known:
-    """The replica before this batch. `places` has each of its ranks, and the launcher once it printed something."""
+class Baseline:
+    """The replica before this batch. `positions` has each of its ranks, and the launcher once it printed something."""
 
-    places: dict[int, Place]
+    positions: dict[int, StreamPosition]
     since: float  # when the job was submitted
     names: frozenset[str] = frozenset()  # series that the job has
     before: Mapping[int, int] = field(
@@ -56,11 +56,11 @@ class Known:
 
     @property
     def ranks(self) -> list[int]:
-        return sorted(rank for rank in self.places if rank != LAUNCHER)
+        return sorted(rank for rank in self.positions if rank != LAUNCHER)
 
 
 @dataclass
-class News:
+class RowChanges:
     """Rows as plain values; times in seconds. `ranks` holds for each rank only what changed."""
 
     segments: list[dict[str, Any]] = field(default_factory=list)
@@ -90,32 +90,32 @@ class News:
             segment.update(is_text=False, offset=0, size_bytes=0)
 
 
-def read(batch: Batch, *, known: Known, now: float) -> News:
+def read(batch: Batch, *, baseline: Baseline, now: float) -> RowChanges:
     """Raises InvalidInput naming the field that no row can hold."""
-    return _Reading(known, now).read(batch)
+    return _Reading(baseline, now).read(batch)
 
 
 class _Reading:
-    def __init__(self, known: Known, now: float):
-        self.known, self.now = known, now
-        self.places = dict(known.places)
-        self.news = News()
+    def __init__(self, baseline: Baseline, now: float):
+        self.baseline, self.now = baseline, now
+        self.positions = dict(baseline.positions)
+        self.changes = RowChanges()
         self.offset, self.points, self.numbers = 0, 0, 0
         self.kinds: dict[str, Callable[[Item], None]] = {
             "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
             "metrics": self._metrics, "sample": self._sample,
         }  # fmt: skip
 
-    def read(self, batch: Batch) -> News:
+    def read(self, batch: Batch) -> RowChanges:
         for item in batch.items:
             if item.kind in self.kinds:  # an agent one release newer may say more; that is not an error
                 self.kinds[item.kind](item)
-        return self.news
+        return self.changes
 
     def _replica(self, item: Item) -> None:
         """The agent's word is a doorbell here: the reconciler looks at the cluster itself."""
-        self.news.has_replica_state = True
-        self.news.has_replica_end |= item.fields.get("state") in ENDED
+        self.changes.has_replica_state = True
+        self.changes.has_replica_end |= item.fields.get("state") in ENDED
 
     def _rank(self, item: Item) -> None:
         state = item.text("state", 20)
@@ -137,7 +137,7 @@ class _Reading:
             exit_code=exit_code, error_at=None if error_at is None else self._kept(error_at),
             is_connection_error=item.flag("is_connection_error"), is_stopped=item.flag("is_stopped"), error=last_words(item),
         )  # fmt: skip
-        self.news.what.add("ranks")
+        self.changes.what.add("ranks")
 
     def _life(self, rank: int, state: str, restart: int | None) -> int | None:
         """The restart that a state belongs to, None for one that changes nothing.
@@ -145,41 +145,41 @@ class _Reading:
         An end stays: only a higher restart count is another life of the rank, and none begins once the attempt is over.
         Agents of the release before send no count; from them a rank that runs after its end was started once more.
         """
-        place = self.places[rank]
-        is_ended = place.state in ENDED
+        position = self.positions[rank]
+        is_ended = position.state in ENDED
         if restart is None:
-            restart = place.restarts + (is_ended and state == "running")
-        if self.known.is_over and (is_ended or state not in ENDED):
+            restart = position.restarts + (is_ended and state == "running")
+        if self.baseline.is_over and (is_ended or state not in ENDED):
             return None
-        if restart < place.restarts or (is_ended and restart == place.restarts):
+        if restart < position.restarts or (is_ended and restart == position.restarts):
             return None
-        self.places[rank] = replace(place, state=state, restarts=restart)
+        self.positions[rank] = replace(position, state=state, restarts=restart)
         return restart
 
     def _log(self, item: Item) -> None:
         first, lines = item.number("first_line", 0, MAX_LINE), item.number("lines", 0, MAX_INT)
         rank, first = self._stream(item, first, lines)
-        place = self.places.get(rank, Place())
-        if first < place.line:
-            raise _wrong(f"{item.kind}.first_line", first, f"rank {rank} sent its lines up to {place.line} before")
+        position = self.positions.get(rank, StreamPosition())
+        if first < position.line:
+            raise _wrong(f"{item.kind}.first_line", first, f"rank {rank} sent its lines up to {position.line} before")
         if not lines:
             self.offset += len(item.blob)
             return
         # Within a stream time never runs backwards, whatever its clock did: readers merge streams by it.
-        first_at = max(self._time(item, "first_at", "last_at"), place.at)
+        first_at = max(self._time(item, "first_at", "last_at"), position.at)
         last_at = max(self._time(item, "last_at"), first_at)
         raw_bytes = item.number("raw_bytes", 0, MAX_SEGMENT_RAW_BYTES if item.kind == "log" else MAX_INT)
         if item.kind == "log" and lines > raw_bytes:
             raise _wrong("log.lines", lines, f"are more than {raw_bytes} bytes can hold")
-        self.news.segments.append(
+        self.changes.segments.append(
             {"rank": rank, "first_line": first, "lines": lines, "first_at": first_at, "last_at": last_at,
              "raw_bytes": raw_bytes, "is_text": item.kind == "log", "offset": self.offset, "size_bytes": len(item.blob)}
         )  # fmt: skip
         self.offset += len(item.blob)
-        self.places[rank] = replace(place, line=first + lines, at=last_at)
+        self.positions[rank] = replace(position, line=first + lines, at=last_at)
         if rank != LAUNCHER:
             self._change(rank, last_line_at=last_at, lines=first + lines)
-        self.news.what.add("logs")
+        self.changes.what.add("logs")
 
     def _metrics(self, item: Item) -> None:
         points = item.fields.get("points")
@@ -201,7 +201,7 @@ class _Reading:
                     self._add(rank, clean(name[:60]), at, step, value)
             if step is not None:
                 self._change(rank, step=step)
-        self.news.what |= {"metrics", "ranks"}
+        self.changes.what |= {"metrics", "ranks"}
 
     def _sample(self, item: Item) -> None:
         rank, at = self._own(item), self._time(item)
@@ -215,26 +215,26 @@ class _Reading:
                 raise _wrong(f"sample.{name}", value, f"must be from 0 to {most:g}")
             self._change(rank, **{name: int(value) if name.endswith("bytes") else value})
             self._add(rank, series, at, None, value)
-        self.news.what |= {"ranks", "metrics"}
+        self.changes.what |= {"ranks", "metrics"}
 
     def _add(self, rank: int, name: str, at: float, step: int | None, value: float) -> None:
         if not self._may_have(name):
             return
-        chunk = self.news.chunks.get((rank, name))
+        chunk = self.changes.chunks.get((rank, name))
         if chunk is None:
             chunk = {"rank": rank, "name": name, "times": [], "steps": [], "values": []}
-            self.news.chunks[rank, name] = chunk
+            self.changes.chunks[rank, name] = chunk
         chunk["times"].append(at)
         chunk["steps"].append(step)
         chunk["values"].append(value)
 
     def _may_have(self, name: str) -> bool:
-        if name in self.known.names or name in self.news.names:
+        if name in self.baseline.names or name in self.changes.names:
             return True
-        if len(self.known.names) + len(self.news.names) >= MAX_NAMES:
-            self.news.left_out.add(name)
+        if len(self.baseline.names) + len(self.changes.names) >= MAX_NAMES:
+            self.changes.left_out.add(name)
             return False
-        self.news.names.add(name)
+        self.changes.names.add(name)
         return True
 
     def _stream(self, item: Item, first: int, lines: int) -> tuple[int, int]:
@@ -245,31 +245,31 @@ class _Reading:
         """
         rank = LAUNCHER if item.whole("rank") == LAUNCHER else self._own(item)
         if rank is None:
-            self.news.unexpected_lines += lines
-            return LAUNCHER, self.places.get(LAUNCHER, Place(self.known.before.get(LAUNCHER, 0))).line
-        first += self.known.before.get(rank, 0)  # an agent counts its own from 0
-        return rank, first + self.news.unexpected_lines if rank == LAUNCHER else first
+            self.changes.unexpected_lines += lines
+            return LAUNCHER, self.positions.get(LAUNCHER, StreamPosition(self.baseline.before.get(LAUNCHER, 0))).line
+        first += self.baseline.before.get(rank, 0)  # an agent counts its own from 0
+        return rank, first + self.changes.unexpected_lines if rank == LAUNCHER else first
 
     def _reporter(self, item: Item) -> int | None:
         """The rank of these points; None for an unexpected one. A process without a RANK (-1) reports for the first rank."""
-        if item.whole("rank") == LAUNCHER and self.known.ranks:
-            return self.known.ranks[0]
+        if item.whole("rank") == LAUNCHER and self.baseline.ranks:
+            return self.baseline.ranks[0]
         return self._own(item)
 
     def _own(self, item: Item, **values: Any) -> int | None:
         """The rank of an item; None for one that is none of the replica's: `values` and the fact itself are kept apart."""
         number = item.whole("rank")
-        if number != LAUNCHER and number in self.known.places:
+        if number != LAUNCHER and number in self.baseline.positions:
             return number
         if 0 <= number <= MAX_INT:
             values |= {name: _small(item.fields.get(name)) for name in ("local_rank", "local_world_size")}
-            kept = self.known.unexpected if self.news.unexpected is None else self.news.unexpected
-            self.news.unexpected = unexpected.with_rank(kept, number, values)
-            self.news.what.add("ranks")
+            kept = self.baseline.unexpected if self.changes.unexpected is None else self.changes.unexpected
+            self.changes.unexpected = unexpected.with_rank(kept, number, values)
+            self.changes.what.add("ranks")
         return None
 
     def _change(self, rank: int, **values: Any) -> None:
-        self.news.ranks.setdefault(rank, {"rank": rank}).update(values)
+        self.changes.ranks.setdefault(rank, {"rank": rank}).update(values)
 
     def _time(self, item: Item, *names: str) -> float:
         """The first of these times that is there, else now."""
@@ -277,7 +277,7 @@ class _Reading:
         return self._kept(given[0]) if given else self.now
 
     def _kept(self, at: float) -> float:
-        return min(max(at, self.known.since - BEHIND_SECONDS), self.now + AHEAD_SECONDS)
+        return min(max(at, self.baseline.since - BEHIND_SECONDS), self.now + AHEAD_SECONDS)
 
 
 def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:

@@ -108,7 +108,7 @@ def delete_log(*, job: Job, by: User | None) -> Job:
         )
         JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=row.attempt, message=words, user=by)
         audit.record(
-            audit.Deed.JOB_LOG_DELETED, by=by, on=row, team=row.team, before={"bytes": freed}, after={"bytes": 0}
+            audit.AuditAction.JOB_LOG_DELETED, by=by, on=row, team=row.team, before={"bytes": freed}, after={"bytes": 0}
         )  # fmt: skip
         for what in ("state", "logs"):
             doorbell.hint(job=row.pk, team=row.team_id, what=what)

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from accounts.models import Team
 from accounts.permissions import Act, is_platform_admin, require
 from common.errors import Conflict, InvalidInput, NotAllowed
-from jobs.analysis.usage import notice, with_use
+from jobs.analysis.usage import over_quota_warning, with_use
 from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues
@@ -86,7 +86,7 @@ def _change(request: Request, queue: Any, form: QueueForm) -> bool:
     except InvalidInput as error:
         form.take(error)
         return False
-    if words := notice(row, used=queue.used):
+    if words := over_quota_warning(row, used=queue.used):
         messages.warning(request, f"Queue {row.name} is changed: {words}.")
     else:
         messages.success(request, f"Queue {row.name} is changed.")
@@ -101,7 +101,7 @@ def _made(request: Request, form: NewQueueForm) -> bool:
     except Conflict as error:
         form.add_error("name", str(error))
     else:
-        if words := notice(row, used=0):
+        if words := over_quota_warning(row, used=0):
             messages.warning(request, f"Queue {row.name} is made; {words}.")
         else:
             messages.success(request, f"Queue {row.name} is made.")

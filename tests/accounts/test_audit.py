@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounts import audit
-from accounts.audit import HIDDEN, Deed
+from accounts.audit import HIDDEN, AuditAction
 from accounts.models import AuditEntry, Role, Team
 from accounts.models import Membership as Member
 from jobs import services
@@ -26,7 +26,7 @@ def last() -> AuditEntry:
 
 @pytest.fixture
 def entry(people, team) -> AuditEntry:
-    return audit.record(Deed.TEAM_MADE, by=people.owner, on=team, team=team, after={"name": "nlp"})
+    return audit.record(AuditAction.TEAM_MADE, by=people.owner, on=team, team=team, after={"name": "nlp"})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_names_stay_when_the_user_and_the_team_go(entry, people, team):
 def test_a_change_that_is_taken_back_leaves_no_entry(team, people):
     def change():
         with transaction.atomic():
-            audit.record(Deed.TEAM_MADE, by=people.owner, on=team, team=team)
+            audit.record(AuditAction.TEAM_MADE, by=people.owner, on=team, team=team)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -171,9 +171,9 @@ def test_who_reads_the_audit(api, who, scope, status):
 
 def test_administrators_read_what_concerns_their_own_team(api, people, team, boss):
     other = Team.objects.get(name="vision")
-    audit.record(Deed.TEAM_MADE, by=people.admin, on=team, team=team)
-    audit.record(Deed.TEAM_MADE, by=people.admin, on=other, team=other)
-    audit.record(Deed.LOGIN, by=boss, on=boss)
+    audit.record(AuditAction.TEAM_MADE, by=people.admin, on=team, team=team)
+    audit.record(AuditAction.TEAM_MADE, by=people.admin, on=other, team=other)
+    audit.record(AuditAction.LOGIN, by=boss, on=boss)
 
     def seen(who):
         return [one["team"] for one in api(who).get("/audit").json()["results"]]
@@ -186,7 +186,7 @@ def test_a_token_for_one_team_reads_that_teams_audit_alone(api, people, team, bo
     other = Team.objects.get(name="vision")
     Member.objects.create(user=boss, team=other, role=Role.ADMIN)
     for one in (team, other):
-        audit.record(Deed.TEAM_MADE, by=people.admin, on=one, team=one)
+        audit.record(AuditAction.TEAM_MADE, by=people.admin, on=one, team=one)
     for who in ("boss", "admin"):
         assert {one["team"] for one in api(who, team=team).get("/audit").json()["results"]} == {"nlp"}
 

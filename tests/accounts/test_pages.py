@@ -7,7 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from accounts import audit, members
-from accounts.audit import WORDS, Deed
+from accounts.audit import WORDS, AuditAction
 from accounts.models import AuditEntry, Membership, Role, Team, Token, User
 from queues.models import Queue
 
@@ -228,7 +228,7 @@ def test_a_platform_administrator_sees_also_what_belongs_to_no_team(as_, people)
 
 
 def test_every_deed_has_its_words():
-    assert set(WORDS) == set(Deed)
+    assert set(WORDS) == set(AuditAction)
 
 
 def test_a_team_page_costs_the_same_however_many_are_in_it(as_, team, django_assert_num_queries):

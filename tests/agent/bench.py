@@ -1,4 +1,4 @@
-"""Real agents on a real state folder, against the control plane of plane.py."""
+"""Real agents on a real state folder, against the control plane of control_plane.py."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.patience import PATIENCE_SECONDS
 
-from .plane import Plane, Received
+from .fake_control_plane import FakeControlPlane, Received
 
 ENDED = ("succeeded", "failed")
 
@@ -22,15 +22,15 @@ ENDED = ("succeeded", "failed")
 class Bench:
     """One attempt with as many replicas as a case wants."""
 
-    def __init__(self, root: Path, *, pyz: Path, plane: Plane) -> None:
-        self.root, self.pyz, self.plane = root, pyz, plane
+    def __init__(self, root: Path, *, pyz: Path, control_plane: FakeControlPlane) -> None:
+        self.root, self.pyz, self.control_plane = root, pyz, control_plane
         self.mark = f"test-{uuid.uuid4().hex[:12]}"
         self.attempt = root / "jobs" / "42" / "1"
         self.attempt.mkdir(parents=True)
         self.shared = root / "jobs" / "42" / "shared"
         self.shared.mkdir()
         self.agents: list[subprocess.Popen[bytes]] = []
-        self.point_to(plane.url)
+        self.point_to(control_plane.url)
 
     def point_to(self, url: str) -> None:
         (self.root / "control.json").write_text(json.dumps({"url": url}))
@@ -64,7 +64,7 @@ class Bench:
         """One replica from start to end."""
         folder = self.replica(command, **told)
         self.start(folder).wait(PATIENCE_SECONDS)
-        return self.plane.of(folder.name)
+        return self.control_plane.of(folder.name)
 
     def status(self, index: int = 0) -> dict[str, Any]:
         try:

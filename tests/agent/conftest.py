@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from .bench import Bench
-from .plane import Plane
+from .fake_control_plane import FakeControlPlane
 
 
 @pytest.fixture
-def bench(tmp_path: Path, pyz: Path, plane: Plane) -> Iterator[Bench]:
-    bench = Bench(tmp_path, pyz=pyz, plane=plane)
+def bench(tmp_path: Path, pyz: Path, control_plane: FakeControlPlane) -> Iterator[Bench]:
+    bench = Bench(tmp_path, pyz=pyz, control_plane=control_plane)
     yield bench
     assert bench.close() == [], "processes outlived their agent"

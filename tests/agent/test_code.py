@@ -21,7 +21,7 @@ from tests import packs
 from tests.patience import PATIENCE_SECONDS
 
 from .bench import Bench
-from .plane import Plane, listed
+from .fake_control_plane import FakeControlPlane, listed
 
 CODE: dict[str, bytes | str] = {
     "run.sh": b"#!/bin/sh\ncat lib/words.txt link/words.txt\n",
@@ -33,8 +33,8 @@ CODE: dict[str, bytes | str] = {
 
 
 @pytest.fixture(autouse=True)
-def with_code(plane: Plane) -> None:
-    plane.code = dict(CODE)
+def with_code(control_plane: FakeControlPlane) -> None:
+    control_plane.code = dict(CODE)
 
 
 def never() -> bool:
@@ -49,66 +49,66 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file() and path.name != "lock")
 
 
-# -- from the plane into code/
+# -- from the control plane into code//
 
 
 @pytest.mark.parametrize("has_cache", [True, False])
 def test_the_code_arrives_with_links_and_execute_bits_and_is_the_working_directory(
-    bench: Bench, plane: Plane, has_cache: bool
+    bench: Bench, control_plane: FakeControlPlane, has_cache: bool
 ) -> None:
     cache = {"cache": str(cache_of(bench))} if has_cache else {}
     folder = bench.replica(["./run.sh"], wants_workspace=True, **cache)
     assert bench.start(folder).wait(PATIENCE_SECONDS) == 0
-    assert plane.of().texts() == ["hello", "hello"]
+    assert control_plane.of().texts() == ["hello", "hello"]
     code = folder / "code"
     assert (os.readlink(code / "link"), os.readlink(code / "lib" / "up")) == ("lib", "../run.sh")
     assert (code / "run.sh").stat().st_mode & 0o111 == 0o111
     assert (code / "again.txt").stat().st_mode & 0o111 == 0
-    assert sorted(plane.given) == sorted({packs.sha(CODE["run.sh"]), packs.sha(b"hello\n")})
+    assert sorted(control_plane.given) == sorted({packs.sha(CODE["run.sh"]), packs.sha(b"hello\n")})
     assert not (folder / "blobs").exists()
 
 
-def test_replicas_of_one_machine_fetch_a_file_once(bench: Bench, plane: Plane) -> None:
-    plane.slowness = 0.3
+def test_replicas_of_one_machine_fetch_a_file_once(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.slowness = 0.3
     agents = [
         bench.start(bench.replica(["./run.sh"], index=index, wants_workspace=True, cache=str(cache_of(bench))))
         for index in range(4)
     ]
     assert [agent.wait(PATIENCE_SECONDS) for agent in agents] == [0, 0, 0, 0]
-    assert sorted(plane.given) == sorted({packs.sha(CODE["run.sh"]), packs.sha(b"hello\n")})
-    assert all(plane.of(f"worker-{index}").texts() == ["hello", "hello"] for index in range(4))
+    assert sorted(control_plane.given) == sorted({packs.sha(CODE["run.sh"]), packs.sha(b"hello\n")})
+    assert all(control_plane.of(f"worker-{index}").texts() == ["hello", "hello"] for index in range(4))
 
 
-def test_a_change_of_one_file_fetches_that_file(bench: Bench, plane: Plane) -> None:
+def test_a_change_of_one_file_fetches_that_file(bench: Bench, control_plane: FakeControlPlane) -> None:
     bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
-    plane.given.clear()
-    assert plane.code is not None
-    plane.code["lib/words.txt"] = b"changed\n"
+    control_plane.given.clear()
+    assert control_plane.code is not None
+    control_plane.code["lib/words.txt"] = b"changed\n"
     folder = bench.replica(["./run.sh"], index=1, wants_workspace=True, cache=str(cache_of(bench)))
     bench.start(folder).wait(PATIENCE_SECONDS)
-    assert plane.given == [packs.sha(b"changed\n")]
-    assert plane.of("worker-1").texts() == ["changed", "changed"]
+    assert control_plane.given == [packs.sha(b"changed\n")]
+    assert control_plane.of("worker-1").texts() == ["changed", "changed"]
 
 
-def test_what_a_job_writes_into_its_code_does_not_reach_the_next(bench: Bench, plane: Plane) -> None:
+def test_what_a_job_writes_into_its_code_does_not_reach_the_next(bench: Bench, control_plane: FakeControlPlane) -> None:
     for index in range(2):
         command = ["sh", "-c", "cat again.txt; echo spoilt > again.txt; chmod 777 run.sh"]
         bench.start(bench.replica(command, index=index, wants_workspace=True, cache=str(cache_of(bench)))).wait(
             PATIENCE_SECONDS
         )
-        assert plane.of(f"worker-{index}").texts() == ["hello"]
+        assert control_plane.of(f"worker-{index}").texts() == ["hello"]
 
 
-def test_a_cached_file_that_somebody_wrote_to_is_fetched_anew(bench: Bench, plane: Plane) -> None:
+def test_a_cached_file_that_somebody_wrote_to_is_fetched_anew(bench: Bench, control_plane: FakeControlPlane) -> None:
     bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     digest = packs.sha(b"hello\n")
     (cache_of(bench) / "7" / digest[:2] / digest).write_text("HELLO\n")
-    plane.given.clear()
+    control_plane.given.clear()
     bench.start(bench.replica(["./run.sh"], index=1, wants_workspace=True, cache=str(cache_of(bench)))).wait(
         PATIENCE_SECONDS
     )
-    assert plane.given == [digest]
-    assert plane.of("worker-1").texts() == ["hello", "hello"]
+    assert control_plane.given == [digest]
+    assert control_plane.of("worker-1").texts() == ["hello", "hello"]
 
 
 def long_link(place: Path) -> None:
@@ -120,7 +120,7 @@ def long_link(place: Path) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["file", "folder", "lock"])
 def test_whatever_a_job_left_in_the_cache_the_next_one_gets_its_code(
-    bench: Bench, plane: Plane, name: str, put: Callable[[Path], None]
+    bench: Bench, control_plane: FakeControlPlane, name: str, put: Callable[[Path], None]
 ) -> None:
     """A link to /dev/zero filled the disk, and a pipe kept every later job from starting, also those of other teams."""
     bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
@@ -144,23 +144,23 @@ def test_a_lock_that_is_not_let_go_is_waited_for_a_while_only(tmp_path: Path, mo
             pass
 
 
-def test_a_cache_that_can_not_be_used_is_done_without(bench: Bench, plane: Plane) -> None:
+def test_a_cache_that_can_not_be_used_is_done_without(bench: Bench, control_plane: FakeControlPlane) -> None:
     cache_of(bench).write_text("a file where the folder should be")
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
-    assert plane.of().texts() == ["hello", "hello"]
+    assert control_plane.of().texts() == ["hello", "hello"]
 
 
-def test_a_job_without_code_has_an_empty_folder(bench: Bench, plane: Plane) -> None:
-    plane.code = None
+def test_a_job_without_code_has_an_empty_folder(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.code = None
     bench.start(bench.replica(["ls"], wants_workspace=True)).wait(PATIENCE_SECONDS)
-    assert (plane.of().texts(), bench.status()["state"]) == ([], "succeeded")
+    assert (control_plane.of().texts(), bench.status()["state"]) == ([], "succeeded")
 
 
-def test_what_an_agent_before_left_half_done_is_done_anew(bench: Bench, plane: Plane) -> None:
+def test_what_an_agent_before_left_half_done_is_done_anew(bench: Bench, control_plane: FakeControlPlane) -> None:
     folder = bench.replica(["./run.sh"], wants_workspace=True, files={"again.txt": "half", "stale.txt": "left"})
     (folder / "code" / "lib").symlink_to("/tmp")
     bench.start(folder).wait(PATIENCE_SECONDS)
-    assert plane.of().texts() == ["hello", "hello"]
+    assert control_plane.of().texts() == ["hello", "hello"]
     assert not (folder / "code" / "stale.txt").exists()
 
 
@@ -192,17 +192,19 @@ def spoilt(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("spoil", [cut, spoilt, lambda data: b"", lambda data: b"<html>a proxy's words</html>" * 9])
-def test_an_answer_that_is_not_whole_is_asked_for_again(bench: Bench, plane: Plane, spoil: object) -> None:
-    plane.spoil = once(spoil)  # type: ignore[assignment]
+def test_an_answer_that_is_not_whole_is_asked_for_again(
+    bench: Bench, control_plane: FakeControlPlane, spoil: object
+) -> None:
+    control_plane.spoil = once(spoil)  # type: ignore[assignment]
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
-    assert plane.of().texts() == ["hello", "hello"]
+    assert control_plane.of().texts() == ["hello", "hello"]
 
 
-def test_what_came_before_a_break_is_not_fetched_again(bench: Bench, plane: Plane) -> None:
-    plane.spoil = once(lambda data: data[:-60])  # type: ignore[assignment]
+def test_what_came_before_a_break_is_not_fetched_again(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.spoil = once(lambda data: data[:-60])  # type: ignore[assignment]
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
-    assert plane.of().texts() == ["hello", "hello"]
-    assert len(plane.given) == 3  # two, then the second once more
+    assert control_plane.of().texts() == ["hello", "hello"]
+    assert len(control_plane.given) == 3  # two, then the second once more
 
 
 def lost(data: bytes) -> bytes:
@@ -219,9 +221,9 @@ def lost(data: bytes) -> bytes:
     [(lost, "cannot be read in the store"), (spoilt, "arrived damaged, 3 times")],
 )
 def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
-    bench: Bench, plane: Plane, spoil: object, words: str
+    bench: Bench, control_plane: FakeControlPlane, spoil: object, words: str
 ) -> None:
-    plane.spoil = spoil  # type: ignore[assignment]
+    control_plane.spoil = spoil  # type: ignore[assignment]
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     status = bench.status()
     assert status["state"] == "failed"
@@ -229,42 +231,46 @@ def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
     assert [name for name in files_in(cache_of(bench)) if name.startswith("part-")] == []
 
 
-def test_code_that_is_gone_fails_the_replica_in_the_servers_words(bench: Bench, plane: Plane) -> None:
-    plane.refuse = 410
+def test_code_that_is_gone_fails_the_replica_in_the_servers_words(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
+    control_plane.refuse = 410
     agent = bench.start(bench.replica(["true"], wants_workspace=True), MUSTER_DRAIN_SECONDS="0.2")
     agent.wait(PATIENCE_SECONDS)
     assert bench.status()["reason"] == "the workspace cannot be fetched: so it was told to"
 
 
-def test_a_plane_that_is_away_for_a_while_is_waited_for(bench: Bench, plane: Plane) -> None:
-    plane.refuse = 503
+def test_a_plane_that_is_away_for_a_while_is_waited_for(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.refuse = 503
     agent = bench.start(bench.replica(["./run.sh"], wants_workspace=True))
     bench.wait_for(lambda: "answered 503" in (bench.attempt / "worker-0" / "agent.log").read_text())
-    plane.refuse = 0
+    control_plane.refuse = 0
     assert agent.wait(PATIENCE_SECONDS) == 0
-    assert plane.of().texts() == ["hello", "hello"]
+    assert control_plane.of().texts() == ["hello", "hello"]
 
 
-def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried(bench: Bench, plane: Plane) -> None:
+def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     """Only where it was asked for: a pod's control plane is more often wrongly named than away."""
-    plane.down()
+    control_plane.down()
     words = bench.root / "last-words"
     replica = bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=5, last_words=str(words))
     assert bench.start(replica).wait(PATIENCE_SECONDS) == 78
-    said = f"the workspace cannot be fetched: nobody answers at {plane.url}: ConnectionRefusedError"
+    said = f"the workspace cannot be fetched: nobody answers at {control_plane.url}: ConnectionRefusedError"
     assert words.read_text().startswith(said) and bench.status()["reason"] == words.read_text()
 
 
-def test_a_plane_that_answered_once_is_not_given_up(bench: Bench, plane: Plane) -> None:
-    plane.refuse = 503
+def test_a_plane_that_answered_once_is_not_given_up(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.refuse = 503
     agent = bench.start(bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=5))
     log = bench.attempt / "worker-0" / "agent.log"
     bench.wait_for(lambda: log.read_text().count("answered 503") >= 7)  # with growing pauses: longer than it may take
-    plane.refuse = 0
+    control_plane.refuse = 0
     assert agent.wait(PATIENCE_SECONDS) == 0
 
 
-def test_a_stop_is_heard_while_another_replica_fetches(bench: Bench, plane: Plane) -> None:
+def test_a_stop_is_heard_while_another_replica_fetches(bench: Bench, control_plane: FakeControlPlane) -> None:
     """It holds the lock of the cache, and does not come to an end."""
     cache = Cache(str(cache_of(bench) / "7"), limit_bytes=1 << 30)
     with cache.lock(is_cancelled=never) as is_held:
@@ -342,8 +348,8 @@ def test_a_link_that_stands_in_the_way_is_not_followed(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
-def test_a_hostile_list_fails_the_replica_in_words(bench: Bench, plane: Plane) -> None:
-    plane.lists = f"muster workspace 1\nf\t0\t{FINE}\t../evil\n"
+def test_a_hostile_list_fails_the_replica_in_words(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.lists = f"muster workspace 1\nf\t0\t{FINE}\t../evil\n"
     bench.start(bench.replica(["true"], wants_workspace=True)).wait(PATIENCE_SECONDS)
     assert bench.status()["reason"].startswith("the workspace is not safe: '../evil'")
     assert list(bench.root.rglob("evil")) == []
@@ -422,12 +428,12 @@ def test_the_cache_keeps_its_bound_and_what_was_used_last(tmp_path: Path) -> Non
     assert len(kept) == 8 and not stale.exists()
 
 
-def test_code_larger_than_the_cache_comes_all_the_same(bench: Bench, plane: Plane) -> None:
+def test_code_larger_than_the_cache_comes_all_the_same(bench: Bench, control_plane: FakeControlPlane) -> None:
     """It keeps nothing: in every round what was fetched is gone before it is copied."""
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)), cache_bytes=0)).wait(
         PATIENCE_SECONDS
     )
-    assert plane.of().texts() == ["hello", "hello"]
+    assert control_plane.of().texts() == ["hello", "hello"]
     assert files_in(cache_of(bench)) == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from agent.heard import is_fit
 
 from .bench import Bench
-from .plane import Plane
+from .fake_control_plane import FakeControlPlane
 
 HELLO = {"rank": 1, "local_rank": 0, "world_size": 2, "local_size": 2, "restart": 0, "visible": None, "launcher": 7}
 FIT = [
@@ -51,7 +51,7 @@ sys.exit(7)
 """
 
 
-def test_odd_messages_cost_no_rank_its_end(bench: Bench, plane: Plane) -> None:
+def test_odd_messages_cost_no_rank_its_end(bench: Bench, control_plane: FakeControlPlane) -> None:
     """One of them in a batch had the control plane refuse it, and the agent leave out all that it said of ranks."""
     greeted = json.dumps({"hello": {"rank": 0, "local_rank": 0}})
     odd = (

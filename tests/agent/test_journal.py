@@ -17,7 +17,7 @@ from agent.state import StateFolder
 from tests.patience import PATIENCE_SECONDS
 
 from .bench import Bench
-from .plane import Plane
+from .fake_control_plane import FakeControlPlane
 
 # The account is written after the line: whoever dies between the two has written one more than it says.
 RANK = """
@@ -42,19 +42,19 @@ ranks = [
 """
 
 
-def numbers(plane: Plane, rank: int) -> list[int]:
-    return [int(text.split()[1]) for text in plane.of().texts(rank)]
+def numbers(control_plane: FakeControlPlane, rank: int) -> list[int]:
+    return [int(text.split()[1]) for text in control_plane.of().texts(rank)]
 
 
-def assert_all_there(plane: Plane, account: Path, rank: int) -> None:
+def assert_all_there(control_plane: FakeControlPlane, account: Path, rank: int) -> None:
     """Each line once. stdout and stderr are two pipes, so only each for itself is in order."""
-    found, written = numbers(plane, rank), int(account.read_text())
+    found, written = numbers(control_plane, rank), int(account.read_text())
     assert sorted(found) == list(range(len(found)))
     assert written <= len(found) <= written + 1
     for parity in (0, 1):
         mine = [one for one in found if one % 2 == parity]
         assert mine == sorted(mine)
-    assert [at for at, _, _ in plane.of().lines[rank]] == list(range(len(found)))
+    assert [at for at, _, _ in control_plane.of().lines[rank]] == list(range(len(found)))
 
 
 def drain(bench: Bench, folder: Path) -> None:
@@ -66,7 +66,7 @@ def drain(bench: Bench, folder: Path) -> None:
 @pytest.mark.parametrize("pause", ["0", "0.001", "0.05"])
 @pytest.mark.parametrize("seconds", [0.15, 0.4, 0.73, 2.6])
 def test_no_line_is_lost_when_the_agent_is_killed(
-    bench: Bench, plane: Plane, tmp_path: Path, pause: str, seconds: float
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, pause: str, seconds: float
 ) -> None:
     account = tmp_path / "account"
     folder = bench.replica([sys.executable, "rank.py", str(account), pause], files={"rank.py": RANK})
@@ -75,10 +75,12 @@ def test_no_line_is_lost_when_the_agent_is_killed(
     time.sleep(seconds)
     agent.kill()
     drain(bench, folder)
-    assert_all_there(plane, account, -1)
+    assert_all_there(control_plane, account, -1)
 
 
-def test_no_line_of_a_rank_is_lost_when_the_agent_is_killed(bench: Bench, plane: Plane, tmp_path: Path) -> None:
+def test_no_line_of_a_rank_is_lost_when_the_agent_is_killed(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
+) -> None:
     files = {"rank.py": RANK, "torchrun.py": TORCHRUN}
     command = [sys.executable, "torchrun.py", str(tmp_path / "account"), "0.0005"]
     folder = bench.replica(command, files=files, processes=2)
@@ -90,10 +92,12 @@ def test_no_line_of_a_rank_is_lost_when_the_agent_is_killed(bench: Bench, plane:
     agent.kill()
     drain(bench, folder)
     for rank in (0, 1):
-        assert_all_there(plane, tmp_path / f"account{rank}", rank)
+        assert_all_there(control_plane, tmp_path / f"account{rank}", rank)
 
 
-def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(bench: Bench, plane: Plane, tmp_path: Path) -> None:
+def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
+) -> None:
     account = tmp_path / "account"
     folder = bench.replica([sys.executable, "rank.py", str(account), "0"], files={"rank.py": RANK})
     agent = bench.start(folder)
@@ -105,45 +109,49 @@ def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(bench: Bench
         looks.append(int(account.read_text()))
     agent.kill()
     drain(bench, folder)
-    assert_all_there(plane, account, -1)
-    assert len(plane.of().texts()) > 10_000
+    assert_all_there(control_plane, account, -1)
+    assert len(control_plane.of().texts()) > 10_000
 
 
 @pytest.mark.parametrize("point", ["agent.spool.before", "agent.spool.after", "agent.send.before", "agent.send.after"])
-def test_no_line_is_doubled_by_a_death_around_a_batch(bench: Bench, plane: Plane, tmp_path: Path, point: str) -> None:
+def test_no_line_is_doubled_by_a_death_around_a_batch(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, point: str
+) -> None:
     account, marks = tmp_path / "account", tmp_path / "marks"
     marks.mkdir()
     folder = bench.replica([sys.executable, "rank.py", str(account), "0.002"], files={"rank.py": RANK})
     agent = bench.start(folder, CRASH_MARKS=str(marks))
-    bench.wait_for(lambda: len(numbers(plane, -1)) > 100)
+    bench.wait_for(lambda: len(numbers(control_plane, -1)) > 100)
     (marks / f"{point}.armed").touch()
     assert agent.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     drain(bench, folder)
-    assert_all_there(plane, account, -1)
+    assert_all_there(control_plane, account, -1)
 
 
 @pytest.mark.parametrize("point", ["agent.list.before", "agent.spawn.before", "agent.spawn.after"])
 def test_an_agent_killed_before_anything_was_written_leaves_nothing(
-    bench: Bench, plane: Plane, tmp_path: Path, point: str
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, point: str
 ) -> None:
-    plane.code = {"run.sh": b"#!/bin/sh\nsleep 600\n"}
+    control_plane.code = {"run.sh": b"#!/bin/sh\nsleep 600\n"}
     folder = bench.replica(["./run.sh"], wants_workspace=True)
     assert bench.start(folder, CRASH_MARKS=str(tmp_path), CRASH_AT=point).wait(PATIENCE_SECONDS) == -signal.SIGKILL
     drain(bench, folder)
-    assert plane.of().texts() == []
+    assert control_plane.of().texts() == []
 
 
-def test_a_line_whose_half_was_read_long_before_the_death_is_whole(bench: Bench, plane: Plane) -> None:
+def test_a_line_whose_half_was_read_long_before_the_death_is_whole(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     folder = bench.replica(["bash", "-c", "printf '10%%\\r20%%\\r'; echo ready >&2; printf 'half '; sleep 600"])
     agent = bench.start(folder)
-    bench.wait_for(lambda: "ready" in plane.of().texts())
+    bench.wait_for(lambda: "ready" in control_plane.of().texts())
     time.sleep(1.5)  # its line became a batch, and was acknowledged
     agent.kill()
     drain(bench, folder)
-    assert plane.of().texts() == ["ready", "20%", "half "] or plane.of().texts()[-1] == "half "
+    assert control_plane.of().texts() == ["ready", "20%", "half "] or control_plane.of().texts()[-1] == "half "
 
 
-def test_an_agent_that_ends_leaves_no_journal(bench: Bench, plane: Plane) -> None:
+def test_an_agent_that_ends_leaves_no_journal(bench: Bench, control_plane: FakeControlPlane) -> None:
     folder = bench.replica(["echo", "one"])
     bench.start(folder).wait(PATIENCE_SECONDS)
     assert journal.find(str(folder / "spool")) == []

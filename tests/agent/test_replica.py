@@ -13,10 +13,10 @@ from agent.linux import is_alive
 from tests.patience import PATIENCE_SECONDS
 
 from .bench import ENDED, Bench, free_port
-from .plane import Plane
+from .fake_control_plane import FakeControlPlane
 
 
-def test_output_and_success_arrive(bench: Bench, plane: Plane) -> None:
+def test_output_and_success_arrive(bench: Bench, control_plane: FakeControlPlane) -> None:
     received = bench.run(["sh", "-c", "echo one; echo two >&2; echo three"])
     assert sorted(received.texts()) == ["one", "three", "two"]
     assert [one["state"] for one in received.kind("replica")] == ["running", "succeeded"]
@@ -80,16 +80,16 @@ def test_a_sealed_attempt_starts_nothing(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_an_attempt_sealed_while_the_workspace_is_fetched_starts_nothing(
-    bench: Bench, plane: Plane, tmp_path: Path
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
 ) -> None:
-    plane.refuse = 503
+    control_plane.refuse = 503
     folder = bench.replica(["touch", str(tmp_path / "started")], wants_workspace=True)
     agent = bench.start(folder)
     bench.wait_for(lambda: bench.status().get("state") == "starting")
     with open(bench.attempt / "lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (bench.attempt / "sealed").touch()
-    plane.refuse = 0
+    control_plane.refuse = 0
     agent.wait(PATIENCE_SECONDS)
     assert bench.status()["reason"] == "the attempt was closed before the command started"
     assert not (tmp_path / "started").exists()
@@ -145,7 +145,7 @@ def test_the_port_is_held_until_the_launcher_listens(bench: Bench) -> None:
         other.bind(("127.0.0.1", port))
     go.touch()
     agent.wait(PATIENCE_SECONDS)
-    assert bench.plane.of().texts() == ["listens"]
+    assert bench.control_plane.of().texts() == ["listens"]
 
 
 def test_a_stop_gives_grace_and_then_kills(bench: Bench) -> None:
@@ -153,14 +153,14 @@ def test_a_stop_gives_grace_and_then_kills(bench: Bench) -> None:
         ["sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=1
     )
     agent = bench.start(folder)
-    bench.wait_for(lambda: bench.plane.of().texts() == ["ready"])
+    bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
     asked_at = time.monotonic()
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
     assert time.monotonic() - asked_at > 0.9
     status = bench.status()
     assert (status["state"], status["signal"], status["reason"]) == ("failed", signal.SIGKILL, "stopped on request")
-    assert "asked" in bench.plane.of().texts() and status["is_drained"]
+    assert "asked" in bench.control_plane.of().texts() and status["is_drained"]
 
 
 def test_a_second_stop_ends_the_grace(bench: Bench) -> None:
@@ -168,9 +168,9 @@ def test_a_second_stop_ends_the_grace(bench: Bench) -> None:
         ["sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=600
     )
     agent = bench.start(folder)
-    bench.wait_for(lambda: bench.plane.of().texts() == ["ready"])
+    bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
     agent.terminate()
-    bench.wait_for(lambda: "asked" in bench.plane.of().texts())  # two signals at once would be one
+    bench.wait_for(lambda: "asked" in bench.control_plane.of().texts())  # two signals at once would be one
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
     assert bench.status()["signal"] == signal.SIGKILL
@@ -179,7 +179,7 @@ def test_a_second_stop_ends_the_grace(bench: Bench) -> None:
 def test_what_completes_during_its_grace_has_succeeded(bench: Bench) -> None:
     folder = bench.replica(["sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"])
     agent = bench.start(folder)
-    bench.wait_for(lambda: bench.plane.of().texts() == ["ready"])
+    bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
     assert (bench.status()["state"], bench.status()["reason"]) == ("succeeded", "")
@@ -200,11 +200,11 @@ def test_one_replica_never_kills_another(bench: Bench) -> None:
     go = bench.root / "go"
     other = bench.replica(["sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.05; done; echo done"], index=1)
     agent = bench.start(other)
-    bench.wait_for(lambda: bench.plane.of("worker-1").texts() == ["ready"])
+    bench.wait_for(lambda: bench.control_plane.of("worker-1").texts() == ["ready"])
     bench.run(["true"])
     go.touch()
     agent.wait(PATIENCE_SECONDS)
-    assert bench.plane.of("worker-1").texts() == ["ready", "done"]
+    assert bench.control_plane.of("worker-1").texts() == ["ready", "done"]
 
 
 def test_the_agent_says_whom_to_signal(bench: Bench) -> None:
@@ -216,8 +216,8 @@ def test_the_agent_says_whom_to_signal(bench: Bench) -> None:
     assert told["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, plane: Plane) -> None:
-    plane.down()
+def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.down()
     agent = bench.start(bench.replica(["true"], wants_workspace=True), MUSTER_DRAIN_SECONDS="0.1")
     bench.wait_for(lambda: bench.status().get("state") == "starting")
     time.sleep(0.3)

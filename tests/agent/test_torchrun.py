@@ -9,7 +9,7 @@ import pytest
 from tests.patience import PATIENCE_SECONDS
 
 from .bench import ENDED, Bench, free_port, torch_env
-from .plane import Plane
+from .fake_control_plane import FakeControlPlane
 
 TRAIN = """
 import os, sys, time
@@ -45,11 +45,13 @@ def wait_ended(bench: Bench, *indices: int) -> None:
 
 
 @pytest.mark.parametrize("launcher", [("torchrun",), (sys.executable, "-m", "torch.distributed.launch", "--use_env")])
-def test_four_ranks_train_and_are_seen_one_by_one(bench: Bench, plane: Plane, launcher: tuple[str, ...]) -> None:
+def test_four_ranks_train_and_are_seen_one_by_one(
+    bench: Bench, control_plane: FakeControlPlane, launcher: tuple[str, ...]
+) -> None:
     start_four(bench, "5", "-1", launcher=launcher)
     wait_ended(bench)
     for rank in range(4):
-        received = plane.of(f"worker-{rank // 2}")
+        received = control_plane.of(f"worker-{rank // 2}")
         assert received.texts(rank) == [f"rank {rank} of 4"]
         assert [one["state"] for one in received.kind("rank", rank=rank)] == ["running", "succeeded"]
         points = [point for item in received.kind("metrics", rank=rank) for point in item["points"]]
@@ -57,7 +59,9 @@ def test_four_ranks_train_and_are_seen_one_by_one(bench: Bench, plane: Plane, la
     assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
 
 
-def test_a_shell_that_starts_more_ranks_than_the_job_has_shows_them_all(bench: Bench, plane: Plane) -> None:
+def test_a_shell_that_starts_more_ranks_than_the_job_has_shows_them_all(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     script = "import os\nprint('rank', os.environ['RANK'], flush=True)\nif os.environ['RANK'] == '1': raise ValueError('label 17')"
     env = torch_env(0, nodes=1, per_node=1, port=free_port())
     received = bench.run(["bash", "-c", "torchrun --nproc_per_node=2 x.py"], files={"x.py": script}, env=env)
@@ -67,40 +71,42 @@ def test_a_shell_that_starts_more_ranks_than_the_job_has_shows_them_all(bench: B
     assert received.kind("rank", rank=1, state="running")[0]["local_world_size"] == 2
 
 
-def first_failing(plane: Plane) -> int:
+def first_failing(control_plane: FakeControlPlane) -> int:
     """As the control plane decides: the earliest end that was neither asked for nor a lost connection."""
-    ends = [plane.of(f"worker-{rank // 2}").end_of(rank) for rank in range(4)]
+    ends = [control_plane.of(f"worker-{rank // 2}").end_of(rank) for rank in range(4)]
     failed = [one for one in ends if one["state"] == "failed" and not one["is_stopped"]]
     own = [one for one in failed if not one["is_connection_error"]] or failed
     return min(own, key=lambda one: one["at"])["rank"]
 
 
 @pytest.mark.parametrize("repetition", range(3))
-def test_the_rank_that_raised_is_found_among_those_it_took_along(bench: Bench, plane: Plane, repetition: int) -> None:
+def test_the_rank_that_raised_is_found_among_those_it_took_along(
+    bench: Bench, control_plane: FakeControlPlane, repetition: int
+) -> None:
     start_four(bench, "1000000", "3")
     wait_ended(bench)
-    assert first_failing(plane) == 3
-    end = plane.of("worker-1").end_of(3)
+    assert first_failing(control_plane) == 3
+    end = control_plane.of("worker-1").end_of(3)
     # Now and then gloo's threads abort the process that is on its way out: signal 6 in place of exit code 1.
     assert (end["exit_code"], end["signal"]) in [(1, None), (None, signal.SIGABRT)]
     assert (end["is_connection_error"], end["is_stopped"]) == (False, False)
     assert end["error_at"] <= end["at"]
 
 
-def test_a_rank_that_ignores_sigterm_is_killed_and_marked(bench: Bench, plane: Plane) -> None:
+def test_a_rank_that_ignores_sigterm_is_killed_and_marked(bench: Bench, control_plane: FakeControlPlane) -> None:
     script = "import os, signal, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)"
     env = torch_env(0, nodes=1, port=free_port())
     folder = bench.replica(["torchrun", "train.py"], files={"train.py": script}, env=env, grace_seconds=10, processes=2)
     agent = bench.start(folder)
-    bench.wait_for(lambda: plane.of().texts(0) == plane.of().texts(1) == ["ready"])
+    bench.wait_for(lambda: control_plane.of().texts(0) == control_plane.of().texts(1) == ["ready"])
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
-    ends = [plane.of().end_of(rank) for rank in (0, 1)]
+    ends = [control_plane.of().end_of(rank) for rank in (0, 1)]
     assert [one["signal"] for one in ends] == [signal.SIGTERM, signal.SIGKILL]
     assert all(one["is_stopped"] for one in ends)
 
 
-def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, plane: Plane) -> None:
+def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, control_plane: FakeControlPlane) -> None:
     script = (Path(__file__).resolve().parents[2] / "examples" / "ddp_digits.py").read_text()
     command = [
         "torchrun",
@@ -116,13 +122,13 @@ def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, pla
     told_more = {"files": {"ddp_digits.py": script}, "env": env, "processes": 2, "is_elastic": True}
     first = bench.replica([*command, "0.2"], grace_seconds=120, **told_more)
     agent = bench.start(first)
-    bench.wait_for(lambda: len(plane.of().texts(0)) > 3)
+    bench.wait_for(lambda: len(control_plane.of().texts(0)) > 3)
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
-    assert [plane.of().end_of(rank)["exit_code"] for rank in (0, 1)] == [143, 143]
+    assert [control_plane.of().end_of(rank)["exit_code"] for rank in (0, 1)] == [143, 143]
     assert len(list((bench.shared / "checkpoints").glob("step-*.pt"))) == 1
     bench.start(bench.replica([*command, "0"], index=1, **told_more)).wait(PATIENCE_SECONDS)
-    told = plane.of("worker-1").texts(2)
+    told = control_plane.of("worker-1").texts(2)
     assert told[1].startswith("going on from step-") and told[-1].startswith("test accuracy 9")
-    points = [point for item in plane.of("worker-1").kind("metrics", rank=2) for point in item["points"]]
+    points = [point for item in control_plane.of("worker-1").kind("metrics", rank=2) for point in item["points"]]
     assert max(values.get("accuracy", 0) for _, _, values in points) > 0.95

@@ -32,7 +32,7 @@ _numbers = count(1)
 
 
 @dataclass
-class Place:
+class NamespaceFixture:
     """A namespace of the rig: Muster's adapter in it, and the hands of an administrator."""
 
     plane: ControlPlane | Elsewhere
@@ -181,11 +181,11 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(plane: ControlPlane | Elsewhere, agent: Path) -> Iterator[Place]:
+def place(plane: ControlPlane | Elsewhere, agent: Path) -> Iterator[NamespaceFixture]:
     namespace = f"t{os.getpid()}-{next(_numbers)}"
     kubeconfig = settle(plane, namespace)
     with plane.client() as admin:
-        place = Place(plane, namespace, kubeconfig, agent, admin)
+        place = NamespaceFixture(plane, namespace, kubeconfig, agent, admin)
         yield place
         for one in place.clusters:
             one.close()
@@ -195,5 +195,5 @@ def place(plane: ControlPlane | Elsewhere, agent: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def cluster(place: Place) -> KubernetesCluster:
+def cluster(place: NamespaceFixture) -> KubernetesCluster:
     return place.cluster()

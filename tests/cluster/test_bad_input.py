@@ -15,7 +15,7 @@ from queues.models import Queue
 from rig.plane import ControlPlane
 from tests.machine import need
 
-from .conftest import Place, until
+from .conftest import NamespaceFixture, until
 from .test_life import Life
 
 SOON = 60.0  # the promise: by then a reason is there
@@ -49,7 +49,7 @@ def until_told(life: Life, job, told, words: str) -> None:
 
 
 @pytest.fixture
-def expired(place: Place, tmp_path):
+def expired(place: NamespaceFixture, tmp_path):
     """Kubeconfigs that were good yesterday, by how they prove who they are."""
     need(isinstance(place.plane, ControlPlane), "only the rig's own authority signs what has expired")
 
@@ -60,7 +60,7 @@ def expired(place: Place, tmp_path):
     return kubeconfig
 
 
-def _old_token(place: Place) -> str:
+def _old_token(place: NamespaceFixture) -> str:
     """As the API server issues them for our account, an hour after its end."""
     issued = _claims(json.loads(place.kubeconfig.read_text())["users"][0]["user"]["token"])
     now = int(time.time())
@@ -72,7 +72,7 @@ def _old_token(place: Place) -> str:
     return f"{text}.{_plain(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
 
-def _old_certificate(place: Place) -> dict[str, str]:
+def _old_certificate(place: NamespaceFixture) -> dict[str, str]:
     pair = place.plane.authority.client("yesterday", group="system:masters", has_ended=True)
     return {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
 

@@ -14,13 +14,13 @@ from jobs.core.lifecycle import Phase
 from jobs.ingest import agent_tokens
 from jobs.models import Job, Replica
 
-from .conftest import TOLERATIONS, Place, expected, until
+from .conftest import TOLERATIONS, NamespaceFixture, expected, until
 
 
 class Life:
     """Visits a job as the tasks do, with the time as it is."""
 
-    def __init__(self, place: Place, queue, user, **options):
+    def __init__(self, place: NamespaceFixture, queue, user, **options):
         self.place, self.queue, self.user = place, queue, user
         self.cluster = place.cluster(**options)
 

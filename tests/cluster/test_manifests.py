@@ -156,7 +156,7 @@ def test_every_name_is_a_dns_label(plan):
 def test_labels_are_read_back_as_they_were_written(plan):
     role = plan.roles[0]
     made = manifests.pod(plan, role, role.replicas - 1, site=ANY_SITE, owner="u", agent="a")
-    assert labels.place(made["metadata"]["labels"]) == labels.Place(
+    assert labels.replica_of(made["metadata"]["labels"]) == labels.ReplicaLabels(
         plan.run, plan.attempt, role.name, role.replicas - 1
     )
     assert all(len(value) <= 63 for value in made["metadata"]["labels"].values())
@@ -179,5 +179,5 @@ def test_nothing_is_privileged_and_no_token_is_left_open(plan):
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([labels.RUN, labels.ATTEMPT, labels.ROLE, labels.INDEX]) | st.text(), inner)))  # fmt: skip
 def test_absurd_labels_are_no_place(thing):
-    found = labels.place(thing)
+    found = labels.replica_of(thing)
     assert found is None or DNS_LABEL.match(labels.pod(found.run, found.attempt, found.role, found.index))

@@ -8,13 +8,13 @@ from common.errors import InvalidInput
 from jobs.clusters.kubernetes import options
 from jobs.core.plan import Plan
 
-from .conftest import Place, end, launch, plan, run_all, until
+from .conftest import NamespaceFixture, end, launch, plan, run_all, until
 
 KIND = "networkpolicies"
 GIVEN = {"NAMESPACE": "x", "IMAGE": "x:1", "CONTROL_URL": "https://muster.example"}
 
 
-def policies(place: Place) -> list[dict[str, Any]]:
+def policies(place: NamespaceFixture) -> list[dict[str, Any]]:
     path = f"/apis/networking.k8s.io/v1/namespaces/{place.namespace}/{KIND}"
     return list(place.admin.get(path).json()["items"])
 

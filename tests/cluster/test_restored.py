@@ -12,8 +12,8 @@ from jobs.core.lifecycle import ON_CLUSTER, Phase
 from rig.plane import START_SECONDS, ControlPlane
 from rig.world import fill, settle
 
-from .conftest import Place
-from .crew import Crew, Ledger, options
+from .conftest import NamespaceFixture
+from .testbed import ClusterTestbed, Ledger, options
 
 SERVERS = ("etcd", "kube-apiserver")
 OTHERS = ("kube-controller-manager", "kube-scheduler", "kwok")
@@ -33,20 +33,20 @@ def own(plane):
 
 
 @pytest.fixture
-def crew(own, agent, transactional_db, people, team, settings, tmp_path):
+def testbed(own, agent, transactional_db, people, team, settings, tmp_path):
     with own.client() as admin:
         namespace = f"restored-{next(_numbers)}"
-        place = Place(own, namespace, settle(own, namespace), agent, admin)
+        place = NamespaceFixture(own, namespace, settle(own, namespace), agent, admin)
         settings.CLUSTERS = {"rig": options(place)}
-        crew = Crew(place, people.owner, team, tmp_path, settings.CLUSTERS)
-        crew.start()
-        yield crew
-        crew.stop()
+        testbed = ClusterTestbed(place, people.owner, team, tmp_path, settings.CLUSTERS)
+        testbed.start()
+        yield testbed
+        testbed.stop()
 
 
 @pytest.fixture
-def ledger(crew):
-    ledger = Ledger(crew.place)
+def ledger(testbed):
+    ledger = Ledger(testbed.place)
     ledger.start()
     yield ledger
     ledger.stop()
@@ -85,91 +85,93 @@ RUNNING = ("kept", "done", "failed", "cancelled", "suspended", "retried", "endin
 
 
 @pytest.mark.long
-def test_an_older_snapshot_doubles_nothing_and_forgets_no_end(crew, own, ledger):
-    queue = crew.queue("gpus", 160, gpus_per_node=8, resource="gpu")
+def test_an_older_snapshot_doubles_nothing_and_forgets_no_end(testbed, own, ledger):
+    queue = testbed.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     for name in RUNNING:
-        crew.submit(name, queue, max_retries=2 if name == "retried" else 0)
-    crew.until(dict.fromkeys(RUNNING, Phase.RUNNING))
+        testbed.submit(name, queue, max_retries=2 if name == "retried" else 0)
+    testbed.until(dict.fromkeys(RUNNING, Phase.RUNNING))
     take_snapshot(own)
-    first = {name: crew.uids(name) for name in RUNNING}
+    first = {name: testbed.uids(name) for name in RUNNING}
 
-    _go_on(crew, queue)
+    _go_on(testbed, queue)
     ends = {"done": Phase.SUCCEEDED, "failed": Phase.FAILED, "cancelled": Phase.CANCELLED, "suspended": Phase.SUSPENDED}
-    at_the_end = {name: _history(crew, name) for name in ends}
+    at_the_end = {name: _history(testbed, name) for name in ends}
     restore_snapshot(own)
-    assert first["done"].items() <= {name: one["metadata"]["uid"] for name, one in crew.place.pods().items()}.items()
+    assert first["done"].items() <= {name: one["metadata"]["uid"] for name, one in testbed.place.pods().items()}.items()
 
     # `begun` and the second attempt of `retried` are forgotten: both are lost, and begun anew, after what came back is gone.
-    crew.until({"kept": Phase.RUNNING, "begun": Phase.RUNNING, "retried": Phase.RUNNING, "ending": Phase.CANCELLED}, attempts={"begun": 2, "retried": 3})  # fmt: skip
-    crew.wait(lambda: _are_strays_gone(crew), lambda: ends)
-    assert crew.uids("kept") == first["kept"] and crew.look("kept").attempt == 1
-    assert {name: _history(crew, name) for name in ends} == at_the_end
-    assert crew.phases().items() >= {name: str(phase) for name, phase in ends.items()}.items()
-    assert any("vanished" in event.message for event in crew.jobs["begun"].events.filter(attempt=1))
-    services.resume(job=crew.jobs["suspended"], by=crew.user)
-    crew.until({"suspended": Phase.RUNNING})
-    crew.end_all()
+    testbed.until({"kept": Phase.RUNNING, "begun": Phase.RUNNING, "retried": Phase.RUNNING, "ending": Phase.CANCELLED}, attempts={"begun": 2, "retried": 3})  # fmt: skip
+    testbed.wait(lambda: _are_strays_gone(testbed), lambda: ends)
+    assert testbed.uids("kept") == first["kept"] and testbed.look("kept").attempt == 1
+    assert {name: _history(testbed, name) for name in ends} == at_the_end
+    assert testbed.phases().items() >= {name: str(phase) for name, phase in ends.items()}.items()
+    assert any("vanished" in event.message for event in testbed.jobs["begun"].events.filter(attempt=1))
+    services.resume(job=testbed.jobs["suspended"], by=testbed.user)
+    testbed.until({"suspended": Phase.RUNNING})
+    testbed.end_all()
     ledger.need_nothing_doubled()
-    crew.need_one_way_through()
+    testbed.need_one_way_through()
 
 
-def _go_on(crew: Crew, queue) -> None:
+def _go_on(testbed: ClusterTestbed, queue) -> None:
     """What the snapshot knows nothing of."""
-    crew.submit("begun", queue, max_retries=1)
-    crew.annotate("done", exit_code="0")
-    crew.annotate("failed", 1, exit_code="3")
-    crew.annotate("retried", 0, exit_code="1")
-    services.cancel(job=crew.jobs["cancelled"], by=crew.user)
-    services.suspend(job=crew.jobs["suspended"], by=crew.user)
-    crew.hang("ending")
-    services.cancel(job=crew.jobs["ending"], by=crew.user)
-    crew.until({
+    testbed.submit("begun", queue, max_retries=1)
+    testbed.annotate("done", exit_code="0")
+    testbed.annotate("failed", 1, exit_code="3")
+    testbed.annotate("retried", 0, exit_code="1")
+    services.cancel(job=testbed.jobs["cancelled"], by=testbed.user)
+    services.suspend(job=testbed.jobs["suspended"], by=testbed.user)
+    testbed.hang("ending")
+    services.cancel(job=testbed.jobs["ending"], by=testbed.user)
+    testbed.until({
         "begun": Phase.RUNNING, "done": Phase.SUCCEEDED, "failed": Phase.FAILED, "retried": Phase.RUNNING,
         "cancelled": Phase.CANCELLED, "suspended": Phase.SUSPENDED, "ending": Phase.STOPPING,
     }, attempts={"retried": 2})  # fmt: skip
 
 
-def _history(crew: Crew, name: str) -> list[tuple[str, int, str]]:
-    return list(crew.look(name).events.filter(kind="step").order_by("id").values_list("phase", "attempt", "message"))
+def _history(testbed: ClusterTestbed, name: str) -> list[tuple[str, int, str]]:
+    return list(testbed.look(name).events.filter(kind="step").order_by("id").values_list("phase", "attempt", "message"))
 
 
-def _are_strays_gone(crew: Crew) -> bool:
+def _are_strays_gone(testbed: ClusterTestbed) -> bool:
     """Asked as the clock of an installation asks (beat): what is open belongs to a job that is at it."""
     app.send_task("jobs.strays", ignore_result=True)
-    open_now = {labels.attempt_of(one["metadata"]["labels"]) for one in crew.place.pods().values()}
-    for one in crew.everything("services"):
+    open_now = {labels.attempt_of(one["metadata"]["labels"]) for one in testbed.place.pods().values()}
+    for one in testbed.everything("services"):
         if labels.SEALED not in one["metadata"]["labels"]:
             open_now.add(labels.attempt_of(one["metadata"]["labels"]))
-    crew.phases()
-    return open_now <= {(job.run, job.attempt) for job in crew.jobs.values() if job.phase in ON_CLUSTER}
+    testbed.phases()
+    return open_now <= {(job.run, job.attempt) for job in testbed.jobs.values() if job.phase in ON_CLUSTER}
 
 
 @pytest.mark.long
-def test_everything_is_killed_and_started_again_and_all_jobs_are_taken_up(crew, own, ledger):
-    queue = crew.queue("gpus", 160, gpus_per_node=8, resource="gpu")
+def test_everything_is_killed_and_started_again_and_all_jobs_are_taken_up(testbed, own, ledger):
+    queue = testbed.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     names = ("kept", "ending", "finishing")
     for name in names:
-        crew.submit(name, queue)
-    crew.until(dict.fromkeys(names, Phase.RUNNING))
-    before = {name: crew.uids(name) for name in names}
-    crew.hang("ending")
-    services.cancel(job=crew.jobs["ending"], by=crew.user)
-    crew.until({"ending": Phase.STOPPING})
-    crew.stop()
+        testbed.submit(name, queue)
+    testbed.until(dict.fromkeys(names, Phase.RUNNING))
+    before = {name: testbed.uids(name) for name in names}
+    testbed.hang("ending")
+    services.cancel(job=testbed.jobs["ending"], by=testbed.user)
+    testbed.until({"ending": Phase.STOPPING})
+    testbed.stop()
     for process in own.processes.values():
         process.kill()
-    services.suspend(job=crew.jobs["kept"], by=crew.user)
-    services.resume(job=crew.jobs["kept"], by=crew.user)
-    crew.submit("waiting", queue)
+    services.suspend(job=testbed.jobs["kept"], by=testbed.user)
+    services.resume(job=testbed.jobs["kept"], by=testbed.user)
+    testbed.submit("waiting", queue)
 
     start(own)
-    crew.start()
-    crew.until({"kept": Phase.RUNNING, "finishing": Phase.RUNNING, "ending": Phase.STOPPING, "waiting": Phase.RUNNING})
-    assert {name: crew.uids(name) for name in names} == before, "the very same pods"
-    crew.annotate("ending", hang=None)
-    crew.annotate("finishing", exit_code="0")
-    crew.until({"ending": Phase.CANCELLED, "finishing": Phase.SUCCEEDED})
-    assert {job.attempt for job in crew.jobs.values()} == {1}
-    crew.end_all()
+    testbed.start()
+    testbed.until(
+        {"kept": Phase.RUNNING, "finishing": Phase.RUNNING, "ending": Phase.STOPPING, "waiting": Phase.RUNNING}
+    )
+    assert {name: testbed.uids(name) for name in names} == before, "the very same pods"
+    testbed.annotate("ending", hang=None)
+    testbed.annotate("finishing", exit_code="0")
+    testbed.until({"ending": Phase.CANCELLED, "finishing": Phase.SUCCEEDED})
+    assert {job.attempt for job in testbed.jobs.values()} == {1}
+    testbed.end_all()
     ledger.need_nothing_doubled()
-    crew.need_one_way_through()
+    testbed.need_one_way_through()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.clusters.kubernetes.change_queue import AGAIN_SECONDS, News, Runs
+from jobs.clusters.kubernetes.change_queue import AGAIN_SECONDS, ChangeQueue, Runs
 from jobs.control import watcher
 from jobs.control.reconciler import visit
 from jobs.control.scheduler import schedule
@@ -31,7 +31,7 @@ def test_a_run_is_told_at_once_and_then_once_for_all_that_came_meanwhile():
 
 
 def test_replicas_are_folded_to_their_newest_and_only_ends_are_visited():
-    news = News()
+    news = ChangeQueue()
     news.is_asked_for_runs = news.is_asked_for_pods = True
     for version, phase in enumerate(("Pending", "Running")):
         pod = replace(read(phase=phase), version=version)
@@ -44,7 +44,7 @@ def test_replicas_are_folded_to_their_newest_and_only_ends_are_visited():
 
 
 def test_a_pod_that_nobody_looked_at_yet_is_no_news_to_its_row():
-    news = News()
+    news = ChangeQueue()
     news.is_asked_for_runs = news.is_asked_for_pods = True
     pod = replace(read(phase="Pending"), node="", reason="")
     news.pod(("7-abc", 1), pod)
@@ -55,14 +55,14 @@ def test_a_pod_that_nobody_looked_at_yet_is_no_news_to_its_row():
 
 
 def test_a_pod_that_is_gone_is_visited_and_has_no_look_to_write():
-    news = News()
+    news = ChangeQueue()
     news.is_asked_for_runs = news.is_asked_for_pods = True
     news.pod(("7-abc", 1), read(phase="Running"), is_gone=True)
     assert (news.take_pods(0), news.take_runs(0)) == ({}, ["7-abc"])
 
 
 def test_without_somebody_who_writes_rows_every_change_is_visited():
-    news = News()
+    news = ChangeQueue()
     news.is_asked_for_runs = True
     news.pod(("7-abc", 1), read(phase="Running"))
     assert news.take_runs(0) == ["7-abc"]
@@ -72,11 +72,11 @@ class Desk:
     """A watcher's two threads, taken turns with by the test."""
 
     def __init__(self, cluster):
-        self.changes, self.sightings, self.writer = cluster.changes(), cluster.sightings(), watcher.Writer()
+        self.changes, self.replica_updates, self.writer = cluster.changes(), cluster.replica_updates(), watcher.Writer()
         next(self.changes)
 
     def rows(self, job) -> list[str]:
-        self.writer.take(next(self.sightings))
+        self.writer.take(next(self.replica_updates))
         return list(
             Replica.objects.filter(job=job, attempt=job.attempt).order_by("index").values_list("state", flat=True)
         )
@@ -111,7 +111,7 @@ def test_rows_follow_the_pods_without_a_visit(place, life, starting):  # noqa: F
 def test_a_watcher_that_died_before_it_wrote_is_made_up_for_by_the_next(place, life, starting):  # noqa: F811
     """What stands between two watchers is told by the list that the next one begins with."""
     first = place.cluster()
-    sightings = first.sightings()
-    until(lambda: next(sightings))
+    replica_updates = first.replica_updates()
+    until(lambda: next(replica_updates))
     desk = Desk(place.cluster())
     until(lambda: desk.rows(starting) == ["running", "running"])

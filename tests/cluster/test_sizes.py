@@ -14,13 +14,13 @@ def test_who_may_see_nodes_refuses_what_none_of_them_has(place):
 
     def refused():
         """The server's own view of the new right comes a moment later; each look is a fresh process."""
-        return place.cluster(**options).misfit(**ASKED)
+        return place.cluster(**options).placement_problem(**ASKED)
 
     problem = until(refused)
     assert (problem.field, problem.value) == ("nproc_per_node", 16)
     assert problem.message.endswith("the largest node has 4; use nproc_per_node=4 on nodes=4")
-    assert place.cluster(**options).misfit(processes=4, nodes=4, resource="gpu") is None
+    assert place.cluster(**options).placement_problem(processes=4, nodes=4, resource="gpu") is None
 
 
 def test_who_may_not_see_nodes_refuses_nothing(place):
-    assert place.cluster().misfit(**ASKED) is None
+    assert place.cluster().placement_problem(**ASKED) is None

@@ -16,17 +16,17 @@ from jobs.clusters.kubernetes import adapter, labels, manifests
 from jobs.clusters.kubernetes.pods import read_pod
 from jobs.clusters.kubernetes.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
-from tests.agent.plane import Plane
+from tests.agent.fake_control_plane import FakeControlPlane
 
 WHO = 'import os; print("index", os.environ["NODE"], os.environ["KEY"], os.environ["USER"], os.getcwd())'
 
 
 @pytest.fixture
-def plane():
-    plane = Plane()
-    plane.up()
-    yield plane
-    plane.down()
+def control_plane():
+    control_plane = FakeControlPlane()
+    control_plane.up()
+    yield control_plane
+    control_plane.down()
 
 
 @dataclass
@@ -73,8 +73,8 @@ class Pod:
 
 
 @pytest.fixture
-def pod(tmp_path, pyz, plane) -> Pod:
-    return Pod(tmp_path, pyz, Site("jobs", "x:1", plane.url))
+def pod(tmp_path, pyz, control_plane) -> Pod:
+    return Pod(tmp_path, pyz, Site("jobs", "x:1", control_plane.url))
 
 
 def plan(*command: str) -> Plan:
@@ -83,21 +83,21 @@ def plan(*command: str) -> Plan:
     return Plan("7-abc", 1, (Role("worker", 2, 1, command, env),), env={"KEY": "secret"}, secrets=tokens)
 
 
-def test_the_command_runs_under_the_agent_and_reports_as_its_replica(pod, plane):
+def test_the_command_runs_under_the_agent_and_reports_as_its_replica(pod, control_plane):
     done = pod.run(plan(sys.executable, "-c", WHO))
     assert done.returncode == 0, done.stderr
-    assert [one["state"] for one in plane.replicas["worker-1"].kind("replica")] == ["running", "succeeded"]
-    assert plane.replicas["worker-1"].texts() == [f"index 1 secret muster {pod.folder}/state/worker-1/code"]
+    assert [one["state"] for one in control_plane.replicas["worker-1"].kind("replica")] == ["running", "succeeded"]
+    assert control_plane.replicas["worker-1"].texts() == [f"index 1 secret muster {pod.folder}/state/worker-1/code"]
     assert "index 1 secret" in done.stdout, "what ranks print is mirrored to the container's own log"
 
 
-def test_code_that_can_not_be_had_is_said_with_the_address(pod, plane, monkeypatch):
+def test_code_that_can_not_be_had_is_said_with_the_address(pod, control_plane, monkeypatch):
     monkeypatch.setattr(manifests, "GIVE_UP_SECONDS", 1)
-    plane.down()
+    control_plane.down()
     done = pod.run(plan("true"))
     assert done.returncode == CAN_NOT_START
     said = (pod.folder / "message").read_text()
-    assert said.startswith(f"the workspace cannot be fetched: nobody answers at {plane.url}")
+    assert said.startswith(f"the workspace cannot be fetched: nobody answers at {control_plane.url}")
     found = read_pod({
         "metadata": {"name": "7-abc-1-worker-1", "uid": "u", "labels": labels.of_replica("7-abc", 1, "worker", 1, owner="o")},
         "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 78, "message": said}}}]},
@@ -105,8 +105,8 @@ def test_code_that_can_not_be_had_is_said_with_the_address(pod, plane, monkeypat
     assert found.reason == said.strip(), "and that is the replica's reason"
 
 
-def test_what_is_in_the_image_runs_where_nobody_answers(pod, plane):
-    plane.down()
+def test_what_is_in_the_image_runs_where_nobody_answers(pod, control_plane):
+    control_plane.down()
     pod.said["MUSTER_DRAIN_SECONDS"] = "1"
     done = pod.run(replace(plan(sys.executable, "-c", WHO), has_code=False))
     assert done.returncode == 0, done.stderr
@@ -117,11 +117,11 @@ def test_the_exit_code_is_the_containers(pod):
     assert pod.run(plan("sh", "-c", "exit 7")).returncode == 7
 
 
-def test_what_a_killed_agent_had_not_sent_is_sent_by_another(pod, plane, tmp_path):
+def test_what_a_killed_agent_had_not_sent_is_sent_by_another(pod, control_plane, tmp_path):
     kills = "import json, os, sys, time; print('the last words', flush=True); os.kill(json.load(open(sys.argv[1]))['pid'], 9); time.sleep(60)"
     agent = tmp_path / "state/worker-1/agent.json"
     assert pod.run(plan(sys.executable, "-c", kills, str(agent))).returncode == 128 + signal.SIGKILL
-    assert plane.replicas["worker-1"].texts() == ["the last words"]
+    assert control_plane.replicas["worker-1"].texts() == ["the last words"]
     assert json.loads((agent.parent / "status.json").read_text())["is_drained"]
 
 
@@ -130,12 +130,12 @@ def test_the_token_is_readable_by_its_user_alone(pod):
     assert (pod.folder / "state/worker-1/token").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_job_folder_that_can_not_be_written_is_said_before_anything_runs(pod, plane, tmp_path):
+def test_a_job_folder_that_can_not_be_written_is_said_before_anything_runs(pod, control_plane, tmp_path):
     (tmp_path / "job").write_text("a file stands where the folder should be")
     pod.site = replace(pod.site, job_claim="scratch")
     done = pod.run(plan("true"))
     assert done.returncode == CAN_NOT_START
-    assert "the job folder" in (tmp_path / "message").read_text() and plane.replicas == {}
+    assert "the job folder" in (tmp_path / "message").read_text() and control_plane.replicas == {}
 
 
 def test_a_control_planes_own_authority_is_trusted_beside_the_public_ones(pod, tmp_path):

@@ -7,8 +7,8 @@ from jobs.models import Job, JobEvent, Replica
 from rig.plane import ControlPlane
 from rig.world import fill, settle
 
-from .conftest import Place
-from .crew import Crew, options
+from .conftest import NamespaceFixture
+from .testbed import ClusterTestbed, options
 
 NAMESPACE = "storm"
 NODES, JOBS, REPLICAS, GPUS = 1000, 50, 40, 4  # as many GPUs as there are
@@ -28,32 +28,32 @@ def own(plane):
 
 
 @pytest.fixture
-def crew(own, agent, transactional_db, people, team, settings, tmp_path):
+def testbed(own, agent, transactional_db, people, team, settings, tmp_path):
     with own.client() as admin:
-        place = Place(own, NAMESPACE, settle(own, NAMESPACE), agent, admin)
+        place = NamespaceFixture(own, NAMESPACE, settle(own, NAMESPACE), agent, admin)
         settings.CLUSTERS = {"rig": options(place)}
-        crew = Crew(place, people.owner, team, tmp_path, settings.CLUSTERS)
-        crew.start()
-        yield crew
-        crew.stop()
+        testbed = ClusterTestbed(place, people.owner, team, tmp_path, settings.CLUSTERS)
+        testbed.start()
+        yield testbed
+        testbed.stop()
 
 
 @pytest.mark.long
-def test_fifty_jobs_of_forty_replicas_all_run_and_none_starves(crew):
+def test_fifty_jobs_of_forty_replicas_all_run_and_none_starves(testbed):
     """Fair is: no job sees more than half of those that came after it run before it; all came at once, and all fit."""
-    queue = crew.queue("gpus", JOBS * REPLICAS * GPUS, gpus_per_node=8, resource="gpu")
+    queue = testbed.queue("gpus", JOBS * REPLICAS * GPUS, gpus_per_node=8, resource="gpu")
     for number in range(JOBS):
-        crew.submit(f"job-{number:02}", queue, nodes=REPLICAS, nproc_per_node=GPUS, start_timeout_seconds=3600)
-    crew.until(dict.fromkeys(crew.jobs, Phase.RUNNING))
-    assert {job.attempt for job in crew.jobs.values()} == {1}, "none began twice"
+        testbed.submit(f"job-{number:02}", queue, nodes=REPLICAS, nproc_per_node=GPUS, start_timeout_seconds=3600)
+    testbed.until(dict.fromkeys(testbed.jobs, Phase.RUNNING))
+    assert {job.attempt for job in testbed.jobs.values()} == {1}, "none began twice"
     assert Replica.objects.filter(state="running").count() == JOBS * REPLICAS
-    _need_every_gpu_once(crew)
+    _need_every_gpu_once(testbed)
     overtaken = _overtaken()
     assert max(overtaken.values()) <= HALF, overtaken
 
-    crew.end_all()
-    assert set(crew.phases().values()) == {Phase.CANCELLED}
-    crew.need_one_way_through()
+    testbed.end_all()
+    assert set(testbed.phases().values()) == {Phase.CANCELLED}
+    testbed.need_one_way_through()
 
 
 def _overtaken() -> dict[str, int]:
@@ -65,9 +65,9 @@ def _overtaken() -> dict[str, int]:
     return {names[job]: sum(other > job for other in ran[:place]) for place, job in enumerate(ran)}
 
 
-def _need_every_gpu_once(crew: Crew) -> None:
-    pods = crew.place.pods()
-    assert sorted(pods) == sorted(pod for name in crew.jobs for pod in crew.pods(name))
+def _need_every_gpu_once(testbed: ClusterTestbed) -> None:
+    pods = testbed.place.pods()
+    assert sorted(pods) == sorted(pod for name in testbed.jobs for pod in testbed.pods(name))
     on: dict[str, int] = {}
     for one in pods.values():
         assert one["status"]["phase"] == "Running"

@@ -201,7 +201,7 @@ def test_a_lost_replica_is_replaced_and_the_others_notice_nothing(rig):
     rig.lose(1)
 
     def is_free(seen: Seen) -> bool:
-        rig.cluster.retire("7-abc", 1, [("worker", 1)], 3)
+        rig.cluster.end_replicas("7-abc", 1, [("worker", 1)], 3)
         return not seen.replicas[1].is_alive and seen.replicas[1].state in ("lost", "failed", "absent")
 
     assert rig.until(is_free).replicas[0].state == "running"
@@ -218,7 +218,7 @@ def test_a_late_call_for_the_replica_before_changes_nothing(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.lose(1)
-    rig.until(lambda seen: rig.cluster.retire("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
+    rig.until(lambda seen: rig.cluster.end_replicas("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
     rig.cluster.apply(anew())
     rig.until(all_in("running"))
     rig.cluster.apply(replace(anew(), wanted=frozenset({("worker", 0)})))  # it has nothing to create
@@ -229,7 +229,7 @@ def test_the_end_of_an_attempt_ends_replicas_that_came_back_too(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.lose(1)
-    rig.until(lambda seen: rig.cluster.retire("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
+    rig.until(lambda seen: rig.cluster.end_replicas("7-abc", 1, [("worker", 1)], 3) or not seen.replicas[1].is_alive)
     rig.cluster.apply(anew())
     rig.until(all_in("running"))
     rig.end()
@@ -366,9 +366,9 @@ def test_a_job_that_asks_for_no_gpu_sees_none_whatever_it_says(local):
 
 def test_more_gpus_than_the_machine_has_are_refused_before_and_at_the_launch(local):
     local.cluster.inventory = lambda: ["0"]
-    problem = local.cluster.misfit(processes=1, nodes=2, resource="gpu")
+    problem = local.cluster.placement_problem(processes=1, nodes=2, resource="gpu")
     assert problem is not None and "this machine has 1" in problem.message
-    assert local.cluster.misfit(processes=4, nodes=4, resource="cpu") is None
+    assert local.cluster.placement_problem(processes=4, nodes=4, resource="cpu") is None
     with pytest.raises(Refused, match="needs 2 GPUs, and this machine has 1"):
         local.cluster.apply(replace(plan(), **GPU))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.core.lifecycle import STEPS, Phase
-from tests.faults.house import House, until
+from tests.faults.installation import RunningInstallation, until
 
 Key = tuple[int, int]  # attempt and rank
 
@@ -20,7 +20,7 @@ class Claim:
 
 
 def check(
-    house: House,
+    installation: RunningInstallation,
     job: int,
     *,
     phases: tuple[str, ...] = ("succeeded",),
@@ -30,17 +30,17 @@ def check(
     """One job that is at rest. `attempts`: how many there must have been. Without `had_power` a machine lost its own, and
     with it the last lines of the attempts that ran.
     """
-    found = house.api.job(job)
+    found = installation.api.job(job)
     assert found["phase"] in phases, found
     assert attempts is None or found["attempt"] == attempts, found
-    check_steps(house.api.events(job))
-    claims = read_claims(house, job)
+    check_steps(installation.api.events(job))
+    claims = read_claims(installation, job)
     check_attempts(claims)
     assert found["is_finished"], found
     complete = found["attempt"] if found["phase"] == "succeeded" else None
-    check_lines(house.api.lines(job), claims, complete=complete, had_power=had_power)
-    until(lambda: not house.carriers(job), what=f"job {job} left processes")
-    until(lambda: not house.agents(job), what=f"job {job} left agents")
+    check_lines(installation.api.lines(job), claims, complete=complete, had_power=had_power)
+    until(lambda: not installation.carriers(job), what=f"job {job} left processes")
+    until(lambda: not installation.agents(job), what=f"job {job} left agents")
 
 
 def check_steps(events: list[dict[str, Any]]) -> None:
@@ -52,10 +52,10 @@ def check_steps(events: list[dict[str, Any]]) -> None:
     assert len(ends) <= 1, phases
 
 
-def read_claims(house: House, job: int) -> dict[Key, Claim]:
+def read_claims(installation: RunningInstallation, job: int) -> dict[Key, Claim]:
     """Raises where two processes were the same rank of the same attempt."""
     found = {}
-    for folder in (house.folder / "local/jobs").glob(f"{job}-*/shared/claims"):
+    for folder in (installation.folder / "local/jobs").glob(f"{job}-*/shared/claims"):
         for path in folder.iterdir():
             assert not path.name.startswith("doubled"), f"job {job}: {path.name}: a replica ran twice"
             attempt, rank = map(int, path.name.split("-"))

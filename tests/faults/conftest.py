@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from embedded.files import last_lines
-from tests.faults.cast import Cast
-from tests.faults.house import RIGHT_SECONDS, ROOT, House
+from tests.faults.installation import RIGHT_SECONDS, ROOT, RunningInstallation
+from tests.faults.phase_jobs import PhaseJobs
 
 PRESSURES = Path("/proc/pressure/cpu"), Path("/proc/pressure/io")
 LOOK_SECONDS = 0.25
@@ -83,8 +83,8 @@ def matrix() -> Matrix:
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory) -> Iterator[House]:
-    found = House(tmp_path_factory.mktemp("house") / "data")
+def installation(tmp_path_factory) -> Iterator[RunningInstallation]:
+    found = RunningInstallation(tmp_path_factory.mktemp("installation") / "data")
     try:
         found.start()
         found.furnish()
@@ -94,15 +94,15 @@ def house(tmp_path_factory) -> Iterator[House]:
 
 
 @pytest.fixture(scope="module")
-def cast(house) -> Cast:
-    return Cast(house)
+def phase_jobs(installation) -> PhaseJobs:
+    return PhaseJobs(installation)
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays_armed(request) -> Iterator[None]:
     yield
-    if "house" in request.fixturenames:
-        request.getfixturevalue("house").disarm()
+    if "installation" in request.fixturenames:
+        request.getfixturevalue("installation").disarm()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -110,7 +110,7 @@ def pytest_runtest_makereport(item, call):
     """With a cell that failed, what every process last said."""
     report = yield
     if report.failed:
-        for found in (value for value in item.funcargs.values() if isinstance(value, House)):
+        for found in (value for value in item.funcargs.values() if isinstance(value, RunningInstallation)):
             for log in sorted((found.folder / "logs").glob("*.log")):
                 report.sections.append((f"{found.folder.name}: {log.name}", last_lines(log, count=25)))
     return report

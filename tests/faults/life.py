@@ -14,7 +14,7 @@ from muster.client import Client
 from muster.errors import MusterError
 
 from tests.faults.checks import check
-from tests.faults.house import CODE, GUEST, Api, House, until
+from tests.faults.installation import CODE, GUEST, Api, RunningInstallation, until
 
 RETRIES = 3  # a life may meet as many deaths of agents
 
@@ -22,8 +22,8 @@ RETRIES = 3  # a life may meet as many deaths of agents
 class Life:
     """One round of it. Every step is tried again while the server is away, as a person or a script would."""
 
-    def __init__(self, house: House, folder: Path):
-        self.house, self.folder = house, folder
+    def __init__(self, installation: RunningInstallation, folder: Path):
+        self.installation, self.folder = installation, folder
         self.jobs: list[int] = []
         self.workspace = 0
 
@@ -39,10 +39,10 @@ class Life:
         self.begin()
         self.go_on()
         self.until_phase(self.short, "succeeded")
-        until(lambda: self.house.api.lines(self.short), what="lines to read")
+        until(lambda: self.installation.api.lines(self.short), what="lines to read")
 
     def go_on(self) -> None:
-        api = self.house.api
+        api = self.installation.api
         self.until_phase(self.paused, "running")
         self.until_phase(self.cancelled, "running")
         api.act(self.paused, "suspend")
@@ -58,23 +58,25 @@ class Life:
             self.until_phase(job, "succeeded", "cancelled", "failed")
 
     def check(self) -> None:
-        check(self.house, self.short)
-        check(self.house, self.paused)
-        check(self.house, self.cancelled, phases=("cancelled",))
-        notes = [one for one in self.house.api.events(self.paused) if one["message"].startswith("Too many series: ")]
+        check(self.installation, self.short)
+        check(self.installation, self.paused)
+        check(self.installation, self.cancelled, phases=("cancelled",))
+        notes = [
+            one for one in self.installation.api.events(self.paused) if one["message"].startswith("Too many series: ")
+        ]
         attempts = [one["attempt"] for one in notes]
         assert attempts and len(set(attempts)) == len(attempts), notes
 
     def submit(self, *words: str) -> int:
-        return self.house.api.submit(*words, workspace=self.workspace, max_retries=RETRIES)
+        return self.installation.api.submit(*words, workspace=self.workspace, max_retries=RETRIES)
 
     def until_phase(self, job: int, *phases: str) -> None:
-        until(lambda: self.house.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
+        until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
 
     def administer(self) -> None:
         """Whoever administers a team signs in, gives somebody a role, changes a quota, makes a token and revokes it."""
         self.sign_in()
-        api, was = self.house.api, self.role()
+        api, was = self.installation.api, self.role()
         self.gave = "member" if was == "viewer" else "viewer"
         api.ask("PUT", f"/teams/demo/members/{GUEST}", json={"role": self.gave})
         self.said = f"for what waits, {time.time_ns()}"
@@ -84,30 +86,30 @@ class Life:
         self.revoked = made["prefix"], made["text"]
 
     def role(self) -> str:
-        found = self.house.api.ask("GET", "/teams/demo/members")["results"]
+        found = self.installation.api.ask("GET", "/teams/demo/members")["results"]
         return next((one["role"] for one in found if one["username"] == GUEST), "")
 
     def check_books(self) -> None:
         """Each change is there, and the newest entry about it says the same."""
         prefix, text = self.revoked
         assert httpx.get(
-            f"{self.house.muster.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"}
+            f"{self.installation.muster.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"}
         ).is_client_error
         assert self.role() == self.gave
-        assert self.house.api.ask("GET", "/queues/narrow")["description"] == self.said
+        assert self.installation.api.ask("GET", "/queues/narrow")["description"] == self.said
         assert self._entry("queue.change")["after"]["description"] == self.said
         assert self._entry("member.")["after"]["role"] == self.gave
         assert self._entry("token.revoke")["after"]["prefix"] == prefix
 
     def _entry(self, act: str) -> dict[str, Any]:
-        found = self.house.api.ask("GET", "/audit")["results"]
+        found = self.installation.api.ask("GET", "/audit")["results"]
         return dict(next(one for one in found if one["act"].startswith(act)))
 
     def sign_in(self) -> None:
         """A new token, and its first use."""
-        body = {"username": "admin", "password": self.house.muster.password, "name": "a life"}
-        token = self.house.api.ask("POST", "/login", json=body)["token"]
-        visitor = Api(self.house.muster.url, token)
+        body = {"username": "admin", "password": self.installation.muster.password, "name": "a life"}
+        token = self.installation.api.ask("POST", "/login", json=body)["token"]
+        visitor = Api(self.installation.muster.url, token)
         visitor.ask("GET", "/me")
         visitor.close()
 
@@ -119,7 +121,10 @@ class Life:
         found: list[int] = []
 
         def is_sent() -> bool:
-            with contextlib.suppress(MusterError), Client(self.house.muster.url, self.house.muster.token) as client:
+            with (
+                contextlib.suppress(MusterError),
+                Client(self.installation.muster.url, self.installation.muster.token) as client,
+            ):
                 found.append(client.upload(code, queue="default").id)
             return bool(found)
 
@@ -128,14 +133,14 @@ class Life:
 
     def _finished(self, job: int) -> bool:
         with contextlib.suppress(ValueError, OSError):
-            self.house.finish(job)
-        return bool(self.house.api.job(job)["is_finished"])
+            self.installation.finish(job)
+        return bool(self.installation.api.job(job)["is_finished"])
 
 
 @contextlib.contextmanager
-def slow_visit(house: House, job: int) -> Iterator[None]:
+def slow_visit(installation: RunningInstallation, job: int) -> Iterator[None]:
     """A visit to this running job that ends it takes until we let go: it waits for the attempt's lock."""
-    (folder,) = (house.folder / "local/jobs").glob(f"{job}-*/1")
+    (folder,) = (installation.folder / "local/jobs").glob(f"{job}-*/1")
     lock = os.open(folder / "lock", os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from embedded.servers import Servers
 from tests.faults.checks import check
-from tests.faults.house import House, until
+from tests.faults.installation import RunningInstallation, until
 from tests.faults.proxy import Proxy
 
 # What is sent within the transaction whose commit is cut.
@@ -40,29 +40,29 @@ def proxied(tmp_path_factory):
         url, _, place = servers.database_url.partition("?host=")
         proxy = Proxy(Path(sockets), Path(place.partition("&")[0]))
         env = {"DATABASE_URL": f"{url}?host={sockets}&port=5432", "REDIS_URL": servers.redis_url}
-        house = House(folder / "data", environ=env)
+        installation = RunningInstallation(folder / "data", environ=env)
         try:
-            house.start()
-            house.furnish()
-            yield house, proxy
+            installation.start()
+            installation.furnish()
+            yield installation, proxy
         finally:
-            house.stop()
+            installation.stop()
             proxy.close()
 
 
-def count(house: House) -> int:
-    return len(house.api.ask("GET", "/jobs", params={"limit": 200})["results"])
+def count(installation: RunningInstallation) -> int:
+    return len(installation.api.ask("GET", "/jobs", params={"limit": 200})["results"])
 
 
 @pytest.mark.parametrize("name, when", CELLS)
 def test_the_connection_is_cut_in_the_middle_of_a_commit(proxied, matrix, name, when):
-    house, proxy = proxied
-    before = count(house)
+    installation, proxy = proxied
+    before = count(installation)
     cut = proxy.cut(when, of=TRANSACTIONS[name], is_alone=name in ALONE)
-    job = house.submit("--lines", "10")
+    job = installation.submit("--lines", "10")
     until(lambda: cut.is_done, what=f"{name} cut")
     since = time.time()
-    until(lambda: house.api.job(job)["is_finished"])
+    until(lambda: installation.api.job(job)["is_finished"])
     matrix.add_all("commit cut", {f"{name}, {when}": time.time() - since})
-    check(house, job, attempts=1)
-    assert count(house) == before + 1
+    check(installation, job, attempts=1)
+    assert count(installation) == before + 1

@@ -10,7 +10,7 @@ import pytest
 
 from embedded.processes import end, identity
 from tests.faults.checks import check, read_claims
-from tests.faults.house import ROOT, House, until
+from tests.faults.installation import ROOT, RunningInstallation, until
 from tests.faults.processes import query, refusals, second_tasks
 
 MIGRATION = """
@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
 @pytest.fixture
 def old(tmp_path):
     """A release that is to be upgraded, in a folder of its own."""
-    found = House(tmp_path / "old")
+    found = RunningInstallation(tmp_path / "old")
     try:
         found.start()
         found.furnish()
@@ -49,43 +49,43 @@ def next_release(folder: Path) -> Path:
     return folder
 
 
-def end_control_plane(house: House) -> None:
+def end_control_plane(installation: RunningInstallation) -> None:
     """Its processes end as they are asked to; agents and ranks go on, as when only the server is replaced."""
-    ours = [identity(pid) for pid in house.muster.pids.values()]
-    house.muster.kill()  # the others are told by the kernel; some wait for a database that goes as well
+    ours = [identity(pid) for pid in installation.muster.pids.values()]
+    installation.muster.kill()  # the others are told by the kernel; some wait for a database that goes as well
     for one in filter(None, ours):
         end(one, signals=((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)))
 
 
-def upgrade(house: House, *, seconds: float, release: Path, meanwhile) -> tuple[int, float]:
+def upgrade(installation: RunningInstallation, *, seconds: float, release: Path, meanwhile) -> tuple[int, float]:
     """A job that ran through it, and how soon its lines came again."""
-    job = house.submit(nproc_per_node=2)
-    until(lambda: house.api.job(job)["phase"] == "running")
-    until(lambda: len(read_claims(house, job)) == 4)
-    end_control_plane(house)
-    written = sum(claim.lines for claim in read_claims(house, job).values())
+    job = installation.submit(nproc_per_node=2)
+    until(lambda: installation.api.job(job)["phase"] == "running")
+    until(lambda: len(read_claims(installation, job)) == 4)
+    end_control_plane(installation)
+    written = sum(claim.lines for claim in read_claims(installation, job).values())
     time.sleep(seconds)
     meanwhile()
-    assert sum(claim.lines for claim in read_claims(house, job).values()) > written
+    assert sum(claim.lines for claim in read_claims(installation, job).values()) > written
     since = time.time()
-    house.start(checkout=release)
+    installation.start(checkout=release)
     up = time.time()
-    until(lambda: any(line["at_ms"] / 1000 > up for line in _last(house, job)), what="new lines")
+    until(lambda: any(line["at_ms"] / 1000 > up for line in _last(installation, job)), what="new lines")
     return job, time.time() - since
 
 
-def _last(house: House, job: int) -> list[dict]:
-    return house.api.ask("GET", f"/jobs/{job}/logs", params={"tail": 1, "rank": 0})["lines"]
+def _last(installation: RunningInstallation, job: int) -> list[dict]:
+    return installation.api.ask("GET", f"/jobs/{job}/logs", params={"tail": 1, "rank": 0})["lines"]
 
 
-def finish_upgraded(house: House, job: int) -> None:
-    assert query(house, "SELECT wish FROM jobs_job WHERE id = %s", job) == [(None,)]
-    house.finish(job)
-    until(lambda: house.api.job(job)["is_finished"])
-    check(house, job, attempts=1)
-    following = house.submit("--lines", "3")
-    until(lambda: house.api.job(following)["is_finished"])
-    check(house, following, attempts=1)
+def finish_upgraded(installation: RunningInstallation, job: int) -> None:
+    assert query(installation, "SELECT wish FROM jobs_job WHERE id = %s", job) == [(None,)]
+    installation.finish(job)
+    until(lambda: installation.api.job(job)["is_finished"])
+    check(installation, job, attempts=1)
+    following = installation.submit("--lines", "3")
+    until(lambda: installation.api.job(following)["is_finished"])
+    check(installation, following, attempts=1)
 
 
 @pytest.mark.sample
@@ -96,20 +96,22 @@ def test_a_job_goes_on_through_an_upgrade_with_a_migration(old, matrix, tmp_path
 
 
 @pytest.mark.long
-def test_a_minute_of_standing_still_and_of_an_upgrade(house, old, cast, matrix, tmp_path):
+def test_a_minute_of_standing_still_and_of_an_upgrade(installation, old, phase_jobs, matrix, tmp_path):
     release = next_release(tmp_path / "next")
-    house.arm("cluster.apply.before", number="STOP")
-    held = house.submit("--lines", "20")
-    stopped = until(lambda: house.fired("cluster.apply.before"))
+    installation.arm("cluster.apply.before", number="STOP")
+    held = installation.submit("--lines", "20")
+    stopped = until(lambda: installation.fired("cluster.apply.before"))
     began = time.monotonic()
-    with second_tasks(house):
-        job, took = upgrade(old, seconds=61, release=release, meanwhile=lambda: cast.until_phase(held, "succeeded"))
+    with second_tasks(installation):
+        job, took = upgrade(
+            old, seconds=61, release=release, meanwhile=lambda: phase_jobs.until_phase(held, "succeeded")
+        )
         matrix.add_all("upgrade, 60 s away", {"running": took})
-        history = house.api.events(held)
+        history = installation.api.events(held)
         assert time.monotonic() - began > 60
         os.kill(stopped, signal.SIGCONT)
-        until(lambda: refusals(house, held), what="the refusal")
+        until(lambda: refusals(installation, held), what="the refusal")
     matrix.add("SIGSTOP tasks, 60 s", "cluster.apply.before", "refused")
-    assert house.api.events(held) == history
-    cast.verify(held, "succeeded", attempts=1)
+    assert installation.api.events(held) == history
+    phase_jobs.verify(held, "succeeded", attempts=1)
     finish_upgraded(old, job)

@@ -11,15 +11,15 @@ import pytest
 from agent import faultpoints as agent_crash
 from common import faultpoints
 from tests.faults.checks import read_claims
-from tests.faults.house import until
+from tests.faults.installation import until
 from tests.faults.life import Life, slow_visit
 from tests.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
 
 # Passed only when a job fails (tests/integration/test_failures.py), a visit is slow, an agent is dead, an elastic job lost a replica, replicas are pods (tests/cluster/test_rows.py):
 # cells of their own.
-SPECIAL = ("store.renew", "local.drain", "cluster.retire", "watcher.rows", "failures.write")
+SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.write")
 # Logs of pods are read only where there are pods (tests/cluster/real/test_unreachable.py); machines are asked about before a job is made.
-PODS = ("cluster.read_log", "cluster.misfit")
+PODS = ("cluster.read_log", "cluster.placement_problem")
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
 ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/test_deaths.py
 WEB = ("services", "ingest", "logs", "workspaces", "files")
@@ -60,109 +60,114 @@ def test_every_point_has_a_cell():
         for number, cell in enumerate(CELLS)
     ],
 )
-def test_a_process_dies_at_its_point(house, matrix, tmp_path, cell):
-    house.arm(*cell)
-    life = Life(house, tmp_path)
+def test_a_process_dies_at_its_point(installation, matrix, tmp_path, cell):
+    installation.arm(*cell)
+    life = Life(installation, tmp_path)
     with ThreadPoolExecutor(1) as others:
         lived = others.submit(life.live)
-        until(lambda: all(map(house.fired, cell)), what=f"{[point for point in cell if not house.fired(point)]} fired")
-        since = max(map(house.fired_at, cell))
-        probe = house.submit("--lines", "1", nodes=1)
+        until(
+            lambda: all(map(installation.fired, cell)),
+            what=f"{[point for point in cell if not installation.fired(point)]} fired",
+        )
+        since = max(map(installation.fired_at, cell))
+        probe = installation.submit("--lines", "1", nodes=1)
         life.until_phase(probe, "succeeded")
         lived.result()
     took = time.time() - since  # with all that the others still had to do, so never too little
     life.end()
     life.check()
-    matrix.add_all("crash point", {f"{point} ({what(house, point)})": took for point in cell}, since=since)
+    matrix.add_all("crash point", {f"{point} ({what(installation, point)})": took for point in cell}, since=since)
 
 
 @pytest.mark.parametrize(
     "point", [pytest.param(one, marks=() if one == "accounts.members.after" else pytest.mark.long) for one in CHANGES]
 )
-def test_the_web_process_dies_while_somebody_administers(house, matrix, tmp_path, point):
-    house.until_healthy("web")  # these cells are shorter than that
-    house.arm(point)
-    life = Life(house, tmp_path)
+def test_the_web_process_dies_while_somebody_administers(installation, matrix, tmp_path, point):
+    installation.until_healthy("web")  # these cells are shorter than that
+    installation.arm(point)
+    life = Life(installation, tmp_path)
     life.administer()
-    since = house.fired_at(point)
-    house.api.ask("GET", "/jobs")
-    matrix.add_all("crash point", {f"{point} ({what(house, point)})": time.time() - since})
+    since = installation.fired_at(point)
+    installation.api.ask("GET", "/jobs")
+    matrix.add_all("crash point", {f"{point} ({what(installation, point)})": time.time() - since})
     life.check_books()
 
 
-def what(house, point: str) -> str:
+def what(installation, point: str) -> str:
     """Which process died there."""
-    words = (house.marks / point).read_text()
+    words = (installation.marks / point).read_text()
     return next((name for name in ("uvicorn", "worker", "watch", "beat", "agent") if name in words), "?")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["store.renew.before", "store.renew.after"])
-def test_the_tasks_process_dies_while_it_renews_a_lease(house, matrix, cast, point):
-    job = house.submit()
-    cast.until_phase(job, "running")
-    house.arm(point)
-    with slow_visit(house, job):
-        house.api.act(job, "cancel")
-        until(lambda: house.fired(point), what=f"{point} fired")
-    since = house.fired_at(point)
-    cast.until_phase(job, "cancelled")
+def test_the_tasks_process_dies_while_it_renews_a_lease(installation, matrix, phase_jobs, point):
+    job = installation.submit()
+    phase_jobs.until_phase(job, "running")
+    installation.arm(point)
+    with slow_visit(installation, job):
+        installation.api.act(job, "cancel")
+        until(lambda: installation.fired(point), what=f"{point} fired")
+    since = installation.fired_at(point)
+    phase_jobs.until_phase(job, "cancelled")
     matrix.add_all("crash point", {point: time.time() - since})
-    cast.verify(job, "cancelled")
+    phase_jobs.verify(job, "cancelled")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["local.drain.before", "local.drain.after"])
-def test_the_tasks_process_dies_while_it_has_lines_sent(house, matrix, cast, point):
-    job = house.submit(nodes=1)
-    cast.until_phase(job, "running")
-    until(lambda: read_claims(house, job))
-    house.arm("agent.send.before", point)  # a batch is in the spool, and its agent dies
-    until(lambda: house.fired(point), what=f"{point} fired")
-    since = house.fired_at(point)
-    cast.until_phase(job, "failed")
+def test_the_tasks_process_dies_while_it_has_lines_sent(installation, matrix, phase_jobs, point):
+    job = installation.submit(nodes=1)
+    phase_jobs.until_phase(job, "running")
+    until(lambda: read_claims(installation, job))
+    installation.arm("agent.send.before", point)  # a batch is in the spool, and its agent dies
+    until(lambda: installation.fired(point), what=f"{point} fired")
+    since = installation.fired_at(point)
+    phase_jobs.until_phase(job, "failed")
     matrix.add_all("crash point", {point: time.time() - since})
-    cast.verify(job, "failed")
-    ((_, claim),) = read_claims(house, job).items()
-    assert not list((house.shared(job).parent / "1/worker-0/spool").glob("*.batch"))
-    assert claim.lines - len([line for line in house.api.lines(job) if line["rank"] == 0]) in (0, 1)
+    phase_jobs.verify(job, "failed")
+    ((_, claim),) = read_claims(installation, job).items()
+    assert not list((installation.shared(job).parent / "1/worker-0/spool").glob("*.batch"))
+    assert claim.lines - len([line for line in installation.api.lines(job) if line["rank"] == 0]) in (0, 1)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("point", ["cluster.retire.before", "cluster.retire.after"])
-def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(house, matrix, cast, point):
-    job = house.submit(nodes=3, min_nodes=2)
-    cast.until_phase(job, "running")
-    until(lambda: len(read_claims(house, job)) == 3)
-    house.arm(point)
-    pid = next(pid for pid, place in house.agents(job) if place.name == "worker-2")
+@pytest.mark.parametrize("point", ["cluster.end_replicas.before", "cluster.end_replicas.after"])
+def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(installation, matrix, phase_jobs, point):
+    job = installation.submit(nodes=3, min_nodes=2)
+    phase_jobs.until_phase(job, "running")
+    until(lambda: len(read_claims(installation, job)) == 3)
+    installation.arm(point)
+    pid = next(pid for pid, place in installation.agents(job) if place.name == "worker-2")
     os.kill(pid, signal.SIGKILL)
-    until(lambda: house.fired(point), what=f"{point} fired")
+    until(lambda: installation.fired(point), what=f"{point} fired")
     since = time.time()
-    until(lambda: house.api.job(job)["ranks"]["running"] == 3 and replaced(house, job), what="it came back")
-    until(lambda: len(read_claims(house, job)) == 4)  # it is told as running before its first word
+    until(
+        lambda: installation.api.job(job)["ranks"]["running"] == 3 and replaced(installation, job), what="it came back"
+    )
+    until(lambda: len(read_claims(installation, job)) == 4)  # it is told as running before its first word
     matrix.add_all("crash point", {point: time.time() - since})
-    house.finish(job)
-    cast.until_phase(job, "succeeded")
-    assert (house.api.job(job)["attempt"], replaced(house, job)) == (1, 1)
-    assert len(read_claims(house, job)) == 4  # none ran twice
+    installation.finish(job)
+    phase_jobs.until_phase(job, "succeeded")
+    assert (installation.api.job(job)["attempt"], replaced(installation, job)) == (1, 1)
+    assert len(read_claims(installation, job)) == 4  # none ran twice
 
 
-def replaced(house, job: int) -> int:
-    return sum(event["kind"] == "replaced" for event in house.api.events(job))
+def replaced(installation, job: int) -> int:
+    return sum(event["kind"] == "replaced" for event in installation.api.events(job))
 
 
 @pytest.mark.long
-def test_a_supervisor_dies_and_its_jobs_do_not_notice(house, matrix, cast):
+def test_a_supervisor_dies_and_its_jobs_do_not_notice(installation, matrix, phase_jobs):
     """Not a point of ours, but a process too. The next one is started as a person would."""
-    job = house.submit()
-    cast.until_phase(job, "running")
-    os.kill(house.muster.pids["supervisor"], signal.SIGKILL)
-    house.muster.kill()
+    job = installation.submit()
+    phase_jobs.until_phase(job, "running")
+    os.kill(installation.muster.pids["supervisor"], signal.SIGKILL)
+    installation.muster.kill()
     since = time.time()
-    house.start()
-    until(lambda: cast.is_right("running", job, since))
+    installation.start()
+    until(lambda: phase_jobs.is_right("running", job, since))
     matrix.add_all("kill -9 supervisor", {"running": time.time() - since})
-    house.finish(job)
-    cast.until_phase(job, "succeeded")
-    cast.verify(job, "succeeded", attempts=1)
+    installation.finish(job)
+    phase_jobs.until_phase(job, "succeeded")
+    phase_jobs.verify(job, "succeeded", attempts=1)

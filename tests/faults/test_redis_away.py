@@ -9,67 +9,67 @@ import pytest
 from redis import Redis
 from redis.exceptions import RedisError
 
-from tests.faults.cast import timed
-from tests.faults.house import until
+from tests.faults.installation import until
+from tests.faults.phase_jobs import timed
 
 SUBMISSIONS = 10
 USUAL_TIMES, USUAL_PLUS = 5, 0.5  # generous: it would be seconds if a submission waited for Redis
 
 
-def consumes(house) -> bool:
+def consumes(installation) -> bool:
     """A message that is put into the queue is taken out of it."""
-    with Redis.from_url(house.muster.env["REDIS_URL"], socket_timeout=1) as redis:
+    with Redis.from_url(installation.muster.env["REDIS_URL"], socket_timeout=1) as redis:
         return redis.llen("celery") == 0 and any(client["cmd"] == "brpop" for client in redis.client_list())
 
 
-def submission_seconds(house) -> list[float]:
+def submission_seconds(installation) -> list[float]:
     jobs: list[int] = []
-    found = [timed(lambda: jobs.append(house.submit(nodes=1))) for _ in range(SUBMISSIONS)]
+    found = [timed(lambda: jobs.append(installation.submit(nodes=1))) for _ in range(SUBMISSIONS)]
     for job in jobs:
-        house.api.act(job, "cancel")
+        installation.api.act(job, "cancel")
     return found
 
 
 @pytest.mark.long
-def test_redis_stands_still_and_nobody_waits_for_it(house, cast, matrix):
-    usual = statistics.median(submission_seconds(house))
-    cast.assemble()
-    redis = house.pid("redis")
+def test_redis_stands_still_and_nobody_waits_for_it(installation, phase_jobs, matrix):
+    usual = statistics.median(submission_seconds(installation))
+    phase_jobs.assemble()
+    redis = installation.pid("redis")
     os.kill(redis, signal.SIGSTOP)
     try:
-        stopped = submission_seconds(house)
+        stopped = submission_seconds(installation)
         assert statistics.median(stopped) <= USUAL_TIMES * usual + USUAL_PLUS, (usual, stopped)
         matrix.add(
             "SIGSTOP redis", "20 submissions", f"{usual * 1000:.0f} > {statistics.median(stopped) * 1000:.0f} ms"
         )
-        meanwhile = house.submit(nodes=1)
-        took = timed(lambda: cast.until_phase(meanwhile, "running"))
+        meanwhile = installation.submit(nodes=1)
+        took = timed(lambda: phase_jobs.until_phase(meanwhile, "running"))
         matrix.add("SIGSTOP redis", "a job runs meanwhile", "right", took)
     finally:
         os.kill(redis, signal.SIGCONT)
     since = time.time()
-    cast.go_on()
-    seconds = cast.settle(since)
-    until(lambda: consumes(house))
+    phase_jobs.go_on()
+    seconds = phase_jobs.settle(since)
+    until(lambda: consumes(installation))
     matrix.add_all("SIGSTOP redis", {**seconds, "celery consumes": time.time() - since})
-    cast.jobs["meanwhile"] = meanwhile
-    cast.dismiss("starting", "stopping", "new", "meanwhile", "running", "queued", "suspended")
+    phase_jobs.jobs["meanwhile"] = meanwhile
+    phase_jobs.dismiss("starting", "stopping", "new", "meanwhile", "running", "queued", "suspended")
 
 
 @pytest.mark.long
-def test_celery_finds_back_to_a_redis_that_was_killed(house, matrix):
+def test_celery_finds_back_to_a_redis_that_was_killed(installation, matrix):
     """Known as a weak spot of its consumer. Three times, because one reconnection may hide what the next one shows."""
     for turn in range(3):
-        old = house.pid("redis")
+        old = installation.pid("redis")
         os.kill(old, signal.SIGKILL)
         since = time.time()
-        until(lambda old=old: house.muster.pids.get("redis") not in (None, old))
-        until(lambda: _is_well(house))
+        until(lambda old=old: installation.muster.pids.get("redis") not in (None, old))
+        until(lambda: _is_well(installation))
         matrix.add_all("kill -9 redis", {f"celery consumes, {turn + 1}": time.time() - since})
 
 
-def _is_well(house) -> bool:
+def _is_well(installation) -> bool:
     try:
-        return consumes(house)
+        return consumes(installation)
     except RedisError:
         return False

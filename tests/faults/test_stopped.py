@@ -6,48 +6,48 @@ import time
 
 import pytest
 
-from tests.faults.house import until
+from tests.faults.installation import until
 from tests.faults.processes import lease_token, refusals, second_tasks
 
 POINTS = ("cluster.apply.before", "cluster.observe.after", "cluster.delete.before")
 
 
 @pytest.mark.parametrize("point", [POINTS[0], *(pytest.param(one, marks=pytest.mark.long) for one in POINTS[1:])])
-def test_the_late_writes_of_a_stopped_process_are_refused(house, matrix, cast, point):
+def test_the_late_writes_of_a_stopped_process_are_refused(installation, matrix, phase_jobs, point):
     """The second process begins only once the first stands still, so that it is the first's visit that is taken over."""
-    house.arm(point, number="STOP")
-    job = house.submit("--lines", "20")
-    stopped = until(lambda: house.fired(point))
-    since, before = time.time(), lease_token(house, job)
+    installation.arm(point, number="STOP")
+    job = installation.submit("--lines", "20")
+    stopped = until(lambda: installation.fired(point))
+    since, before = time.time(), lease_token(installation, job)
     try:
-        with second_tasks(house):
-            cast.until_phase(job, "succeeded")
+        with second_tasks(installation):
+            phase_jobs.until_phase(job, "succeeded")
             took = time.time() - since
-            assert lease_token(house, job) > before
-            history = house.api.events(job)
+            assert lease_token(installation, job) > before
+            history = installation.api.events(job)
             os.kill(stopped, signal.SIGCONT)
-            until(lambda: refusals(house, job), what="the refusal")
+            until(lambda: refusals(installation, job), what="the refusal")
     finally:
         os.kill(stopped, signal.SIGCONT)
-    assert house.api.events(job) == history  # nothing was written after it
+    assert installation.api.events(job) == history  # nothing was written after it
     matrix.add("SIGSTOP tasks", point, "refused", took)
-    cast.verify(job, "succeeded", attempts=1)
+    phase_jobs.verify(job, "succeeded", attempts=1)
 
 
 @pytest.mark.long
-def test_a_process_stopped_within_a_transaction_holds_no_lock_for_long(house, matrix, cast):
+def test_a_process_stopped_within_a_transaction_holds_no_lock_for_long(installation, matrix, phase_jobs):
     """It has written its step and not committed it; Postgres ends a transaction that idles."""
-    house.arm("store.record.before", number="STOP")
-    job = house.submit("--lines", "20")
-    stopped = until(lambda: house.fired("store.record.before"))
+    installation.arm("store.record.before", number="STOP")
+    job = installation.submit("--lines", "20")
+    stopped = until(lambda: installation.fired("store.record.before"))
     since = time.time()
     try:
-        with second_tasks(house):
-            cast.until_phase(job, "succeeded")
+        with second_tasks(installation):
+            phase_jobs.until_phase(job, "succeeded")
             matrix.add("SIGSTOP tasks", "store.record.before", "taken over", time.time() - since)
             os.kill(stopped, signal.SIGCONT)
-            other = house.submit("--lines", "1")
-            cast.until_phase(other, "succeeded")
+            other = installation.submit("--lines", "1")
+            phase_jobs.until_phase(other, "succeeded")
     finally:
         os.kill(stopped, signal.SIGCONT)
-    cast.verify(job, "succeeded", attempts=1)
+    phase_jobs.verify(job, "succeeded", attempts=1)

@@ -88,9 +88,9 @@ def test_a_replica_that_fails_comes_back_too(lab):
 def test_a_place_is_given_anew_only_when_what_its_replica_said_is_read(lab):
     job = elastic(lab)
     lab.cluster.finish(job.run, 1, "worker", 1, exit_code=7)
-    job = lab.visit(job, times=2, listen=lambda held, **_: False)
+    job = lab.visit(job, times=2, backfill_logs=lambda held, **_: False)
     assert (job.phase, rows(job)[1]) == ("running", (1, 0, "failed"))
-    job = lab.visit(job, times=2, listen=lambda held, **_: True)
+    job = lab.visit(job, times=2, backfill_logs=lambda held, **_: True)
     assert rows(job)[1] == (1, 1, "running")
 
 

@@ -206,7 +206,7 @@ def _plain(text: str) -> str:
 
 
 @dataclass
-class World:
+class AccessFixture:
     """A team with something to see and to change, and somebody at every door."""
 
     lab: Lab
@@ -260,7 +260,7 @@ class World:
         return [*jobs, *people, *users, *queues, *tokens, Workspace.objects.count(), Team.objects.count()]
 
 
-def address(pattern: str, world: World) -> str:
+def address(pattern: str, world: AccessFixture) -> str:
     text = TABLE[pattern].at or pattern
     return "/" + text.format(
         pk=world.job.pk,
@@ -274,7 +274,7 @@ def address(pattern: str, world: World) -> str:
     )
 
 
-def body(pattern: str, world: World) -> bytes:
+def body(pattern: str, world: AccessFixture) -> bytes:
     sent = TABLE[pattern].body
     if isinstance(sent, bytes):
         return sent

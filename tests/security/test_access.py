@@ -27,7 +27,7 @@ from tests.security.routes import (
     STREAM,
     SUBMITTING,
     TABLE,
-    World,
+    AccessFixture,
     address,
     body,
     patterns,
@@ -35,9 +35,9 @@ from tests.security.routes import (
 
 
 @pytest.fixture
-def world(lab, people, settings, tmp_path) -> World:
+def world(lab, people, settings, tmp_path) -> AccessFixture:
     settings.MEDIA_ROOT = tmp_path
-    return World(lab, people)
+    return AccessFixture(lab, people)
 
 
 def test_every_route_has_its_line_and_every_line_its_route():
@@ -46,7 +46,7 @@ def test_every_route_has_its_line_and_every_line_its_route():
     assert resolved - set(patterns()) == set(), "these routes are gone"
 
 
-def nobodies(world: World) -> dict[str, Client]:
+def nobodies(world: AccessFixture) -> dict[str, Client]:
     """Who brings something that is worth nothing, or not here."""
     member = world.persons["member"]
     past = timezone.now()
@@ -85,7 +85,7 @@ def session(user: User) -> Client:
     return client
 
 
-def agents(world: World) -> dict[str, Client]:
+def agents(world: AccessFixture) -> dict[str, Client]:
     return {
         "agent of this job": bearer(agent_tokens.issue(identity(world.job))),
         "agent of another job": bearer(agent_tokens.issue(identity(world.theirs))),
@@ -99,7 +99,7 @@ def undone():
         transaction.set_rollback(True)
 
 
-def ask(client: Client, method: str, pattern: str, world: World) -> tuple[int, str, str]:
+def ask(client: Client, method: str, pattern: str, world: AccessFixture) -> tuple[int, str, str]:
     """(status, where it leads, what it says). Whatever it changed is undone."""
     kept = client.cookies.output(header="")
     with undone():
@@ -120,7 +120,9 @@ def expected(pattern: str, method: str, person: str | None, scope: str = MANAGIN
     return one.rules[method].answer(person, scope) if method in one.rules else 405
 
 
-def verify(world: World, pattern: str, client: Client, who: str, person: str | None, scope: str = MANAGING) -> None:
+def verify(
+    world: AccessFixture, pattern: str, client: Client, who: str, person: str | None, scope: str = MANAGING
+) -> None:
     for method in METHODS:
         status, leads_to, said = ask(client, method, pattern, world)
         wanted = expected(pattern, method, person, scope)
@@ -148,14 +150,14 @@ def test_everybody(world, pattern):
     nobody(world, pattern)
 
 
-def people_with_a_session(world: World, pattern: str) -> None:
+def people_with_a_session(world: AccessFixture, pattern: str) -> None:
     door = TABLE[pattern].door
     for person in PERSONS:
         client = session(world.persons[person])
         verify(world, pattern, client, f"{person} with a session", None if door == AGENT else person)
 
 
-def people_with_a_token(world: World, pattern: str) -> None:
+def people_with_a_token(world: AccessFixture, pattern: str) -> None:
     """A token opens the API. It opens no page, no stream of a browser, and nothing of the agents."""
     is_open = TABLE[pattern].door in (API, OPEN)
     for person in PERSONS:
@@ -163,7 +165,7 @@ def people_with_a_token(world: World, pattern: str) -> None:
         verify(world, pattern, client, f"{person} with a token", person if is_open else None)
 
 
-def agents_of_jobs(world: World, pattern: str) -> None:
+def agents_of_jobs(world: AccessFixture, pattern: str) -> None:
     """An agent's token is worth something at the agents' door only."""
     door = TABLE[pattern].door
     for who, client in agents(world).items():
@@ -171,7 +173,7 @@ def agents_of_jobs(world: World, pattern: str) -> None:
         verify(world, pattern, client, who, person)
 
 
-def tokens_of_less_scope(world: World, pattern: str) -> None:
+def tokens_of_less_scope(world: AccessFixture, pattern: str) -> None:
     """What the person may do, as far as the token's scope goes."""
     for person in ("admin", "member", "stranger", "root"):
         for scope in (READING, SUBMITTING):
@@ -179,7 +181,7 @@ def tokens_of_less_scope(world: World, pattern: str) -> None:
             verify(world, pattern, client, f"{person} with a token to {scope}", person, scope)
 
 
-def tokens_for_another_team(world: World, pattern: str) -> None:
+def tokens_for_another_team(world: AccessFixture, pattern: str) -> None:
     """A platform administrator's token for another team finds nothing of ours."""
     client = bearer(world.token(world.persons["root"], team=Team.objects.get(name="vision")))
     for method in METHODS:
@@ -189,7 +191,7 @@ def tokens_for_another_team(world: World, pattern: str) -> None:
             assert status == 404, (method, pattern, status)
 
 
-def nobody(world: World, pattern: str) -> None:
+def nobody(world: AccessFixture, pattern: str) -> None:
     for who, client in nobodies(world).items():
         verify(world, pattern, client, who, "stranger" if TABLE[pattern].door == OPEN else None)
 

@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 
 from accounts import audit
-from accounts.audit import Deed
+from accounts.audit import AuditAction
 from accounts.models import AuditEntry
 from common import log_config
 from tests.pages import site as pages_site
@@ -43,10 +43,10 @@ def test_only_what_was_committed_is_told(monkeypatch):
     told = []
     monkeypatch.setattr(log_config, "event", lambda act, **fields: told.append((act, fields["audit_id"])))
     with transaction.atomic():
-        audit.record(Deed.LOGOUT, by=None)
+        audit.record(AuditAction.LOGOUT, by=None)
         transaction.set_rollback(True)
     with audit.change():
-        entry = audit.record(Deed.LOGIN, by=None)
+        entry = audit.record(AuditAction.LOGIN, by=None)
         assert told == []
     assert told == [("login", entry.pk)] and AuditEntry.objects.count() == 1
 

@@ -7,14 +7,14 @@ from django.test import Client
 
 from jobs.models import Job
 from tests.pages import seed
-from tests.security.routes import ROUTES, World, address, patterns
+from tests.security.routes import ROUTES, AccessFixture, address, patterns
 
 UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 
 
 @pytest.fixture
-def world(lab, people) -> World:
-    return World(lab, people)
+def world(lab, people) -> AccessFixture:
+    return AccessFixture(lab, people)
 
 
 def careless(people) -> Client:

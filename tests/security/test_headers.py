@@ -10,7 +10,7 @@ from django.test import Client, override_settings
 from accounts.models import Token
 from tests.pages import seed
 from tests.security import routes
-from tests.security.routes import API, PAGE, TABLE, World
+from tests.security.routes import API, PAGE, TABLE, AccessFixture
 
 ADDRESSES = [
     "/login",
@@ -51,7 +51,7 @@ def test_what_somebody_was_shown_is_not_kept_for_the_next(as_, people, address):
 
 def test_a_browser_keeps_nothing_of_what_somebody_was_shown(as_, lab, people, settings, tmp_path):
     settings.MEDIA_ROOT = tmp_path
-    world, client = World(lab, people), as_(people.admin)
+    world, client = AccessFixture(lab, people), as_(people.admin)
     shown = [name for name, one in TABLE.items() if one.door in (PAGE, API) and "GET" in one.rules]
     assert len(shown) > 40
     for pattern in shown:

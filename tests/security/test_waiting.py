@@ -23,7 +23,7 @@ from tests import servers
 from tests.builders import batch, identity, log_item
 from tests.pages.site import Site, serve
 from tests.patience import PATIENCE_SECONDS
-from tests.security.routes import AGENT, API, OPEN, TABLE, World, address, body
+from tests.security.routes import AGENT, API, OPEN, TABLE, AccessFixture, address, body
 
 POOL = 8  # connections of the web process, as everywhere
 SECONDS = "20"  # that it waits for the database
@@ -32,8 +32,8 @@ BEGAN = 1_763_700_000
 
 
 @pytest.fixture
-def world(transactional_db, lab, people) -> World:
-    return World(lab, people)
+def world(transactional_db, lab, people) -> AccessFixture:
+    return AccessFixture(lab, people)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 class Doors:
     """A client for each kind of door, signed in before anything is made difficult."""
 
-    def __init__(self, site: Site, world: World):
+    def __init__(self, site: Site, world: AccessFixture):
         self.world = world
         self.page = site.sign_in("root")
         # Somebody else than on the pages: requests of one user wait for each other.
@@ -95,7 +95,7 @@ def walk(doors: Doors, methods: tuple[str, ...]) -> list[Asked]:
 
 
 @contextmanager
-def waiters(doors: Doors, world: World, *, statuses: tuple[int, ...] = (200,)) -> Iterator[None]:
+def waiters(doors: Doors, world: AccessFixture, *, statuses: tuple[int, ...] = (200,)) -> Iterator[None]:
     """Eight that wait for lines again and again, eight streams of the log and eight of hints."""
     over = threading.Event()
     logs = f"/api/v1/jobs/{world.job.pk}/logs"
@@ -127,7 +127,7 @@ def waiters(doors: Doors, world: World, *, statuses: tuple[int, ...] = (200,)) -
         one.result(PATIENCE_SECONDS)
 
 
-def lab_line(world: World, *, seq: int) -> None:
+def lab_line(world: AccessFixture, *, seq: int) -> None:
     lines = log_item(2, seq - 1, [(BEGAN + seq, f"line {seq}")])
     apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, lines))
 

@@ -102,7 +102,7 @@ class SimStore:
         self.row.lease = leases.release(self.row.lease)
         self.row.due = due
 
-    def tell(self, held: Held, trouble: str) -> None:
+    def report_trouble(self, held: Held, trouble: str) -> None:
         self.switch()
 
     def note(self, held: Held, words: str) -> None:
@@ -110,7 +110,7 @@ class SimStore:
 
     def plan(self, held: Held) -> Plan:
         there = {key: place.incarnation for key, place in held.view.places.items()}
-        only = frozenset(unconfirmed(held.view.places)) if held.view.created_at else None
+        only = frozenset(unconfirmed(held.view.places)) if held.view.applied_at else None
         return Plan(RUN, held.view.attempt, (self.role,), incarnations=there, wanted=only)
 
     def _held(self, token: int) -> Held:
@@ -143,8 +143,8 @@ class SimCluster:
     def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         self._travel(lambda: self.adapter.delete(run, attempt, grace_seconds, is_now=is_now))
 
-    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        self._travel(lambda: self.adapter.retire(run, attempt, places, grace_seconds))
+    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+        self._travel(lambda: self.adapter.end_replicas(run, attempt, places, grace_seconds))
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
         self.world.switch()

@@ -13,10 +13,10 @@ from common.errors import InvalidInput
 from jobs.core import batch
 from jobs.core.batch import MAX_BATCH_BYTES, MAX_ITEMS, parse
 from jobs.ingest import translate
-from jobs.ingest.translate import AHEAD_SECONDS, BEHIND_SECONDS, MAX_NAMES, Known, Place
+from jobs.ingest.translate import AHEAD_SECONDS, BEHIND_SECONDS, MAX_NAMES, Baseline, StreamPosition
 
 NOW = 1_800_000_000.0
-KNOWN = Known({0: Place(), 1: Place(100, NOW - 50)}, since=NOW - 1000)
+BASELINE = Baseline({0: StreamPosition(), 1: StreamPosition(100, NOW - 50)}, since=NOW - 1000)
 BIGINT = 2**63 - 1
 
 
@@ -25,8 +25,8 @@ def body(*items: dict, seq: object = 1, rest: bytes = b"", **header) -> bytes:
     return struct.pack(">I", len(text)) + text + rest
 
 
-def read(*items: dict, rest: bytes = b"", known: Known = KNOWN) -> translate.News:
-    return translate.read(parse(body(*items, rest=rest)), known=known, now=NOW)
+def read(*items: dict, rest: bytes = b"", baseline: Baseline = BASELINE) -> translate.RowChanges:
+    return translate.read(parse(body(*items, rest=rest)), baseline=baseline, now=NOW)
 
 
 def log(**changes) -> dict:
@@ -62,9 +62,9 @@ items = st.lists(
 )
 
 
-def assert_rows_fit(found: translate.News) -> None:
+def assert_rows_fit(found: translate.RowChanges) -> None:
     """As docs/wire.md and the columns say it; times are near to what the control plane saw."""
-    least, most = KNOWN.since - BEHIND_SECONDS, NOW + AHEAD_SECONDS
+    least, most = BASELINE.since - BEHIND_SECONDS, NOW + AHEAD_SECONDS
     for one in found.segments:
         assert 0 <= one["first_line"] <= one["first_line"] + one["lines"] <= BIGINT and 0 < one["lines"] < 2**31
         assert least <= one["first_at"] <= one["last_at"] <= most and 0 <= one["raw_bytes"] < 2**31
@@ -74,7 +74,7 @@ def assert_rows_fit(found: translate.News) -> None:
         assert all(step is None or -BIGINT <= step <= BIGINT for step in chunk["steps"])
         assert "\0" not in chunk["name"] and len(chunk["name"]) <= 60
     for rank, told in found.ranks.items():
-        assert rank in KNOWN.places
+        assert rank in BASELINE.positions
         assert told.get("exit_code") is None or told.get("signal") is None
         assert all(abs(told.get(name) or 0) < 2**31 for name in ("exit_code", "signal", "pid"))
         assert all(abs(told.get(name) or 0) <= BIGINT for name in ("step", "lines", "rss_bytes", "gpu_mem_bytes"))
@@ -101,7 +101,7 @@ def test_any_bytes_are_a_batch_or_are_refused(raw):
 @given(items, st.binary(max_size=20))
 def test_any_items_become_rows_that_fit_or_are_refused_by_name(some, rest):
     found = outcome(lambda: read(*some, rest=rest))
-    if isinstance(found, translate.News):
+    if isinstance(found, translate.RowChanges):
         assert_rows_fit(found)
     else:
         assert found.problems[0].field and found.problems[0].message
@@ -207,9 +207,9 @@ def test_a_batch_brings_so_many_numbers_at_most():
 
 
 def test_series_beyond_the_limit_are_left_out_and_named():
-    known = Known(KNOWN.places, KNOWN.since, names=frozenset(f"old{n}" for n in range(MAX_NAMES - 1)))
+    baseline = Baseline(BASELINE.positions, BASELINE.since, names=frozenset(f"old{n}" for n in range(MAX_NAMES - 1)))
     points = [[NOW, n, {f"new{n}": 1.0, "old5": 2.0}] for n in range(3)]
-    found = read({"kind": "metrics", "rank": 0, "points": points}, known=known)
+    found = read({"kind": "metrics", "rank": 0, "points": points}, baseline=baseline)
     assert {name for _, name in found.chunks} == {"new0", "old5"}
     assert (found.names, found.left_out) == ({"new0"}, {"new1", "new2"})
 

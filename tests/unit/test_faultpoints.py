@@ -44,7 +44,7 @@ OUTSIDE = frozenset(
         ("cluster", "observe"),
         ("cluster", "delete"),
         ("cluster", "read_log"),
-        ("cluster", "misfit"),
+        ("cluster", "placement_problem"),
         ("api", "call"),
         ("_api", "call"),
         ("_api", "lines"),

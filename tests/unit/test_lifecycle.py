@@ -39,7 +39,7 @@ def seen(*states: str, as_of: float = 10, **values) -> Seen:
 
 def view(phase: str, **values) -> JobView:
     return JobView(
-        **{"phase": Phase(phase), "phase_since": T0, "attempt": 1, "created_at": T0, "roles": WORKERS, **values}
+        **{"phase": Phase(phase), "phase_since": T0, "attempt": 1, "applied_at": T0, "roles": WORKERS, **values}
     )
 
 
@@ -90,7 +90,7 @@ def test_a_ray_head_decides_alone(head, other, expected):
         ("an admitted job starts", view("admitted"), Seen(), "starting", None),
         ("an admitted job can be cancelled", view("admitted", is_cancel_requested=True), Seen(), "cancelled", "cancelled"),
         ("it runs when all replicas do", view("starting"), seen("running", "running"), "running", None),
-        ("it runs only once its creation is confirmed", view("starting", created_at=None), seen("running", "running"), None, None),
+        ("it runs only once its creation is confirmed", view("starting", applied_at=None), seen("running", "running"), None, None),
         ("it waits for the last replica", view("starting"), seen("running", "pending"), None, None),
         ("a quick success may skip running", view("starting"), seen("succeeded", "succeeded"), "stopping", "completed"),
         ("success", view("running"), seen("succeeded", "succeeded"), "stopping", "completed"),
@@ -102,7 +102,7 @@ def test_a_ray_head_decides_alone(head, other, expected):
         ("failure with budget", view("running", max_retries=1), seen("failed", "running"), "stopping", "retry"),
         ("a spent budget", view("running", max_retries=1, failures=1), seen("failed", "running"), "stopping", "failed"),
         ("an observed absence is a loss", view("running"), seen("absent", "running"), "stopping", "failed"),
-        ("absence before the creation is none", view("running", created_at=at(20)), seen("absent", "running"), None, None),
+        ("absence before the creation is none", view("running", applied_at=at(20)), seen("absent", "running"), None, None),
         ("absence in a stale view is none", view("running"), seen("absent", "running", is_fresh=False), None, None),
         ("no answer is no news", view("running"), Seen(), None, None),
         ("stopping waits for the last process", view("stopping", stop_reason=StopReason.FAILED), seen("failed", "running", is_sealed=True), None, None),
@@ -141,11 +141,11 @@ def test_a_taken_port_costs_no_retry_a_few_times():
 
 def test_a_loss_is_seen_also_where_nobody_lived_to_say_that_all_was_created():
     """The last replica was made and its maker died: the next visit confirms it before anything counts as running."""
-    starting = view("starting", created_at=None)
+    starting = view("starting", applied_at=None)
     assert decide(starting, seen("running", "running", as_of=5), at(5)).to is None
     confirmed = applied(starting, at(6))
     running = after(confirmed, decide(confirmed, seen("running", "running", as_of=7), at(7)), at(7))
-    assert (running.phase, running.created_at) == (Phase.RUNNING, at(6))
+    assert (running.phase, running.applied_at) == (Phase.RUNNING, at(6))
     assert decide(running, seen("absent", "running", as_of=10), at(10)).reason is StopReason.FAILED
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.clusters.kubernetes.site import Site
-from jobs.clusters.kubernetes.sizes import Size, misfit, quantity, read_size
+from jobs.clusters.kubernetes.sizes import Size, placement_problem, quantity, read_size
 
 SMALL = Size({"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"}, {"zone": "a"})
 LARGE = Size({"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": "8"}, {"zone": "b"})
@@ -13,7 +13,7 @@ PLAIN = Size({"cpu": "500m", "memory": "2Gi"}, {"zone": "c"})
 def said(processes, *, nodes=1, sizes=(SMALL, LARGE, PLAIN), resource="gpu", own_nodes=0, **site) -> str:
     site = Site("jobs", "x:1", "http://muster.test", **site)
     asked = {"processes": processes, "nodes": nodes, "resource": resource, "own_nodes": own_nodes}
-    found = misfit(**asked, site=site, sizes=sizes)
+    found = placement_problem(**asked, site=site, sizes=sizes)
     return f"{found.field} {found.value}: {found.message}" if found else ""
 
 

@@ -17,7 +17,7 @@ from common import faultpoints
 from common.errors import Problem, Unreachable
 from jobs.clusters import Expected
 from jobs.core.plan import Plan
-from jobs.core.verdict import Seen, Sighting
+from jobs.core.verdict import ReplicaUpdate, Seen
 
 from . import client, labels, manifests, pod_logs, sizes
 from .answers import need
@@ -29,7 +29,7 @@ from .nodes import read_node
 from .options import read as read_options
 from .pods import Attempt, Owner, read_owner, read_pod
 from .sizes import Size, read_size
-from .teardown import END_SECONDS, end, retire
+from .teardown import END_SECONDS, end, end_replicas
 
 AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
 START = AGENT.with_name("pod_entry.py")
@@ -89,7 +89,7 @@ class KubernetesCluster(View):
         self._watch()
         client.run(self._end(run, attempt, grace_seconds, is_now=is_now), END_SECONDS + LAST_SECONDS)
 
-    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         self._watch()
         client.run(self._retire(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
 
@@ -99,8 +99,8 @@ class KubernetesCluster(View):
         path = f"{self.path}/pods/{labels.pod(run, attempt, *place)}/log"
         return client.run(pod_logs.read(self.api, path, since=since, take=take), pod_logs.READ_SECONDS + LAST_SECONDS)
 
-    def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
-        return sizes.misfit(
+    def placement_problem(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+        return sizes.placement_problem(
             processes=processes, nodes=nodes, resource=resource, own_nodes=own_nodes, site=self.site,
             sizes=self._known_sizes(),
         )  # fmt: skip
@@ -125,7 +125,7 @@ class KubernetesCluster(View):
                 tidied = self._clock()
                 self.tidy()
 
-    def sightings(self) -> Iterator[list[Sighting]]:
+    def replica_updates(self) -> Iterator[list[ReplicaUpdate]]:
         """What changed of replicas, for who writes it down; `changes` leaves out then what needs no visit."""
         self._news.is_asked_for_pods = True
         self._watch()
@@ -133,7 +133,7 @@ class KubernetesCluster(View):
             self._news.pod(pod_key(pod), pod)
         while True:
             taken = self._news.take_pods(IDLE_SECONDS)
-            yield [one for key, pods in taken.items() for one in self._sighted(key, tuple(pods.values()))]
+            yield [one for key, pods in taken.items() for one in self._updates(key, tuple(pods.values()))]
 
     def tidy(self) -> int:
         """Remove tombstones that have outlived every call they were there for. Returns how many."""
@@ -229,7 +229,7 @@ class KubernetesCluster(View):
     async def _retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         known = self._known(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
-        await retire(found, places, api=self.api, path=self.path, grace_seconds=grace_seconds)
+        await end_replicas(found, places, api=self.api, path=self.path, grace_seconds=grace_seconds)
 
     async def _confirmed(self, lost: Mapping[str, str]) -> Mapping[str, str]:
         answers = await asyncio.gather(*(self._is_lost(name) for name in lost))

@@ -43,7 +43,7 @@ class Runs:
         return min((max(0.0, self._told.get(run, 0.0) + AGAIN_SECONDS - now) for run in self._waiting), default=None)
 
 
-class News:
+class ChangeQueue:
     """Of one cluster and process: the watch puts, threads of the watcher take."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 
-from jobs.core.verdict import Sighting
+from jobs.core.verdict import ReplicaUpdate
 
 from . import client, labels
 from .cache import Key, Picture
-from .change_queue import News
+from .change_queue import ChangeQueue
 from .client import Api
 from .decode import read_event
 from .events import WANTED, Trouble, read_trouble
@@ -35,7 +35,7 @@ class View:
         self.api, self.site, self._clock = api, site, clock
         self.path = f"api/v1/namespaces/{site.namespace}"
         self._lock = threading.Lock()
-        self._news = News()
+        self._queue = ChangeQueue()
         self._watching_pid = 0
         self._following: list[Future[None]] = []
         self._draw_anew()
@@ -54,11 +54,11 @@ class View:
         key = (run, attempt)
         return Attempt(run, attempt, next(iter(self.owners.of(key)), None), self.pods.of(key), self.pods.gone(key))
 
-    def _sighted(self, key: Key, pods: tuple[Pod, ...]) -> list[Sighting]:
+    def _updates(self, key: Key, pods: tuple[Pod, ...]) -> list[ReplicaUpdate]:
         """Those that are ours, as a visit would see them."""
         found = self._told(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
         places = [(pod.place.role, pod.place.index) for pod in found.ours]
-        return [Sighting(*key, seen) for seen in found.replicas(places)]
+        return [ReplicaUpdate(*key, seen) for seen in found.replicas(places)]
 
     def _told(self, found: Attempt) -> Attempt:
         """With what Events and nodes say of it; both may be forbidden to us, and then say nothing."""
@@ -73,7 +73,7 @@ class View:
     # -- watching
 
     def _rest_seconds(self) -> float:
-        return WRITER_REST_SECONDS if self._news.is_asked else VISITOR_REST_SECONDS
+        return WRITER_REST_SECONDS if self._queue.is_asked else VISITOR_REST_SECONDS
 
     def _watch(self) -> None:
         """Follow pods and Services in the background of this process, once, and anew after a fork."""
@@ -111,16 +111,16 @@ class View:
         self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
 
     def _changed(self, key: Key) -> None:
-        self._news.run(key[0])
+        self._queue.run(key[0])
 
     def _listed(self, key: Key) -> None:
         """A whole list was read: all of the attempt may be new."""
         for pod in self.pods.of(key):
-            self._news.pod(key, pod)
-        self._news.run(key[0])
+            self._queue.pod(key, pod)
+        self._queue.run(key[0])
 
     def _pod_told(self, pod: Pod, is_gone: bool) -> None:
-        self._news.pod(pod_key(pod), pod, is_gone=is_gone)
+        self._queue.pod(pod_key(pod), pod, is_gone=is_gone)
 
 
 def pod_key(pod: Pod) -> Key:

@@ -1,4 +1,4 @@
-"""Names and labels of what Muster makes in a cluster, and how they are read back. The only place that knows them. Pure.
+"""Names and labels of what Muster makes in a cluster, and how they are read back. The only replica_of that knows them. Pure.
 
 Labels select, they prove nothing: anybody who may create pods may write ours on them. What is ours is decided by
 the UID of the owner (`pods.owner_uid`).
@@ -11,7 +11,7 @@ from typing import Any
 
 PREFIX = "muster.dev/"
 RUN, ATTEMPT, ROLE, INDEX = (PREFIX + name for name in ("run", "attempt", "role", "index"))
-INCARNATION = PREFIX + "incarnation"  # only where its place was given anew within the attempt
+INCARNATION = PREFIX + "incarnation"  # only where its replica_of was given anew within the attempt
 OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collection finds exactly one attempt
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
@@ -24,7 +24,7 @@ _COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})\Z")
 
 
 @dataclass(frozen=True)
-class Place:
+class ReplicaLabels:
     """Which replica of which attempt an object says it is."""
 
     run: str
@@ -42,13 +42,13 @@ def service(run: str, attempt: int) -> str:
 def secret(run: str, attempt: int, *, owner: str, replica: str = "") -> str:
     """With a piece of the owner's UID: one that is already there is then surely ours, and need not be read.
 
-    `replica` is the rest of the name of a pod that took another's place: what it is told came later.
+    `replica` is the rest of the name of a pod that took another's replica_of: what it is told came later.
     """
     return f"{service(run, attempt)}-{owner[:8]}" + (f"-{replica}" if replica else "")
 
 
 def pod(run: str, attempt: int, role: str, index: int, incarnation: int = 0) -> str:
-    """Also its host name. One that takes the place of another has a name of its own: nothing of the two can be mistaken."""
+    """Also its host name. One that takes the replica_of of another has a name of its own: nothing of the two can be mistaken."""
     return f"{run}-{attempt}-{role}-{index}" + (f"-r{incarnation}" if incarnation else "")
 
 
@@ -70,7 +70,7 @@ def selector(wanted: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
 
 
-def place(labels: Any) -> Place | None:
+def replica_of(labels: Any) -> ReplicaLabels | None:
     """Read back strictly: None for whatever Muster would not have written, however absurd."""
     if not isinstance(labels, Mapping):
         return None
@@ -78,7 +78,7 @@ def place(labels: Any) -> Place | None:
     role, index, incarnation = labels.get(ROLE), labels.get(INDEX), labels.get(INCARNATION, "0")
     if not run or not _is(_ROLE, role) or not _is(_COUNT, index) or not _is(_COUNT, incarnation):
         return None
-    return Place(run, attempt, str(role), int(str(index)), int(str(incarnation)))
+    return ReplicaLabels(run, attempt, str(role), int(str(index)), int(str(incarnation)))
 
 
 def attempt_of(labels: Any) -> tuple[str, int]:

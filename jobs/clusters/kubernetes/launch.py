@@ -128,7 +128,7 @@ class Launcher:
 
         def is_there(place: tuple[str, int]) -> bool:
             meta = there.get(_pod_name(plan, place))
-            return owner_uid(meta, labels.Place(plan.run, plan.attempt, *place)) == owner
+            return owner_uid(meta, labels.ReplicaLabels(plan.run, plan.attempt, *place)) == owner
 
         return [place for place in places if not is_there(place)]
 
@@ -140,7 +140,7 @@ class Launcher:
         if not answer.is_there_already:
             need_created(answer, f"pod {name}")
         body = need(await self._read("pods", name), f"pod {name}")
-        found = owner_uid(body.get("metadata"), labels.Place(plan.run, plan.attempt, *place))
+        found = owner_uid(body.get("metadata"), labels.ReplicaLabels(plan.run, plan.attempt, *place))
         if found == owner:
             self.created(body)
         elif found:

@@ -31,7 +31,7 @@ class Pod:
     name: str
     uid: str
     version: int
-    place: labels.Place
+    place: labels.ReplicaLabels
     owner: str
     marked: str
     state: ReplicaState
@@ -133,7 +133,7 @@ def read_pod(thing: Any) -> Pod | None:
     """None for what names no attempt. What lies about its place is kept as nobody's: a delete by label would hit it."""
     meta, status = get(thing, "metadata"), get(thing, "status")
     said, name, uid = get(meta, "labels"), get(meta, "name"), get(meta, "uid")
-    place = labels.place(said) or labels.Place(*labels.attempt_of(said), "", 0)
+    place = labels.replica_of(said) or labels.ReplicaLabels(*labels.attempt_of(said), "", 0)
     run, attempt = place.run, place.attempt
     if not run or not isinstance(name, str) or not isinstance(uid, str):
         return None
@@ -163,7 +163,7 @@ def read_owner(thing: Any) -> Owner | None:
     )  # fmt: skip
 
 
-def owner_uid(meta: Any, place: labels.Place) -> str:
+def owner_uid(meta: Any, place: labels.ReplicaLabels) -> str:
     """The UID behind the reference to the Service of this place's attempt; labels prove nothing."""
     name = labels.service(place.run, place.attempt)
     for one in items(get(meta, "ownerReferences")):

@@ -45,7 +45,7 @@ def quantity(text: str) -> Fraction:
     return Fraction(found[1]) * _SUFFIXES[found[2] or ""] if found else Fraction(0)
 
 
-def misfit(
+def placement_problem(
     *, processes: int, nodes: int, resource: str, site: Site, sizes: Iterable[Size], own_nodes: int = 0
 ) -> Problem | None:
     """Why the nodes can never take this job; None where they can, or where nothing is known of nodes.

@@ -49,7 +49,7 @@ async def end(
     return None
 
 
-async def retire(
+async def end_replicas(
     attempt: Attempt, places: Iterable[tuple[str, int]], *, api: Api, path: str, grace_seconds: int
 ) -> None:
     """What is left at these places: of lost nodes at once, else with its grace. The attempt and its owner stay."""

@@ -122,14 +122,14 @@ class LocalCluster:
             with faultpoints.around("local.seal"):
                 (folder / "sealed").touch()
 
-    def retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+    def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         folder = self._attempt(run, attempt)
         newest = _newest(folder)
         for role, index in places:
             place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
             self._end(place, mark(run, attempt), grace_seconds)
 
-    def misfit(self, *, processes: int, nodes: int, resource: str, **_: Any) -> Problem | None:
+    def placement_problem(self, *, processes: int, nodes: int, resource: str, **_: Any) -> Problem | None:
         there = len(self.inventory()) if resource == devices.RESOURCE else 0
         if not there or processes * nodes <= there:
             return None

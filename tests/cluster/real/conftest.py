@@ -30,7 +30,7 @@ SECONDS = 900.0  # generous: several interpreters that import torch on two cores
 
 
 @dataclass(frozen=True)
-class World:
+class RealRun:
     rig: Rig
     gate: Gate  # in front of the control plane, for the agents of the cluster `gated`
     marks: Path  # of points where one of its processes shall die (common/faultpoints.py)
@@ -41,7 +41,7 @@ class World:
 class Pods:
     """What these tests do to jobs on real pods: as a user, as the cluster's administrator, and as bad luck."""
 
-    def __init__(self, world: World, folder: Path, admin: httpx.Client):
+    def __init__(self, world: RealRun, folder: Path, admin: httpx.Client):
         self.rig, self.node, self.client = world.rig, world.node, world.rig.client
         self.folder, self.admin = folder, admin
         self.gate, self.marks = world.gate, world.marks
@@ -122,7 +122,7 @@ def need_node() -> None:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRun]:
     need_node()
     with ExitStack() as at_the_end:
         plane, node = at_the_end.enter_context(raised())
@@ -135,11 +135,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         rig = Rig(at_the_end.enter_context(installation))
         for name in QUEUES:
             rig.manage("queue", name, "--team", "pods", "--slots", "8", "--cluster", name, "--member", "admin")
-        yield World(rig, gate, marks, plane, node)
+        yield RealRun(rig, gate, marks, plane, node)
 
 
 @pytest.fixture
-def pods(world: World, tmp_path: Path) -> Iterator[Pods]:
+def pods(world: RealRun, tmp_path: Path) -> Iterator[Pods]:
     with world.plane.client() as admin:
         found = Pods(world, tmp_path, admin)
         yield found

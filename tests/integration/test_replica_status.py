@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from jobs.control import replica_status, watcher
 from jobs.core.lifecycle import Phase
-from jobs.core.verdict import ReplicaSeen, ReplicaState, Sighting
+from jobs.core.verdict import ReplicaSeen, ReplicaState, ReplicaUpdate
 from jobs.models import Job, Rank, Replica
 from tests.builders import Clock
 from tests.locks import in_thread, until_waiting
@@ -26,11 +26,11 @@ def job(lab):
     return lab.running()
 
 
-def look(job: Job, index: int, state: ReplicaState, *, version: int = 0, attempt: int = 1, **seen) -> Sighting:
-    return Sighting(job.run, attempt, ReplicaSeen("worker", index, state, version=version, **seen))
+def look(job: Job, index: int, state: ReplicaState, *, version: int = 0, attempt: int = 1, **seen) -> ReplicaUpdate:
+    return ReplicaUpdate(job.run, attempt, ReplicaSeen("worker", index, state, version=version, **seen))
 
 
-def write(*news: Sighting, at=None) -> set[int]:
+def write(*news: ReplicaUpdate, at=None) -> set[int]:
     return set(replica_status.write(news, now=at or timezone.now()).complete)
 
 
@@ -98,8 +98,8 @@ def test_a_visit_with_an_old_picture_leaves_the_watchers_row(job, lab):
 
 
 def test_what_is_not_of_this_attempt_is_left_out(job, lab):
-    strange = Sighting(f"{job.pk}-other", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
-    nowhere = Sighting("999999-abc", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
+    strange = ReplicaUpdate(f"{job.pk}-other", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
+    nowhere = ReplicaUpdate("999999-abc", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
     write(strange, nowhere, look(job, 0, RUNNING, attempt=2), look(job, 99, RUNNING), look(job, 0, ReplicaState.ABSENT))
     assert states(job) == ["pending", "pending"]
 

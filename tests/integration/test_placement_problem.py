@@ -14,7 +14,7 @@ class Small:
 
     MOUNTS = HAS_NODES = SEPARATES = True
 
-    def misfit(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+    def placement_problem(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         if processes <= 4:
             return None
         return Problem(

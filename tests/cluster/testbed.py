@@ -28,7 +28,7 @@ from jobs.models import Job
 from queues.models import Queue
 from rig.processes import Process
 
-from .conftest import MERGE, TOLERATIONS, Place
+from .conftest import MERGE, TOLERATIONS, NamespaceFixture
 
 KIND = "jobs.clusters.kubernetes.KubernetesCluster"
 TASKS = (
@@ -41,7 +41,7 @@ LOOK_SECONDS = 0.2
 IMAGE = {"Content-Type": "application/strategic-merge-patch+json"}
 
 
-def options(place: Place, **more: Any) -> dict[str, Any]:
+def options(place: NamespaceFixture, **more: Any) -> dict[str, Any]:
     said = {
         "KUBECONFIG": str(place.kubeconfig), "NAMESPACE": place.namespace, "IMAGE": "x:1",
         "CONTROL_URL": "http://muster.test", "TOLERATIONS": TOLERATIONS, **more,
@@ -50,10 +50,10 @@ def options(place: Place, **more: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Crew:
+class ClusterTestbed:
     """`clusters` as in settings.CLUSTERS. Jobs are named, so that a test can speak of them."""
 
-    place: Place
+    place: NamespaceFixture
     user: Any
     team: Any
     folder: Path
@@ -215,7 +215,7 @@ class Crew:
 class Ledger(threading.Thread):
     """An independent look at the pods, some times a second: which UIDs a name had, and whether two attempts of a run lived at once."""
 
-    def __init__(self, place: Place):
+    def __init__(self, place: NamespaceFixture):
         super().__init__(daemon=True)
         self.place = place
         self.uids: dict[str, set[str]] = defaultdict(set)

@@ -35,7 +35,7 @@ class Received:
         return next(one for one in self.kind("rank", rank=rank) if one["state"] != "running")
 
 
-class Plane:
+class FakeControlPlane:
     """`code` is the job's tree (None: 204); `commands` go into every reply; `refuse` answers that status."""
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ class Plane:
         return f"http://127.0.0.1:{self.port}"
 
     def up(self) -> None:
-        plane = self
-        self._server = _Server(("127.0.0.1", self.port), type("Bound", (_Handler,), {"plane": plane}))
+        control_plane = self
+        self._server = _Server(("127.0.0.1", self.port), type("Bound", (_Handler,), {"control_plane": control_plane}))
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -136,7 +136,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    plane: Plane
+    control_plane: FakeControlPlane
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
@@ -148,15 +148,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._give(body)
         assert self.path == "/agent/v1/batches"
         assert self.headers["Content-Type"] == "application/x-muster-batch"
-        if self.plane.refuse:
-            self.plane.refusals += 1
-            return self._answer(self.plane.refuse, b"{}", headers=self.plane.headers)
-        if self.plane.wrong and self.plane.wrong in [item["kind"] for item in _parted(body)[0]["items"]]:
-            errors = [{"field": f"{self.plane.wrong}.nonsense", "message": "is wrong"}]
+        if self.control_plane.refuse:
+            self.control_plane.refusals += 1
+            return self._answer(self.control_plane.refuse, b"{}", headers=self.control_plane.headers)
+        if self.control_plane.wrong and self.control_plane.wrong in [
+            item["kind"] for item in _parted(body)[0]["items"]
+        ]:
+            errors = [{"field": f"{self.control_plane.wrong}.nonsense", "message": "is wrong"}]
             return self._answer(400, json.dumps({"errors": errors}).encode())
-        reply = self.plane.apply(self._token(), body)
-        if self.plane.losses > 0:
-            self.plane.losses -= 1
+        reply = self.control_plane.apply(self._token(), body)
+        if self.control_plane.losses > 0:
+            self.control_plane.losses -= 1
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return None
@@ -164,21 +166,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         assert self.path == "/agent/v1/workspace"
-        if self.plane.refuse:
-            return self._answer(self.plane.refuse, b'{"title": "so it was told to"}')
-        if self.plane.code is None and not self.plane.lists:
+        if self.control_plane.refuse:
+            return self._answer(self.control_plane.refuse, b'{"title": "so it was told to"}')
+        if self.control_plane.code is None and not self.control_plane.lists:
             return self._answer(204, b"")
-        text = (self.plane.lists or listed(self.plane.code or {})).encode()
+        text = (self.control_plane.lists or listed(self.control_plane.code or {})).encode()
         headers = {"X-Muster-Digest": hashlib.sha256(text).hexdigest(), "X-Muster-Team": "7"}
         return self._answer(200, zlib.compress(text), kind="application/x-muster-manifest", headers=headers)
 
     def _give(self, body: bytes) -> None:
         asked = [body[at : at + 32].hex() for at in range(0, len(body), 32)]
-        self.plane.given += asked
-        time.sleep(self.plane.slowness)
-        contents = {packs.sha(one): one for one in (self.plane.code or {}).values() if isinstance(one, bytes)}
+        self.control_plane.given += asked
+        time.sleep(self.control_plane.slowness)
+        contents = {packs.sha(one): one for one in (self.control_plane.code or {}).values() if isinstance(one, bytes)}
         self._answer(
-            200, self.plane.spoil(packs.pack(*(contents[one] for one in asked))), kind="application/x-muster-pack"
+            200,
+            self.control_plane.spoil(packs.pack(*(contents[one] for one in asked))),
+            kind="application/x-muster-pack",
         )
 
     def _token(self) -> str:

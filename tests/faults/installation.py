@@ -89,7 +89,7 @@ class Api:
 
 
 @dataclass
-class House:
+class RunningInstallation:
     """`marks` is where crash points are armed and leave their marks; it works whenever a point is passed."""
 
     folder: Path

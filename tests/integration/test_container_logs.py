@@ -69,7 +69,7 @@ def collect(job, cluster, *, states=("running", "running"), is_last=False) -> bo
     looks = (ReplicaSeen("worker", index, ReplicaState(state), incarnation=lives[index]) for index, state in enumerate(states))  # fmt: skip
     seen = Seen(tuple(looks), as_of=timezone.now())
     try:
-        return container_logs.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+        return container_logs.backfill(held, seen=seen, cluster=cluster, now=timezone.now())
     finally:
         DjangoStore().release(held, due=None)
 
@@ -134,9 +134,9 @@ def test_of_two_that_read_the_same_one_is_first_and_the_other_writes_nothing(job
     cluster.say(0, 0, 0, "once")
     stale = replica_rows.find(identity(job))
     collect(job, cluster)
-    reading = Reading(stale.places)
+    reading = Reading(stale.positions)
     cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
-    assert not apply.apply_printed(identity=identity(job), row=stale, items=reading.items())
+    assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
     assert texts(job) == ["once"]
 
 
@@ -145,9 +145,9 @@ def test_a_batch_that_comes_while_its_lines_are_read_wins_and_the_reader_writes_
     cluster.say(0, 0, 0, "once")
     stale = replica_rows.find(identity(job))
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
-    reading = Reading(stale.places)
+    reading = Reading(stale.positions)
     cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
-    assert not apply.apply_printed(identity=identity(job), row=stale, items=reading.items())
+    assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
     assert texts(job) == ["once"]
 
 
@@ -225,13 +225,13 @@ def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_an
     held = DjangoStore().take(job.pk, owner="reader", now=timezone.now() + timedelta(hours=1))
     killed = ReplicaSeen("worker", 0, ReplicaState.FAILED, signal=9)
     seen = Seen((killed, ReplicaSeen("worker", 1, ReplicaState.RUNNING)), as_of=timezone.now())
-    assert container_logs.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert container_logs.backfill(held, seen=seen, cluster=cluster, now=timezone.now())
     assert texts(job) == ["sent", "not sent"]
     assert cluster.places == {(0, 0)}, "who is heard is not asked"
 
     cluster.places.clear()
     Replica.objects.filter(job=job, index=0).update(incarnation=1)
-    assert container_logs.collect(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert container_logs.backfill(held, seen=seen, cluster=cluster, now=timezone.now())
     assert cluster.places == set(), "what was seen is of the one before"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.core.lifecycle import STOP_TICK, JobView, Phase, StopReason, after, applied, decide
-from jobs.core.replacement import LONGEST_PAUSE_SECONDS, MOST, Place, given_anew, wanted
+from jobs.core.replacement import LONGEST_PAUSE_SECONDS, MOST, ReplicaPlace, plan_replacements, replaced
 from jobs.core.verdict import FIRST, PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,7 +31,7 @@ def seen(*states: str, **values) -> Seen:
 
 def view(phase: str = "running", **values) -> JobView:
     return JobView(
-        **{"phase": Phase(phase), "phase_since": T0, "attempt": 1, "created_at": T0, "roles": TWO_TO_FOUR, **values}
+        **{"phase": Phase(phase), "phase_since": T0, "attempt": 1, "applied_at": T0, "roles": TWO_TO_FOUR, **values}
     )
 
 
@@ -97,22 +97,22 @@ def test_a_place_is_freed_first_and_then_given_anew():
         ),
         at(10),
     )
-    assert (step.to, step.retire, step.replace, step.requeue_after) == (None, (("worker", 2),), (), STOP_TICK)
+    assert (step.to, step.end_replicas, step.replace, step.requeue_after) == (None, (("worker", 2),), (), STOP_TICK)
     step = decide(view(), seen("running", "running", "lost", "running"), at(10))
-    assert (step.to, step.retire, step.replace, step.requeue_after) == (None, (), (("worker", 2),), timedelta(0))
+    assert (step.to, step.end_replicas, step.replace, step.requeue_after) == (None, (), (("worker", 2),), timedelta(0))
 
 
 def test_an_observed_absence_is_a_loss_and_only_a_fresh_one():
     gone = seen("running", "running", "absent", "running")
     assert decide(view(), gone, at(10)).replace == (("worker", 2),)
     assert decide(view(), replace(gone, is_fresh=False), at(10)).replace == ()
-    assert decide(view(created_at=at(11)), gone, at(10)).replace == ()
+    assert decide(view(applied_at=at(11)), gone, at(10)).replace == ()
     assert decide(view(), Seen(), at(10)).replace == ()
 
 
 def test_nothing_comes_back_before_the_attempt_itself_was_confirmed():
     assert (
-        decide(view("starting", created_at=None), seen("pending", "failed", "running", "running"), at(10)).replace == ()
+        decide(view("starting", applied_at=None), seen("pending", "failed", "running", "running"), at(10)).replace == ()
     )
 
 
@@ -120,14 +120,14 @@ def test_old_news_of_the_one_before_is_no_news_of_the_new_one():
     before = view()
     step = decide(before, seen("running", "running", "failed", "running"), at(10))
     now = after(before, step, at(10))
-    assert now.places == {("worker", 2): Place(1, at(10))}
+    assert now.places == {("worker", 2): ReplicaPlace(1, at(10))}
     # The same picture again, and an empty place, before and after the cluster has confirmed the new one.
     for picture in (seen("running", "running", "failed", "running"), seen("running", "running", "absent", "running")):
         assert decide(now, picture, at(11)).replace == ()
         there = applied(now, at(12))
         assert decide(there, replace(picture, as_of=at(11)), at(13)).replace == ()
-    assert there.places == {("worker", 2): Place(1, at(10), at(12))}
-    assert there.created_at == T0
+    assert there.places == {("worker", 2): ReplicaPlace(1, at(10), at(12))}
+    assert there.applied_at == T0
     # A newer look that does not find it: it is lost as well, and comes back after a pause.
     gone = seen("running", "running", "failed", "running", as_of=at(13))
     assert decide(there, gone, at(13)).replace == (("worker", 2),)
@@ -135,7 +135,7 @@ def test_old_news_of_the_one_before_is_no_news_of_the_new_one():
 
 def test_who_was_seen_to_end_before_its_start_was_confirmed_comes_back_as_well():
     """Its visit died between the cluster's answer and our note of it."""
-    begun = view(places={("worker", 2): Place(1, T0)})
+    begun = view(places={("worker", 2): ReplicaPlace(1, T0)})
     ended = seen("running", "running", "failed", "running")
     ended = replace(ended, replicas=(*ended.replicas[:2], worker(2, "failed", incarnation=1), *ended.replicas[3:]))
     assert decide(begun, ended, at(10)).replace == (("worker", 2),)
@@ -144,10 +144,12 @@ def test_who_was_seen_to_end_before_its_start_was_confirmed_comes_back_as_well()
 def test_who_ends_quickly_comes_back_ever_more_slowly_and_at_last_stays_away():
     ended = [worker(0, "running"), worker(1, "running"), worker(2, "failed", incarnation=3)]
     for incarnation, pause in ((1, 2), (3, 8), (6, LONGEST_PAUSE_SECONDS)):
-        place = Place(incarnation, T0, T0)
-        assert wanted(TWO_TO_FOUR, ended, {("worker", 2): place}, at(pause - 1)).after == timedelta(seconds=1)
-        assert wanted(TWO_TO_FOUR, ended, {("worker", 2): place}, at(pause)).replace == (("worker", 2),)
-    stays = wanted(TWO_TO_FOUR, ended, {("worker", 2): Place(MOST, T0, T0)}, at(10_000))
+        place = ReplicaPlace(incarnation, T0, T0)
+        assert plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): place}, at(pause - 1)).after == timedelta(
+            seconds=1
+        )
+        assert plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): place}, at(pause)).replace == (("worker", 2),)
+    stays = plan_replacements(TWO_TO_FOUR, ended, {("worker", 2): ReplicaPlace(MOST, T0, T0)}, at(10_000))
     assert (stays.replace, stays.after) == ((), None)
 
 
@@ -158,13 +160,11 @@ def test_nobody_comes_back_once_the_first_one_is_done():
 @pytest.mark.parametrize("asked", ["is_cancel_requested", "is_suspended", "is_preempt_requested"])
 def test_what_people_want_goes_before_a_replacement(asked):
     step = decide(view(**{asked: True}), seen("running", "running", "failed", "running"), at(10))
-    assert (step.to, step.replace, step.retire) == (Phase.STOPPING, (), ())
+    assert (step.to, step.replace, step.end_replicas) == (Phase.STOPPING, (), ())
 
 
 def test_a_new_attempt_begins_with_all_places_as_they_were():
-    fresh = after(
-        view("admitted", places=given_anew({}, [("worker", 1)], T0)), decide(view("admitted"), Seen(), T0), T0
-    )
+    fresh = after(view("admitted", places=replaced({}, [("worker", 1)], T0)), decide(view("admitted"), Seen(), T0), T0)
     assert (fresh.phase, fresh.places) == (Phase.STARTING, {})
 
 
@@ -176,7 +176,7 @@ def looks(draw) -> tuple[JobView, Seen]:
     count = draw(st.integers(1, 6))
     role = RoleView("worker", count, True, True, least=draw(st.integers(1, count)))
     places = {
-        ("worker", index): Place(draw(st.integers(1, MOST)), at(draw(st.integers(0, 9))), draw(st.sampled_from([None, at(5)])))
+        ("worker", index): ReplicaPlace(draw(st.integers(1, MOST)), at(draw(st.integers(0, 9))), draw(st.sampled_from([None, at(5)])))
         for index in draw(st.sets(st.integers(1, 6)))
         if index < count
     }  # fmt: skip
@@ -194,13 +194,13 @@ def test_whatever_is_seen_at_most_one_of_going_on_and_ending_is_decided(look):
     step = decide(job, found, at(10))
     by_index = {one.index: one for one in found.replicas}
     if step.to is Phase.STOPPING:
-        assert (step.replace, step.retire) == ((), ())
+        assert (step.replace, step.end_replicas) == ((), ())
     for role, index in step.replace:
         assert index != FIRST
         assert not by_index[index].is_alive
         place = job.places.get((role, index))
-        assert place is None or place.created_at or by_index[index].incarnation == place.incarnation
-    assert not set(step.replace) & set(step.retire)
+        assert place is None or place.applied_at or by_index[index].incarnation == place.incarnation
+    assert not set(step.replace) & set(step.end_replicas)
     again = after(job, step, at(10))
     assert decide(again, found, at(10)).replace == ()
 
