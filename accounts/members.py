@@ -134,7 +134,9 @@ def _account(team: Team, username: str, role: str) -> User:
     _known_role(role)
     user = User.objects.filter(username=username, is_active=True).first()
     if user is None or user.service_team_id not in (None, team.pk):
-        raise InvalidInput(Problem("username", username, "no such user, or not allowed in this team; check the spelling"))
+        raise InvalidInput(
+            Problem("username", username, "no such user, or not allowed in this team; check the spelling")
+        )
     return user
 
 

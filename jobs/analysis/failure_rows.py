@@ -53,7 +53,7 @@ def refresh(job: int, attempt: int) -> None:
         doorbell.hint(job=job, team=row.team_id, what="state")
 
 
-def refresh_after_news(job: int, attempt: int, *, states: frozenset[str]) -> None:
+def refresh_after_changes(job: int, attempt: int, *, states: frozenset[str]) -> None:
     """After an agent's batch. Ranks that start or end well matter only where something had failed before."""
     if "failed" in states or (states and AttemptFailure.objects.filter(job=job, attempt=attempt).exists()):
         refresh(job, attempt)

@@ -24,23 +24,23 @@ EVERY_SECONDS = LEASE_SECONDS / 4
 LONGEST_SECONDS = 120.0  # a visit is bounded (`reconciler.VISIT_SECONDS`); one that hangs loses its lease after all
 
 _held: dict[tuple[int, int], float] = {}  # job and token -> when it was taken, on the monotonic clock
-_news = threading.Condition()
+_changed = threading.Condition()
 _pid = 0
 
 
 def hold(job: int, token: int) -> None:
     global _pid
-    with _news:
+    with _changed:
         if _pid != os.getpid():  # a fork has no thread of its parent's
             _held.clear()
             _pid = os.getpid()
             threading.Thread(target=_run, daemon=True, name="renewal").start()
         _held[job, token] = time.monotonic()
-        _news.notify()
+        _changed.notify()
 
 
 def drop(job: int, token: int) -> None:
-    with _news:
+    with _changed:
         _held.pop((job, token), None)
 
 
@@ -59,15 +59,15 @@ def renew(job: int, token: int) -> bool:
 
 def _run() -> None:
     while True:
-        with _news:
+        with _changed:
             while not _held:
-                _news.wait()
+                _changed.wait()
         time.sleep(EVERY_SECONDS)
         _renew_old(time.monotonic())
 
 
 def _renew_old(now: float) -> None:
-    with _news:
+    with _changed:
         old = [(key, since) for key, since in _held.items() if now - since >= EVERY_SECONDS]
     try:
         for key, since in old:

@@ -88,13 +88,13 @@ class UpdateResult:
     complete: frozenset[int]
 
 
-def write(news: Iterable[ReplicaUpdate], *, now: datetime) -> UpdateResult:
+def write(updates: Iterable[ReplicaUpdate], *, now: datetime) -> UpdateResult:
     """The lock on jobs keeps the order that visits have: the job first, then its replicas. What is of an attempt that is over,
     or of a job that is not there, is left out.
     """
     said = [
         _said(job_of(one.run), one.attempt, one.seen, uid=one.run.partition("-")[2])
-        for one in news
+        for one in updates
         if one.seen.state is not ReplicaState.ABSENT
     ]
     with faultpoints.around("watcher.rows"), connection.cursor() as cursor:

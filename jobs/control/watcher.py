@@ -49,10 +49,10 @@ def write(alias: str, stop: threading.Event) -> None:
     cluster = clusters.get(alias)
     if isinstance(cluster, clusters.Watches):
         writer = _writers.setdefault(alias, Writer())
-        for news in cluster.replica_updates():
+        for updates in cluster.replica_updates():
             if stop.is_set():
                 return
-            writer.take(news)
+            writer.take(updates)
 
 
 class Writer:
@@ -64,8 +64,8 @@ class Writer:
         self._starting: set[int] = set()
         self._again_at = 0.0
 
-    def take(self, news: list[ReplicaUpdate]) -> None:
-        self._waiting |= {_which(one): one for one in news}
+    def take(self, updates: list[ReplicaUpdate]) -> None:
+        self._waiting |= {_which(one): one for one in updates}
         if self._waiting:
             written = replica_status.write(self._waiting.values(), now=timezone.now())
             self._waiting = {}

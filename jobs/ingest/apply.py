@@ -148,7 +148,7 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
         note_latest(job=row.job, attempt=attempt, about=unexpected_ranks.ABOUT, message=words)
     states = frozenset(one["state"] for one in changes.ranks.values() if one.get("state"))
     with failure_rows.never_in_the_way(row.job, attempt):
-        failure_rows.refresh_after_news(row.job, attempt, states=states)
+        failure_rows.refresh_after_changes(row.job, attempt, states=states)
 
 
 def _wake(job: int) -> None:

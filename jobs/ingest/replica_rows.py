@@ -34,7 +34,7 @@ _READ = """
 # no row at all.
 _WRITE = """
     WITH batch AS (
-        SELECT %(news)s::json AS news
+        SELECT %(changes)s::json AS changes
     ), won AS (
         UPDATE jobs_replica SET batch_seq = %(seq)s, log_bytes = log_bytes + %(stored)s,
             last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
@@ -47,12 +47,12 @@ _WRITE = """
             (job_id, attempt, replica_id, rank, first_line, lines, first_at, last_at, raw_bytes, path, "offset", size_bytes)
         SELECT won.job_id, won.attempt, won.id, s.rank, s.first_line, s.lines, to_timestamp(s.first_at),
             to_timestamp(s.last_at), s.raw_bytes, CASE WHEN s.is_text THEN %(path)s ELSE '' END, s."offset", s.size_bytes
-        FROM won, batch, json_to_recordset(batch.news->'segments') AS s(rank int, first_line bigint, lines int,
+        FROM won, batch, json_to_recordset(batch.changes->'segments') AS s(rank int, first_line bigint, lines int,
             first_at float8, last_at float8, raw_bytes int, is_text bool, "offset" int, size_bytes int)
     ), chunk AS (
         INSERT INTO jobs_metricchunk (job_id, attempt, rank, name, times, steps, values)
         SELECT won.job_id, won.attempt, c.rank, c.name, c.times, c.steps, c.values
-        FROM won, batch, json_to_recordset(batch.news->'chunks') AS c(rank int, name text, times float8[], steps bigint[],
+        FROM won, batch, json_to_recordset(batch.changes->'chunks') AS c(rank int, name text, times float8[], steps bigint[],
             values float8[])
     ), told AS (
         UPDATE jobs_rank r SET
@@ -76,7 +76,7 @@ _WRITE = """
             rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
             gpu = COALESCE(t.gpu, r.gpu),
             gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes)
-        FROM won, batch, json_to_recordset(batch.news->'ranks') AS t(rank int, state text, restart int, pid int, world_rank int, world_size int, at float8,
+        FROM won, batch, json_to_recordset(batch.changes->'ranks') AS t(rank int, state text, restart int, pid int, world_rank int, world_size int, at float8,
             exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, error jsonb, step bigint,
             last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint)
         WHERE r.replica_id = won.id AND r.rank = t.rank
@@ -160,7 +160,7 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
 
     `seq` is the next number, or the same as before for lines that are no batch of its agent.
     """
-    said = {
+    rows = {
         "segments": changes.segments,
         "chunks": list(changes.chunks.values()),
         "ranks": list(changes.ranks.values()),
@@ -170,7 +170,13 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
     which |= {"unexpected_lines": changes.unexpected_lines, "is_over": row.is_over}
     kept = None if changes.unexpected is None else json.dumps(changes.unexpected)
     with connection.cursor() as cursor:
-        values = {"news": json.dumps(said), "path": path, "stored": changes.stored_bytes, "unexpected": kept, **which}
+        values = {
+            "changes": json.dumps(rows),
+            "path": path,
+            "stored": changes.stored_bytes,
+            "unexpected": kept,
+            **which,
+        }
         cursor.execute(_WRITE, values)
         (count,) = cursor.fetchone()
     return bool(count)

@@ -31,41 +31,41 @@ def test_a_run_is_told_at_once_and_then_once_for_all_that_came_meanwhile():
 
 
 def test_replicas_are_folded_to_their_newest_and_only_ends_are_visited():
-    news = ChangeQueue()
-    news.is_asked_for_runs = news.is_asked_for_pods = True
+    queue = ChangeQueue()
+    queue.is_asked_for_runs = queue.is_asked_for_pods = True
     for version, phase in enumerate(("Pending", "Running")):
         pod = replace(read(phase=phase), version=version)
-        news.pod(("7-abc", 1), pod)
-    assert news.take_pods(0) == {("7-abc", 1): {pod.name: pod}}
-    assert news.take_runs(0) == []
-    news.pod(("7-abc", 1), read(phase="Failed"))
-    assert (list(news.take_pods(0)), news.take_runs(0)) == ([("7-abc", 1)], ["7-abc"])
-    assert news.take_pods(0) == {}
+        queue.pod(("7-abc", 1), pod)
+    assert queue.take_pods(0) == {("7-abc", 1): {pod.name: pod}}
+    assert queue.take_runs(0) == []
+    queue.pod(("7-abc", 1), read(phase="Failed"))
+    assert (list(queue.take_pods(0)), queue.take_runs(0)) == ([("7-abc", 1)], ["7-abc"])
+    assert queue.take_pods(0) == {}
 
 
 def test_a_pod_that_nobody_looked_at_yet_is_no_news_to_its_row():
-    news = ChangeQueue()
-    news.is_asked_for_runs = news.is_asked_for_pods = True
+    queue = ChangeQueue()
+    queue.is_asked_for_runs = queue.is_asked_for_pods = True
     pod = replace(read(phase="Pending"), node="", reason="")
-    news.pod(("7-abc", 1), pod)
-    assert (news.take_pods(0), news.take_runs(0)) == ({}, [])
+    queue.pod(("7-abc", 1), pod)
+    assert (queue.take_pods(0), queue.take_runs(0)) == ({}, [])
     for touched in (replace(pod, node="n1"), replace(pod, reason="no node has 8 GPUs")):
-        news.pod(("7-abc", 1), touched)
-        assert news.take_pods(0) == {("7-abc", 1): {pod.name: touched}}
+        queue.pod(("7-abc", 1), touched)
+        assert queue.take_pods(0) == {("7-abc", 1): {pod.name: touched}}
 
 
 def test_a_pod_that_is_gone_is_visited_and_has_no_look_to_write():
-    news = ChangeQueue()
-    news.is_asked_for_runs = news.is_asked_for_pods = True
-    news.pod(("7-abc", 1), read(phase="Running"), is_gone=True)
-    assert (news.take_pods(0), news.take_runs(0)) == ({}, ["7-abc"])
+    queue = ChangeQueue()
+    queue.is_asked_for_runs = queue.is_asked_for_pods = True
+    queue.pod(("7-abc", 1), read(phase="Running"), is_gone=True)
+    assert (queue.take_pods(0), queue.take_runs(0)) == ({}, ["7-abc"])
 
 
 def test_without_somebody_who_writes_rows_every_change_is_visited():
-    news = ChangeQueue()
-    news.is_asked_for_runs = True
-    news.pod(("7-abc", 1), read(phase="Running"))
-    assert news.take_runs(0) == ["7-abc"]
+    queue = ChangeQueue()
+    queue.is_asked_for_runs = True
+    queue.pod(("7-abc", 1), read(phase="Running"))
+    assert queue.take_runs(0) == ["7-abc"]
 
 
 class Desk:

@@ -90,9 +90,9 @@ def all_in(*states: str):
 
 
 @pytest.fixture
-def local(tmp_path, pyz, plane):
+def local(tmp_path, pyz, control_plane):
     cluster = LocalCluster(str(tmp_path / "local"), host=Host(pyz))
-    cluster.write_control(plane.url)
+    cluster.write_control(control_plane.url)
 
     def kill(index: int) -> None:
         place = cluster.root / f"jobs/7-abc/1/worker-{index}"
@@ -402,17 +402,17 @@ def test_a_job_that_takes_its_token_away_leaves_no_secret_behind(local):
     assert secrets_below(local.cluster.root) == []
 
 
-def test_secrets_stay_as_long_as_lines_are_still_to_be_sent(local, plane):
+def test_secrets_stay_as_long_as_lines_are_still_to_be_sent(local, control_plane):
     local.cluster.apply(replace(plan(*TALKS), **HUSH))
-    local.until(lambda seen: all_in("running")(seen) and len(plane.of("worker-0").texts()) > 3)
-    plane.down()
+    local.until(lambda seen: all_in("running")(seen) and len(control_plane.of("worker-0").texts()) > 3)
+    control_plane.down()
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
     local.until(lambda seen: len(list((place / "spool").glob("*.batch"))) > 2)
     local.lose(0)
     local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
     local.cluster.delete("7-abc", 1, 3)
     assert (place / "token").exists()  # without it nothing could be sent
-    plane.up()
+    control_plane.up()
     local.end()
     local.cluster.delete("7-abc", 1, 3)
     assert secrets_below(local.cluster.root) == []
@@ -454,23 +454,23 @@ def test_a_killed_agent_is_seen_as_a_loss_and_what_it_left_is_ended(local):
 TALKS = ("sh", "-c", "n=0; while :; do echo line $n; n=$((n+1)); sleep 0.05; done")
 
 
-def test_what_a_killed_agent_had_not_sent_is_sent_before_its_attempt_is_gone(local, plane):
+def test_what_a_killed_agent_had_not_sent_is_sent_before_its_attempt_is_gone(local, control_plane):
     """The control plane does not answer, the agent is killed, and then the control plane is back."""
     local.cluster.apply(plan(*TALKS))
-    local.until(lambda seen: all_in("running")(seen) and len(plane.of("worker-0").texts()) > 3)
+    local.until(lambda seen: all_in("running")(seen) and len(control_plane.of("worker-0").texts()) > 3)
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
-    plane.down()
-    before = len(plane.of("worker-0").texts())
+    control_plane.down()
+    before = len(control_plane.of("worker-0").texts())
     local.until(lambda seen: len(list((place / "spool").glob("*.batch"))) > 2)
     os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGKILL)
     local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
     for _ in range(3):
         local.cluster.delete("7-abc", 1, 3)
         assert local.look().replicas[0].is_alive  # it owes lines
-    plane.up()
+    control_plane.up()
     local.end()
     assert not list((place / "spool").glob("*.batch"))
-    numbers = [int(text.split()[1]) for text in plane.of("worker-0").texts()]
+    numbers = [int(text.split()[1]) for text in control_plane.of("worker-0").texts()]
     assert len(numbers) > before
     assert numbers == list(range(len(numbers)))
     assert (
@@ -478,11 +478,11 @@ def test_what_a_killed_agent_had_not_sent_is_sent_before_its_attempt_is_gone(loc
     )  # one was enough, however often it was asked for
 
 
-def test_lines_that_nobody_takes_do_not_keep_an_attempt_open_for_ever(local, plane):
+def test_lines_that_nobody_takes_do_not_keep_an_attempt_open_for_ever(local, control_plane):
     local.cluster.apply(plan(*TALKS))
     local.until(all_in("running"))
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
-    plane.refuse = 403  # the attempt is closed for this agent: whatever it still has is given up
+    control_plane.refuse = 403  # the attempt is closed for this agent: whatever it still has is given up
     local.end()
     assert (place / "undeliverable").exists()
     assert list((place / "spool").glob("*.batch"))  # kept, for a person who wants to look

@@ -169,10 +169,10 @@ def test_a_batch_that_was_read_before_and_is_written_after_the_change_writes_not
     """The agent before had sent nothing yet: its first number is the new one's first number too."""
     job = elastic(lab)
     row = replica_rows.find(identity(job, 2))
-    said = translate.read(batch(1, log_item(2, 0, [(T, "late")])), known=row.known(frozenset()), now=T)
+    said = translate.read(batch(1, log_item(2, 0, [(T, "late")])), baseline=row.baseline(frozenset()), now=T)
     lab.cluster.lose(job.run, 1, "worker", 2)
     lab.visit(job, times=3)
-    assert not replica_rows.write(row, seq=1, news=said, path="")
+    assert not replica_rows.write(row, seq=1, changes=said, path="")
     assert Replica.objects.get(job=job, index=2).batch_seq == 0
 
 

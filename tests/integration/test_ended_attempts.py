@@ -78,9 +78,9 @@ def test_an_attempt_that_ends_while_a_batch_is_read_is_over_for_it(lab):
     job = lab.running()
     send(job, 1, rank(0, "running"))
     row = replica_rows.find(identity(job))
-    said = translate.read(batch(2, rank(0, "running", restart=5)), known=row.known(frozenset()), now=time.time())
+    said = translate.read(batch(2, rank(0, "running", restart=5)), baseline=row.baseline(frozenset()), now=time.time())
     lab.finish(job, 1, 1)
-    assert replica_rows.write(row, seq=2, news=said, path="")
+    assert replica_rows.write(row, seq=2, changes=said, path="")
     assert Rank.objects.get(job=job, rank=0).state == "failed"
 
 

@@ -91,7 +91,7 @@ class KubernetesCluster(View):
 
     def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         self._watch()
-        client.run(self._retire(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
+        client.run(self._end_replicas(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
 
     def read_log(
         self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
@@ -115,11 +115,11 @@ class KubernetesCluster(View):
         return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
 
     def changes(self) -> Iterator[str]:
-        self._news.is_asked_for_runs = True
+        self._queue.is_asked_for_runs = True
         self._watch()
         tidied = self._clock()
         while True:
-            yield from self._news.take_runs(IDLE_SECONDS)
+            yield from self._queue.take_runs(IDLE_SECONDS)
             yield ""
             if self._clock() > tidied + TIDY_SECONDS:
                 tidied = self._clock()
@@ -127,12 +127,12 @@ class KubernetesCluster(View):
 
     def replica_updates(self) -> Iterator[list[ReplicaUpdate]]:
         """What changed of replicas, for who writes it down; `changes` leaves out then what needs no visit."""
-        self._news.is_asked_for_pods = True
+        self._queue.is_asked_for_pods = True
         self._watch()
         for pod in self.pods.everything():  # what was told before anybody asked
-            self._news.pod(pod_key(pod), pod)
+            self._queue.pod(pod_key(pod), pod)
         while True:
-            taken = self._news.take_pods(IDLE_SECONDS)
+            taken = self._queue.take_pods(IDLE_SECONDS)
             yield [one for key, pods in taken.items() for one in self._updates(key, tuple(pods.values()))]
 
     def tidy(self) -> int:
@@ -226,7 +226,7 @@ class KubernetesCluster(View):
         is_it = found is not None and (found[0].run, found[0].number) == (run, attempt)
         return found if found and is_it and found[1] > self._clock() - VISIT_SECONDS else None
 
-    async def _retire(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
+    async def _end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
         known = self._known(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         await end_replicas(found, places, api=self.api, path=self.path, grace_seconds=grace_seconds)
