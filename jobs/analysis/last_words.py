@@ -27,7 +27,8 @@ class Said:
     traceback: tuple[str, ...] = ()
     stderr: tuple[str, ...] = ()
     stdout: tuple[str, ...] = ()
-    oom_kills: int | None = None  # processes that the kernel killed for memory around it while it ran; None: not known
+    # processes the kernel killed for lack of memory in its cgroup while it ran; None: not known
+    oom_kills: int | None = None
 
     @property
     def last_lines(self) -> list[str]:
@@ -96,7 +97,7 @@ def _went_on(chain: Chain, said: Said) -> bool:
     below = [line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line))]
     if tracebacks.prefix_of((said.traceback or said.stderr)[chain.begin]):
         return any(map(_is_loud, below))
-    # What follows the first line of the message may be no part of it at all.
+    # The lines after the first of the message may not belong to it.
     rest = [line for line in chain.raised[-1].message.split("\n")[1:] if not line.startswith((" ", "\t"))]
     is_last_loud = bool(said.stdout) and _is_loud(tracebacks.clean(said.stdout[-1]))
     return is_last_loud or any(map(_is_loud, rest)) or any(not _QUIET.search(line) for line in below)
@@ -175,7 +176,7 @@ def _of_kill(said: Said, lines: Sequence[str]) -> tuple[str, Found]:
         return "killed by SIGKILL (9) when the kernel ran out of memory", (
             Kind.HOST_MEMORY,
             _LIKELY,
-        )  # it may have been another process beside it
+        )  # another process of its cgroup may have been the one that was killed
     return "", (Kind.SIGNAL, _LIKELY if said.oom_kills is None else _SURE)
 
 

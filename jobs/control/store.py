@@ -139,7 +139,7 @@ class DjangoStore:
 
 
 def plan_of(job: Job, attempt: int) -> Plan:
-    """One launch of a job, with a token for each of its agents."""
+    """Return one launch of a job, with a token for each of its agents."""
     spec = job.job_spec
     roles = _roles(job)
     incarnations = {key: place.incarnation for key, place in elastic_rows.of(job).items()}

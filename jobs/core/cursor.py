@@ -46,7 +46,7 @@ class Cursor:
 
 
 def decode(text: str) -> Cursor:
-    """Raises Unreadable for anything that `encode` did not make."""
+    """Return the cursor in `text`. Raises Unreadable for anything that `encode` did not make."""
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         attempt, floor, top, top_at, *rest = json.loads(zlib.decompressobj().decompress(packed, MOST_BYTES))

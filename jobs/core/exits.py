@@ -1,7 +1,4 @@
-"""Describe exit codes and signals in words. The single place for this: pages, API, CLI, events and notes use it.
-
-Pure.
-"""
+"""Describe exit codes and signals in words, for pages, API, CLI, events and notes. No other module does. Pure."""
 
 import signal as signals
 

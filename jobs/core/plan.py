@@ -79,7 +79,7 @@ class Role:
 class Plan:
     """One launch of a job: everything a cluster needs, without further lookups."""
 
-    run: str  # the job's id as text; part of every name and path
+    run: str  # the job's id and uid (`Job.run`); part of every name and path
     attempt: int
     roles: tuple[Role, ...]
     env: Mapping[str, str] = field(default_factory=dict)  # the user's own

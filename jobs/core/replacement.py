@@ -29,9 +29,9 @@ ReplicaPlaces = Mapping[Key, ReplicaPlace]
 
 @dataclass(frozen=True)
 class Replacements:
-    """What to do next. `end_replicas`: places still occupied by remains. `replace`: free places.
+    """What to do next.
 
-    `after`: when to look again.
+    `end_replicas`: places still occupied by remains. `replace`: free places. `after`: when to look again.
     """
 
     end_replicas: tuple[Key, ...] = ()

@@ -40,7 +40,7 @@ _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdz
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank", "use_env"}
 _MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})\Z")  # --nnodes of an elastic job
-_ASSIGNED = re.compile(r"PET_(STANDALONE|NNODES|RDZV_BACKEND)=([^\s;&|)]*)[;&|)]?\Z")  # in a shell command or of env(1)
+_ASSIGNED = re.compile(r"PET_(STANDALONE|NNODES|RDZV_BACKEND)=([^\s;&|)]*)[;&|)]?\Z")  # as a shell or env(1) takes it
 _MOST_SHELLS = 3  # levels of nesting
 _STARTS_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 # torch.distributed.launch is an older name of the same program: it reads the same variables

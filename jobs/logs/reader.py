@@ -222,7 +222,7 @@ class _End(NamedTuple):
 def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> _End:
     """Return a cursor before the last `tail` lines, at the newest segments that hold that many.
 
-    At most `tail` lines of one stream can be among them.
+    Everything older is skipped. At most `tail` lines of one stream can be among them.
     """
     following = segments.ends(job=job, rank=rank, attempt=attempt)
     newest = segments.newest(job=job, rank=rank, attempt=attempt, limit=MAX_SEGMENTS)

@@ -80,7 +80,10 @@ class Drawing:
 
 
 def drawn(job: Job, *, attempt: int, first: Sequence[int] = (), page: int = 1) -> Drawing:
-    """At most 8 series, the system's among them, of at most 16 ranks each; the ranks in `first` before others."""
+    """Return at most MAX_NAMES series, including the system's, of at most MAX_RANKS ranks each.
+
+    Ranks in `first` take precedence.
+    """
     known = metrics.names(job=job, attempt=attempt)
     system = [name for name in _SYSTEM if name in known]
     reported = [name for name in known if not name.startswith(SYSTEM)]

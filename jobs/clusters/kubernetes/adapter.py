@@ -45,7 +45,7 @@ VISIT_SECONDS = 2.0  # how long an observation may be reused by the deletion in 
 
 
 class Asked(NamedTuple):
-    """When all pods of an attempt were deleted, in seconds since the epoch: before the call and after it."""
+    """When deletion of an attempt's pods was requested: before the call and after it, in seconds since the epoch."""
 
     began: float
     answered: float

@@ -30,7 +30,7 @@ from .watch_batching import Pause, newest
 # shorter than a lease can be renewed (control/lease_renewal.py): our call ends before another visit's begins
 CALL_SECONDS = 10.0
 CONNECTIONS = 128
-BUFFER_BYTES = 1 << 20  # received and not yet parsed
+BUFFER_BYTES = 1 << 20  # parsed by aiohttp and not yet read
 PARSED_BYTES = 8 << 20  # of a resting watch, before its server has to wait: a second of what a large launch sends
 UNREAD_BYTES = 256 << 10  # of a resting watch, in the kernel
 POLL_TURNS = 2  # iterations of the event loop: poll, and read what is there

@@ -24,7 +24,7 @@ from .site import Site
 from .watch_batching import Rest
 
 WRITER_REST_SECONDS = 0.08  # with a writer of rows, which must be quick
-VISITOR_REST_SECONDS = 1.0  # a visit ends it
+VISITOR_REST_SECONDS = 1.0  # without such a writer; a visit ends the rest early
 FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older cached view is not used; the server is asked
 
 

@@ -202,7 +202,7 @@ def _seen(role: str, index: int, pod: Pod | None, is_alive: bool) -> ReplicaSeen
 
 
 def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
-    """(state, exit code, signal, reason)."""
+    """Return (state, exit code, signal, reason)."""
     status = get(thing, "status")
     state = _STATES.get(text(get(status, "phase")), ReplicaState.PENDING)
     if get(status, "reason") == NODE_LOST or _is_out_of_sight(status):

@@ -48,8 +48,9 @@ class Denied(Exception):
 class Reflector(Generic[F]):
     """A list and watch of one resource.
 
-    `read` turns an object into a fact, or None if it is not ours. `changed` is called with every attempt that changed;
-    if `told` is given, that is called instead for each changed fact, with whether it is gone.
+    `read` turns an object into a fact, or None if it is not ours. `changed` is called with every attempt that a new
+    list changed. `told` is called with each fact that an event changed, and with whether it is gone; without it,
+    `changed` is called for events, too.
 
     `parse` turns a line into an event, `wanted` holds the selectors; access may be denied if `is_optional`. `rest` is
     awaited between two reads (watch_batching.py).

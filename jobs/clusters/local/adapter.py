@@ -205,7 +205,7 @@ class LocalCluster:
 
         If a previous release began it as our own user, it stays so: its replicas share files.
         """
-        # A folder without replica.json was not handed over yet when its maker died: nothing was begun in it.
+        # A folder without replica.json had not been handed over when its creator died: nothing was begun in it.
         begun = (path for path in trees.folders(attempt) if handed.is_there(path / "replica.json"))
         return None if any(handed.owner(path) == os.geteuid() for path in begun) else self.user
 
