@@ -1,4 +1,4 @@
-"""A command that somebody put into quotes as a whole: one word with blanks in it, which no program is called."""
+"""Handle a command that was quoted as a whole: one word with blanks in it, which is the name of no program."""
 
 import contextlib
 import posixpath
@@ -14,7 +14,7 @@ from workspaces.reading import Lost, entries
 
 
 def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None) -> list[str]:
-    """What a person should know of how the command was understood."""
+    """Return notes for the user on how the command was interpreted."""
     whole = quoted_whole(sent.get("command") or queue.defaults.get("command"))
     if not whole or is_file_of(workspace)(whole):
         return []
@@ -24,12 +24,12 @@ def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None)
 
 
 def is_file_of(workspace: Workspace | None) -> Callable[[str], bool]:
-    """Whether the code has a file of this path. Its list is read only where it matters."""
+    """Return a predicate: whether the code has a file of this path. The file list is read only if needed."""
 
     def is_file(path: str) -> bool:
         if workspace is None:
             return False
-        with contextlib.suppress(Lost, InvalidInput):  # said where the code is needed
+        with contextlib.suppress(Lost, InvalidInput):  # reported where the code is needed
             return any(entry.path == posixpath.normpath(path) for entry in entries(workspace))
         return False
 

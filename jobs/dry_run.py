@@ -18,18 +18,18 @@ from .control import scheduler
 
 @dataclass(frozen=True)
 class Preview:
-    """`wait_reason` is empty when the job would be admitted at once."""
+    """The result of a dry run. `wait_reason` is empty if the job would be admitted at once."""
 
     queue: Queue
     spec: JobSpec
     roles: tuple[Role, ...]
     asked: dict[str, int]
     wait_reason: str
-    notes: tuple[str, ...] = ()  # what a person should know before it starts
+    notes: tuple[str, ...] = ()  # what a user should know before it starts
 
 
 def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> Preview:
-    """Raises as `services.submit` would, and makes nothing."""
+    """Return what `services.submit` would do, without creating anything. Raises the same errors."""
     require(user, Act.SUBMIT, queue.team)
     spec = services.resolve(queue=queue, sent=sent, workspace=workspace)
     asked = {queue.resource: spec.nodes * spec.nproc_per_node}
@@ -39,7 +39,7 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
 
 
 def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
-    """Pods have addresses of their own; processes of one machine share all of its."""
+    """Warn about open ports: pods have addresses of their own, but processes of one machine share all of its."""
     if clusters.backend(queue.cluster).SEPARATES:
         return ()
     listens = frameworks.get(spec.framework).listens(spec)
@@ -47,7 +47,7 @@ def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
 
 
 def _wait_reason(queue: Queue, spec: JobSpec, asked: dict[str, int]) -> str:
-    """As admission itself would say it, with the new job behind those that wait already."""
+    """Return admission's own reason, with the new job behind those that wait already."""
     state, waiting = scheduler.snapshot(queue)
     newest = admission.Pending(0, queue.name, asked, spec.priority, float("inf"))
     for decision in admission.decide([state], [*waiting, newest]):

@@ -1,6 +1,6 @@
-"""What people may ask of a job. The only writers of intent; each is one transaction and may be asked twice.
+"""User operations on jobs. The only writers of intent; each is one transaction and idempotent.
 
-Intent is a column (`cancel_requested_at`, `cancel_now_at`, `suspended`); what follows from it is the reconciler's.
+Intent is a column (`cancel_requested_at`, `cancel_now_at`, `suspended`); acting on it is up to the reconciler.
 """
 
 import hashlib
@@ -44,11 +44,10 @@ def submit(
     idempotency_key: str | None = None,
     copy_of: Job | None = None,
 ) -> tuple[Job, bool]:
-    """A new job in QUEUED, and True; the same key with the same request gives the job it made before, and False.
+    """Create a job in QUEUED and return it with True; for a known key with the same request, return its job with False.
 
-    A key belongs to one user and one team. `copy_of`: the job that is submitted again.
-    Raises NotAllowed, InvalidInput with one problem per field, and Conflict for a name that is taken or a key that
-    came with another request.
+    A key belongs to one user and one team. `copy_of`: the job that is submitted again. Raises NotAllowed, InvalidInput
+    with one problem per field, and Conflict for a name that is taken or a key that was used for another request.
     """
     require(user, Act.SUBMIT, queue.team)
     once = _once(idempotency_key, user=user, queue=queue, sent=sent, workspace=workspace, copy_of=copy_of)
@@ -70,7 +69,7 @@ def submit(
 
 
 def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> JobSpec:
-    """The frozen description of a job in this queue; raises InvalidSpec with everything that is wrong."""
+    """Return the frozen description of a job in this queue. Raises InvalidSpec with all problems."""
     spec = parse(
         sent, gpus_per_node=queue.gpus_per_node, defaults=queue.defaults, is_file=command_words.is_file_of(workspace)
     )
@@ -96,7 +95,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
 
 
 def _check_nodes(spec: JobSpec, queue: Queue) -> None:
-    """Refuses what no machine of the cluster could ever take; where they are not known, nothing."""
+    """Refuse what no machine of the cluster could ever take; if the machines are unknown, refuse nothing."""
     if not clusters.backend(queue.cluster).HAS_NODES:
         return
     for role in frameworks.get(spec.framework).roles(spec):
@@ -128,9 +127,9 @@ def _check_volumes(spec: JobSpec, queue: Queue) -> None:
 
 
 def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
-    """Ask for the end; with `is_now` without any grace, also of a job that is stopping already.
+    """Ask the job to end; with `is_now` without any grace period, even if it is stopping already.
 
-    Asked again, or of a finished job, it changes nothing.
+    Repeated, or for a finished job, it changes nothing.
     """
     names = ("cancel_requested_at", "cancel_now_at") if is_now else ("cancel_requested_at",)
     now = timezone.now()
@@ -141,7 +140,7 @@ def cancel(*, job: Job, by: User, is_now: bool = False) -> Job:
 
 
 def suspend(*, job: Job, by: User) -> Job:
-    """Ask for a pause: quota and processes go, workspace and checkpoints stay."""
+    """Ask for a pause: quota and processes are released, workspace and checkpoints stay."""
     _refuse_finished(job, "suspend")
     return _intend(job, by, "suspend", lambda row: {} if row.suspended else {"suspended": True})
 
@@ -158,7 +157,7 @@ def resume(*, job: Job, by: User) -> Job:
 
 
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
-    """The same description, secrets and code as a new job, under a new name; keys as for `submit`."""
+    """Submit the same description, secrets and code as a new job, under a new name; keys as for `submit`."""
     sent = {**job.spec, "name": "", "secrets": vault.unseal(job.sealed_secrets)}
     return submit(
         user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key, copy_of=job
@@ -167,7 +166,7 @@ def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple
 
 @dataclass(frozen=True)
 class _Once:
-    """An idempotency key, the one user and team it holds for, and the request that it came with."""
+    """An idempotency key, the user and team it belongs to, and the request it was sent with."""
 
     key: str
     user: User
@@ -175,9 +174,9 @@ class _Once:
     digest: str
 
     def earlier(self) -> Job | None:
-        """The job that this very request made before. Raises Conflict where another request brought the key."""
+        """Return the job that this same request made before. Raises Conflict if another request used the key."""
         wanted = Job.objects.select_related("queue").filter(user=self.user, team=self.team, idempotency_key=self.key)
-        found = next(iter(wanted.order_by()), None)  # a constraint holds it to one: no submission needs to sort
+        found = next(iter(wanted.order_by()), None)  # a constraint limits it to one: no submission needs to sort
         if found and found.request_digest not in (None, self.digest):
             raise Conflict(
                 f"Idempotency-Key {self.key!r} already made job {found.name} (id {found.pk}) of team {self.team} from a "
@@ -189,7 +188,7 @@ class _Once:
 
 
 def _once(key: str | None, *, user: User, queue: Queue, copy_of: Job | None, **request: Any) -> _Once | None:
-    """None without a key. Raises InvalidInput for a key that no row can hold."""
+    """Return None without a key. Raises InvalidInput for a key that no row can hold."""
     if not key:
         return None
     if len(key) > KEY_LENGTH:
@@ -200,7 +199,7 @@ def _once(key: str | None, *, user: User, queue: Queue, copy_of: Job | None, **r
 def request_digest(
     *, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None, copy_of: Job | None = None
 ) -> str:
-    """sha256 (hex) of what was asked for, after parsing: absent and null fields are one, and order means nothing.
+    """Return the sha256 (hex) of the parsed request: absent and null fields are equal, and order is irrelevant.
 
     Secrets enter as HMACs, so that a dump of the database offers no way to try values against the digest.
     """
@@ -255,7 +254,7 @@ def _insert(
 
 
 def default_name(spec: JobSpec) -> str:
-    """The script's name and a suffix, so that only a name that a person chose can clash."""
+    """Return the script's name and a suffix, so that only a name chosen by a user can clash."""
     words = [word for word in spec.command[1:] if not word.startswith("-")] or [spec.command[0]]
     stem = words[0].rsplit("/", 1)[-1].rsplit(".", 1)[0].lower()
     clean = (
@@ -273,7 +272,7 @@ def _refuse_finished(job: Job, verb: str) -> None:
 
 
 def _intend(job: Job, by: User, kind: str, wanted: Callable[[Job], dict[str, Any]], *, words: str = "") -> Job:
-    """`wanted`: columns of the locked row to write; none where it is so already."""
+    """Write intent. `wanted` returns the columns of the locked row to write; none if nothing changes."""
     require(by, Act.CONTROL, job.team)
     with faultpoints.atomic("services.intend"):
         row = (

@@ -1,4 +1,7 @@
-"""What Celery runs: three lines each, may run twice, carry ids. Losing one costs at most a moment (sweeper.py)."""
+"""Celery tasks: three lines each, safe to run twice, with ids as arguments.
+
+A lost task costs a moment at most (sweeper.py).
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -13,12 +16,12 @@ from jobs.models import Job
 from .control import orphans, sweeper
 from .logs import compaction, retention
 
-SWEEP = 200  # jobs due at once that one tick wakes
+SWEEP = 200  # due jobs that one tick wakes
 
 
 @worker_init.connect
 def _sweep(**_: Any) -> None:
-    """Before Redis is asked for anything: the sweeper is what works without it."""
+    """Start the sweeper before Redis is used: it is what works without Redis."""
     gc_tuning.settle()
     sweeper.start()
 
@@ -37,7 +40,7 @@ def schedule() -> None:
 
 @shared_task(name="jobs.tick")
 def tick() -> None:
-    """The safety net under every doorbell: what is due by its row is woken, whoever forgot to ring."""
+    """Wake what is due by its row: the safety net for lost doorbells."""
     sweeper.schedule()
     for job in Job.objects.due(timezone.now()).order_by("next_reconcile_at").values_list("pk", flat=True)[:SWEEP]:
         doorbell.poke("jobs.reconcile", job)

@@ -1,4 +1,4 @@
-"""Where jobs of several teams share a machine, none of them may listen to code from the others."""
+"""Where jobs of several teams share a machine, no job may run code it receives from others."""
 
 from common.errors import Problem
 from jobs.core.spec import JobSpec
@@ -9,7 +9,10 @@ from . import frameworks
 
 
 def problem(spec: JobSpec, queue: Queue) -> Problem | None:
-    """Asked at submission, when a job is resumed, and before each attempt: another team may have come meanwhile."""
+    """Return why the job may not run on this queue's machine, or None.
+
+    Checked at submission, when a job is resumed, and before each attempt: another team may have been added meanwhile.
+    """
     found = frameworks.get(spec.framework).takes_code(spec)
     if found is None or not sharing.has_others(queue):
         return None

@@ -12,7 +12,10 @@ from .judging import Failure
 
 @dataclass
 class Attempt:
-    """One launch. `outcome` is the phase it landed on, empty while it lasts; `message` the words that went with it."""
+    """One launch.
+
+    `outcome` is the phase it ended in, empty while it lasts; `message` the message recorded with that.
+    """
 
     attempt: int
     started_at: datetime
@@ -25,12 +28,12 @@ class Attempt:
 
     @property
     def has_failed(self) -> bool:
-        """A retry goes back to ADMITTED; preempted or too slow to start, it goes back to QUEUED."""
+        """Whether it failed. A retry leads back to ADMITTED; preemption and a start timeout lead back to QUEUED."""
         return self.outcome in (Phase.FAILED, Phase.ADMITTED)
 
 
 def attempts(job: Job) -> list[Attempt]:
-    """Oldest first; a job that was never launched has none. Three queries, whatever their number."""
+    """Return the attempts, oldest first; none if the job was never launched. Three queries, whatever their number."""
     found: dict[int, Attempt] = {}
     steps = JobEvent.objects.filter(job=job, kind="step", attempt__gt=0).order_by("id")
     for event in steps.only("at", "phase", "attempt", "message"):
@@ -49,7 +52,7 @@ def _note(found: dict[int, Attempt], event: JobEvent) -> None:
     one = found.get(event.attempt)
     if one is None:
         one = found[event.attempt] = Attempt(event.attempt, event.at)
-    if one.outcome:  # it is over: later words at the same number are of the queue
+    if one.outcome:  # it is over: later events with the same number belong to the queue
         return
     one.message = event.message
     if event.phase == Phase.RUNNING:
@@ -59,7 +62,7 @@ def _note(found: dict[int, Attempt], event: JobEvent) -> None:
 
 
 def _culprits(job: Job) -> dict[int, int]:
-    """The first failing rank of each attempt that has one, for those that ended before verdicts were stored."""
+    """Return each attempt's first failing rank, for attempts that ended before verdicts were stored."""
     by_attempt: dict[int, list[Rank]] = {}
     for rank in Rank.objects.filter(job=job, state=RankState.FAILED).defer("error"):
         by_attempt.setdefault(rank.attempt, []).append(rank)

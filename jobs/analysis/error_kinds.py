@@ -1,4 +1,4 @@
-"""Which kind an exception is: by its class, by what it says, and by the code that raised it. Pure."""
+"""Classify an exception: by its class, by its message, and by the code that raised it. Pure."""
 
 import re
 
@@ -6,7 +6,7 @@ from jobs.core.failure_kinds import ECHOES, MOST_CHARACTERS, Certainty, Found, K
 
 from .tracebacks import Chain, Raised, is_library
 
-# By the exception's class, its last word or the module before it.
+# By the exception's class, by its last component or the module before it.
 _CLASSES: dict[str, Found] = {
     **dict.fromkeys(["ModuleNotFoundError", "ImportError", "DistributionNotFound", "PackageNotFoundError"],
                     (Kind.IMPORT_ERROR, Certainty.SURE)),
@@ -50,12 +50,12 @@ _MODULES: tuple[tuple[str, Found], ...] = (
     ("av.", (Kind.DATA, Certainty.LIKELY)),
     ("torch.distributed.Dist", (Kind.CONNECTION_LOST, Certainty.LIKELY)),
 )
-# Errors that their authors named after what is wrong.
+# Errors whose class name describes the cause.
 _NAMED: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.CONFIG, re.compile(r"(Config|Configuration|Settings|Hyper[Pp]aram\w*|Hparams?|Argument|Option)(Validation)?\w{0,20}(Error|Exception)$")),
     (Kind.DATA, re.compile(r"(Data|Dataset|Record|Shard|Sample|Corrupt\w*|Decode|Decoding|Tokeniz\w+|Schema)\w{0,20}(Error|Exception)$")),
 )  # fmt: skip
-# Plain mistakes in a program; what they say may quote anything.
+# Plain programming mistakes; their messages may quote anything.
 _OWN = frozenset(
     {"SyntaxError", "IndentationError", "TabError", "NameError", "UnboundLocalError", "AttributeError", "TypeError",
      "AssertionError", "IndexError", "ZeroDivisionError", "NotImplementedError", "RecursionError", "StopIteration",
@@ -79,7 +79,7 @@ _NO_FILE = re.compile(r"No such file or directory|Is a directory|Not a directory
 _WRITES = re.compile(
     r"open\(.{0,200}['\"][wax]b?\+?['\"]|\b(mkdir|makedirs|touch|save\w{0,20}|dump|write\w{0,20}|rename|replace|unlink|rmtree)\("
 )
-# A message that names the file and the place in it blames what lies there, whoever raises it.
+# A message that names a file and a position in it blames the data there, whatever raises it.
 _RECORD = re.compile(
     r"\S\.(tar|jsonl?|csv|tsv|parquet|arrow|npy|npz|tfrecord|bin|idx|h5|hdf5|txt)\b.{0,80}\b(sample|record|row|line|entry|item|offset|index)\W{1,3}\d",
     re.IGNORECASE,
@@ -89,7 +89,7 @@ _SURE_OWN: Found = (Kind.USER_CODE, Certainty.SURE)
 
 
 def of_chain(chain: Chain) -> Found:
-    """The first cause says what it is; where that is only some mistake, what was made of it may say more."""
+    """Return the kind of the first cause; if that is only a programming mistake, a later error may be more specific."""
     first = of_raised(chain.raised[0])
     if first[0] is not Kind.USER_CODE:
         return first
@@ -122,7 +122,7 @@ def of_raised(raised: Raised) -> Found:
 
 
 def _own(raised: Raised) -> Found:
-    """A plain mistake, unless it is about a missing library, or the device."""
+    """Return user code, unless the mistake is about a missing library or the device."""
     found = of_words(raised.message)
     is_about_more = found is not None and found[0] in _ABOUT_THE_MACHINE
     return (found[0], Certainty.LIKELY) if found and is_about_more else _SURE_OWN
@@ -135,13 +135,13 @@ def _timed_out(found: Found, message: str) -> Found:
 
 
 def _is_of_a_worker(raised: Raised) -> bool:
-    """Lost the process of its own DataLoader or pool: no other rank has to do with it."""
+    """Whether it lost the process of its own DataLoader or pool: no other rank is involved."""
     is_lost = raised.short_name in ("ConnectionResetError", "EOFError", "BrokenPipeError", "ConnectionRefusedError")
     return is_lost and any("/multiprocessing/" in path for path, _, _ in raised.frames[-3:])
 
 
 def _by_frames(raised: Raised) -> Found | None:
-    """Errors that may be about anything: the file that is named, and the code that asked for it, say about what."""
+    """Classify errors with many possible causes, by the file they name and the code that used it."""
     name, message = raised.short_name, raised.message
     if name in ("FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "FileExistsError"):
         return _of_file(raised)
@@ -177,7 +177,7 @@ def _by_frames(raised: Raised) -> Found | None:
 def _of_file(raised: Raised) -> Found:
     path = found[1] if (found := _PATH.search(raised.message.split("\n")[0])) else raised.message
     if any(path_of.endswith("subprocess.py") for path_of, _, _ in raised.frames[-2:]):
-        return Kind.CONFIG, Certainty.LIKELY  # a program that is not there
+        return Kind.CONFIG, Certainty.LIKELY  # a missing program
     if raised.short_name == "PermissionError" and any(_WRITES.search(code) for _, _, code in raised.frames[-3:]):
         return Kind.DISK, Certainty.LIKELY
     is_config = _CONFIG_FILE.search(path) or (path.endswith(".json") and _is_about(raised, _OF_A_CONFIG))
@@ -185,6 +185,6 @@ def _of_file(raised: Raised) -> Found:
 
 
 def _is_about(raised: Raised, pattern: re.Pattern[str]) -> bool:
-    """The innermost of the user's own frames: its function and its line of code."""
+    """Whether the innermost user frame matches: its function and its line of code."""
     own = [one for one in raised.frames if not is_library(one[0])] or list(raised.frames)
     return any(pattern.search(f"{function} {code}") for _, function, code in own[-1:])

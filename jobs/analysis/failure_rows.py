@@ -1,7 +1,7 @@
-"""The rows that say why attempts failed, and their only writer. They are judged again whenever ranks or replicas have news.
+"""The only writer of the rows that explain why attempts failed. Judges again whenever ranks or replicas change.
 
-A process that dies between the news and the verdict costs nothing: the reconciler's next visit judges again, and where there
-is no row (an installation of an earlier release) readers judge for themselves.
+If a process dies between a change and its verdict, nothing is lost: the reconciler's next visit judges again, and where
+there is no row (an installation of an earlier release) readers judge for themselves.
 """
 
 import logging
@@ -22,7 +22,7 @@ from . import failures
 from .judging import Failure
 
 log = logging.getLogger(__name__)
-# Decided by Muster itself: what ranks say later, while they are stopped for it, changes nothing.
+# Decided by Muster itself: later reports of the ranks, which are stopped for it, change nothing.
 _DECIDED = frozenset({Kind.PREEMPTED, Kind.DEADLINE, Kind.START_TIMEOUT})
 _ENDINGS = frozenset(
     {StopReason.FAILED, StopReason.RETRY, StopReason.DEADLINE, StopReason.PREEMPTED, StopReason.START_TIMEOUT}
@@ -31,19 +31,22 @@ _ENDINGS = frozenset(
 
 @contextmanager
 def never_in_the_way(job: int, attempt: int) -> Iterator[None]:
-    """Around a judgement that something more important follows. Use it outside of transactions."""
+    """Log errors of a judgement instead of raising them, as something more important follows.
+
+    Use outside of transactions.
+    """
     try:
         yield
     except (OperationalError, InterfaceError):
-        raise  # the database is away: what follows needs it as well
+        raise  # the database is down: what follows needs it as well
     except Exception:
-        # Judging reads whatever the processes printed. A verdict that fails on it is missing; a step that fails with it would
-        # be tried again for ever, with the job's nodes held all the while.
+        # Judging reads untrusted output. If it fails, only the verdict is missing; if a step failed with it, that step
+        # would be retried for ever while the job holds its nodes.
         log.exception("job %s: attempt %s could not be judged", job, attempt)
 
 
 def refresh(job: int, attempt: int) -> None:
-    """Judge an attempt by its rows as they are now. The text of a log, where one is needed, is read before any lock is taken."""
+    """Judge an attempt by its current rows. Log text, if needed, is read before any lock is taken."""
     row = Job.objects.filter(pk=job).first()
     if row is None or not attempt or _is_decided(row, attempt):
         return
@@ -54,19 +57,22 @@ def refresh(job: int, attempt: int) -> None:
 
 
 def refresh_after_changes(job: int, attempt: int, *, states: frozenset[str]) -> None:
-    """After an agent's batch. Ranks that start or end well matter only where something had failed before."""
+    """Judge again after an agent's batch. Ranks that start or succeed only matter if something had failed before."""
     if "failed" in states or (states and AttemptFailure.objects.filter(job=job, attempt=attempt).exists()):
         refresh(job, attempt)
 
 
 def forget_if_well(job: int, attempt: int) -> None:
-    """An attempt that came up, or ended as somebody wanted, has no failure any more."""
+    """Remove the failure of an attempt that came up, or ended as requested."""
     if AttemptFailure.objects.filter(job=job, attempt=attempt).exists():
         refresh(job, attempt)
 
 
 def is_worth_judging(phase: Phase, reason: StopReason | None, seen: Seen) -> bool:
-    """Whether a visit's look may change the verdict: the attempt is being ended, or replicas say why they do not start."""
+    """Whether an observation may change the verdict.
+
+    That is so if the attempt is being ended, or replicas report why they do not start.
+    """
     if phase is Phase.STARTING:
         return any(one.state is ReplicaState.PENDING and one.reason for one in seen.replicas)
     return reason in _ENDINGS
@@ -80,7 +86,7 @@ def _is_decided(job: Job, attempt: int) -> bool:
 
 
 def _write(job: int, attempt: int, read: failures.Reader) -> bool:
-    """Whether the verdict is another one than before. Under the job's lock: of two writers the later one has seen more."""
+    """Write the verdict; return whether it changed. Under the job's lock: the later of two writers has seen more."""
     with faultpoints.atomic("failures.write"):
         row = Job.objects.select_for_update(no_key=True).get(pk=job)
         found = failures.judged(row, attempt, read=read)

@@ -1,6 +1,6 @@
 """Why an attempt failed: its rows as facts for judging.py, and the verdicts as they are stored.
 
-Text comes with a rank's row where its agent sent it along, else from the log, around the moment of its last traceback.
+A rank's text comes from its row if its agent sent any, else from the log, around the time of its last traceback.
 """
 
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ from . import tracebacks
 from .judging import AttemptFacts, Failure, RankFacts, ReplicaFacts, first_own, judge
 from .last_words import Said
 
-TAIL_LINES = 400  # of a log, where an agent sent no text
-MOST_TEXTS = 64  # ranks of an attempt whose text is looked at: the earliest to fail
+TAIL_LINES = 400  # of a log, if an agent sent no text
+MOST_TEXTS = 64  # ranks of an attempt whose text is read: the earliest to fail
 _WELL = frozenset({Phase.SUCCEEDED, Phase.CANCELLED, Phase.SUSPENDED})
 _RANK = (
     "rank", "replica_id", "state", "exit_code", "signal", "started_at", "ended_at", "error_at", "is_stopped", "is_connection_error",
@@ -30,7 +30,7 @@ _RANK = (
 
 
 class Reader:
-    """Reads what processes printed, each once. `again` gives one that reads nothing new: for use under a lock."""
+    """Reads what processes printed, each once. `again` returns one that reads nothing new: for use under a lock."""
 
     def __init__(self, job: Job, attempt: int, *, known: dict[str, Said] | None = None, is_open: bool = True):
         self._job, self._attempt, self._is_open = job, attempt, is_open
@@ -52,7 +52,7 @@ class Reader:
 
 
 def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
-    """What made this attempt fail (default: the newest one); None while nothing failed."""
+    """Return what made this attempt fail (default: the newest one); None while nothing failed."""
     attempt = attempt or job.attempt
     if (found := stored(job, attempt)) is not None:
         return found
@@ -60,7 +60,10 @@ def first_failure(job: Job, attempt: int | None = None) -> Failure | None:
 
 
 def _may_have_failed(job: Job, attempt: int) -> bool:
-    """Asked of each healthy job that is looked at: one query at most, where judging reads all ranks and replicas."""
+    """Whether judging is worthwhile.
+
+    Called for every healthy job displayed: at most one query, where judging reads all ranks and replicas.
+    """
     if attempt == job.attempt:
         if job.phase in _WELL:
             return False
@@ -77,14 +80,14 @@ def stored(job: Job, attempt: int) -> Failure | None:
 
 
 def of_jobs(jobs: Iterable[Job]) -> dict[int, Failure]:
-    """The verdict on the newest attempt of each, without its lines; one query for all."""
+    """Return the verdict on each job's newest attempt, without its lines; one query for all."""
     wanted = {job.pk: job.attempt for job in jobs if job.attempt}
     rows = AttemptFailure.objects.filter(job__in=list(wanted)).defer("traceback", "last_lines")
     return {row.job_id: of_row(row, has_lines=False) for row in rows if wanted[row.job_id] == row.attempt}
 
 
 def of_attempts(job: Job) -> dict[int, Failure]:
-    """The stored verdicts on a job's attempts, by their numbers."""
+    """Return the stored verdicts on a job's attempts, by attempt number."""
     return {row.attempt: of_row(row) for row in AttemptFailure.objects.filter(job=job)}
 
 
@@ -98,13 +101,13 @@ def of_row(row: AttemptFailure, *, has_lines: bool = True) -> Failure:
 
 
 def judged(job: Job, attempt: int, *, read: Reader) -> Failure | None:
-    """The verdict on the rows as they are now. Two queries, and one more where ranks failed."""
+    """Return the verdict on the current rows. Two queries, and one more if ranks failed."""
     found = judge(facts(job, attempt), read=read)
     return None if found is None else _storable(found)
 
 
 def _storable(found: Failure) -> Failure:
-    """Logs hold any byte, and JSON within them any character: what is quoted from them is cleaned as agents' text is."""
+    """Clean quoted text like agents' text: logs hold any byte, and JSON within them any character."""
     return replace(
         found, explanation=clean(found.explanation), headline=clean(found.headline),
         last_lines=[clean(line) for line in found.last_lines], traceback=[clean(line) for line in found.traceback],
@@ -128,7 +131,7 @@ def facts(job: Job, attempt: int) -> AttemptFacts:
 
 
 def first_failing_rank(job: Job, attempt: int) -> int | None:
-    """The rank that the verdict names; without its lines."""
+    """Return the rank named by the verdict, without loading its lines."""
     row = AttemptFailure.objects.filter(job=job, attempt=attempt).values_list("rank", flat=True)[:1]
     if found := list(row):
         return found[0]
@@ -136,7 +139,7 @@ def first_failing_rank(job: Job, attempt: int) -> int | None:
 
 
 def first_of(ranks: Iterable[Rank]) -> int | None:
-    """By rows alone, for attempts of before verdicts were stored."""
+    """Return the first failing rank by rows alone, for attempts that ended before verdicts were stored."""
     found = first_own(
         RankFacts(one.rank, "", one.state, ended_at=one.ended_at, error_at=one.error_at, is_stopped=one.is_stopped,
                   is_connection_error=one.is_connection_error)
@@ -146,14 +149,14 @@ def first_of(ranks: Iterable[Rank]) -> int | None:
 
 
 def of_rank_log(job: Job, attempt: int, rank: int) -> Said:
-    """Of a rank whose agent sent no text. Its log holds both streams, in the order in which they were read."""
+    """Read a rank's log if its agent sent no text. It holds both streams, in the order in which they were read."""
     return _said(
         [one.text for one in read_log(job=job, rank=rank, attempt=attempt, tail=TAIL_LINES).lines if not one.is_gap]
     )
 
 
 def of_launcher_log(job: Job, attempt: int, replica: str) -> Said:
-    """Of the launcher of one replica ("worker-1")."""
+    """Read the launcher's log of one replica ("worker-1")."""
     role, _, index = replica.rpartition("-")
     row = Replica.objects.filter(job=job, attempt=attempt, role=role, index=int(index)).values_list("pk", flat=True)
     return _said([line for pk in row for line in end_of_launcher(replica=pk, count=TAIL_LINES)])
@@ -168,7 +171,7 @@ def _said(lines: list[str]) -> Said:
 
 
 def _message(job: Job) -> str:
-    """What Muster said when it began to end the attempt: later words may already be a verdict."""
+    """Return the message recorded when the attempt began to be ended: a later one may already be a verdict."""
     words = JobEvent.objects.filter(job=job, attempt=job.attempt, kind="step", phase="stopping").order_by("-id")
     return (words.values_list("message", flat=True).first() if job.stop_reason else "") or job.message
 
@@ -178,7 +181,7 @@ def _rank(row: dict[str, Any], names: dict[int, str], said: dict[int, Said]) -> 
 
 
 def _texts(job: Job, attempt: int, ranks: list[dict[str, Any]]) -> dict[int, Said]:
-    """What agents sent with the ends of the first ranks to fail, and of the first that were stopped for it."""
+    """Return the text agents sent with the ends of the first ranks to fail, and of the first stopped for it."""
     failed = [one for one in ranks if one["state"] == RankState.FAILED]
     failed.sort(key=lambda one: str(one["error_at"] or one["ended_at"] or "~"))
     wanted = [one["rank"] for one in failed if not one["is_stopped"]][:MOST_TEXTS]

@@ -1,8 +1,8 @@
-"""Why an attempt failed: which rank or replica was first, with which error, of which kind, and how sure that is. Pure.
+"""Judge why an attempt failed: the first rank or replica to fail, its error, the error's kind and its certainty. Pure.
 
-The earliest own failure counts, by the shims' clocks. Ranks that their launcher ended do not count, unless they had raised an
-error of their own before. Ranks that lost a connection or waited in vain are the echo of another one's end: where nothing
-else failed, the rank that left, or the only one that neither failed nor waited, is named.
+The earliest own failure counts, by the shims' clocks. Ranks ended by their launcher do not count, unless they had
+raised an error of their own before. Ranks that lost a connection or waited in vain are echoes of another rank's end: if
+nothing else failed, the verdict names the rank that left, or the only one that neither failed nor waited.
 """
 
 import re
@@ -31,7 +31,7 @@ _SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
 
 @dataclass(frozen=True)
 class RankFacts:
-    """One rank as its row has it."""
+    """One rank as stored in its row."""
 
     rank: int
     replica: str
@@ -64,7 +64,7 @@ class ReplicaFacts:
 
 @dataclass(frozen=True)
 class AttemptFacts:
-    """`stop_reason` and `message` are the attempt's, while it is the newest one or from its history."""
+    """The rows of one attempt. `phase`, `stop_reason` and `message` are empty unless it is the job's newest."""
 
     phase: str = ""
     stop_reason: str = ""
@@ -75,10 +75,10 @@ class AttemptFacts:
 
 @dataclass(frozen=True)
 class Failure:
-    """The verdict. `rank` is None when a replica failed before it had ranks, or the whole attempt was ended.
+    """The verdict. `rank` is None if a replica failed before it had ranks, or the whole attempt was ended.
 
-    `explanation` is the end in words, `headline` the error itself. `traceback_rank`: whose lines are shown, where the rank
-    that is named said nothing.
+    `explanation` is the end in words, `headline` the error itself. `traceback_rank`: the rank whose lines are shown, if
+    the named one printed nothing.
     """
 
     rank: int | None
@@ -93,7 +93,7 @@ class Failure:
     traceback: list[str] = field(default_factory=list)
     certainty: str = _LIKELY
     traceback_rank: int | None = None
-    has_stopped_others: bool = False  # ranks that ended after it were stopped by their launchers for it
+    has_stopped_others: bool = False  # ranks that ended after it were stopped by their launchers because of it
 
 
 Read = Callable[[RankFacts | ReplicaFacts], Said]
@@ -104,7 +104,7 @@ def nothing(_: RankFacts | ReplicaFacts) -> Said:
 
 
 def judge(facts: AttemptFacts, *, read: Read = nothing) -> Failure | None:
-    """None while nothing failed. `read` gives what a process printed where its agent did not send that along."""
+    """Return the verdict, None while nothing failed. `read` returns a process's output if its agent did not send it."""
     if facts.stop_reason in _NOT_A_FAILURE:
         return None
     if wanted := _WANTED.get(facts.stop_reason):  # type: ignore[call-overload]  # a StrEnum's text is its value
@@ -113,7 +113,7 @@ def judge(facts: AttemptFacts, *, read: Read = nothing) -> Failure | None:
 
 
 def first_own(ranks: Iterable[RankFacts]) -> RankFacts | None:
-    """The first failing rank as their rows tell: of those that failed by themselves the earliest, echoes last."""
+    """Return the first failing rank by the rows: the earliest that failed by itself, echoes last."""
     own = [one for one in ranks if one.state == "failed" and not one.is_stopped]
     return min(own, key=lambda one: (_is_echo(one), one.failed_at, one.rank), default=None)
 
@@ -158,7 +158,7 @@ def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read =
 
 
 def _quoted(first: RankFacts, ranks: Iterable[RankFacts]) -> RankFacts | None:
-    """Another rank whose error all ranks raise: a distributed checkpoint ends them together and says who could not write."""
+    """Return another rank whose error all ranks raise, as a failed distributed checkpoint does: it names the rank."""
     lines = (*first.said.traceback, *first.said.stderr) if first.said else ()
     named = {int(found[1]) for line in lines if (found := tracebacks.QUOTED_RANK.match(tracebacks.clean(line)))}
     if not named or first.rank in named:
@@ -168,9 +168,10 @@ def _quoted(first: RankFacts, ranks: Iterable[RankFacts]) -> RankFacts | None:
 
 
 def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said, read: Read) -> Failure | None:
-    """Every rank that failed by itself only lost or waited for another one: which?"""
+    """Judge an attempt in which every rank that failed by itself only lost or waited for another one: find that one."""
     teller = next((one for one in facts.ranks if one.said and _named_late(one.said)), first)
-    if teller is not first:  # in a monitored barrier one rank names the late one, the others lose only that rank
+    # in a monitored barrier one rank names the late one, the others only lose the connection to that rank
+    if teller is not first:
         first, said = teller, teller.said or said
     echo, (kind, _) = judged(said, first.exit_code, first.signal)
     named = _named_late(said)
@@ -189,7 +190,7 @@ def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said, read: Read
     kind, teller, words = kind if kind in ECHOES else Kind.CONNECTION_LOST, first, f"{what} ({echo})" if echo else what
     culprit_said = _said(culprit, read)
     own = of_thread(culprit_said)
-    if own is not None and own[1][0] not in ECHOES:  # a thread of it died, and it waits for that thread
+    if own is not None and own[1][0] not in ECHOES:  # one of its threads died, and it waits for that thread
         words, (kind, _), teller, said = *own, culprit, culprit_said
     lines = shown(said)
     return Failure(
@@ -202,7 +203,7 @@ def _behind_echoes(facts: AttemptFacts, first: RankFacts, said: Said, read: Read
 
 
 def _has_left(rank: RankFacts, *, before: datetime) -> bool:
-    """Whether a rank ended well and others could miss it: its connections close before its interpreter has ended."""
+    """Whether a rank succeeded while others still needed it: its connections close before its interpreter ends."""
     return rank.state == "succeeded" and rank.ended_at is not None and rank.ended_at - LEAVING <= before
 
 
@@ -211,7 +212,7 @@ def _has_ended_itself(rank: RankFacts) -> bool:
 
 
 def _has_waited(rank: RankFacts) -> bool:
-    """Stopped, after it had printed that it lost or missed another one."""
+    """Whether it was stopped after it had printed that it lost or missed another rank."""
     if rank.said is None:
         return rank.error_at is not None
     return _is_echo(rank)
@@ -245,7 +246,7 @@ def _said(rank: RankFacts, read: Read) -> Said:
 
 
 def _broken(replicas: Iterable[ReplicaFacts], *, before: datetime) -> ReplicaFacts | None:
-    """A replica that went away as a whole, so that the ranks of others could only lose it."""
+    """Return a replica that was lost as a whole, so that the other replicas' ranks could only lose it."""
     gone = [one for one in replicas if one.state == ReplicaState.LOST]
     gone += [one for one in replicas if one.state == ReplicaState.FAILED and failure_kinds.of_reason(one.reason)]
     gone += [
@@ -258,7 +259,7 @@ def _broken(replicas: Iterable[ReplicaFacts], *, before: datetime) -> ReplicaFac
 
 def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
     ended = [one for one in facts.replicas if one.state in (ReplicaState.FAILED, ReplicaState.LOST)]
-    # While an attempt is being ended SIGTERM is our own, unless the cluster says that it had a reason to send one.
+    # While an attempt is being ended SIGTERM is our own, unless the cluster gives a reason for sending one.
     ended = [
         one
         for one in ended
@@ -295,7 +296,7 @@ def _of_replica(replica: ReplicaFacts, read: Read) -> Failure:
 
 
 def _of_waiting(facts: AttemptFacts) -> Failure | None:
-    """Replicas that do not come up: their reason says more than the time that passed."""
+    """Judge replicas that do not come up: their reason is more specific than the elapsed time."""
     is_late = facts.stop_reason == StopReason.START_TIMEOUT
     if not is_late and facts.phase != Phase.STARTING:
         is_failure = facts.stop_reason in (StopReason.FAILED, StopReason.RETRY) and facts.message
@@ -332,7 +333,7 @@ def _less_sure(failure: Failure) -> Failure:
 
 
 def _cut(text: str) -> str:
-    """What wraps an error stands before it, in Go's words for example: of a long one the middle goes."""
+    """Shorten to one line by cutting the middle: wrapping messages come before the error itself, as in Go's."""
     line = " ".join(text.split())
     if len(line) <= HEADLINE_CHARACTERS:
         return line

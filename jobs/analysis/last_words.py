@@ -1,4 +1,4 @@
-"""What a process printed last, as the one sentence that says why it ended, and of which kind that is. Pure."""
+"""Reduce the last output of a process to one sentence that explains its end, and to a kind. Pure."""
 
 import json
 import re
@@ -14,12 +14,10 @@ from . import error_kinds, tracebacks
 from .tracebacks import Chain
 
 LAST_LINES = 20
-PYTHONS_OWN = 1  # exit code of an interpreter that an exception ended
-KEPT = 512  # texts whose reading is kept: those of a few attempts, at most some 20 MB
+PYTHONS_OWN = 1  # exit code of an interpreter that was ended by an exception
+KEPT = 512  # cached readings of texts: those of a few attempts, at most some 20 MB
 _SURE, _LIKELY = Certainty.SURE, Certainty.LIKELY
-_WHERE = re.compile(
-    r"^\[[^\]\n]{1,300}\.(?:cc|cpp|cu|h|hpp):\d+\] "
-)  # gloo and c10d begin with a place in their source
+_WHERE = re.compile(r"^\[[^\]\n]{1,300}\.(?:cc|cpp|cu|h|hpp):\d+\] ")  # gloo and c10d begin with a source location
 
 
 @dataclass(frozen=True)
@@ -29,23 +27,28 @@ class Said:
     traceback: tuple[str, ...] = ()
     stderr: tuple[str, ...] = ()
     stdout: tuple[str, ...] = ()
-    oom_kills: int | None = None  # processes that the kernel killed for memory around it while it ran; None: not known
+    # processes the kernel killed for lack of memory in its cgroup while it ran; None: not known
+    oom_kills: int | None = None
 
     @property
     def last_lines(self) -> list[str]:
         return list(self.traceback or self.stderr or self.stdout)[-LAST_LINES:]
 
 
-# While an attempt fails its verdict is judged with each agent's news, mostly of texts that were read before.
+# While an attempt fails its verdict is judged with each agent's batch, mostly from texts that were read before.
 @lru_cache(KEPT)
 def chain_of(said: Said | None) -> Chain | None:
-    """Agents look for the word Traceback: a script that does not compile, or a recursion that filled what is kept, has none."""
+    """Return the last chain of tracebacks, also from stderr without one.
+
+    Agents search for the word Traceback: a script that does not compile, or a recursion that filled the kept text, has
+    none.
+    """
     return tracebacks.last_chain(said.traceback or said.stderr) if said else None
 
 
 @lru_cache(KEPT)
 def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, Found]:
-    """The error in one line, empty where none was printed, and its kind."""
+    """Return the error in one line, empty if none was printed, and its kind."""
     found_signal = exits.signal_of(exit_code, signal)
     chain = chain_of(said) if said.traceback or found_signal is None else None
     if chain is not None and not tracebacks.is_report(chain) and not chain.is_harmless:
@@ -57,20 +60,24 @@ def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, 
 
 
 def of_thread(said: Said) -> tuple[str, Found] | None:
-    """The error that ended a thread only: since then its program may wait for what that thread should bring."""
+    """Return the error that ended only a thread: the program may since be waiting for that thread's result."""
     chain = chain_of(said)
     return (_headline(chain), _of_printed_chain(chain, said)) if chain is not None and chain.is_harmless else None
 
 
 def _beside(said: Said, chain: Chain | None) -> Said:
-    """Without the lines of a traceback that ended a thread only."""
+    """Return the text without the lines of a traceback that ended only a thread."""
     quoted = set(chain.lines) if chain else set()
     left = tuple(line for line in said.stderr if tracebacks.clean(line) not in quoted)
     return replace(said, stderr=tuple(line for line in left if not line.startswith("Exception in thread")))
 
 
 def _of_printed_chain(chain: Chain, said: Said, exit_code: int | None = None) -> Found:
-    """Python ends with code 1 by an exception: with another one it printed this, or a child of it did, and then chose its end."""
+    """Classify a printed chain.
+
+    Python exits with code 1 after an exception. With another code the process, or a child of it, printed this traceback
+    and then chose its end.
+    """
     found = error_kinds.of_chain(chain)
     if found[0] is Kind.SIGNAL and said.oom_kills:
         return Kind.HOST_MEMORY, _LIKELY
@@ -79,15 +86,18 @@ def _of_printed_chain(chain: Chain, said: Said, exit_code: int | None = None) ->
 
 
 def _went_on(chain: Chain, said: Said) -> bool:
-    """Whether something was printed below the traceback that may be what ended the rank: then the traceback may be a child's,
-    or one that was caught. Where torch's prefix stands before it, it is the rank's own, and only another error counts."""
+    """Whether something was printed below the traceback that may be what ended the rank.
+
+    Then the traceback may be a child's, or one that was caught. With torch's prefix before it, it is the rank's own,
+    and only another error counts.
+    """
     lines = [tracebacks.clean(line) for line in said.stderr]
     printed = {tracebacks.clean(line) for line in chain.lines}
     last = max((at for at, line in enumerate(lines) if line.strip() and line in printed), default=len(lines))
     below = [line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line))]
     if tracebacks.prefix_of((said.traceback or said.stderr)[chain.begin]):
         return any(map(_is_loud, below))
-    # What follows the first line of the message may be no part of it at all.
+    # The lines after the first of the message may not belong to it.
     rest = [line for line in chain.raised[-1].message.split("\n")[1:] if not line.startswith((" ", "\t"))]
     is_last_loud = bool(said.stdout) and _is_loud(tracebacks.clean(said.stdout[-1]))
     return is_last_loud or any(map(_is_loud, rest)) or any(not _QUIET.search(line) for line in below)
@@ -98,7 +108,7 @@ def _is_loud(line: str) -> bool:
 
 
 def _headline(chain: Chain) -> str:
-    """The first cause; the last error, too, where it says something else."""
+    """Return the first cause, with the last error if that differs."""
     first, last = (_without_place(_words(one)) for one in (chain.raised[0], chain.raised[-1]))
     is_same = first == last or chain.raised[0].short_name in last or "terminated with the following error" in last
     return first if is_same else f"{first[:250]} (then {last[:140]})"
@@ -128,7 +138,7 @@ _ARGUMENT = re.compile(r"^(?:\S{1,200}: error: |Error: |ERROR: )(.{0,1000})")
 _NOT_STARTED = re.compile(
     r"^\S{0,300}: (can't open file .{1,500}|No module named \S{1,300}|Error while finding module specification .{1,400})"
 )
-_FLAGS = re.compile(r"^FATAL Flags parsing error:")  # absl says what is wrong in the next line, and exits with code 1
+_FLAGS = re.compile(r"^FATAL Flags parsing error:")  # absl explains the error in the next line, and exits with code 1
 _HYDRA = re.compile(
     r"^(Could not override|Cannot find primary config|Could not load|Key '.{1,200}' is not in struct|You must specify|Missing mandatory value|Error merging|In '.{1,200}': |Primary config|Ambiguous value|mismatched input|LexerNoViableAltException)"
 )
@@ -141,12 +151,12 @@ _QUIET = re.compile(
     re.IGNORECASE,
 )
 _NATIVE_FRAME = re.compile(r"^\s*frame #\d")
-_OF_CODE = re.compile(rf"^\s|^{re.escape(tracebacks.HEAD)}")  # a traceback that broke off; its frames say no reason
+_OF_CODE = re.compile(rf"^\s|^{re.escape(tracebacks.HEAD)}")  # a traceback that broke off; its frames give no reason
 _WATCHDOG = re.compile(r"(?:Watchdog caught collective operation timeout|failed to pass monitoredBarrier|Timed out waiting|Connection closed by)")  # fmt: skip
 
 
 def _of_signal(said: Said, signal: int) -> tuple[str, Found]:
-    """What native code printed before it was ended, else nothing."""
+    """Return what native code printed before it was ended by a signal, else nothing."""
     lines = [tracebacks.clean(line) for line in said.stderr]
     if signal == SIGKILL:
         return _of_kill(said, lines)
@@ -166,12 +176,12 @@ def _of_kill(said: Said, lines: Sequence[str]) -> tuple[str, Found]:
         return "killed by SIGKILL (9) when the kernel ran out of memory", (
             Kind.HOST_MEMORY,
             _LIKELY,
-        )  # it may have been another process beside it
+        )  # another process of its cgroup may have been the one that was killed
     return "", (Kind.SIGNAL, _LIKELY if said.oom_kills is None else _SURE)
 
 
 def _native(lines: Sequence[str]) -> str:
-    """The last words of C++ or of the interpreter itself."""
+    """Return the last message of C++ code or of the interpreter itself."""
     thrown = next((found[1] for line in reversed(lines) if (found := _THROWN.search(line))), "")
     if what := next((found[1] for line in reversed(lines) if (found := _WHAT.match(line))), ""):
         return f"{thrown}: {what}" if thrown else what
@@ -181,7 +191,7 @@ def _native(lines: Sequence[str]) -> str:
 
 
 def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
-    """A process that ended itself with a code and no traceback: what it said last, if it said why."""
+    """Judge a process that exited with a code and without a traceback, by its last message if that gives a reason."""
     errors = [tracebacks.clean(line) for line in said.stderr]
     ending = exits.ending(exit_code, None)
     if not_started := next((found[1] for line in errors if (found := _NOT_STARTED.match(line))), ""):
@@ -215,7 +225,7 @@ def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
 
 
 def _logged(lines: Sequence[str]) -> Chain | None:
-    """The traceback within the last line of JSON: what loggers for machines write."""
+    """Return the traceback within the last line of JSON, as written by structured loggers."""
     line = next((one for one in reversed(lines[-5:]) if one.startswith("{") and tracebacks.HEAD in one), "")
     try:
         record = json.loads(line) if line else {}
@@ -244,7 +254,7 @@ def _of_plain_words(words: str) -> Found:
 
 
 def _loud(lines: Sequence[str]) -> str:
-    """The last line that complains."""
+    """Return the last line that looks like an error."""
     return next((line.strip() for line in reversed(lines[-25:]) if _LOUD.search(line) and not _QUIET.search(line)), "")
 
 
@@ -253,7 +263,7 @@ def _last_matching(lines: Sequence[str], pattern: re.Pattern[str]) -> str:
 
 
 def shown(said: Said) -> list[str]:
-    """The traceback as lines; of a crash in native code what the interpreter printed in its place."""
+    """Return the traceback's lines; for a crash in native code what the interpreter printed instead."""
     chain = chain_of(said)
     if chain is not None and not tracebacks.is_report(chain):
         return list(chain.lines)

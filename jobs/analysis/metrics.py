@@ -1,4 +1,4 @@
-"""Reading what training reported: one series per name and rank, thinned to what a chart can show."""
+"""Read what training reported: one series per name and rank, thinned to what a chart can show."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,24 +11,25 @@ from common.errors import InvalidInput, Problem
 from jobs.models import Job
 
 MAX_POINTS = 500
-MAX_NAMES = 8  # series that one page draws
-MAX_RANKS = 16  # lines of each
+MAX_NAMES = 8  # series per page
+MAX_RANKS = 16  # lines per series
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points are (time, step or None, value), oldest first."""
+    """One series of one rank. Points are (time, step or None, value), oldest first."""
 
     name: str
     rank: int
     points: list[tuple[datetime, int | None, float]] = field(default_factory=list)
 
 
-MAX_CHUNKS = 250  # of one series that a chart reads: its cost must not grow with the length of the training
-MOST_POINTS = 100_000  # of one answer with any number of series: some 3 MB
+MAX_CHUNKS = 250  # chunks per series read for a chart: its cost must not grow with the length of the training
+MOST_POINTS = 100_000  # per answer with any number of series: some 3 MB
 MOST_SERIES = 20_000
 
-# Of long series every k-th chunk, then every k-th point, and always the last of each: a chart ends where training stands.
+# Of long series every k-th chunk, then every k-th point, and always the last of each, so that a chart ends at the
+# current state.
 _THINNED = """
     WITH numbered AS (
         SELECT id, name, rank, times, steps, values,
@@ -65,7 +66,7 @@ _NAMES = """
     SELECT name FROM found WHERE name IS NOT NULL
 """
 
-# Of each name: the preferred ranks that reported it, then ranks spread evenly from its lowest to its highest, then its
+# For each name: the preferred ranks that reported it, then ranks spread evenly from its lowest to its highest, then its
 # lowest ones, until there are enough. Each is one step into the index, so 1,024 ranks cost no more than 64.
 _RANKS = """
     WITH RECURSIVE names AS (
@@ -105,8 +106,8 @@ _RANKS = """
     SELECT name, rank FROM found ORDER BY name, kind, place
 """
 
-# Of a short series every chunk; of a long one chunks evenly over the ids between its first and its last, each one step
-# into the index. Then every k-th point.
+# Of a short series every chunk; of a long one chunks spread evenly over the ids between its first and its last, each
+# one step into the index. Then every k-th point.
 _SPREAD = """
     WITH ends AS (
         SELECT p.name, p.rank, low.id AS low, high.id AS high, few.total > %(chunks)s AS is_long
@@ -150,9 +151,10 @@ _SPREAD = """
 def series(
     *, job: Job, names: Iterable[str] | None = None, limit: int = MAX_POINTS, attempt: int | None = None
 ) -> list[Series]:
-    """The series of one attempt (default: the newest), all or those named. Two attempts in one line would go back in time.
+    """Return the series of one attempt (default: the newest), all or those named.
 
-    At most `limit` points of each, and fewer the more series there are. Raises InvalidInput where there are too many.
+    Two attempts in one line would go back in time. At most `limit` points per series, and fewer the more series there
+    are. Raises InvalidInput if there are too many.
     """
     wanted = list(names) if names is not None else []
     which = job.attempt if attempt is None else attempt
@@ -169,16 +171,17 @@ def series(
 
 
 def names(*, job: Job, attempt: int) -> list[str]:
-    """What the attempt reported, in order of name."""
+    """Return the names that the attempt reported, sorted."""
     with connection.cursor() as cursor:
         cursor.execute(_NAMES, {"job": job.pk, "attempt": attempt})
         return [name for (name,) in cursor.fetchall()]
 
 
 def some_series(*, job: Job, attempt: int, names: Sequence[str], first: Sequence[int] = ()) -> list[Series]:
-    """A bounded number of lines for a page: at most 8 names, at most 16 ranks of each, fewer points the more lines.
+    """Return a bounded number of lines for a page: at most MAX_NAMES names of MAX_RANKS ranks each.
 
-    The ranks in `first` come before others; what is left goes to ranks spread evenly over those that reported.
+    More lines have fewer points each. The ranks in `first` are preferred; the remaining lines go to ranks spread evenly
+    over those that reported.
     """
     shown, preferred = list(names)[:MAX_NAMES], list(dict.fromkeys(first))[:MAX_RANKS]
     given = {"job": job.pk, "attempt": attempt}

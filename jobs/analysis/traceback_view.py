@@ -1,4 +1,4 @@
-"""A traceback as a reader sees it: the user's own frames apart from those of libraries, which may be folded. Pure."""
+"""Prepare a traceback for display: the user's own frames apart from library frames, which may be folded. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _BOX = "│┃|╭╰╮╯─┄"
 
 @dataclass(frozen=True)
 class Shown:
-    """Lines of a traceback that are shown alike. `look`: "own" (the user's), "library" (may be folded) or "words"."""
+    """Lines of a traceback displayed alike. `look`: "own" (the user's), "library" (may be folded) or "words"."""
 
     look: str
     lines: tuple[str, ...]
@@ -21,7 +21,7 @@ class Shown:
 
 
 def shown(lines: Iterable[str]) -> list[Shown]:
-    """A traceback for a reader: own frames apart from those of libraries."""
+    """Group a traceback's lines by how they are displayed."""
     found: list[tuple[str, list[str]]] = []
     look = "words"
     for line in lines:

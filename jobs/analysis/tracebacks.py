@@ -1,29 +1,29 @@
-"""Tracebacks in what a process printed: the chain that ended it, its exceptions, and which lines are the user's own. Pure.
+"""Find tracebacks in printed lines: the chain that ended the process, its exceptions, and the user's own frames. Pure.
 
 Lines come as they were printed: torch's excepthook and torchrun put `[rank2]: ` or `[default2]:` before each of them, a
-DataLoader's worker is quoted within its parent's error, an ExceptionGroup draws a frame around the errors in it.
+DataLoader's worker is quoted within its parent's error, an ExceptionGroup draws a frame around its errors.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MOST_LINES = 160  # of a chain that is kept; a longer one loses its middle
+MOST_LINES = 160  # of a stored chain; a longer one loses its middle
 MOST_CHARACTERS = 500  # of a line
 MESSAGE_LINES = 12  # NCCL and DataLoader explain themselves in the lines below an exception's first
 RICH_LINES = 2000  # of one box
 CUT_FRAMES = 3  # of a traceback that lost its beginning
-READ_CHARACTERS = 1000  # of a line: nothing after them is looked at, so that a hostile one costs little
+READ_CHARACTERS = 1000  # of a line: the rest is not searched, so that a hostile one costs little
 HEAD = "Traceback (most recent call last)"
 
-# torch writes a space behind its own, torchrun none behind a role and a local rank.
+# torch ends its prefix with a space, torchrun puts none behind role and local rank.
 _PREFIX = re.compile(r"\[rank\d{1,7}\]:[ ]?|\[[a-z][a-z_]{0,30}?\d{1,7}\]:")
 # A progress bar has no newline of its own: a traceback then begins on its line.
 _BAR = re.compile(
     r"^.{0,300}?(?:\d%\||it/s|s/it).{0,100}?(?=(?:\[rank\d{1,7}\]:[ ])?Traceback \(most recent call last\):\s*$)"
 )
 _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|[@-Z\\-_])")
-# A distributed checkpoint that failed quotes the tracebacks of the ranks that could not write theirs.
+# A failed distributed checkpoint quotes the tracebacks of the ranks that could not write theirs.
 QUOTED_RANK = re.compile(r"^\s*Traceback \(most recent call last\): \(RANK (\d{1,7})\)\s*$")
 _HEAD = re.compile(
     r"^(?:[\s|+]*)(?:Exception Group |Original )?Traceback \(most recent call last\):?(?: \(RANK \d{1,7}\))?\s*$"
@@ -37,14 +37,14 @@ _LINKS = (
 FRAME = re.compile(r'^(?:> )?\s*File "([^"]{1,400})", line (\d+)(?:, in (.{1,200}))?')
 _RAISED = re.compile(r"^([A-Za-z_][\w.]{0,150}(?:\.<locals>\.\w{1,80})?)(?::(?:[ ](.*))?)?$")
 _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError):")
-# These tracebacks do not end a process: they stand alone, or nothing else is to blame.
+# These tracebacks do not end a process: they only count if there is no other.
 _HARMLESS = re.compile(
     r"^(Exception in thread|Exception ignored in|Exception in callback|Error in atexit|--- Logging error ---"
     r"|Task exception was never retrieved|Unraisable exception)"
 )
 # torchrun's report of its ranks, and the end of one that was asked to end.
 _REPORTS = ("ChildFailedError", "SignalException")
-# What is not the message of an exception although it follows: logs of C++, an abort, Python's own end, warnings.
+# Lines that follow an exception but do not belong to its message: C++ logs, an abort, Python's own end, warnings.
 _FOREIGN = re.compile(
     r"^(\[?[WIEF]\d{4} |\[[WIEF]\d* |\[[WIEF]\d{3} |terminate called|Fatal Python error|Exception |swanlab:|wandb: |sys:1: "
     r"|\S{0,300}:\d+: \w*Warning: |\d{4}-\d\d-\d\d[ T]\d\d:\d\d)"
@@ -69,14 +69,14 @@ class Raised:
 
     @property
     def words(self) -> str:
-        """The error itself in one line; its class where it has no message."""
+        """The error itself in one line; its class if it has no message."""
         first = next((line.strip() for line in self.message.split("\n") if line.strip()), "")
         return f"{self.name}: {first}" if first else self.name
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Exceptions that belong together, the first cause first, and their lines from `begin` to before `end`."""
+    """Linked exceptions, the first cause first, and their lines from `begin` up to and excluding `end`."""
 
     raised: tuple[Raised, ...]
     lines: tuple[str, ...]
@@ -86,7 +86,7 @@ class Chain:
 
 
 def clean(line: str) -> str:
-    """A line without colours and without what torch and torchrun put before it."""
+    """Return a line without colours and without the prefixes of torch and torchrun."""
     line = line[:READ_CHARACTERS]
     line = _without_bar(_ANSI.sub("", line) if "\x1b" in line else line)
     for _ in range(3):
@@ -101,7 +101,7 @@ def _without_bar(line: str) -> str:
 
 
 def prefix_of(line: str) -> str:
-    """What torch and torchrun put before a line: lines of one rank among those of others have the same."""
+    """Return the prefix that torch and torchrun put before a line: it is the same for all lines of a rank."""
     line = _without_bar(_ANSI.sub("", line) if "\x1b" in line else line)
     at = 0
     while at < 60 and (found := _PREFIX.match(line, at)):
@@ -110,7 +110,7 @@ def prefix_of(line: str) -> str:
 
 
 def last_chain(lines: Sequence[str]) -> Chain | None:
-    """The chain of tracebacks that ended the process: the last one that did not belong to a thread or to torchrun."""
+    """Return the chain of tracebacks that ended the process: the last one not from a thread or from torchrun."""
     found = chains(lines)
     fatal = [one for one in found if not one.is_harmless and not is_report(one)]
     ordered = fatal or [one for one in found if not is_report(one)] or found
@@ -118,7 +118,7 @@ def last_chain(lines: Sequence[str]) -> Chain | None:
 
 
 def chains(lines: Sequence[str]) -> list[Chain]:
-    """All chains, in order. Lines of several ranks must have been taken apart before."""
+    """Return all chains, in order. Lines of several ranks must be separated before."""
     text = [clean(line) for line in lines]
     prefixes = [prefix_of(line) for line in lines]
     blocks = _blocks(text, prefixes) or _cut_block(text, prefixes)
@@ -132,7 +132,7 @@ def chains(lines: Sequence[str]) -> list[Chain]:
 
 
 def kept(lines: Sequence[str]) -> list[str]:
-    """Bounded: the first cause and the last words stay, of a very long chain the middle goes."""
+    """Return at most MOST_LINES lines: the first cause and the end stay, the middle of a very long chain is cut."""
     cut = [line[:MOST_CHARACTERS] for line in lines]
     if len(cut) <= MOST_LINES:
         return cut
@@ -146,12 +146,12 @@ def is_library(path: str) -> bool:
 
 @dataclass(frozen=True)
 class _Block:
-    """One traceback: its first line, the line after its last, and what was raised."""
+    """One traceback: its first line, the line after its last, and the exception."""
 
     begin: int
     end: int
     raised: Raised
-    is_nested: bool = False  # quoted within the message of the one before
+    is_nested: bool = False  # quoted within the message of the previous one
 
 
 def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
@@ -175,7 +175,7 @@ def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
 
 
 def _cut_block(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
-    """A traceback so long that only its end is here, as of an endless recursion: the first lines are frames already."""
+    """Read a traceback without its beginning, as of an endless recursion: the first lines are frames already."""
     begin = next((at for at, line in enumerate(text) if not line.startswith(" ") or FRAME.match(line)), len(text))
     if begin == len(text) or not FRAME.match(text[begin]):
         return []
@@ -184,7 +184,7 @@ def _cut_block(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
 
 
 def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_cut: bool = False) -> _Block | None:
-    """From "Traceback" to the end of the message. None where it breaks off before an exception is named."""
+    """Read from "Traceback" to the end of the message. None if it breaks off before an exception is named."""
     margin = _margin(text[begin])
     frames: list[tuple[str, str, str]] = []
     at = begin if is_cut else begin + 1
@@ -208,7 +208,7 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
 
 
 def _margin(line: str) -> str:
-    """What an ExceptionGroup draws before each line of the errors within it."""
+    """Return what an ExceptionGroup draws before each line of the errors within it."""
     found = re.match(r"^[\s|+]*[|+][\s|+]*", line)
     return found[0] if found else ""
 
@@ -221,7 +221,7 @@ def _within(line: str, margin: str) -> str:
 
 
 def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margin: str) -> int:
-    """The line after the message of the exception that is named at `begin`."""
+    """Return the line after the message of the exception named at `begin`."""
     at = begin + 1
     while at < len(text) and at - begin < MESSAGE_LINES:
         line = text[at]
@@ -239,7 +239,7 @@ def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margi
 
 
 def _read_syntax(text: Sequence[str], begin: int) -> _Block | None:
-    """A script that does not compile: its place and the error, without the word Traceback."""
+    """Read the error of a script that does not compile: its place and the error, without the word Traceback."""
     for at in range(begin + 1, min(begin + 6, len(text))):
         if _SYNTAX.match(text[at]):
             name, _, message = text[at].partition(": ")
@@ -252,7 +252,7 @@ def _read_syntax(text: Sequence[str], begin: int) -> _Block | None:
 
 
 def _read_rich(text: Sequence[str], begin: int) -> _Block | None:
-    """As the library rich draws it: a box of frames, the error below."""
+    """Read a traceback drawn by the library rich: a box of frames, the error below."""
     among = range(begin + 1, min(begin + RICH_LINES, len(text)))
     end = next((at for at in among if _RICH_END.match(text[at].strip())), None)
     if end is None or end + 1 >= len(text) or not (raised := _RAISED.match(text[end + 1].strip())):
@@ -263,7 +263,7 @@ def _read_rich(text: Sequence[str], begin: int) -> _Block | None:
 
 
 def _belongs(text: Sequence[str], first: _Block, second: _Block) -> bool:
-    """Whether both are of one chain: linked by Python's own words, or the second is quoted within the first."""
+    """Whether both belong to one chain: linked by Python's own message, or the second is quoted within the first."""
     between = text[first.end : second.begin]
     if second.is_nested and len(between) <= 8:
         return True
@@ -280,13 +280,13 @@ def _chain(text: Sequence[str], group: Sequence[_Block]) -> Chain:
 
 
 def _causes(raised: Sequence[Raised]) -> Sequence[Raised]:
-    """Without an exit with code 0 that another error interrupted: what a program does at its end failed, not the program."""
+    """Drop an exit with code 0 that another error interrupted: the program's cleanup failed, not the program."""
     first = next((at for at, one in enumerate(raised) if (one.short_name, one.message) not in _WANTED_ENDS), 0)
     return raised[first:]
 
 
 def _in_order(group: Sequence[_Block]) -> list[Raised]:
-    """First cause first. What is quoted within an error is its cause and comes after it in print."""
+    """Return the exceptions, first cause first. An error quoted within another is its cause, but printed after it."""
     ordered: list[Raised] = []
     at = 0
     while at < len(group):
@@ -300,10 +300,10 @@ def _in_order(group: Sequence[_Block]) -> list[Raised]:
 
 
 def is_foreign(line: str) -> bool:
-    """Whether a line below an exception is surely none of its message: a log of native code, a warning."""
+    """Whether a line below an exception surely does not belong to its message: a log of native code, a warning."""
     return bool(_FOREIGN.match(line))
 
 
 def is_report(chain: Chain) -> bool:
-    """torchrun's own report of a rank that failed: never a cause."""
+    """Whether it is torchrun's own report of a rank that failed: never a cause."""
     return chain.raised[-1].name.endswith(_REPORTS)

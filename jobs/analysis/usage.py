@@ -1,4 +1,4 @@
-"""What is taken of a queue now, and what to say about it."""
+"""The current use of a queue, and warnings about it."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from queues.resources import describe
 
 
 def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
-    """Queues with `used`, a sum over rows and never a counter, and `has_others` for `notice`."""
+    """Annotate queues with `used`, a sum over rows and never a counter, and `has_others` for `over_quota_warning`."""
     held = (
         Job.objects.holding_quota().filter(queue=OuterRef("pk")).order_by().values("queue").annotate(total=Sum("slots"))
     )
@@ -20,13 +20,13 @@ def with_use(queues: QuerySet[Queue]) -> QuerySet[Any]:
 
 
 def over_quota_warning(queue: Queue, *, used: int) -> str:
-    """What a person should know of a queue; empty where there is nothing."""
+    """Return what users should know about a queue; empty if there is nothing."""
     said = [_over_quota(queue, used), sharing.NOTICE if sharing.has_others(queue) else ""]
     return "; ".join(words for words in said if words)
 
 
 def _over_quota(queue: Queue, used: int) -> str:
-    """Lowering a quota ends nothing."""
+    """Return a warning if jobs hold more than the quota: lowering a quota ends no job."""
     over = used - queue.nominal
     if over <= 0:
         return ""

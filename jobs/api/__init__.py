@@ -1,1 +1,1 @@
-"""/api/v1/jobs and what belongs to it. Parse, call one service or reader, render."""
+"""/api/v1/jobs and related resources. Parse, call one service or reader, render."""

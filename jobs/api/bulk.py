@@ -1,4 +1,4 @@
-"""One act on many jobs. Each is its own transaction and its own answer."""
+"""One action on many jobs. Each is its own transaction and has its own result."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,7 +17,10 @@ ACTS: dict[str, Callable[..., Job]] = {
 
 
 def each(act: str, ids: Iterable[int], *, by: User, is_now: bool = False) -> list[dict[str, Any]]:
-    """One result per id, in their order; a job that one may not read is one that is not there. `is_now` is of cancel alone."""
+    """Return one result per id, in their order; an unreadable job counts as missing.
+
+    `is_now` applies to cancel only.
+    """
     wanted = list(dict.fromkeys(ids))
     found = Job.objects.readable_by(by).select_related("team", "queue", "user").in_bulk(wanted)
     service = partial(ACTS[act], is_now=True) if is_now else ACTS[act]

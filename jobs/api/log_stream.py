@@ -1,6 +1,6 @@
 """A job's log as it grows: a stream of server-sent events, or one page that waits for its first line.
 
-What waits is a coroutine: no thread, no database connection.
+Waiting is a coroutine: it takes no thread and no database connection.
 """
 
 import asyncio
@@ -23,16 +23,17 @@ from jobs.models import Job
 
 log = logging.getLogger(__name__)
 
-GATHER_SECONDS = 0.5  # lines that come meanwhile go out together
-LOOK_SECONDS = 15.0  # without any hint; with Redis away nobody rings, so more often
+GATHER_SECONDS = 0.5  # lines that arrive meanwhile are sent together
+LOOK_SECONDS = 15.0  # poll interval without any hint; while Redis is down there are none, so the next one applies
 LOOK_WITHOUT_HINTS_SECONDS = 2.0
-# Of a reader that is behind, at a time: each page unpacks its segments whole, so small pages of large segments are slow.
+# Page size for a reader that is behind: each page unpacks its segments whole, so small pages of large segments are
+# slow.
 BEHIND_LINES = 5000
 STILL_HERE = ": still here\n\n"
 
 
 class EventStreamRenderer(JSONRenderer):
-    """Says that this media type is answered; what it renders itself are refusals."""
+    """Declares that this media type is served; what it renders itself are errors."""
 
     media_type = "text/event-stream"
     format = "stream"
@@ -46,19 +47,19 @@ class TextRenderer(JSONRenderer):
 
 
 def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> StreamingHttpResponse:
-    """Raises InvalidInput for a cursor that is not ours, while there is still a status to answer with."""
+    """Return the stream. Raises InvalidInput for a malformed cursor, while there is still a status to answer with."""
     if cursor:
         decode(cursor)
     _refuse_too_many(access.user)
     asked = {"limit": BEHIND_LINES, **asked, "cursor": cursor}
     response = StreamingHttpResponse(_events(job.pk, access, asked), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
+    response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless told not to
     return response
 
 
 def held(job: Job, *, access: Access, page: reader.LogPage, wait: float, **asked: Any) -> StreamingHttpResponse:
-    """The answer to `logs?wait=`: an empty page is held back until there is news or `wait` seconds are over."""
+    """Return the answer to `logs?wait=`: an empty page waits for new lines or until `wait` seconds are over."""
     _refuse_too_many(access.user)
     return StreamingHttpResponse(_held(job.pk, access, asked, page, wait), content_type="application/json")
 
@@ -74,25 +75,25 @@ async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncItera
     async with hints.counted(access.user), hints.listening(listener) as hub:
         yield "retry: 2000\n\n"
         told: dict[str, str] | None = None
-        listener.is_doubtful = True  # what changed before it could hear of it
+        listener.is_doubtful = True  # for what changed before it listened
         while asyncio.get_running_loop().time() < over and await listener.may_go_on(hub):
             listener.forget()
             try:
                 phase, page = await aside_for(access.user, _read, job, asked)
-            except AWAY as error:  # the reader comes again with its cursor
+            except AWAY as error:  # the reader reconnects with its cursor
                 log.warning("the log stream of job %s ends, the database is away: %s", job, error)
                 return
             asked["cursor"] = page.cursor
             if phase != told:
                 yield f"event: phase\ndata: {json.dumps(phase)}\n\n"
-            if page.lines or told is None:  # the first one though it is empty: a reader may begin at the end
+            if page.lines or told is None:  # the first one even if it is empty: a reader may begin at the end
                 yield _event("lines", page)
             told = phase
             if page.is_complete:
                 yield _event("end", page)
                 return
             if page.has_more:
-                continue  # a reader of the whole log waits for nothing before its end
+                continue  # a reader of the whole log does not wait before its end
             if await listener.hears_of(job, _within(hub)):
                 await asyncio.sleep(0 if listener.is_doubtful else GATHER_SECONDS)
             else:
@@ -102,7 +103,7 @@ async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncItera
 async def _held(
     job: int, access: Access, asked: dict[str, Any], page: reader.LogPage, wait: float
 ) -> AsyncIterator[bytes]:
-    """One piece: the page as JSON. Whatever happens meanwhile, it is an answer that the reader can go on from."""
+    """Yield one piece: the page as JSON. Whatever happens meanwhile, the reader can continue from the answer."""
     now = asyncio.get_running_loop().time
     until = now() + wait
     listener = hints.Listener(access.teams, access)
@@ -128,7 +129,7 @@ def _within(hub: hints.Hub) -> float:
 
 
 def _read(job: int, asked: dict[str, Any]) -> tuple[dict[str, str], reader.LogPage]:
-    """The job's phase, and the lines that were there when it was seen in it."""
+    """Return the job's phase, and the lines that existed when it was read."""
     seen = Job.objects.get(pk=job)
     phase = {"phase": seen.phase, "message": seen.said}
     return phase, reader.read(job=seen, **asked)
@@ -139,7 +140,7 @@ def _event(kind: str, page: reader.LogPage) -> str:
 
 
 def log_page(page: reader.LogPage) -> dict[str, Any]:
-    """As JSON: what `GET logs` answers and what an event carries."""
+    """Return the JSON of a page, for `GET logs` and for events."""
     return {"lines": [_line(one) for one in page.lines], "cursor": page.cursor, "is_complete": page.is_complete}
 
 

@@ -1,4 +1,4 @@
-"""Reading what a request asks for: query parameters, names of queues and workspaces. Each refusal names its field."""
+"""Read the parameters of a request: query parameters, names of queues and workspaces. Each error names its field."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 
 
 def access_of(request: Request, job: Job) -> Access:
-    """What a stream about this job rests on."""
+    """Return the access rights that a stream about this job depends on."""
     session = getattr(request._request, "session", None)
     key = session.session_key if session is not None else None
     return Access.of(user_of(request), session=key, teams=frozenset({job.team_id}))
@@ -48,7 +48,7 @@ def user_of(request: Request) -> User:
 
 
 def number(request: Request, name: str, *, least: int = 0) -> int | None:
-    """A whole number from the query string, or None when it is not there."""
+    """Return a whole number from the query string, None if it is not given. Raises InvalidInput."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -67,7 +67,7 @@ def attempt_of(request: Request, job: Job) -> int:
 
 
 def rank_of(request: Request, job: Job) -> int | None:
-    """A rank that this job has; -1 is the launcher. None when all are asked for."""
+    """Return a rank that this job has (-1 is the launcher), None for all. Raises InvalidInput."""
     rank = number(request, "rank", least=LAUNCHER)
     if rank is None or rank < job.world_size or job.ranks.filter(rank=rank).exists():
         return rank
@@ -114,7 +114,7 @@ def _by_kind(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
 
 
 def description(request: Request) -> tuple[Queue, Workspace | None, dict[str, Any]]:
-    """A job as sent: its queue, its code, and the rest, with every field known."""
+    """Return a submitted job: its queue, its code, and the remaining fields. Raises InvalidInput for unknown fields."""
     body = SubmitSerializer(data=request.data)
     body.is_valid(raise_exception=True)
     _refuse_unknown(request.data)
@@ -124,7 +124,7 @@ def description(request: Request) -> tuple[Queue, Workspace | None, dict[str, An
 
 
 def _refuse_unknown(data: Any) -> None:
-    """A misspelt field that is silently dropped costs somebody a night of GPUs."""
+    """Raise InvalidInput for unknown fields: a silently ignored misspelling can cost a night of GPUs."""
     known = SubmitSerializer().fields
     unknown = sorted(str(name) for name in set(data) - set(known))
     if unknown:
@@ -133,7 +133,7 @@ def _refuse_unknown(data: Any) -> None:
 
 
 def _queue(user: User, name: str) -> Queue:
-    """The queue, where the user's teams have one of that name."""
+    """Return the user's queue of that name. Raises InvalidInput if the user's teams have none."""
     queue = readable_queues(user).filter(name=name).first()
     if queue is None:
         known = ", ".join(readable_queues(user).order_by("name").values_list("name", flat=True)[:10]) or "none yet"

@@ -14,7 +14,7 @@ from .serializers import PlanSerializer, SubmitSerializer
 class PlanView(APIView):
     @extend_schema(operation_id="plans_create", request=SubmitSerializer, responses=PlanSerializer)
     def post(self, request: Request) -> Response:
-        """Roles, distribution and quota as `POST /jobs` would have them; everything that is wrong comes at once."""
+        """Roles, distribution and quota as `POST /jobs` would choose them; all problems are reported at once."""
         queue, workspace, sent = description(request)
         found = dry_run.preview(user=user_of(request), queue=queue, sent=sent, workspace=workspace)
         return Response(PlanSerializer(_shown(found)).data)

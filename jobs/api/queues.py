@@ -1,4 +1,4 @@
-"""/api/v1/queues: quota and what is used of it. Here and not in `queues`, which knows nothing of jobs."""
+"""/api/v1/queues: quota and its use. Here and not in `queues`, which is independent of jobs."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
 
 
 class QueueChange(serializers.Serializer[Any]):
-    """What administrators of the team may change; what is left out stays."""
+    """What administrators of the team may change; fields left out stay as they are."""
 
     slots = serializers.IntegerField(required=False, min_value=1, max_value=services.MOST_SLOTS)
     is_open = serializers.BooleanField(required=False)

@@ -1,4 +1,4 @@
-"""The shapes of /api/v1 that speak of jobs. Output only reads; input is checked by `jobs.core.spec` and `services`."""
+"""The shapes of /api/v1 for jobs. Output only reads; input is checked by `jobs.core.spec` and `services`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from .failure_shapes import FailureSerializer
 
 
 class SubmitSerializer(serializers.Serializer[Any]):
-    """A job to run. Counts are checked against the queue; `gpus` may stand for `nodes` and `nproc_per_node`."""
+    """A job to run. Counts are checked against the queue; `gpus` may replace `nodes` and `nproc_per_node`."""
 
     queue = serializers.CharField(max_length=40, trim_whitespace=False)
     command = BoundedList(
@@ -99,7 +99,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
     @extend_schema_field(FailureSerializer(allow_null=True))
     def get_first_failure(self, job: Job) -> dict[str, Any] | None:
-        if "failures" in self.context:  # a list: without lines, and none is judged here
+        if "failures" in self.context:  # a list: without lines, and no failure is judged here
             failure = self.context["failures"].get(job.pk)
         else:
             failure = failures.first_failure(job) if job.attempt else None
@@ -112,7 +112,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
 
 def rank_counts(jobs: list[Job]) -> dict[int, dict[str, int]]:
-    """How many ranks of each job's newest attempt are in which state; one query for all."""
+    """Return how many ranks of each job's newest attempt are in which state; one query for all."""
     from django.db.models import Count, F
 
     rows = (
@@ -258,7 +258,7 @@ class DistributionSerializer(serializers.Serializer[Any]):
 
 
 class PlanSerializer(serializers.Serializer[Any]):
-    """What a submission would do; nothing is made."""
+    """What a submission would do; nothing is created."""
 
     queue = serializers.CharField()
     framework = serializers.CharField()

@@ -1,4 +1,4 @@
-"""/api/v1/jobs: submit, list, get, act, and everything that can be read of one job."""
+"""/api/v1/jobs: submit, list, get, act, and everything that can be read about one job."""
 
 from dataclasses import asdict
 from typing import Any
@@ -98,7 +98,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @extend_schema(request=CancelSerializer, responses=JobSerializer)
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
-        """Ask for the end; with `now` the job has no grace, also where it is stopping already."""
+        """Ask the job to end; with `now` it has no grace period, even if it is stopping already."""
         body = CancelSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         is_now = body.validated_data["now"]
@@ -124,13 +124,13 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @extend_schema(request=None, responses=JobSerializer)
     @action(detail=True, methods=["post"], url_path="delete-log")
     def delete_log(self, request: Request, pk: str) -> Response:
-        """Frees the space of a finished job's log. Its history, metrics and numbers stay."""
+        """Delete a finished job's log to free its space. Its history, metrics and numbers stay."""
         return self._job(retention.delete_log(job=self.get_object(), by=user_of(request)))
 
     @extend_schema(request=BulkAct, responses=BulkAnswer)
     @action(detail=False, methods=["post"], pagination_class=None)
     def bulk(self, request: Request) -> Response:
-        """One act on many jobs, each by itself: what one refuses does not hold up the others."""
+        """One action on many jobs, each by itself: a refusal for one does not affect the others."""
         body = BulkAct(data=request.data)
         body.is_valid(raise_exception=True)
         asked = body.validated_data
@@ -196,8 +196,11 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         detail=True, pagination_class=None, url_path="logs/stream", renderer_classes=[EventStreamRenderer, JSONRenderer]
     )
     def logs_stream(self, request: Request, pk: str) -> StreamingHttpResponse:
-        """Lines as they come, as server-sent events: `lines` with a log page each (its id is the cursor), `phase` at the
-        beginning and whenever the job's phase or message changed, then `end`."""
+        """Lines as they arrive, as server-sent events.
+
+        `lines` carries a log page (its id is the cursor), `phase` is sent at the beginning and whenever the job's phase
+        or message changed, then `end`.
+        """
         job = self.get_object()
         return following(
             job,
@@ -218,7 +221,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     )
     @action(detail=True, pagination_class=None, url_path="logs/search")
     def logs_search(self, request: Request, pk: str) -> Response:
-        """Lines of one attempt that hold some words. A long log is looked through in parts."""
+        """Lines of one attempt that contain the given text. A long log is searched in parts."""
         job = self.get_object()
         found = search.search(
             job=job,
@@ -237,7 +240,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     )
     @action(detail=True, pagination_class=None, url_path="logs/text", renderer_classes=[TextRenderer, JSONRenderer])
     def logs_text(self, request: Request, pk: str) -> StreamingHttpResponse:
-        """The whole log of one attempt as text: time, who printed it, the line."""
+        """The whole log of one attempt as text: time, rank or launcher, line."""
         job = self.get_object()
         rank, attempt = rank_of(request, job), attempt_of(request, job)
         return text_response(request._request, search.stream_text(job=job, rank=rank, attempt=attempt))
@@ -248,7 +251,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     )
     @action(detail=True, pagination_class=None)
     def metrics(self, request: Request, pk: str) -> Response:
-        """What ranks reported: at most 500 points of each series, and fewer the more series there are (100,000 in all)."""
+        """What ranks reported: at most 500 points per series, fewer the more series there are (100,000 in all)."""
         job = self.get_object()
         names = request.query_params.getlist("name") or None
         points = [
@@ -269,7 +272,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 
 
 def _lines_asked(request: Request, job: Job) -> dict[str, int | None]:
-    """Which lines of a job's log: what RANK, TAIL and ONLY_ATTEMPT say."""
+    """Return which lines of a job's log are requested by RANK, TAIL and ONLY_ATTEMPT."""
     return {
         "rank": rank_of(request, job),
         "tail": number(request, "tail"),

@@ -1,6 +1,6 @@
 """The port to where replicas run. Every adapter passes the same contract tests (`tests/contract`).
 
-An adapter keeps no truth of its own: any process may call it, at any time, twice.
+An adapter holds no state of record: any process may call it, at any time, repeatedly.
 """
 
 import threading
@@ -19,75 +19,84 @@ Expected = list[tuple[str, int]]  # (role, index) of every replica of the attemp
 
 
 class Cluster(Protocol):
-    HAS_LOGS: bool  # whether what an agent prints can be read: only then `read_log` and `control_url` are asked for
-    control_url: str  # where its agents look for us
-    HAS_NODES: bool  # whether it has machines of different sizes: `placement_problem` is asked only then
-    SEPARATES: bool  # whether jobs of two teams are kept apart; where not, all its teams are one trust domain
-    MOUNTS: bool  # whether a volume can be given a path of its own; else only its folder's name is told
+    HAS_LOGS: bool  # whether container logs can be read; otherwise `read_log` and `control_url` are not used
+    control_url: str  # the control plane's address for its agents
+    HAS_NODES: bool  # whether it has machines of different sizes; `placement_problem` is called only then
+    SEPARATES: bool  # whether jobs of different teams are isolated; if not, all its teams are one trust domain
+    MOUNTS: bool  # whether a volume can be mounted at a chosen path; if not, jobs only get its folder's name
 
     def apply(self, plan: Plan) -> str | None:
-        """Create what is missing of the attempt. May be called again; what is there stays as it is.
+        """Create what is missing of the attempt. May be called again; existing objects stay as they are.
 
-        Returns words for the job's history where something of it was left out.
+        Returns a message for the job's history if part of it was left out.
 
-        Raises Sealed once the attempt was closed, Refused for what will never work, Unreachable when nobody answers.
+        Raises Sealed once the attempt was closed, Refused for what will never work, Unreachable without an answer.
         """
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
-        """The attempt as it is. Raises Unreachable rather than guess."""
+        """Return the attempt's current state. Raises Unreachable rather than guess."""
 
     def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         """Seal the attempt, then ask what runs to end; called again until `observe` sees nothing alive.
 
-        `is_now` takes the grace away, also from what was asked to end before and is still within it.
+        `is_now` drops the grace period, also for replicas that were asked to end before and are still within it.
         """
 
     def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        """End what is left of replicas that failed or were lost; called again until `observe` sees nothing alive there.
+        """End the remains of replicas that failed or were lost; called again until `observe` sees nothing alive there.
 
-        The attempt goes on, and `apply` with a higher incarnation gives such a place to another replica.
+        The attempt goes on, and `apply` with a higher incarnation gives these places to new replicas.
         """
 
     def read_log(
         self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
     ) -> bool:
-        """Of a place (role, index, incarnation). Hand the lines of a replica's own output to `take`, each with its time before it, until that has enough.
+        """Pass the lines of one replica's own output to `take` until it returns False.
 
-        Returns whether that was all. Raises Unreachable where nothing could be read.
+        Each line begins with its time. `place` is (role, index, incarnation); `since` is in seconds since the epoch,
+        None for the whole log. Returns whether the log was read to its end. Raises Unreachable if nothing could be
+        read.
         """
 
     def placement_problem(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
-        """Why the machines can never take these replicas of so many processes. May ask the cluster, once a minute and briefly.
+        """Return why the machines can never take `nodes` replicas of `processes` processes each, or None.
 
-        `own_nodes`: how many replicas must run at once, each with a machine to itself; 0 where they may share.
+        May query the cluster, briefly and at most once a minute. `own_nodes`: how many replicas must run at once, each
+        with a machine to itself; 0 where they may share.
         """
 
     def open_attempts(self) -> list[tuple[str, int]]:
-        """(run, attempt) of what is here and was not closed, or lives all the same. Raises Unreachable rather than guess."""
+        """Return (run, attempt) of attempts that are not closed, or still alive.
+
+        Raises Unreachable rather than guess.
+        """
 
     def changes(self) -> Iterator[str]:
-        """Runs whose replicas changed since the last call of `next`; blocks for at most a second at a time, yields "" when idle."""
+        """Yield runs whose replicas changed since the last `next`; blocks for at most a second, yields "" when idle."""
 
 
 @runtime_checkable
 class Watches(Protocol):
-    """A cluster that tells each replica's news by itself, so that rows need not wait for a visit."""
+    """A cluster that reports each replica's changes by itself, so that rows need not wait for a visit."""
 
     def replica_updates(self) -> Iterator[list[ReplicaUpdate]]:
-        """What changed since the last call of `next`, each replica at its newest; blocks for at most a second, then yields []."""
+        """Yield changes since the last `next`, each replica in its newest state.
+
+        Blocks for at most a second, then yields [].
+        """
 
 
 _making = threading.Lock()
 
 
 def get(alias: str) -> Cluster:
-    """The adapter named `alias` in settings.CLUSTERS; one per process, whichever thread asks first."""
+    """Return the adapter named `alias` in settings.CLUSTERS; one per process and shared by its threads."""
     with _making:
         return _made(alias)
 
 
 def backend(alias: str) -> type[Cluster]:
-    """Its class alone: what it can do in general, without an adapter being made."""
+    """Return the adapter's class, for its capabilities, without creating an adapter. Raises InvalidInput."""
     if alias not in settings.CLUSTERS:
         known = ", ".join(sorted(settings.CLUSTERS)) or "none"
         raise InvalidInput(Problem("cluster", alias, f"is not in CLUSTERS; known are {known}"))

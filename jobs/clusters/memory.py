@@ -1,7 +1,7 @@
-"""A cluster in memory that does what a test tells it to. It keeps the contract, so what runs against it is real.
+"""A cluster in memory, controlled by tests. It passes the contract tests, so code tested on it works on real ones.
 
-Replicas come up `start_seconds` after their creation and succeed `run_seconds` after that; `finish`, `lose` and
-`hang` say otherwise, `lag_seconds` makes it answer with an old picture, `is_reachable` with none.
+Replicas come up `start_seconds` after their creation and succeed `run_seconds` after that, unless `finish`, `lose` or
+`silence` intervene. `lag_seconds` makes it answer with an old state, `is_reachable = False` makes it unreachable.
 """
 
 import time
@@ -16,7 +16,7 @@ from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen
 from . import Expected
 
 Key = tuple[str, int]  # run and attempt
-IDLE_SECONDS = 0.2  # between two looks for changes when there were none
+IDLE_SECONDS = 0.2  # between two checks for changes when there were none
 
 
 @dataclass
@@ -34,7 +34,7 @@ class _Attempt:
 
 
 class MemoryCluster:
-    """`clock` gives seconds since the epoch. Not shared between processes."""
+    """The in-memory adapter. `clock` gives seconds since the epoch. Not shared between processes."""
 
     MOUNTS, HAS_LOGS, HAS_NODES, SEPARATES = True, False, False, True
 
@@ -122,24 +122,24 @@ class MemoryCluster:
                 time.sleep(IDLE_SECONDS)
             yield ""
 
-    # -- what a test says
+    # -- controls for tests
 
     def finish(self, run: str, attempt: int, role: str, index: int, *, exit_code: int = 0, reason: str = "") -> None:
         state = ReplicaState.FAILED if exit_code else ReplicaState.SUCCEEDED
         self._set(run, attempt, role, index, state=state, is_alive=False, exit_code=exit_code, reason=reason)
 
     def lose(self, run: str, attempt: int, role: str, index: int) -> None:
-        """As if somebody had deleted the pod by hand."""
+        """Remove a replica, like a pod that was deleted by hand."""
         del self._attempts[run, attempt].replicas[role, index]
         self._changed.append(run)
 
     def silence(self, run: str, attempt: int, role: str, index: int, *, node: str) -> None:
-        """As if its node did not answer any more: nobody knows whether it still trains, so it keeps its place."""
+        """Lose a replica's node: it is unknown whether it still trains, so it keeps its place."""
         reason = f"its node {node} does not answer"
         self._set(run, attempt, role, index, state=ReplicaState.LOST, is_alive=True, node=node, reason=reason)
 
     def alive(self, run: str) -> list[tuple[int, str, int]]:
-        """(attempt, role, index) of every replica of this run that occupies a place now."""
+        """Return (attempt, role, index) of every replica of this run that occupies a place now."""
         for (name, _), attempt in self._attempts.items():
             if name == run:
                 self._advance(attempt)
@@ -151,7 +151,7 @@ class MemoryCluster:
             if one.seen.is_alive
         ]
 
-    # -- how it lives
+    # -- simulation
 
     def _answer(self) -> None:
         if not self.is_reachable:
@@ -179,13 +179,13 @@ class MemoryCluster:
         return seen
 
     def _note(self, run: str, attempt: _Attempt) -> None:
-        """Remember the picture of this moment, for those who must be answered with an old one."""
+        """Store the current state, for when an old one must be returned."""
         picture = Seen(tuple(one.seen for one in attempt.replicas.values()), is_sealed=attempt.is_sealed)
         attempt.history.append((self.clock(), picture))
         self._changed.append(run)
 
     def _picture(self, attempt: _Attempt) -> tuple[float, Seen]:
-        """The newest picture that is at least `lag_seconds` old; an empty one where there is none."""
+        """Return the newest state that is at least `lag_seconds` old; an empty one if there is none."""
         limit = self.clock() - self.lag_seconds
         old = [(at, seen) for at, seen in attempt.history if at <= limit]
         del attempt.history[: max(0, len(old) - 1)]

@@ -1,4 +1,4 @@
-"""From a plan to what a local agent is told: argv, environment, ports. Pure."""
+"""Turn a plan into a local agent's configuration: argv, environment, ports. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 LOOPBACK = "127.0.0.1"
-# Collectives look for an interface by themselves and may choose one that a firewall closes.
+# Collectives choose a network interface by themselves and may pick one that a firewall closes.
 LOOPBACK_ENV = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
-# What a local job inherits from the server's environment. A list of what is allowed: the shell that started the server
-# holds credentials under names that nobody can list. docs/security.md, "Local clusters".
+# What a local job inherits from the server's environment. An allow-list: the shell that started the server holds
+# credentials under names that cannot be enumerated. docs/security.md, "Local clusters".
 INHERITED = frozenset(
     {
         "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
@@ -25,7 +25,7 @@ _OWN = frozenset({"DATABASE_URL", "DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_F
 
 
 def ports_needed(plan: Plan) -> dict[str, tuple[str, int]]:
-    """Port name to the replica that listens on it: the first of the role that names it in a Host, else any."""
+    """Return each port name's listening replica: the first of the role named in a Host, else of the first role."""
     values = [part for role in plan.roles for value in role.env.values() for part in _parts(value)]
     hosts = {(value.role, value.index) for value in values if isinstance(value, Host)}
     home = min(hosts) if hosts else (plan.roles[0].name, 0)
@@ -45,7 +45,7 @@ def describe(
     control_file: str,
     volumes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """`replica.json` of one replica (docs/wire.md, section 1). `volumes` maps names to the folders where they lie."""
+    """Return one replica's `replica.json` (docs/wire.md, section 1). `volumes` maps names to their folders."""
     env = {name: resolve(value, plan, index=index, ports=ports) for name, value in role.env.items()}
     env |= {volume_variable(name): folder for name, folder in (volumes or {}).items()}
     held = [ports[name] for name, home in ports_needed(plan).items() if home == (role.name, index)]
@@ -88,28 +88,31 @@ def resolve(value: Value, plan: Plan, *, index: int, ports: Mapping[str, int]) -
 
 
 def place_name(role: str, index: int, incarnation: int = 0) -> str:
-    """A replica's folder, and MUSTER_REPLICA of its processes."""
+    """Return a replica's folder name, also MUSTER_REPLICA of its processes."""
     return f"{role}-{index}.{incarnation}" if incarnation else f"{role}-{index}"
 
 
 def incarnation_of(name: str) -> tuple[str, int]:
-    """A replica's name apart from the number behind it: "worker-1.2" is ("worker-1", 2)."""
+    """Split a replica's name from the incarnation behind it: "worker-1.2" is ("worker-1", 2)."""
     plain, dot, number = name.partition(".")
     return (plain, int(number)) if dot and number.isdecimal() else (name, 0)
 
 
 def volume_variable(name: str) -> str:
-    """Where a rank finds a volume: MUSTER_VOLUME_DATA_SETS for `data-sets`."""
+    """Return the variable with a volume's path: MUSTER_VOLUME_DATA_SETS for `data-sets`."""
     return "MUSTER_VOLUME_" + name.upper().replace("-", "_")
 
 
 def mark(run: str, attempt: int) -> str:
-    """What every process of an attempt carries in its environment; strays are found by it."""
+    """Return the value that every process of an attempt carries in its environment; strays are found by it."""
     return f"{run}-{attempt}"
 
 
 def child_env(environ: Mapping[str, str], more: Iterable[str] = ()) -> dict[str, str]:
-    """The environment of a local agent and its job. `more` are names, or prefixes with `*` behind them (MUSTER_JOB_ENV)."""
+    """Return the environment of a local agent and its job.
+
+    `more` are names, or prefixes with `*` behind them (MUSTER_JOB_ENV).
+    """
     names = {*INHERITED, *(one for one in more if not one.endswith("*"))}
     prefixes = (*INHERITED_PREFIXES, *(one[:-1] for one in more if one.endswith("*")))
     return {

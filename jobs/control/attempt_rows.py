@@ -1,4 +1,4 @@
-"""Rows of a new attempt, made by the database itself: of a large job there are tens of thousands, all alike."""
+"""Insert the rows of a new attempt with INSERT ... SELECT: a large job has tens of thousands of similar rows."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from jobs.models import Rank, Replica
 
 
 def _begun(model: type[models.Model], places: tuple[str, ...]) -> tuple[str, str, list[Any]]:
-    """(columns, placeholders of what is not a place, its fields): how a row begins is said by its model alone."""
+    """Return (column list, placeholders for the remaining fields, those fields); defaults come from the model alone."""
     rest = [one for one in model._meta.concrete_fields if not one.primary_key and one.column not in places]
     columns = ", ".join(f'"{name}"' for name in (*places, *(one.column for one in rest)))
     return columns, ", ".join(["%s"] * len(rest)), rest
@@ -29,7 +29,7 @@ _INSERT_RANKS = f"""
 
 
 def insert(*, job: int, run: str, attempt: int, role: str, replicas: int, processes: int) -> None:
-    """`replicas` of a role, and `processes` ranks for each of them."""
+    """Insert `replicas` rows for a role, and `processes` rank rows for each of them."""
     with connection.cursor() as cursor:
         places: list[Any] = [job, attempt, role, f"{run}-{attempt}-{role}-"]
         cursor.execute(_INSERT_REPLICAS, [*places, *_values(_REPLICA_REST), replicas])

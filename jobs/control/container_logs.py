@@ -1,8 +1,9 @@
-"""Log lines of replicas whose agents are not heard: from their containers' own logs, through the cluster.
+"""Read the log lines of silent replicas from their containers' own logs, through the cluster.
 
-Part of a visit, so one process does it at a time, and outside of every transaction. Only silent replicas are asked: never
-heard from, or not for a minute, or ended by a signal together with what they had not sent. A line is stored with its number
-(container_log_format.py), so where one process was killed the next one goes on.
+Runs as part of a visit, so in one process at a time, and outside of every transaction. Only silent replicas are read:
+replicas whose agent has never reported, or not for a minute, or which were ended by a signal and may have lost unsent
+lines. Each line is stored with its number (container_log_format.py), so another process can resume where a killed one
+stopped.
 """
 
 import logging
@@ -31,21 +32,24 @@ from .reconciler import Held
 log = logging.getLogger(__name__)
 
 SILENT = timedelta(seconds=60)
-NEVER_HEARD = timedelta(seconds=15)  # an agent's first words come with its first line
-BUDGET_SECONDS = 3.0  # of one visit; the rest of the replicas is the next one's
-LAST_CHANCE = timedelta(seconds=60)  # so long pods that are to be deleted wait for being read
-OVERLAP_SECONDS = 2  # the API takes whole seconds, and clocks of nodes differ
-MOST_FAILURES, PAUSE_SECONDS = 3, 300.0  # so many reads in a row, of whichever job: nobody can read them for a while
+NEVER_HEARD = timedelta(seconds=15)  # an agent sends its first batch with its first line
+BUDGET_SECONDS = 3.0  # per visit; the remaining replicas are read by the next one
+LAST_CHANCE = timedelta(seconds=60)  # how long pods wait for their logs to be read before they are deleted
+OVERLAP_SECONDS = 2  # the API takes whole seconds, and the nodes' clocks differ
+MOST_FAILURES, PAUSE_SECONDS = 3, 300.0  # consecutive failed reads, of any job, before reading is paused
 MOST_REMEMBERED = 10_000
 
-_failures: dict[str, int] = {}  # cluster -> reads in a row that failed: one slow answer is no reason to stop
-_paused: dict[str, float] = {}  # cluster -> until when, on the monotonic clock
-_complete: set[tuple[str, int, str, int, int]] = set()  # ended replicas read to their end, by this process
+_failures: dict[str, int] = {}  # cluster -> consecutive failed reads; a single slow answer does not pause reading
+_paused: dict[str, float] = {}  # cluster -> when the pause ends, on the monotonic clock
+_complete: set[tuple[str, int, str, int, int]] = set()  # ended replicas that this process has read to the end
 
 
 @dataclass(frozen=True)
 class SilentReplica:
-    """A replica to be read. `is_last`: after this its pod goes, or its place is given anew."""
+    """A replica to read.
+
+    `is_last` means that its pod is deleted next, or its place given to a new replica.
+    """
 
     row: Replica
     seen: ReplicaSeen
@@ -61,11 +65,14 @@ class SilentReplica:
 
 
 def backfill(held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool:
-    """Read what is new in one bounded turn. False while those that are to go still have something to read."""
+    """Read new lines for a bounded time.
+
+    Returns False while replicas about to be deleted or replaced have lines left, for at most LAST_CHANCE.
+    """
     if not cluster.HAS_LOGS or seen.as_of is None or _is_paused(held.cluster):
         return True
     silent = list(_silent(held, seen, now=now))
-    secrets.SystemRandom().shuffle(silent)  # where one turn is not enough, everybody's turn comes
+    secrets.SystemRandom().shuffle(silent)  # if time runs out, every replica still gets read eventually
     going = [held.view.phase_since if _is_stopping(held) else one.row.ended_at or now for one in silent if one.is_last]
     is_done = _read_all(held, silent, cluster=cluster)
     return is_done or not going or now - max(going) > LAST_CHANCE
@@ -79,7 +86,7 @@ def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[SilentReplica]
     there = {(one.role, one.index, one.incarnation): one for one in seen.replicas if _is_readable(one)}
     rows = Replica.objects.filter(job=held.job, attempt=held.view.attempt)
     if not any(_goes(held, one) for one in there.values()):
-        rows = rows.filter(_silent_rows(now))  # of a large gang that is heard: none
+        rows = rows.filter(_silent_rows(now))  # for a large gang whose agents report: none
     for row in rows if there else ():
         one = there.get((row.role, row.index, row.incarnation))
         if one is None or (held.run, held.view.attempt, row.role, row.index, row.incarnation) in _complete:
@@ -94,12 +101,12 @@ def _is_readable(one: ReplicaSeen) -> bool:
 
 
 def _goes(held: Held, one: ReplicaSeen) -> bool:
-    """Its pod is deleted next, or its place given anew."""
+    """Return whether the pod is deleted next, or its place given to a new replica."""
     return _is_stopping(held) or (one.state is ReplicaState.FAILED and one.signal is not None)
 
 
 def _silent_rows(now: datetime) -> Q:
-    """`_is_silent`, for the database."""
+    """The database form of `_is_silent`."""
     return Q(last_batch_at__lt=now - SILENT) | Q(last_batch_at=None, started_at__lt=now - NEVER_HEARD)
 
 
@@ -110,7 +117,7 @@ def _is_silent(row: Replica, now: datetime) -> bool:
 
 
 def _is_cut_off(row: Replica, one: ReplicaSeen) -> bool:
-    """It ends now, and whether its agent could say everything is not sure."""
+    """Return whether the agent may not have sent everything before its replica ended."""
     return row.last_batch_at is None or row.mirrored_at is not None or one.signal is not None
 
 
@@ -132,7 +139,7 @@ def _read_all(held: Held, silent: list[SilentReplica], *, cluster: Cluster) -> b
 
 
 def _read(held: Held, one: SilentReplica, *, cluster: Cluster) -> bool:
-    """One replica, one piece. Returns whether there is nothing more for now."""
+    """Read one piece of one replica's log. Return whether nothing is left for now."""
     identity = AgentIdentity(held.job, held.run, held.view.attempt, one.row.role, one.row.index, one.row.incarnation)
     row = replica_rows.find(identity)
     if row is None:
@@ -140,7 +147,7 @@ def _read(held: Held, one: SilentReplica, *, cluster: Cluster) -> bool:
     places = [place.at for place in row.positions.values() if place.at]
     since = max(places) - OVERLAP_SECONDS if places and not (one.is_last and one.is_over) else None
     reading, is_end = _call(held, one, row, cluster=cluster, since=since)
-    if reading.has_hole and since is not None:  # clocks cannot be relied upon: the numbers can
+    if reading.has_hole and since is not None:  # clocks are unreliable, line numbers are not
         reading, is_end = _call(held, one, row, cluster=cluster, since=None)
     items = [*_states(one, row, reading, is_end=is_end), *reading.items()]
     if not items:
@@ -173,7 +180,10 @@ def _call(
 
 
 def _states(one: SilentReplica, row: replica_rows.ReplicaRow, reading: Reading, *, is_end: bool) -> Iterable[Item]:
-    """A rank that prints runs, and one of a pod that ended with code 0 has succeeded: its launcher vouches for it."""
+    """Yield rank states derived from the log and the pod.
+
+    A rank that prints is running. If the pod ended with code 0, its ranks succeeded: the launcher vouches for them.
+    """
     if row.batch_seq == 0:
         for rank, at in reading.began.items():
             if rank >= 0:
@@ -200,7 +210,7 @@ def _is_paused(cluster: str) -> bool:
 
 
 def _give_up(held: Held, why: str) -> bool:
-    """Nothing waits for logs that nobody can read."""
+    """Pause reading for this cluster, so that no visit waits for unreadable logs."""
     _failures.pop(held.cluster, None)
     _paused[held.cluster] = time.monotonic() + PAUSE_SECONDS
     note_once(job=held.job, attempt=held.view.attempt, about=_ABOUT_UNREAD, message=f": {why}")

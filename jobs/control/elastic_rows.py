@@ -1,4 +1,4 @@
-"""Rows of places that get another replica within the attempt of an elastic job, as the store reads and writes them."""
+"""Database rows of elastic places whose replica was replaced within the attempt, as read and written by the store."""
 
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from jobs.core.replacement import MOST, Key, ReplicaPlace
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
 from jobs.models import Job, LogSegment, RankState, Replica
 
-# Ranks of the new one, before it says anything. Their steps and lines stay: they are of the place.
+# Rank fields reset for the new replica before it reports. Steps and lines are kept: they belong to the place.
 RANKS_ANEW: dict[str, Any] = {
     "state": RankState.WAITING, "pid": None, "world_rank": None, "world_size": None, "exit_code": None, "signal": None, "error": None,
     "restarts": 0, "started_at": None, "ended_at": None, "error_at": None, "is_connection_error": False, "is_stopped": False, "cpu": None,
@@ -19,7 +19,7 @@ RANKS_ANEW: dict[str, Any] = {
 
 
 def of(job: Job) -> dict[Key, ReplicaPlace]:
-    """Those that were given anew in this attempt. A job that is not elastic has none, and costs no query."""
+    """Return the places replaced in this attempt. Empty for a job that is not elastic, without a query."""
     if job.min_nodes is None or not job.attempt:
         return {}
     rows = Replica.objects.filter(job=job, attempt=job.attempt, incarnation__gt=0)
@@ -31,8 +31,10 @@ def of(job: Job) -> dict[Key, ReplicaPlace]:
 
 
 def anew(row: Replica, now: datetime) -> dict[str, Any]:
-    """What the row becomes. From then on nothing that the agent before says is taken; its lines stay, and the next one's are
-    counted on from there. The row must be locked: a batch of the one before may be on its way.
+    """Return the new column values of a replaced replica's row.
+
+    Reports of the previous agent are refused from then on. Its lines stay, and the new agent's line numbers continue
+    after them. The row must be locked: a batch of the previous agent may still be in flight.
     """
     number = row.incarnation + 1
     plain = row.name.removesuffix(f"-r{row.incarnation}")
@@ -44,16 +46,16 @@ def anew(row: Replica, now: datetime) -> dict[str, Any]:
 
 
 def explain(row: Replica, seen: Seen) -> str:
-    """Why it is replaced, in words."""
+    """Return a message that says why the replica is replaced."""
     was = next((one for one in seen.replicas if (one.role, one.index) == (row.role, row.index)), None)
-    if was is None or was.state not in ENDED:  # nothing is there any more; the row has what was said before
+    if was is None or was.state not in ENDED:  # nothing exists any longer; the row still has the last reported reason
         reason = row.reason or "its process or pod is gone"
         was = ReplicaSeen(row.role, row.index, ReplicaState.LOST, reason=reason)
     return f"{describe_end(was)}; it comes back within the attempt, {row.incarnation + 1} of at most {MOST} times"
 
 
 def _lines(row: Replica) -> dict[str, int]:
-    """How many lines of each stream there are. What comes next has these numbers and more."""
+    """Return the number of lines per stream; new lines are numbered from there on."""
     lines = {str(rank): count for rank, count in row.ranks.values_list("rank", "lines") if count}
     launcher = LogSegment.objects.filter(replica=row, rank=LAUNCHER).aggregate(end=Max(F("first_line") + F("lines")))
     return {**lines, **({str(LAUNCHER): launcher["end"]} if launcher["end"] else {})}

@@ -1,4 +1,7 @@
-"""Secrets of a job at rest: sealed, readable by nothing but a launch. See common/encryption.py for what a new key does."""
+"""Encrypt a job's secrets at rest; only a launch decrypts them.
+
+See common/encryption.py for the effect of a new key.
+"""
 
 import json
 from collections.abc import Mapping
@@ -10,12 +13,12 @@ _PURPOSE = b"muster.job.secrets"
 
 
 def seal(values: Mapping[str, str]) -> str:
-    """Empty for no values."""
+    """Encrypt `values`; returns "" for no values."""
     return fernet(_PURPOSE).encrypt(json.dumps(dict(values)).encode()).decode() if values else ""
 
 
 def unseal(text: str) -> dict[str, str]:
-    """Raises Refused when the key that sealed them is gone."""
+    """Decrypt what `seal` returned. Raises Refused when the encryption key has changed since."""
     if not text:
         return {}
     try:

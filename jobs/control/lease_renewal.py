@@ -1,7 +1,7 @@
-"""Keeps the leases of visits at hand from running out, so that leases can be short.
+"""Renew the leases of running visits, so that leases can be short.
 
-A process that dies or is stopped renews nothing: its jobs are free after LEASE_SECONDS, and whatever it still writes is
-refused by the token. The thread sleeps without a timeout while no visit is at hand.
+A process that dies or is stopped renews nothing: its jobs become free after LEASE_SECONDS, and the fencing token
+refuses its late writes. The thread sleeps without a timeout while no visit is running.
 """
 
 import logging
@@ -21,9 +21,9 @@ from jobs.models import Job
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = LEASE_SECONDS / 4
-LONGEST_SECONDS = 120.0  # a visit is bounded (`reconciler.VISIT_SECONDS`); one that hangs loses its lease after all
+LONGEST_SECONDS = 120.0  # a visit is bounded (`reconciler.VISIT_SECONDS`); a hanging one loses its lease after this
 
-_held: dict[tuple[int, int], float] = {}  # job and token -> when it was taken, on the monotonic clock
+_held: dict[tuple[int, int], float] = {}  # (job, token) -> when it was taken, on the monotonic clock
 _changed = threading.Condition()
 _pid = 0
 
@@ -31,7 +31,7 @@ _pid = 0
 def hold(job: int, token: int) -> None:
     global _pid
     with _changed:
-        if _pid != os.getpid():  # a fork has no thread of its parent's
+        if _pid != os.getpid():  # threads do not survive a fork
             _held.clear()
             _pid = os.getpid()
             threading.Thread(target=_run, daemon=True, name="renewal").start()
@@ -45,7 +45,7 @@ def drop(job: int, token: int) -> None:
 
 
 def renew(job: int, token: int) -> bool:
-    """One lease, where it is still ours. The due time moves along, unless somebody knocked meanwhile."""
+    """Renew one lease if we still hold it. Moves the due time along, unless another process poked the job meanwhile."""
     until = timezone.now() + timedelta(seconds=LEASE_SECONDS)
     due = Case(
         When(next_reconcile_at=F("lease_expires_at"), then=Value(until)),
@@ -73,7 +73,7 @@ def _renew_old(now: float) -> None:
         for key, since in old:
             if now - since > LONGEST_SECONDS or not renew(*key):
                 drop(*key)
-    except Exception as error:  # the outermost place of this thread; Postgres may be away
+    except Exception as error:  # outermost handler of this thread; Postgres may be down
         log.warning("leases not renewed: %s", error)
     finally:
         if old:

@@ -1,7 +1,7 @@
-"""Attempts that live though their job is done with them: a cluster that was restored to an older state has them back.
+"""Find and end attempts that are alive although their job is done with them.
 
-No lease is needed. What makes an attempt a stray stays true for ever: a later one was begun, or the job left the cluster,
-and no phase leads back into an attempt.
+This happens when a cluster is restored to an older state. No lease is needed: a stray attempt stays one for ever,
+because a later attempt was begun or the job left the cluster, and no phase leads back into an attempt.
 """
 
 import logging
@@ -21,17 +21,17 @@ from . import replica_status
 
 log = logging.getLogger(__name__)
 
-SETTLED = timedelta(seconds=10)  # what ended just now may still be in a cluster's picture
-MOST = 50  # in one turn; the rest is there in the next one
+SETTLED = timedelta(seconds=10)  # an attempt that ended just now may still be in a cluster's cached view
+MOST = 50  # per turn; the rest is handled in the next one
 
 
 def is_stray(attempt: int, *, current: int, phase: str) -> bool:
-    """`current` is the job's own attempt. A later one than that is nobody's we know of, and left alone."""
+    """`current` is the job's own attempt. A later attempt is unknown to this database, and left alone."""
     return attempt < current or (attempt == current and Phase(phase) not in ON_CLUSTER)
 
 
 def sweep_all() -> int:
-    """Every cluster; one that does not answer is looked at in the next turn."""
+    """Sweep every cluster. A cluster that does not answer is skipped until the next turn."""
     count = 0
     for alias in settings.CLUSTERS:
         try:
@@ -42,7 +42,7 @@ def sweep_all() -> int:
 
 
 def sweep(alias: str, *, now: datetime) -> int:
-    """Ask the strays of one cluster to end. Returns how many there were."""
+    """End the stray attempts of one cluster. Return how many there were."""
     cluster = clusters.get(alias)
     found = _strays(cluster.open_attempts(), now)[:MOST]
     for job, attempt in found:
@@ -53,7 +53,7 @@ def sweep(alias: str, *, now: datetime) -> int:
 
 
 def _strays(there: Iterable[tuple[str, int]], now: datetime) -> list[tuple[Job, int]]:
-    """A run that no row has is not ours: another installation may use the same cluster."""
+    """Runs without a job row are ignored: another installation may use the same cluster."""
     there = list(there)
     ids = {replica_status.job_of(run) for run, _ in there}
     jobs = {job.run: job for job in Job.objects.filter(pk__in=ids, phase_since__lt=now - SETTLED)}

@@ -1,7 +1,7 @@
-"""A visit to one job: take the lease, observe, decide, record, converge. A thin shell around `lifecycle.decide`.
+"""One visit to a job: take the lease, observe, decide, record, converge. A thin shell around `lifecycle.decide`.
 
-Nothing in here sleeps or retries: what is not done now is due at a time that the row carries. The store and the
-clusters are ports, so that the simulation drives this very code.
+Nothing in here sleeps or retries: unfinished work is due again at a time stored in the row. The store and the clusters
+are ports, so the simulation runs this same code.
 """
 
 import logging
@@ -20,7 +20,7 @@ from jobs.core.verdict import Seen
 
 log = logging.getLogger(__name__)
 
-VISIT_SECONDS = 5  # a visit is bounded; the rest of its work is due at once for the next one
+VISIT_SECONDS = 5  # a visit is bounded; remaining work is due immediately in the next one
 MAX_STEPS = 6
 UNREACHABLE_TICK = timedelta(seconds=5)
 FAULT_TICK = timedelta(seconds=2)
@@ -29,7 +29,7 @@ LATE = "job %s: this visit was late, another one has the lease; nothing was writ
 
 @dataclass(frozen=True)
 class Held:
-    """A job under our lease: what `decide` may know, and what a cluster must."""
+    """A job under our lease: the input of `decide`, and what cluster calls need."""
 
     job: int
     token: int
@@ -41,10 +41,10 @@ class Held:
 
 
 class Store(Protocol):
-    """Where rows live. Every write is guarded by the token; LeaseLost means somebody else was first.
+    """Port to the database. Writes are guarded by the fencing token; they raise LeaseLost when the lease was lost.
 
-    `record` takes the step only where the row is still in the phase that was decided on: the scheduler admits
-    without a lease.
+    `record` takes the step only if the row is still in the phase that was decided on: the scheduler admits without a
+    lease.
     """
 
     def take(self, job: int, *, owner: str, now: datetime) -> Held | None: ...
@@ -53,14 +53,14 @@ class Store(Protocol):
     def release(self, held: Held, *, due: datetime | None) -> None: ...
     def plan(self, held: Held) -> Plan: ...
     def report_trouble(self, held: Held, trouble: str) -> None:
-        """Words for whoever waits. Not guarded: they decide nothing."""
+        """Record a message for users. Not guarded by the lease: it affects no decision."""
 
     def note(self, held: Held, words: str) -> None:
-        """What a person should know of this attempt. Not guarded either."""
+        """Record a message for users about this attempt. Not guarded by the lease either."""
 
 
 class BackfillLogs(Protocol):
-    """Reads logs where agents cannot bring them (mirror.py). False: nothing may be deleted before the next look."""
+    """Reads logs that agents cannot send (container_logs.py). False: nothing may be deleted before the next visit."""
 
     def __call__(self, held: Held, *, seen: Seen, cluster: Cluster, now: datetime) -> bool: ...
 
@@ -78,9 +78,9 @@ def visit(
     owner: str,
     backfill_logs: BackfillLogs = _nothing_to_read,
 ) -> timedelta | None:
-    """Bring one job as far as it gets now. Returns how soon it should be visited again, None for never.
+    """Advance one job as far as possible now. Return the delay until its next visit, None for never.
 
-    Somebody else's lease, or a lease lost on the way, is not an error: that other visit does the work.
+    A lease held by another visit, or lost on the way, is not an error: that other visit does the work.
     """
     held = store.take(job, owner=owner, now=clock())
     if held is None:
@@ -102,39 +102,43 @@ def visit(
         log.warning(LATE, job)
         return None
     except Exception:
-        # One poisoned row must not spin, and must not sit out a lease that nobody uses.
+        # A poisoned row must not spin, and must not wait for the expiry of a lease that is not in use.
         _give_back(held, store=store, due=clock() + FAULT_TICK)
         raise
 
 
 def _give_back(held: Held, *, store: Store, due: datetime) -> None:
-    """After an error, which is what is told of: the lease may be somebody else's by now, or end by itself."""
+    """Release the lease after an error without masking it.
+
+    The lease may be held by another visit by now; if it cannot be released, it expires.
+    """
     try:
         store.release(held, due=due)
     except LeaseLost:
         log.warning(LATE, held.job)
-    except Exception as error:  # most likely the same one again: the database is away
+    except Exception as error:  # probably the same error again: the database is down
         log.warning("job %s: its lease was not given back: %s", held.job, error)
 
 
 def advance(
     held: Held, *, store: Store, cluster: Cluster, clock: Callable[[], datetime], backfill_logs: BackfillLogs
 ) -> tuple[Held, timedelta | None]:
-    """One round: observe, decide, record, converge. Returns the new view and when to look again."""
+    """One round: observe, decide, record, converge. Return the new view and the delay until the next round."""
     try:
         seen = observe(held, cluster)
     except Unreachable as error:
         log.warning("job %s: %s", held.job, error)
         store.report_trouble(held, str(error))
-        seen = Seen()  # no news is not bad news
+        seen = Seen()  # unknown, not lost
     step = decide(held.view, seen, clock())
     if step.replace and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):
-        step = replace(step, replace=(), requeue_after=STOP_TICK)  # nobody reads what a place's replica before said
+        # once the place is replaced, the old replica's log is not read any more
+        step = replace(step, replace=(), requeue_after=STOP_TICK)
     held = store.record(held, seen=seen, step=step, now=clock())
     if step.to is not None and held.view.phase is not step.to:
-        return held, timedelta(0)  # it moved meanwhile; decide again on what it is now
+        return held, timedelta(0)  # the phase changed meanwhile; decide again with the current row
     if held.view.phase in ON_CLUSTER and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):
-        return held, STOP_TICK  # pods go with their logs: what is not read yet comes first
+        return held, STOP_TICK  # logs are deleted with their pods: read them first
     try:
         held = converge(held, step=step, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:
@@ -142,7 +146,7 @@ def advance(
         store.report_trouble(held, str(error))
         return held, UNREACHABLE_TICK
     except Refused as error:
-        if held.view.applied_at is not None:  # a replica may not come back; the others go on without it
+        if held.view.applied_at is not None:  # only a replacement was refused; the other replicas go on without it
             log.warning("job %s: %s", held.job, error)
             return held, UNREACHABLE_TICK
         stop = Step(Phase.STOPPING, StopReason.FAILED, str(error), timedelta(0), is_failure=True)
@@ -158,7 +162,7 @@ def observe(held: Held, cluster: Cluster) -> Seen:
 
 
 def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: Callable[[], datetime]) -> Held:
-    """Make the cluster match what was recorded. Every call may have been made before."""
+    """Make the cluster match what was recorded. Every call here may be a repetition."""
     if _has_to_create(held.view):
         try:
             plan = store.plan(held)
@@ -180,7 +184,7 @@ def converge(held: Held, *, step: Step, store: Store, cluster: Cluster, clock: C
 
 
 def _has_to_create(view: JobView) -> bool:
-    """The attempt, or replicas of it that come back."""
+    """True if the attempt itself, or replacement replicas of it, must be created."""
     if view.phase not in (Phase.STARTING, Phase.RUNNING):
         return False
     return bool(unconfirmed(view.places)) or (view.phase is Phase.STARTING and view.applied_at is None)

@@ -1,8 +1,8 @@
-"""What clusters say of replicas, written to their rows: many at once, only what is news, and never an older look over a newer.
+"""Write replica status reported by clusters to the database: in bulk, changes only, never older over newer.
 
-Two write here: the watcher, from its watch, and visits, from theirs. Where a cluster numbers its looks (`version`) the larger one
-wins. A number may also begin anew, when a cluster is restored from a backup: after OLDEST_SECONDS any look is newer
-than the row, because no picture that old is believed (clusters/kubernetes.py).
+There are two writers: the watcher and visits, each from its own watch. Where a cluster numbers its states (`version`),
+the larger number wins. The numbering may restart when a cluster is restored from a backup: after OLDEST_SECONDS any
+state is newer than the row, because no cached view that old is used (clusters/kubernetes/informers.py).
 """
 
 import json
@@ -24,7 +24,8 @@ def _listed(values: Iterable[str]) -> str:
     return ", ".join(f"'{one}'" for one in sorted(values))
 
 
-# Our own words, in the statements themselves: a busy cluster asks twenty times a second, and nothing needs quoting.
+# Our own constants, inlined into the statements: a busy cluster runs them twenty times a second, and none needs
+# quoting.
 _UP = _listed([ReplicaState.RUNNING.value, ReplicaState.SUCCEEDED.value])
 _ENDED = _listed(state.value for state in ENDED)
 _PHASES = _listed(phase.value for phase in ON_CLUSTER)
@@ -58,9 +59,9 @@ _CHANGED = f"""
             AND j.spec->>'min_nodes' IS NOT NULL
     )
 """  # noqa: S608 - put together of what stands above
-# Of a visit: it holds the job's lock already.
+# Used by a visit, which holds the job's lock already.
 _RECORD = f"{_TOLD}, ours AS (SELECT * FROM told) {_CHANGED} SELECT DISTINCT job_id FROM changed"  # noqa: S608 - put together of what stands above
-# Of the watcher, in one statement that is its own transaction: a busy cluster asks for twenty a second.
+# Used by the watcher: one statement that is its own transaction, as a busy cluster needs twenty of them a second.
 _WRITE = f"""{_TOLD}
     , held AS MATERIALIZED (
         SELECT id, team_id, uid, attempt, phase FROM jobs_job
@@ -81,16 +82,21 @@ _WAITS = f"""
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """Jobs that are starting and had news; of these, those that wait for their last replica no more: a visit can say that
-    they run. Where a visit wrote at the same moment, only `complete` knows."""
+    """Jobs in phase STARTING that changed.
+
+    `complete` is the subset whose last replica came up, so that a visit can mark them running. If a visit wrote at the
+    same moment, only the function `complete` is reliable.
+    """
 
     starting: frozenset[int]
     complete: frozenset[int]
 
 
 def write(updates: Iterable[ReplicaUpdate], *, now: datetime) -> UpdateResult:
-    """The lock on jobs keeps the order that visits have: the job first, then its replicas. What is of an attempt that is over,
-    or of a job that is not there, is left out.
+    """Write replica status updates from the watcher.
+
+    Locks jobs before replicas, in the same order as reconciler visits, to avoid deadlocks. Updates of an attempt that
+    is over, or of a job that does not exist, are ignored.
     """
     said = [
         _said(job_of(one.run), one.attempt, one.seen, uid=one.run.partition("-")[2])
@@ -109,7 +115,10 @@ def write(updates: Iterable[ReplicaUpdate], *, now: datetime) -> UpdateResult:
 
 
 def record(job: int, attempt: int, looks: Iterable[ReplicaSeen], *, now: datetime) -> bool:
-    """Of a visit, within a transaction that holds the job's lock. Whether anything was news."""
+    """Write the replica states a visit observed. Return whether any changed.
+
+    Runs in the visit's transaction, which holds the job's lock.
+    """
     said = [_said(job, attempt, one) for one in looks if one.state is not ReplicaState.ABSENT]
     if not said:
         return False
@@ -119,14 +128,14 @@ def record(job: int, attempt: int, looks: Iterable[ReplicaSeen], *, now: datetim
 
 
 def complete(jobs: Iterable[int]) -> set[int]:
-    """Those that are still starting although every replica runs."""
+    """Return the jobs still in phase STARTING although all their replicas are up."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITS, [sorted(jobs)])
         return {job for (job,) in cursor.fetchall()}
 
 
 def job_of(run: str) -> int:
-    """The job's id at the head of its run's name."""
+    """Return the job id that a run's name begins with."""
     return int(run.partition("-")[0])
 
 

@@ -9,18 +9,21 @@ from jobs.models import Job, JobEvent
 from queues import admission
 from queues.models import Queue
 
-# How many waiting jobs of one queue are considered at once; those behind them could not start anyway while these wait.
+# Waiting jobs considered at once per queue; jobs behind them could not start anyway while these wait.
 HORIZON = 200
 
 
 def schedule() -> int:
-    """Admit what fits, in every queue that has somebody waiting. Returns how many were admitted."""
+    """Admit what fits, in every queue with waiting jobs. Returns how many were admitted."""
     names = Job.objects.waiting().order_by().values_list("queue_id", flat=True).distinct()
     return sum(schedule_queue(queue) for queue in list(names))
 
 
 def schedule_queue(queue_id: int) -> int:
-    """One queue in one transaction. The lock on its row makes a second scheduler wait, then see what we admitted."""
+    """Schedule one queue in one transaction.
+
+    A second scheduler waits for the lock on the queue's row, then sees our admissions.
+    """
     with faultpoints.atomic("scheduler.queue"):
         queue = Queue.objects.select_for_update(no_key=True).get(pk=queue_id)
         waiting = _waiting(queue)
@@ -30,7 +33,7 @@ def schedule_queue(queue_id: int) -> int:
 
 
 def snapshot(queue: Queue) -> tuple[admission.QueueState, list[admission.Pending]]:
-    """What admission would look at now. Not locked: only `schedule_queue` may act on it."""
+    """Return what admission would be given now. Not locked: only `schedule_queue` may act on it."""
     return _state(queue), [_pending(job, queue) for job in _waiting(queue)]
 
 
@@ -59,7 +62,10 @@ def _record(job: Job, decision: admission.Decision) -> bool:
 
 
 def _admit(job: Job) -> bool:
-    """Zero rows means that somebody cancelled or suspended it meanwhile: not an error, and no quota is taken."""
+    """Admit a job.
+
+    No row is updated if it was cancelled or suspended meanwhile: not an error, and no quota is taken.
+    """
     now = timezone.now()
     admitted = (
         Job.objects.waiting()

@@ -40,11 +40,12 @@ class DjangoStore:
             )
             taken = lease.take(_lease(row), owner, now) if row is not None else None
             if row is None or taken is None:
-                # Whoever holds it may already have looked: leave word that there is news.
+                # The current holder may have observed already: mark the job as due again.
                 Job.objects.filter(pk=job).update(next_reconcile_at=now)
                 return None
             row.lease_token, row.lease_owner, row.lease_expires_at = taken.token, taken.owner, taken.expires_at
-            row.next_reconcile_at = taken.expires_at  # should we die, the sweep finds it when the lease is over
+            # if this process dies, the sweep finds the job when the lease expires
+            row.next_reconcile_at = taken.expires_at
             row.save(update_fields=["lease_token", "lease_owner", "lease_expires_at", "next_reconcile_at"])
             held = _held(row)
         lease_renewal.hold(held.job, held.token)
@@ -52,7 +53,7 @@ class DjangoStore:
 
     def record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
         if held.view.phase is Phase.STOPPING and step.to is not None:
-            # What is written into the history now is said for good: with all that its ranks have told.
+            # The message written to the history now is final, so judge first, with all reports of the ranks.
             self._judge(held, seen, step)
         recorded = self._record(held, seen=seen, step=step, now=now)
         self._judge(recorded, seen, step)
@@ -97,12 +98,12 @@ class DjangoStore:
         return replace(held, view=view)
 
     def release(self, held: Held, *, due: datetime | None) -> None:
-        lease_renewal.drop(held.job, held.token)  # also where the database is away: then the lease ends by itself
+        lease_renewal.drop(held.job, held.token)  # also if the database is down: then the lease expires
         if connection.errors_occurred and not connection.in_atomic_block:
-            connection.close_if_unusable_or_obsolete()  # one that was cut must not keep us from giving back
+            connection.close_if_unusable_or_obsolete()  # a broken connection must not keep us from releasing the lease
         with faultpoints.atomic("store.release"):
             job = _mine(held)
-            # Somebody knocked while we were inside: what they knew may be newer than what we saw.
+            # The job was poked during this visit: what caused that may be newer than what we observed.
             knocked = job.lease_expires_at is not None and job.next_reconcile_at != job.lease_expires_at
             job.lease_owner, job.lease_expires_at = "", None
             job.next_reconcile_at = job.next_reconcile_at if knocked else due
@@ -111,7 +112,7 @@ class DjangoStore:
                 doorbell.poke("jobs.reconcile", job.pk)
 
     def plan(self, held: Held) -> Plan:
-        """Raises Refused for an attempt that must not begin."""
+        """Return the launch plan. Raises Refused for an attempt that must not begin."""
         job = Job.objects.select_related("queue", "team").get(pk=held.job)
         is_new = held.view.applied_at is None
         if is_new and (problem := trust.problem(job.job_spec, job.queue)):
@@ -119,10 +120,14 @@ class DjangoStore:
         plan = plan_of(job, held.view.attempt)
         if is_new:
             return plan
-        return replace(plan, wanted=frozenset(unconfirmed(held.view.places)))  # what was there before is not made again
+        # replicas that existed before are not created again
+        return replace(plan, wanted=frozenset(unconfirmed(held.view.places)))
 
     def report_trouble(self, held: Held, trouble: str) -> None:
-        """Once per attempt and beginning; numbers in it ("25 of 60 done") grow with every visit."""
+        """Record trouble once per attempt and message prefix.
+
+        Numbers in the message ("25 of 60 done") change with every visit.
+        """
         begins = re.match(r"\D{0,40}", trouble)
         about = f"{TROUBLE}{begins[0] if begins else ''}"
         history.note_once(
@@ -134,7 +139,7 @@ class DjangoStore:
 
 
 def plan_of(job: Job, attempt: int) -> Plan:
-    """One launch of a job, with a token for each of its agents."""
+    """Return one launch of a job, with a token for each of its agents."""
     spec = job.job_spec
     roles = _roles(job)
     incarnations = {key: place.incarnation for key, place in elastic_rows.of(job).items()}
@@ -199,7 +204,7 @@ def _lease(job: Job) -> lease.Lease:
 
 
 def _mine(held: Held) -> Job:
-    """The job's row, locked, where the token is still ours."""
+    """Return the job's row, locked. Raises LeaseLost if the token is no longer current."""
     job = Job.objects.select_for_update(of=("self",), no_key=True).select_related("queue").get(pk=held.job)
     if not lease.is_mine(_lease(job), held.token):
         raise LeaseLost(f"job {held.job}")
@@ -207,7 +212,7 @@ def _mine(held: Held) -> Job:
 
 
 def _take_step(job: Job, step: Step, now: datetime) -> None:
-    """Write what `lifecycle.after` says, the rows that come with it, and one line of history."""
+    """Write the result of `lifecycle.after`, the rows that change with it, and one line of history."""
     before = job.phase
     view = after(_view(job), step, now)
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
@@ -220,22 +225,23 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
 
 
 def _words(job: Job, step: Step, before: str) -> str:
-    """What the step says of itself. Once an attempt that failed is over, its ranks have told who was first."""
+    """Return the step's message. Once a failed attempt is over, its ranks have reported which of them failed first."""
     if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
-        found = failures.stored(job, job.attempt)  # judged before this transaction, which judging could break
+        # judged before this transaction, which a failing judgement could break
+        found = failures.stored(job, job.attempt)
         if found is not None and found.rank is not None:
-            # Of an elastic job not the rank ends the attempt, but that too few replicas are left.
+            # What ends an elastic job's attempt is not the rank but that too few replicas are left.
             return found.headline if job.min_nodes is None else f"{found.headline}; {job.message}"
     return step.message or job.message
 
 
 def _enter(job: Job, now: datetime) -> None:
-    """What else changes with a phase."""
+    """Apply the changes that come with entering a phase."""
     if job.phase == Phase.STARTING:
         job.launched_at = now
         _insert_attempt(job)
     elif job.phase in (Phase.QUEUED, Phase.SUSPENDED):
-        job.preempt_requested_at = job.admitted_at = None  # whatever was asked for is done now
+        job.preempt_requested_at = job.admitted_at = None  # these requests are fulfilled now
     elif job.phase in TERMINAL:
         job.finished_at, job.next_reconcile_at = now, None
     if job.phase not in ON_CLUSTER:
@@ -244,7 +250,7 @@ def _enter(job: Job, now: datetime) -> None:
 
 
 def _insert_attempt(job: Job) -> None:
-    """Rows of a new attempt: they exist before anything is created, so that whatever appears has a place."""
+    """Insert the rows of a new attempt before anything is created, so that every replica that appears has a row."""
     for role in _roles(job):
         attempt_rows.insert(
             job=job.pk, run=job.run, attempt=job.attempt, role=role.name, replicas=role.replicas,
@@ -253,7 +259,7 @@ def _insert_attempt(job: Job) -> None:
 
 
 def _close_ranks(job: Job, now: datetime) -> None:
-    """Ranks whose end nobody reported are over too: their replica is seen to be gone."""
+    """End ranks that never reported an end: their replica is known to be gone."""
     _end_ranks(Rank.objects.filter(job=job, attempt=job.attempt), now)
 
 
@@ -262,7 +268,7 @@ def _end_ranks(ranks: QuerySet[Rank], now: datetime) -> None:
 
 
 def _give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None:
-    """Places of an elastic job whose replicas are gone, to new ones within the attempt."""
+    """Give the places of an elastic job's lost replicas to new replicas within the attempt."""
     for role, index in keys:
         rows = _replica(job.pk, job.attempt, role, index)
         row = rows.select_for_update(no_key=True).get()
@@ -279,7 +285,7 @@ def _replica(job: int, attempt: int, role: str, index: int) -> QuerySet[Replica]
 
 
 def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:
-    """Write what the cluster said of this attempt's replicas, only where it is news."""
+    """Write the observed state of this attempt's replicas where it changed."""
     if seen.as_of is None or not seen.replicas:
         return False
     return replica_status.record(job.pk, job.attempt, seen.replicas, now=now)

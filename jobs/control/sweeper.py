@@ -1,7 +1,7 @@
-"""The net below the net: visits what is overdue from within the tasks process, without asking Redis or Celery.
+"""The last safety net: visit overdue jobs from a thread of the tasks process, without Redis or Celery.
 
-Doorbells and beat's tick go through Redis. When it is away, or Celery's consumer has not found back to it, this thread
-is why jobs only become a little slower. It looks for jobs that nobody visited though they were due.
+Doorbells and beat's tick go through Redis. While it is down, or Celery's consumer has not reconnected, this thread
+keeps jobs moving, only a little slower. It looks for jobs that were due and not visited.
 """
 
 import logging
@@ -24,15 +24,15 @@ from .store import DjangoStore
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
-LATE = timedelta(seconds=1)  # a doorbell that works is quicker than this
+LATE = timedelta(seconds=1)  # a working doorbell is quicker than this
 SCHEDULE_SECONDS = 4.0
-MOST = 50  # jobs of one round; the rest are late in the next one too
+MOST = 50  # jobs per round; the rest is overdue in the next one too
 
-_scheduled_at = 0.0  # on the monotonic clock, by whomever of this process
+_scheduled_at = 0.0  # last run in this process, on the monotonic clock
 
 
 def visit_job(job: int) -> timedelta | None:
-    """One visit in this thread's name."""
+    """Visit one job, with this thread as the lease owner."""
     owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
     return visit(
         job,
@@ -51,7 +51,7 @@ def schedule() -> None:
 
 
 def sweep(now: datetime) -> int:
-    """Visit what is overdue, schedule where nobody did; returns how many jobs that were."""
+    """Visit overdue jobs, and schedule if that did not happen lately. Return the number of overdue jobs."""
     if time.monotonic() - _scheduled_at > SCHEDULE_SECONDS:
         schedule()
     overdue = Job.objects.due(now - LATE).order_by("next_reconcile_at").values_list("pk", flat=True)
@@ -66,7 +66,7 @@ def start() -> None:
 
 
 def _visit_safely(job: int) -> None:
-    """One job that cannot be visited must not keep the others from it."""
+    """Visit one job; a failing visit must not keep the others from theirs."""
     try:
         visit_job(job)
     except Exception:
@@ -78,6 +78,6 @@ def _run() -> None:
         time.sleep(EVERY_SECONDS)
         try:
             sweep(timezone.now())
-        except Exception as error:  # the outermost loop of this thread; Postgres may be away
+        except Exception as error:  # outermost handler of this thread; Postgres may be down
             log.warning("not swept: %s", error)
-            connections.close_all()  # kept while all goes well: to take one each second costs more than its question
+            connections.close_all()  # kept otherwise: a new connection each second costs more than the query

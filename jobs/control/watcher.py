@@ -1,4 +1,7 @@
-"""Follow each cluster's changes: wake the jobs they belong to, and write down what is told of replicas. It holds no truth."""
+"""Follow each cluster's changes: poke the jobs they belong to, and store replica status updates.
+
+Holds no state of record.
+"""
 
 import logging
 import threading
@@ -18,8 +21,8 @@ from . import replica_status
 
 log = logging.getLogger(__name__)
 
-PAUSE_SECONDS = 2.0  # before a cluster that failed is watched again
-AGAIN_SECONDS = 1.0  # before a job that should run by its rows is visited once more
+PAUSE_SECONDS = 2.0  # before watching a failed cluster again
+AGAIN_SECONDS = 1.0  # before poking again a job whose replicas are all up by its rows
 
 
 def watch(stop: threading.Event) -> None:
@@ -35,7 +38,7 @@ def watch(stop: threading.Event) -> None:
 
 
 def follow(alias: str, stop: threading.Event) -> None:
-    """Ring for every run whose job needs a visit."""
+    """Poke the job of every run that needs a visit."""
     for run in clusters.get(alias).changes():
         if stop.is_set():
             return
@@ -45,7 +48,7 @@ def follow(alias: str, stop: threading.Event) -> None:
 
 
 def write(alias: str, stop: threading.Event) -> None:
-    """Rows of replicas, where the cluster tells of them by itself."""
+    """Store replica status updates, if the cluster sends them by itself."""
     cluster = clusters.get(alias)
     if isinstance(cluster, clusters.Watches):
         writer = _writers.setdefault(alias, Writer())
@@ -56,7 +59,7 @@ def write(alias: str, stop: threading.Event) -> None:
 
 
 class Writer:
-    """Keeps what could not be written, so that a database that is away costs nothing but time."""
+    """Stores updates, and keeps those it could not store, so that a database outage loses nothing."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -73,7 +76,7 @@ class Writer:
                 self._again_at = self._clock() + AGAIN_SECONDS
             self._starting |= written.starting
             _ring(written.complete)
-        # Again and again until it is no more starting: the picture of whoever visits may lag behind ours.
+        # Keep poking until the job leaves STARTING: the cached view of the process that visits it may be behind ours.
         if self._starting and self._clock() > self._again_at:
             self._starting = replica_status.complete(self._starting)
             self._again_at = self._clock() + AGAIN_SECONDS
@@ -93,7 +96,7 @@ _writers: dict[str, Writer] = {}
 
 
 def _go_on(act: Callable[[str, threading.Event], None], alias: str, stop: threading.Event) -> None:
-    """Again after what may pass; it returns where there is nothing to do."""
+    """Run `act`, and again after transient errors. Returns when `act` does: there is nothing to do then."""
     while not stop.is_set():
         try:
             act(alias, stop)
@@ -101,7 +104,7 @@ def _go_on(act: Callable[[str, threading.Event], None], alias: str, stop: thread
         except (ClusterError, OSError, DatabaseError) as error:
             log.warning("cluster %s: %s; watching again in %s s", alias, error, PAUSE_SECONDS)
             time.sleep(PAUSE_SECONDS)
-        except Exception:  # one job's odd file must not end the watch of all others
+        except Exception:  # one job's malformed file must not end the watch of all others
             log.exception("cluster %s: watching again in %s s", alias, PAUSE_SECONDS)
             time.sleep(PAUSE_SECONDS)
         finally:

@@ -1,4 +1,4 @@
-"""Whom an agent speaks for: one replica of one attempt, in one incarnation. Pure."""
+"""The identity of an agent: one replica of one attempt, in one incarnation. Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The agent's batch format, read strictly: whatever comes from a replica is hostile until it is parsed. Pure.
+"""Parse the agent's batch format strictly: data from a replica is untrusted until it is parsed. Pure.
 
 See docs/wire.md, section 2. Raises InvalidInput naming the item and field that is wrong.
 """
@@ -14,10 +14,10 @@ from common.errors import InvalidInput, Problem
 MAX_BATCH_BYTES = 8 * 2**20
 MAX_ITEMS = 10_000
 MAX_SEGMENT_RAW_BYTES = 16 * 2**20
-MOST_LAST_WORDS = {"traceback": 32_000, "stderr": 8_000, "stdout": 4_000}  # characters of a failed rank's
-MOST_REAL = 1e300  # of any number; JSON's have no end, and NaN is not smaller than it
+MOST_LAST_WORDS = {"traceback": 32_000, "stderr": 8_000, "stdout": 4_000}  # characters of a failed rank's output
+MOST_REAL = 1e300  # for any number: JSON has no limit, and a comparison with this bound also excludes NaN
 KINDS = frozenset({"replica", "rank", "log", "gap", "metrics", "sample"})
-LAUNCHER = -1  # the rank number of what the launcher itself printed
+LAUNCHER = -1  # the rank number of the launcher's own output
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Item:
         return value
 
     def whole(self, name: str) -> int:
-        """A whole number of any size."""
+        """Return a whole number of any size."""
         value = self.fields.get(name)
         if isinstance(value, bool) or not isinstance(value, int):
             raise _wrong(f"{self.kind}.{name}", value, "must be a whole number")
@@ -83,7 +83,7 @@ def parse(body: bytes) -> Batch:
 
 
 def last_words(item: Item) -> dict[str, Any] | None:
-    """The end of what a failed rank printed, as its agent cut it; None of an agent that sends nothing."""
+    """Return the end of a failed rank's output, as its agent cut it; None from an agent that does not send it."""
     given = item.fields.get("error")
     if not isinstance(given, dict):
         return None
@@ -93,7 +93,7 @@ def last_words(item: Item) -> dict[str, Any] | None:
 
 
 def clean(text: str) -> str:
-    """Text that Postgres can store: no NUL, no half surrogates."""
+    """Return text that Postgres can store: no NUL, no lone surrogates."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 

@@ -1,6 +1,6 @@
-"""Where a reader of a job's log stands: one line number per stream, as opaque text. Pure.
+"""A reader's position in a job's log: one line number per stream, as opaque text. Pure.
 
-A stream is what one replica printed for one rank. Segment ids are handed out before their transaction commits, so a
+A stream is what one replica printed for one rank. Segment ids are assigned before their transaction commits, so a
 smaller id may appear after a larger one; `floor` therefore moves only to ids that are old enough to be settled.
 """
 
@@ -12,11 +12,11 @@ from itertools import accumulate
 
 from common.errors import Problem, Unreadable
 
-SETTLED_SECONDS = 30  # no ingest transaction lives that long
+SETTLED_SECONDS = 30  # no ingest transaction takes that long
 
-MOST_STREAMS = 16_384  # more do not fit into an address
-MOST_BYTES = 2**18  # of them, unpacked
-INTEGER = 2**31 - 1  # the largest number of an attempt or a rank that their columns hold
+MOST_STREAMS = 16_384  # more do not fit into a URL
+MOST_BYTES = 2**18  # for the streams, unpacked
+INTEGER = 2**31 - 1  # the largest attempt or rank that their columns hold
 Stream = tuple[int, int]  # replica row id, rank (-1: the launcher)
 
 
@@ -31,13 +31,13 @@ class Cursor:
     top_at: float = 0.0
 
     def read_to(self, largest: int, now: float) -> "Cursor":
-        """After everything up to the segment id `largest` was delivered."""
+        """Return the cursor after everything up to the segment id `largest` was delivered. `now` in seconds."""
         if now - self.top_at < SETTLED_SECONDS:
             return self
         return replace(self, floor=self.top, top=max(largest, self.top), top_at=now)
 
     def encode(self) -> str:
-        # In columns, the first two as differences: so that 1,024 ranks fit into an address (controlplane/limits.py).
+        # In columns, the first two as differences: so that 1,024 ranks fit into a URL (controlplane/limits.py).
         streams = sorted(self.next)
         columns = [_steps([one[0] for one in streams]), _steps([one[1] for one in streams])]
         columns.append([self.next[stream] for stream in streams])
@@ -46,7 +46,7 @@ class Cursor:
 
 
 def decode(text: str) -> Cursor:
-    """Raises Unreadable for anything that `encode` did not make."""
+    """Return the cursor in `text`. Raises Unreadable for anything that `encode` did not make."""
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         attempt, floor, top, top_at, *rest = json.loads(zlib.decompressobj().decompress(packed, MOST_BYTES))
@@ -60,7 +60,7 @@ def decode(text: str) -> Cursor:
 
 
 def _whole(value: object, *, least: int = 0, most: int = 2**63 - 1) -> int:
-    """A number that a column can hold. Raises ValueError."""
+    """Return a number that a column can hold. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{value!r} is no number of a cursor")
     return value

@@ -1,4 +1,4 @@
-"""Exit codes and signals in words. The only translation there is: pages, API, command line, events and notes use it. Pure."""
+"""Describe exit codes and signals in words, for pages, API, CLI, events and notes. No other module does. Pure."""
 
 import signal as signals
 
@@ -24,7 +24,7 @@ _CODE_HINTS = {
 
 
 def signal_of(exit_code: int | None, signal: int | None) -> int | None:
-    """The signal that ended a process, also where a shell in between reported it as an exit code."""
+    """Return the signal that ended a process, also if a shell in between reported it as an exit code."""
     if signal is not None or exit_code is None:
         return signal
     number = exit_code - SHELL_SIGNAL
@@ -36,7 +36,7 @@ def signal_name(signal: int) -> str:
 
 
 def ending(exit_code: int | None, signal: int | None) -> str:
-    """The second half of a sentence: "rank 5" + "exited with code 1"."""
+    """Return the second half of a sentence: "rank 5" + "exited with code 1"."""
     found = signal_of(exit_code, signal)
     if found is not None:
         number = f"exit code {exit_code}" if signal is None else str(found)
@@ -46,7 +46,7 @@ def ending(exit_code: int | None, signal: int | None) -> str:
 
 
 def explained(exit_code: int | None, signal: int | None) -> str:
-    """The same with what it usually means: "was ended by SIGSEGV (11): a crash in native code"."""
+    """Return the same with its usual cause: "was ended by SIGSEGV (11): a crash in native code"."""
     found = signal_of(exit_code, signal)
     hint = _SIGNAL_HINTS.get(found, "") if found is not None else _CODE_HINTS.get(exit_code or 0, "")
     words = ending(exit_code, signal)
@@ -54,7 +54,7 @@ def explained(exit_code: int | None, signal: int | None) -> str:
 
 
 def brief(exit_code: int | None, signal: int | None) -> str:
-    """For a cell of a table: "exit 1", "SIGKILL"; nothing for an end that went well or is not known."""
+    """Return text for a table cell: "exit 1", "SIGKILL"; "" for a successful or unknown end."""
     found = signal_of(exit_code, signal)
     if found is not None:
         return signal_name(found)

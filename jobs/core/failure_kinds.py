@@ -1,7 +1,7 @@
-"""The kinds of failures, and by which words each is recognised. Pure.
+"""The kinds of failures, and the messages by which each is recognised. Pure.
 
-The words are those that Python, torch (1.13 to 2.15), NCCL, gloo, the kernel and Kubernetes print. docs/verdicts.md says of
-each kind what it means and what to do.
+The messages are those that Python, torch (1.13 to 2.15), NCCL, gloo, the kernel and Kubernetes print. docs/verdicts.md
+explains each kind and its remedy.
 """
 
 import re
@@ -37,18 +37,18 @@ class Certainty(StrEnum):
 
 Found = tuple[Kind, Certainty]
 
-# A rank that fails so says that another one is gone, or late: never the first failure where there is another.
+# Such a failure reports that another rank is gone, or late: never the first failure if there is another one.
 ECHOES = frozenset({Kind.COMM_TIMEOUT, Kind.CONNECTION_LOST})
 
 
-MOST_CHARACTERS = 3000  # of a message; its beginning says what it is
+MOST_CHARACTERS = 3000  # of a message; its beginning identifies it
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-# In order: the first that fits counts. What is said whatever exception carries it.
+# In order: the first match counts. These messages count whatever exception carries them.
 _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     (Kind.HARDWARE, Certainty.SURE, _any(
         r"\bXid\b", r"uncorrectable (NVLink|ECC)", r"ECC error", r"fallen off the bus", r"\bGPU is lost\b",
@@ -131,8 +131,9 @@ _WORDS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     )),
 )  # fmt: skip
 
-# What the cluster says of a replica (jobs/clusters/kubernetes/pod_reasons.py writes most of it). In order: a full EmptyDir is a
-# disk, though it is called a volume, and a pod refused for a broken device is no matter of room.
+# Reasons that the cluster gives for a replica (jobs/clusters/kubernetes/pod_reasons.py writes most of them). In order:
+# a full EmptyDir is a matter of disk, though it is called a volume, and a pod refused for a broken device is not one of
+# lacking capacity.
 _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
     (Kind.DISK, Certainty.SURE, _any(r"EmptyDir volume .{0,80}exceeds the limit", r"ephemeral[- ](local )?storage", r"DiskPressure")),
     (Kind.HARDWARE, Certainty.SURE, _any(r"no healthy devices present", r"cannot allocate unhealthy devices")),
@@ -158,11 +159,11 @@ _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
 
 
 def of_reason(reason: str) -> Found | None:
-    """The kind of what a cluster, or a replica's agent, gives as its reason."""
+    """Return the kind of a reason given by a cluster, or by a replica's agent."""
     return next(((kind, certainty) for kind, certainty, pattern in _REASONS if pattern.search(reason)), None)
 
 
 def of_words(text: str) -> Found | None:
-    """By what is said, whoever says it."""
+    """Return the kind by the message alone, whatever printed it."""
     text = text[:MOST_CHARACTERS]
     return next(((kind, certainty) for kind, certainty, pattern in _WORDS if pattern.search(text)), None)

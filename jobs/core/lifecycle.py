@@ -1,4 +1,4 @@
-"""The life of a job in one pure file: phases, reasons, and the one function that says what comes next.
+"""The lifecycle of a job in one pure file: phases, reasons, and the one function that decides what comes next.
 
            admit                 create              all replicas running
  QUEUED ---------> ADMITTED ---------> STARTING ---------> RUNNING
@@ -9,8 +9,8 @@
    |     start timeout                              |        \\----- failed ------> FAILED
    +---- resume --- SUSPENDED <----- suspended -----+        \\----- cancelled ---> CANCELLED
 
-There is one door off the cluster, STOPPING, and the reason written on it says where the job lands.
-Nothing here reads a clock, a row or a cluster: `decide(view, seen, now)` gets all three.
+A job leaves the cluster only through STOPPING, and its stop reason decides the next phase. Nothing here reads a clock,
+a row or a cluster: `decide(view, seen, now)` gets all three.
 """
 
 from collections.abc import Mapping
@@ -28,19 +28,19 @@ class Phase(StrEnum):
     ADMITTED = "admitted"  # holds quota, nothing created yet
     STARTING = "starting"  # replicas are being created
     RUNNING = "running"  # every replica runs
-    STOPPING = "stopping"  # replicas are told to end; the reason says where this leads
-    SUSPENDED = "suspended"  # a person asked for a pause; holds nothing
+    STOPPING = "stopping"  # replicas are asked to end; the reason decides the next phase
+    SUSPENDED = "suspended"  # a user asked for a pause; holds nothing
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
 class StopReason(StrEnum):
-    COMPLETED = "completed"  # every completing role ended well
+    COMPLETED = "completed"  # every completing role succeeded
     FAILED = "failed"  # an essential replica failed and no retry is left
     DEADLINE = "deadline"  # ran longer than its own limit
-    CANCELLED = "cancelled"  # a person said so
-    SUSPENDED = "suspended"  # a person asked for a pause
+    CANCELLED = "cancelled"  # by a user
+    SUSPENDED = "suspended"  # a user asked for a pause
     PREEMPTED = "preempted"  # its quota goes to another job
     START_TIMEOUT = "start_timeout"  # the gang did not come up in time
     RETRY = "retry"  # failed, and the budget allows another attempt
@@ -61,7 +61,7 @@ LANDS_ON = {
     StopReason.RETRY: Phase.ADMITTED,
 }
 
-# While STOPPING a stronger reason replaces a weaker one. A verdict (completed, failed, deadline) is never replaced.
+# While STOPPING, a stronger reason replaces a weaker one. A verdict (completed, failed, deadline) is never replaced.
 STRENGTH = {
     StopReason.RETRY: 0,
     StopReason.PREEMPTED: 1,
@@ -73,7 +73,7 @@ STRENGTH = {
     StopReason.DEADLINE: 4,
 }
 
-# Every step that `decide` or the scheduler may record; a test walks random lives and finds no other.
+# Every step that `decide` or the scheduler may record; a test that generates random histories finds no other.
 STEPS = frozenset(
     {
         (Phase.QUEUED, Phase.ADMITTED),
@@ -92,14 +92,14 @@ STEPS = frozenset(
     }
 )
 
-SAFETY_TICK = timedelta(seconds=5)  # a doorbell may be lost; a visit this much later may not
-STOP_TICK = timedelta(seconds=0.5)  # while objects go, look again soon: quota waits for it
+SAFETY_TICK = timedelta(seconds=5)  # a doorbell may be lost; a visit this much later is guaranteed
+STOP_TICK = timedelta(seconds=0.5)  # while objects are removed, visit again soon: quota is held until they are gone
 FREE_STARTS = 5  # attempts that ended on a taken port before any rank started cost no retry, this many times
 
 
 @dataclass(frozen=True)
 class JobView:
-    """All that `decide` may know of a job. Durations in seconds."""
+    """Everything `decide` may use about a job. Durations in seconds."""
 
     phase: Phase
     phase_since: datetime
@@ -109,22 +109,22 @@ class JobView:
     max_retries: int = 0
     stop_reason: StopReason | None = None
     is_cancel_requested: bool = False
-    is_now_requested: bool = False  # without the grace
+    is_now_requested: bool = False  # without the grace period
     is_suspended: bool = False
     is_preempt_requested: bool = False
-    applied_at: datetime | None = None  # when the cluster had confirmed this attempt's creation, None before
+    applied_at: datetime | None = None  # when the cluster confirmed this attempt's creation, None before
     running_since: datetime | None = None
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
     roles: tuple[RoleView, ...] = ()
     places: Mapping[Key, ReplicaPlace] = field(
         default_factory=dict
-    )  # those that were given to another replica in this attempt
+    )  # places whose replica was replaced in this attempt
 
 
 @dataclass(frozen=True)
 class Step:
-    """What to write: the next phase (None: stay), why, and when to look again at the latest."""
+    """What to record: the next phase (None: stay), why, and the latest time of the next visit."""
 
     to: Phase | None = None
     reason: StopReason | None = None
@@ -134,17 +134,20 @@ class Step:
     is_free_start: bool = False
     replace: tuple[Key, ...] = ()  # places that get a new replica within the attempt
     end_replicas: tuple[Key, ...] = ()  # places to be freed for that
-    is_now: bool = False  # whatever is still to be ended has no grace
+    is_now: bool = False  # whatever is still to be ended gets no grace period
 
 
 def decide(view: JobView, seen: Seen, now: datetime) -> Step:
-    """The next step of one job, at most one phase further. Asked to end at once, it has no grace on any way to its end."""
+    """Return the next step of one job, at most one phase further.
+
+    If it was asked to end at once, no way to its end has a grace period.
+    """
     step = _decide(view, seen, now)
     return replace(step, is_now=True) if view.is_now_requested else step
 
 
 def _decide(view: JobView, seen: Seen, now: datetime) -> Step:
-    """The order of the cases is their priority."""
+    """Decide without regard to `is_now`. The order of the cases is their priority."""
     match view.phase:
         case phase if phase in TERMINAL:
             return Step(requeue_after=None)
@@ -159,7 +162,7 @@ def _decide(view: JobView, seen: Seen, now: datetime) -> Step:
 
 
 def after(view: JobView, step: Step, now: datetime) -> JobView:
-    """The view once `step` is recorded. Stores write these values and add nothing of their own."""
+    """Return the view once `step` is recorded. Stores write these values and add nothing of their own."""
     if step.replace:
         view = replace(view, places=replacement.replaced(view.places, step.replace, now))
     if step.to is None:
@@ -185,7 +188,7 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
 
 
 def applied(view: JobView, now: datetime) -> JobView:
-    """The view once the cluster has confirmed what was to be created: the attempt, or replicas of it that came back."""
+    """Return the view once the cluster has confirmed what was to be created: the attempt, or replacement replicas."""
     return replace(view, applied_at=view.applied_at or now, places=replacement.confirmed(view.places, now))
 
 
@@ -201,7 +204,7 @@ def _without_objects(view: JobView) -> Step:
 
 def _admitted(view: JobView) -> Step:
     wanted = _wanted_stop(view)
-    if wanted and wanted.reason:  # no objects yet, or no more: no door to go through
+    if wanted and wanted.reason:  # no objects yet, or none left: STOPPING is not needed
         to = LANDS_ON[wanted.reason]
         return Step(to, wanted.reason, wanted.message, None)
     return Step(Phase.STARTING, message=f"attempt {view.attempt + 1}: creating replicas", requeue_after=timedelta(0))
@@ -220,7 +223,8 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
         return _failed(view, ending)
     if late := _too_late(view, seen, now):
         return late
-    # Not before its creation is confirmed: later nobody asks for that, and without it no absence is ever a loss.
+    # Not before creation is confirmed: in RUNNING it would no longer be requested, and without it absence never counts
+    # as loss.
     is_there = view.phase is Phase.STARTING and view.applied_at is not None
     if is_there and all(is_up(role, replicas) for role in view.roles):
         return Step(Phase.RUNNING, message=who_runs(view.roles, replicas))
@@ -228,7 +232,7 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
 
 
 def _going_on(view: JobView, replicas: tuple[ReplicaSeen, ...], now: datetime) -> Step:
-    """Nothing to decide about the job itself; of an elastic one, replicas may go and come."""
+    """Keep the job as it is; replicas of an elastic one may be ended and replaced."""
     if view.applied_at is None or all(role.least is None for role in view.roles):
         return Step()
     todo = replacement.plan_replacements(view.roles, replicas, view.places, now)
@@ -241,7 +245,7 @@ def _going_on(view: JobView, replicas: tuple[ReplicaSeen, ...], now: datetime) -
 
 
 def _wanted_stop(view: JobView) -> Step | None:
-    """What people or the scheduler asked for, strongest first."""
+    """Return the stop that users or the scheduler asked for, strongest first."""
     if view.is_cancel_requested:
         return _stop(StopReason.CANCELLED, "cancelled")
     if view.is_preempt_requested:
@@ -267,7 +271,7 @@ def _failed(view: JobView, ending: Verdict) -> Step:
 
 
 def _too_late(view: JobView, seen: Seen, now: datetime) -> Step | None:
-    """Deadlines. The one that accuses (start timeout) stands still while the view is stale."""
+    """Check deadlines. The start timeout, which is a judgement, does not apply while the view is stale."""
     limit = view.deadline_seconds
     if limit is not None and view.running_since and now - view.running_since > timedelta(seconds=limit):
         return _stop(StopReason.DEADLINE, f"ran longer than its deadline of {limit} s", is_failure=True)
@@ -284,7 +288,7 @@ def _stopping(view: JobView, seen: Seen) -> Step:
         return wanted
     if not is_gone(view, seen):
         return Step(requeue_after=STOP_TICK)
-    # Asked once more: replicas that completed during their grace must not be run again.
+    # Judged once more: replicas that completed during their grace period must not be run again.
     if reason is not StopReason.CANCELLED and verdict(view.roles, seen.replicas).outcome == "succeeded":
         return Step(Phase.SUCCEEDED, StopReason.COMPLETED, "every replica ended with code 0", None)
     to = LANDS_ON[reason]
@@ -292,10 +296,10 @@ def _stopping(view: JobView, seen: Seen) -> Step:
 
 
 def is_gone(view: JobView, seen: Seen) -> bool:
-    """Nothing of the attempt occupies a place any more, by a look newer than the wish to end it.
+    """Return whether nothing of the attempt occupies a place any longer, observed after its end was requested.
 
-    Two guards meet here. Freshness: an old picture of an empty cluster would give the quota away while replicas still
-    train. The seal: without it a creation already on its way could land behind our back.
+    There are two guards. Freshness: an old cached view of an empty cluster would free the quota while replicas still
+    train. The seal: without it a creation in flight could still add replicas.
     """
     if seen.as_of is None or not seen.is_fresh or seen.as_of <= view.phase_since or not seen.is_sealed:
         return False

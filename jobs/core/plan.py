@@ -1,7 +1,7 @@
-"""From a job's description to roles: the narrow waist between frameworks and clusters. Pure.
+"""From a job's description to roles: the narrow interface between frameworks and clusters. Pure.
 
-Frameworks produce roles, clusters consume them, neither knows the other. Where a value is known only once a
-replica has a place (its number, an address, a port), a role holds a token and the cluster puts the value in.
+Frameworks produce roles, clusters consume them, and neither depends on the other. A value that is known only once a
+replica is placed (its number, an address, a port) is a token in the role, which the cluster replaces.
 """
 
 import math
@@ -18,7 +18,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Host:
-    """Stands for the name under which a replica can be reached: a DNS name in a cluster, 127.0.0.1 locally."""
+    """Stands for a replica's host name: a DNS name in a cluster, 127.0.0.1 locally."""
 
     role: str
     index: int
@@ -26,7 +26,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Port:
-    """Stands for a port that belongs to the attempt: `number` where each replica has its own address, a free one locally."""
+    """Stands for a port of the attempt: `number` if each replica has its own address, a free port locally."""
 
     name: str
     number: int
@@ -34,7 +34,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Here:
-    """Stands for the name of the replica itself, as the others reach it."""
+    """Stands for the replica's own host name, as other replicas reach it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Launch:
-    """Stands for a name that no other attempt has."""
+    """Stands for a name that is unique to the attempt."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ Value = str | Index | Host | Port | Here | Endpoint | Launch | First
 
 @dataclass(frozen=True)
 class Role:
-    """Replicas with one command. `processes` are expected in each replica."""
+    """Replicas with one command. `processes` is the number of ranks in each replica."""
 
     name: str
     replicas: int
@@ -72,35 +72,35 @@ class Role:
     env: Mapping[str, Value] = field(default_factory=dict)
     completes: bool = True  # the job is done when all of these succeeded
     essential: bool = True  # the attempt fails when one of these fails
-    least: int | None = None  # elastic: so many are enough, and the first one is among them; None: all are needed
+    least: int | None = None  # elastic: this many are enough, including the first one; None: all are needed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One launch of a job: everything a cluster needs, nothing it must look up."""
+    """One launch of a job: everything a cluster needs, without further lookups."""
 
-    run: str  # the job's id as text; part of every name and path
+    run: str  # the job's id and uid (`Job.run`); part of every name and path
     attempt: int
     roles: tuple[Role, ...]
     env: Mapping[str, str] = field(default_factory=dict)  # the user's own
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # one agent token per "role-index"
     grace_seconds: int = 30
     shared_folder: str = ""  # the job's own folder, kept across attempts
-    team: str = ""  # whose volumes these are
-    resource: str = ""  # what each process takes one of, in its queue's word
-    node_slots: int = 0  # how many of that a node of the queue has; 0: not known
-    volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for wherever it lies
-    has_code: bool = True  # False: all of it is in the image, and no replica needs to ask for more
-    incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places given to another replica
+    team: str = ""  # the owner of the volumes
+    resource: str = ""  # the resource of which each process takes one, by its name in the queue
+    node_slots: int = 0  # how many of them a node of the queue has; 0: not known
+    volumes: Mapping[str, str] = field(default_factory=dict)  # name to mount path, empty for the cluster's choice
+    has_code: bool = True  # False: all of it is in the image, and no replica needs to fetch code
+    incarnations: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of places whose replica was replaced
     wanted: frozenset[tuple[str, int]] | None = None  # only these are to be created; None: all of them
 
     def replicas(self) -> list[tuple[Role, int]]:
-        """Those to be created."""
+        """Return the replicas to be created."""
         every = [(role, index) for role in self.roles for index in range(role.replicas)]
         return [(role, index) for role, index in every if self.wanted is None or (role.name, index) in self.wanted]
 
     def is_whole_node(self, role: Role) -> bool:
-        """Whether a replica of this role takes all that a node of its queue has."""
+        """Whether a replica of this role takes everything that a node of its queue has."""
         return 0 < self.node_slots == role.processes
 
     def incarnation(self, role: str, index: int) -> int:
@@ -119,12 +119,12 @@ class Distribution:
         return self.nodes * self.per_node
 
 
-# Beyond this an even split uses nodes so thinly that a person should say so: 13 GPUs are not 13 nodes of one.
+# Beyond this an even split uses nodes so thinly that a user must ask for it: 13 GPUs are not 13 nodes of one.
 MAX_SPREAD = 2
 
 
 def world_size(nodes: int, per_node: int) -> int:
-    """Processes in the job: nodes times processes per node. Counts, not ranks.
+    """Return the number of processes in the job: nodes times processes per node. Counts, not ranks.
 
     Source: torchrun, --nnodes and --nproc-per-node.
     """
@@ -134,8 +134,8 @@ def world_size(nodes: int, per_node: int) -> int:
 def distribute(gpus: int, per_node: int, nodes: int = 1) -> Distribution:
     """Split `gpus` evenly over the fewest nodes that have `per_node` each.
 
-    Never more GPUs than asked for, never an uneven split: 12 on nodes of 8 is 2 x 6. No GPUs means `nodes` CPU
-    replicas of one process. Raises InvalidSpec naming the nearest totals that work.
+    Never more GPUs than requested, never an uneven split: 12 on nodes of 8 is 2 x 6. No GPUs means `nodes` CPU replicas
+    of one process. Raises InvalidSpec naming the nearest totals that work.
     """
     if gpus < 0:
         raise InvalidSpec(Problem("gpus", gpus, "cannot be negative; use 0 for a CPU job"))
@@ -153,7 +153,7 @@ def distribute(gpus: int, per_node: int, nodes: int = 1) -> Distribution:
 
 
 def nearest(gpus: int, per_node: int) -> list[int]:
-    """The closest totals below and above that split evenly."""
+    """Return the closest totals below and above that split evenly."""
     below = next((total for total in range(gpus - 1, 0, -1) if _even_split(total, per_node)), None)
     above = next(total for total in range(gpus + 1, gpus + per_node + 1) if _even_split(total, per_node))
     return [total for total in (below, above) if total is not None]

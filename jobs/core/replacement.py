@@ -1,7 +1,7 @@
-"""Replicas that are lost and come back within one attempt of an elastic job. Pure.
+"""Replicas that are lost and replaced within one attempt of an elastic job. Pure.
 
-A *place* is a role and an index. Each time it is given to a new replica its incarnation grows: names, folders and tokens
-carry it, so that nothing late of the one before counts as the new one's.
+A *place* is a role and an index. Each time it is given to a new replica its incarnation grows. Names, folders and
+tokens include it, so that nothing late from the previous replica counts as the new one's.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from .verdict import FIRST, ReplicaSeen, ReplicaState, RoleView, Seen
 
 Key = tuple[str, int]  # role and index
-MOST = 10  # of one place in one attempt; who fails so often will fail again
+MOST = 10  # per place and attempt; a place that fails this often will fail again
 LONGEST_PAUSE_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class ReplicaPlace:
-    """A place that was given to another replica. `since`: when that was decided; `applied_at`: when it was there."""
+    """A place given to a new replica. `since`: when that was decided; `applied_at`: when its creation was confirmed."""
 
     incarnation: int
     since: datetime
@@ -29,7 +29,10 @@ ReplicaPlaces = Mapping[Key, ReplicaPlace]
 
 @dataclass(frozen=True)
 class Replacements:
-    """`end_replicas`: what is left of these still occupies their places. `replace`: these are free. `after`: when to look again."""
+    """What to do next.
+
+    `end_replicas`: places still occupied by remains. `replace`: free places. `after`: when to look again.
+    """
 
     end_replicas: tuple[Key, ...] = ()
     replace: tuple[Key, ...] = ()
@@ -39,10 +42,10 @@ class Replacements:
 def with_losses(
     roles: Iterable[RoleView], seen: Seen, *, applied_at: datetime | None, places: ReplicaPlaces
 ) -> tuple[ReplicaSeen, ...]:
-    """What was seen of the replicas that have the places now, with absence turned into loss where that is a fact.
+    """Return the state of the replicas that now hold the places, with absence turned into loss where it is certain.
 
-    No news is not bad news: only an observed absence is an absence, and only when the observation is newer than
-    the creation. And old news is none: of the one before, its end was heard already.
+    Missing information is not a loss: only an observed absence counts, and only if the observation is newer than the
+    creation. Reports about a previous replica of a place are ignored: its end has been handled.
     """
     told = {(one.role, one.index): one for one in seen.replicas if _is_told(one, places)}
     everybody = [(role.name, index) for role in roles for index in range(role.replicas)]
@@ -68,11 +71,14 @@ def _absence(key: Key, seen: Seen, applied_at: datetime | None, place: ReplicaPl
 def plan_replacements(
     roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen], places: ReplicaPlaces, now: datetime
 ) -> Replacements:
-    """What to do about replicas that an elastic attempt goes on without. A quick end is answered ever more slowly."""
+    """Return what to do about replicas that an elastic attempt has lost.
+
+    Repeated losses of a place are replaced ever more slowly.
+    """
     elastic = {role.name for role in roles if role.least is not None}
     mine = [one for one in replicas if one.role in elastic]
     if any(one.index == FIRST and one.state is ReplicaState.SUCCEEDED for one in mine):
-        return Replacements()  # training is over: nobody would be there to meet
+        return Replacements()  # training is over: no replica is left for a rendezvous
     ended = [one for one in mine if one.state in (ReplicaState.FAILED, ReplicaState.LOST) and one.index != FIRST]
     end_replicas = tuple((one.role, one.index) for one in ended if one.is_alive)
     pauses = {
@@ -84,13 +90,13 @@ def plan_replacements(
 
 
 def replaced(places: ReplicaPlaces, keys: Iterable[Key], now: datetime) -> ReplicaPlaces:
-    """Once it is decided that these places get new replicas."""
+    """Return the places once it is decided that these get new replicas."""
     before = {key: places[key].incarnation if key in places else 0 for key in keys}
     return {**places, **{key: ReplicaPlace(incarnation + 1, now) for key, incarnation in before.items()}}
 
 
 def confirmed(places: ReplicaPlaces, now: datetime) -> ReplicaPlaces:
-    """Once the cluster has said that they are there."""
+    """Return the places once the cluster has confirmed their new replicas."""
     return {key: one if one.applied_at else replace(one, applied_at=now) for key, one in places.items()}
 
 
@@ -99,7 +105,7 @@ def unconfirmed(places: ReplicaPlaces) -> list[Key]:
 
 
 def _pause(place: ReplicaPlace | None, now: datetime) -> timedelta | None:
-    """How long to wait still before it may come back; None: it stays away."""
+    """Return the remaining time before a place may be given to a new replica; None: never."""
     if place is None:
         return timedelta(0)
     if place.incarnation >= MOST:

@@ -1,4 +1,4 @@
-"""A command that comes as one text: its words as a shell would have them, or why only a shell understands it. Pure."""
+"""Split a command given as one text like a shell, or explain why it needs a real shell. Pure."""
 
 import re
 import shlex
@@ -13,19 +13,19 @@ _OPERATOR = re.compile(r"[|&;<>()*]|\$['\"]")  # outside of all quotes
 _BRACES = re.compile(
     r"\{(?:-?\w{1,20}\.\.-?\w{1,20}(?:\.\.-?\d{1,9})?|[^{}\s,]{0,400},[^{}\s]{0,400})\}"
 )  # {1..3} and {a,b}
-_CONTINUED = re.compile(r"""\\\r?\n|(\\.|'[^']*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # or what it is not looked for in
+_CONTINUED = re.compile(r"""\\\r?\n|(\\.|'[^']*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # or the parts it is not searched in
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def is_too_long(command: Any) -> bool:
-    """Asked before anything is split, which takes time that grows with the square of a quoted word."""
+    """Whether a command is too long. Checked before splitting, whose time grows with the square of a quoted word."""
     words = [command] if isinstance(command, str) else command if isinstance(command, list | tuple) else []
     texts = (word for word in words if isinstance(word, str))
     return sum(len(text.encode(errors="surrogateescape")) + 1 for text in texts) > MAX_COMMAND_BYTES
 
 
 def quoted_whole(command: Any) -> str:
-    """The word, where a command is a single one with blanks in it: somebody put the whole of it into quotes."""
+    """Return the word if a command is a single one with blanks in it: its author put all of it into quotes."""
     if is_too_long(command):
         return ""
     if isinstance(command, str):
@@ -38,22 +38,22 @@ def quoted_whole(command: Any) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The words; a line that ends with a backslash goes on in the next one. Raises ValueError for quotes that do not match."""
+    """Split into words; a backslash at the end of a line continues it. Raises ValueError for unmatched quotes."""
     return shlex.split(_CONTINUED.sub(lambda found: _unescaped(found[1]) if found[1] else "", text))
 
 
 def _unescaped(part: str) -> str:
-    """shlex knows two of the escapes between double quotes; these are the others (POSIX sh, 2.2.3)."""
+    """Resolve the escapes within double quotes that shlex does not handle (POSIX sh, 2.2.3)."""
     if not part.startswith('"'):
         return part
     return _ESCAPED.sub(lambda found: {"$": "$", "`": "`", "\n": ""}.get(found[1], found[0]), part)
 
 
 def needs_shell(text: str) -> str:
-    """Why a command is more than words, with the way out; nothing where it is only words.
+    """Return why a command needs a shell, with the remedy; "" if it consists of words only.
 
-    Operators, redirections, variables and patterns would become arguments of the program. Within quotes they are meant as they
-    stand; so are ? and [, which stand in addresses and lists (Hydra's) far more often than in names of files.
+    Operators, redirections, variables and patterns would become arguments of the program. Within quotes they are
+    literal; so are ? and [, which occur in URLs and lists (Hydra's) far more often than in file names.
     """
     text = text.strip()
     if named := _ASSIGNS.match(text):
@@ -83,7 +83,7 @@ def needs_shell(text: str) -> str:
 
 
 def _begins_something(text: str, at: int) -> bool:
-    """A home or a comment where a word begins; {a,b} or {1..3}, which becomes several words."""
+    """Whether a home or a comment begins here, or {a,b} or {1..3}, which becomes several words."""
     if text[at] in "~#":
         return at == 0 or text[at - 1].isspace()
     return _BRACES.match(text, at) is not None

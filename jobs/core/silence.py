@@ -1,4 +1,4 @@
-"""Whether a replica's agent has fallen silent: it is stopped, or does not reach the control plane. Pure."""
+"""Decide whether a replica's agent has fallen silent: it is stopped, or does not reach the control plane. Pure."""
 
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ SILENT = timedelta(seconds=60)  # an agent with nothing to send sends an empty b
 def silent_for(
     state: str, *, started_at: datetime | None, last_batch_at: datetime | None, now: datetime
 ) -> timedelta | None:
-    """How long nothing came from the agent of a running replica; None while that is no cause for concern."""
+    """Return how long a running replica's agent has sent nothing; None while that is no cause for concern."""
     heard = last_batch_at or started_at
     if state != ReplicaState.RUNNING or heard is None or now - heard < SILENT:
         return None

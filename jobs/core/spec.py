@@ -1,7 +1,7 @@
 """A job's description: parsed once, frozen, queue defaults merged in. Pure.
 
-What a person sends is a flat JSON object; what the rest of Muster reads is a JobSpec. Every complaint names the
-field, the value and the way out, and all of them come at once.
+Users send a flat JSON object; the rest of Muster reads a JobSpec. Every problem names the field, the value and the
+remedy, and all problems are reported at once.
 """
 
 import math
@@ -28,17 +28,17 @@ ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What to run. Counts are counts, durations are seconds."""
+    """What to run. Durations in seconds."""
 
     command: tuple[str, ...]
     framework: str = "torchrun"
     name: str = ""  # empty: Muster makes one
-    nodes: int = 1  # of an elastic job the most
-    min_nodes: int | None = None  # the least an elastic job goes on with; None: it is not elastic
+    nodes: int = 1  # for an elastic job the maximum
+    min_nodes: int | None = None  # the fewest nodes an elastic job continues with; None: it is not elastic
     nproc_per_node: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()  # names of further variables; their values are kept apart, and never shown
-    volumes: tuple[str, ...] = ()  # "name", or "name:/path" where the cluster mounts
+    secrets: tuple[str, ...] = ()  # names of further variables; their values are stored separately, and never shown
+    volumes: tuple[str, ...] = ()  # "name", or "name:/path" if the cluster mounts
     max_retries: int = 0
     priority: int = 0
     grace_seconds: int = 30
@@ -56,7 +56,7 @@ class JobSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
-        """The frozen spec as stored; `parse` is for what people send."""
+        """Return the frozen spec as stored; `parse` is for user input."""
         lists = {name: tuple(data.get(name, ())) for name in ("command", "secrets", "volumes")}
         return cls(**{**data, **lists})
 
@@ -82,10 +82,10 @@ def parse(
     defaults: Mapping[str, Any] | None = None,
     is_file: Callable[[str], bool] = lambda path: False,
 ) -> JobSpec:
-    """A JobSpec from what was sent, over the queue's defaults; raises InvalidSpec with every problem found.
+    """Return a JobSpec from user input over the queue's defaults. Raises InvalidSpec with every problem found.
 
-    `gpus` (a total) may be given in place of `nodes` and `nproc_per_node`; it is split by the queue's
-    `gpus_per_node`. `is_file`: whether the job's code has a file of this path.
+    `gpus` (a total) may be given in place of `nodes` and `nproc_per_node`; it is split by the queue's `gpus_per_node`.
+    `is_file`: whether the job's code has a file of this path.
     """
     data = {**(defaults or {}), **{name: value for name, value in sent.items() if value is not None}}
     problems = [
@@ -122,7 +122,7 @@ def _take_count(name: str, value: Any, values: dict[str, Any], problems: list[Pr
 
 
 def _whole(value: Any) -> int | None:
-    """An integer from JSON or from a form; booleans and fractions are not counts."""
+    """Return an integer from JSON or from a form; booleans and fractions are not counts."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
@@ -145,7 +145,7 @@ def _take_gpus(data: Mapping[str, Any], per_node: int, values: dict[str, Any], p
     if total > most:
         problems.append(Problem("gpus", total, f"must be at most {most}"))
         return
-    if total == 0 and "nproc_per_node" in values:  # a CPU job says its own shape
+    if total == 0 and "nproc_per_node" in values:  # a CPU job that gives its own shape
         return
     try:
         split = distribute(total, per_node, values.get("nodes", 1))
@@ -189,13 +189,13 @@ def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], i
 
 
 def _variables(field: str, value: Any, problems: list[Problem]) -> dict[str, str]:
-    """Environment variables from a mapping. What a secret holds is in no complaint."""
+    """Return environment variables from a mapping. A problem never includes a secret's value."""
     is_secret = field == "secrets"
     if not isinstance(value, Mapping):
         told = None if is_secret else value
         problems.append(Problem(field, told, 'must map names to text, such as {"LR": "0.1"}'))
         return {}
-    if len(value) > MAX_VARIABLES:  # what is wrong with each of half a million is nothing to answer with
+    if len(value) > MAX_VARIABLES:  # half a million single problems would make no useful answer
         problems.append(Problem(field, len(value), f"has at most {MAX_VARIABLES} variables; use a file"))
         return {}
     for name, text in value.items():

@@ -1,6 +1,6 @@
-"""What is kept of log text once a budget is used up: the last lines of each minute and of each rank. Pure.
+"""Reduce log text once a budget is used up: keep the last lines of each minute and of each rank. Pure.
 
-Nothing is lost silently: lines that are not kept become gaps with their numbers, like those that an agent could not keep.
+Nothing is lost silently: dropped lines become gaps with their numbers, like lines that an agent could not keep.
 """
 
 import zlib
@@ -16,14 +16,14 @@ Segment = dict[str, Any]  # as in translate.RowChanges: a row of plain values
 THINNED_UNTIL, ENDS_UNTIL = (
     110,
     120,
-)  # percent of the budget, so that it is a bound: a fifth above it nothing more is kept
-MINUTE_BYTES = 4096  # of text, of one stream in one minute
+)  # percent of the budget, to make it a bound: a fifth above it nothing more is kept
+MINUTE_BYTES = 4096  # of text, per stream and minute
 END_BYTES = 65536  # of text before the end of a rank: its traceback
-MOST_UNPACKED = MAX_SEGMENT_RAW_BYTES  # of one batch: who sends what unpacks to gigabytes gets a gap
+MOST_UNPACKED = MAX_SEGMENT_RAW_BYTES  # per batch: one that unpacks to gigabytes becomes a gap
 
 
 class Level(IntEnum):
-    """How much of the text is kept. Two levels together: the smaller one."""
+    """How much of the text is kept. Of two levels the smaller one applies."""
 
     NOTHING = 0
     ENDS = 1  # the last lines before a rank's end
@@ -32,7 +32,7 @@ class Level(IntEnum):
 
 
 def level(used: int, budget: int) -> Level:
-    """Bytes as stored; a budget of 0 is none."""
+    """Return the level. Bytes as stored; a budget of 0 means no limit."""
     if budget <= 0 or used < budget:
         return Level.FULL
     if 100 * used < THINNED_UNTIL * budget:
@@ -42,7 +42,7 @@ def level(used: int, budget: int) -> Level:
 
 @dataclass
 class Kept:
-    """Segments with their places in `data`, and whether text was left out."""
+    """Segments with their offsets in `data`, and whether text was dropped."""
 
     segments: list[Segment] = field(default_factory=list)
     parts: list[bytes] = field(default_factory=list)
@@ -66,7 +66,11 @@ class Kept:
 def thin(
     segments: Iterable[Segment], data: bytes, *, level: Level, last_at: Mapping[int, float], ended: frozenset[int]
 ) -> Kept:
-    """`last_at`: when each stream's last line before this batch was printed. `ended`: ranks of which this batch tells the end."""
+    """Return the segments reduced to `level`.
+
+    `last_at`: when each stream's last line before this batch was printed, in seconds since the epoch. `ended`: ranks
+    whose end this batch reports.
+    """
     segments, kept, unpacked = list(segments), Kept(), 0
     if level is Level.FULL and sum(one["size_bytes"] for one in segments) == len(data):
         return Kept(segments, [data])  # nearly always
@@ -91,7 +95,7 @@ def thin(
 
 
 def _most(level: Level, *, is_end: bool, is_new_minute: bool) -> int | None:
-    """Bytes of a segment's text that stay; None is all of it."""
+    """Return how many bytes of a segment's text are kept; None for all of it."""
     if level is Level.FULL:
         return None
     if is_end and level >= Level.ENDS:
@@ -119,7 +123,7 @@ def _keep_end(segment: Segment, blob: bytes, *, most: int, kept: Kept) -> None:
 
 
 def _text(segment: Segment, blob: bytes) -> bytes:
-    """Nothing for what is not what its row says."""
+    """Return a segment's text; empty if it does not match its row."""
     try:
         text = zlib.decompressobj().decompress(blob, segment["raw_bytes"] + 1)
     except zlib.error:
@@ -129,7 +133,7 @@ def _text(segment: Segment, blob: bytes) -> bytes:
 
 
 def _time(text: bytes, segment: Segment) -> float:
-    """Of its first line, within what the segment says."""
+    """Return the time of the text's first line, within the segment's bounds."""
     stamp = text.partition(b" ")[0]
     at = int(stamp) / 1000 if stamp.isdigit() and len(stamp) < 14 else segment["last_at"]
     return float(min(max(at, segment["first_at"]), segment["last_at"]))

@@ -1,4 +1,4 @@
-"""What the replicas of an attempt say together. Pure, and knows no framework: roles say whose end decides."""
+"""Judge the replicas of an attempt together. Pure, and independent of frameworks: roles define whose end decides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from enum import StrEnum
 from . import exits
 from .batch import clean
 
-LARGEST_EXIT_CODE = 2**31 - 1  # of Windows' containers; elsewhere 255
+LARGEST_EXIT_CODE = 2**31 - 1  # of Windows containers; elsewhere 255
 LARGEST_SIGNAL = 64
 MOST_REASON = 4000  # characters
 
@@ -19,20 +19,20 @@ class ReplicaState(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    LOST = "lost"  # existed, and ended without saying how
+    LOST = "lost"  # existed, and ended without reporting how
 
 
 ENDED = frozenset({ReplicaState.SUCCEEDED, ReplicaState.FAILED, ReplicaState.LOST})
 _UP = frozenset({ReplicaState.RUNNING, ReplicaState.SUCCEEDED})
-FIRST = 0  # of an elastic role: the replica that hosts the rendezvous; without it the others have nowhere to meet
+FIRST = 0  # of an elastic role: the replica that hosts the rendezvous; without it the others cannot meet
 PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
 
 
 @dataclass(frozen=True)
 class RoleView:
-    """What the verdict must know of a role: how many, and whether its end or its failure decides.
+    """The verdict's view of a role: how many replicas, and whether its end or its failure decides.
 
-    `least` is set for an elastic one: so many are enough.
+    `least` is set for an elastic one: this many are enough.
     """
 
     name: str
@@ -46,7 +46,7 @@ class RoleView:
 class ReplicaSeen:
     """One replica as last observed. `is_alive`: something still occupies its place, whatever it reports.
 
-    `incarnation`: how often its place had been given to a new one within the attempt before it.
+    `incarnation`: how often its place was given to a new replica within the attempt before this one.
     """
 
     role: str
@@ -56,13 +56,16 @@ class ReplicaSeen:
     exit_code: int | None = None
     signal: int | None = None
     reason: str = ""
-    node: str = ""  # the machine it was given, where a cluster has several
+    node: str = ""  # the machine it runs on, if a cluster has several
     incarnation: int = 0
-    version: int = field(default=0, compare=False)  # where a cluster numbers its looks: the larger one is newer
+    version: int = field(default=0, compare=False)  # if a cluster numbers its states: the larger one is newer
 
     def __post_init__(self) -> None:
-        """How a replica ended is read from what it may have written itself (a file, a container's last words), so it may be
-        anything. What a row cannot hold would keep the whole job from being looked after."""
+        """Drop values that a row cannot hold: they would block every visit to the job.
+
+        How a replica ended may come from the replica itself (a file, a container's termination message), so it may be
+        anything.
+        """
         for name, most in (("exit_code", LARGEST_EXIT_CODE), ("signal", LARGEST_SIGNAL)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or abs(value) > most):
@@ -72,7 +75,7 @@ class ReplicaSeen:
 
 @dataclass(frozen=True)
 class ReplicaUpdate:
-    """News of one replica from a cluster that watches."""
+    """A change of one replica, from a cluster that watches."""
 
     run: str
     attempt: int
@@ -81,17 +84,17 @@ class ReplicaUpdate:
 
 @dataclass(frozen=True)
 class Seen:
-    """One look at an attempt. `as_of` is when the cluster was in that state, not when we read it."""
+    """One observation of an attempt. `as_of` is when the cluster was in that state, not when we read it."""
 
     replicas: tuple[ReplicaSeen, ...] = ()
     as_of: datetime | None = None  # None: the cluster gave no answer
     is_fresh: bool = True  # False while the view is known to lag
-    is_sealed: bool = False  # the attempt is closed: a late call can create nothing in it any more
+    is_sealed: bool = False  # the attempt is closed: a late call can no longer create anything in it
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the replicas say together: "succeeded", "failed" with words, or "open"."""
+    """The replicas' joint result: "succeeded", "failed" with a message, or "open"."""
 
     outcome: str
     message: str = ""
@@ -99,7 +102,7 @@ class Verdict:
 
 
 def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdict:
-    """Succeeded when every replica of the completing roles succeeded; failed when an essential one did not."""
+    """Return "succeeded" once all replicas of completing roles succeeded, "failed" once an essential one failed."""
     by_role: dict[str, list[ReplicaSeen]] = {}
     for replica in replicas:
         by_role.setdefault(replica.role, []).append(replica)
@@ -112,7 +115,7 @@ def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdi
 
 
 def is_up(role: RoleView, replicas: Iterable[ReplicaSeen]) -> bool:
-    """Whether it can train: all of it, or of an elastic role the first and the least."""
+    """Whether a role can train: all of it is up, or of an elastic role the first and at least `least` replicas."""
     up = {one.index for one in replicas if one.role == role.name and one.state in _UP}
     return len(up) >= role.replicas if role.least is None else FIRST in up and len(up) >= role.least
 
@@ -123,7 +126,7 @@ def who_runs(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> str:
 
 
 def describe_end(replica: ReplicaSeen) -> str:
-    """How one replica ended, in words: "worker-1 exited with code 1"."""
+    """Return how one replica ended, in words: "worker-1 exited with code 1"."""
     name = f"{replica.role}-{replica.index}"
     if replica.state is ReplicaState.LOST:
         return f"{name} vanished: {replica.reason or 'it ended without reporting how'}"
@@ -135,7 +138,7 @@ def _is_done(role: RoleView, replicas: list[ReplicaSeen]) -> bool:
     done = {replica.index for replica in replicas if replica.state is ReplicaState.SUCCEEDED}
     if role.least is None:
         return len(done) >= role.replicas
-    # Whoever is not up when the first one's launcher has ended well would find nobody there any more.
+    # A replica not up when the first one's launcher has ended well would find no rendezvous any more.
     is_any_left = any(replica.state is ReplicaState.RUNNING for replica in replicas)
     return FIRST in done and len(done) >= role.least and not is_any_left
 
@@ -150,7 +153,10 @@ def _failure(role: RoleView, replicas: list[ReplicaSeen]) -> Verdict | None:
 def _elastic_failure(
     role: RoleView, least: int, replicas: list[ReplicaSeen], ended: list[ReplicaSeen]
 ) -> Verdict | None:
-    """The end of the first one, or of so many that fewer than the least are left. Whoever comes back counts once it runs."""
+    """Return the failure of an elastic role: its first replica ended, or fewer than `least` are left.
+
+    A replacement counts once it runs.
+    """
     first = next((one for one in replicas if one.index == FIRST), None)
     if first is not None and first in ended:
         words = f"{describe_end(first)}; all others met there, so the attempt ends with it"

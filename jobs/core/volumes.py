@@ -1,4 +1,4 @@
-"""A team's shared folders as a job asks for them: `datasets`, or `datasets:/data` where the cluster mounts. Pure."""
+"""A team's shared folders as a job requests them: `datasets`, or `datasets:/data` if the cluster mounts. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _TAKEN = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/lib", "/tmp", "/mus
 
 
 def parse(value: Any, problems: list[Problem]) -> tuple[str, ...]:
-    """What was sent, each entry checked; adds what is wrong to `problems`."""
+    """Return the sent list, with each entry checked; adds problems to `problems`."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         problems.append(Problem("volumes", value, 'must be a list such as ["datasets"] or ["datasets:/data"]'))
         return ()
@@ -32,7 +32,7 @@ def parse(value: Any, problems: list[Problem]) -> tuple[str, ...]:
 
 
 def mounts(volumes: Iterable[str]) -> dict[str, str]:
-    """Name to mount path; an empty path leaves the place to the cluster."""
+    """Return name to mount path; an empty path leaves the choice to the cluster."""
     return {name: path for name, _, path in (one.partition(":") for one in volumes)}
 
 

@@ -1,7 +1,7 @@
-"""One file here is one framework, unless its name begins with an underscore.
+"""One module in this package is one framework, unless its name begins with an underscore.
 
-A module offers `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens`, `takes_code` and `roles`;
-nothing else in Muster is edited to add one: form, API and contract tests enumerate `REGISTRY`.
+A module provides `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens`, `takes_code` and `roles`; nothing
+else in Muster is edited to add one: form, API and contract tests enumerate `REGISTRY`.
 """
 
 import importlib
@@ -20,15 +20,15 @@ class Framework(Protocol):
     RESERVED_ENV: frozenset[str]
 
     def resolve(self, spec: JobSpec, given: frozenset[str]) -> JobSpec:
-        """The spec with what the command itself says filled in; `given` names the fields that the person set."""
+        """Return the spec completed from the command itself; `given` names the fields that the user set."""
 
     def problems(self, spec: JobSpec) -> list[Problem]: ...
 
     def listens(self, spec: JobSpec) -> str:
-        """Which ports of it are open to others than its ranks, in words; empty where none."""
+        """Return a description of its ports that are open to others than its ranks; empty if there are none."""
 
     def takes_code(self, spec: JobSpec) -> tuple[str, object] | None:
-        """The field, and its value, that makes the job run code that others send to its ports; None where nothing does."""
+        """Return the field, and its value, that makes the job run code sent to its ports; None if nothing does."""
 
     def roles(self, spec: JobSpec) -> tuple[Role, ...]: ...
 
@@ -52,7 +52,7 @@ def get(name: str) -> Framework:
 
 
 def check(spec: JobSpec, given: frozenset[str]) -> JobSpec:
-    """The resolved spec; raises InvalidSpec with everything its framework finds wrong."""
+    """Return the resolved spec. Raises InvalidSpec with every problem its framework finds."""
     framework = get(spec.framework)
     spec = framework.resolve(spec, given)
     words = f"is set by {framework.LABEL} itself; choose another name"

@@ -1,7 +1,7 @@
-"""Launchers that start the processes of a job by themselves, and what to write in their place. Pure.
+"""Launchers that start the processes of a job themselves, and what to write instead. Pure.
 
-Each of them would start a world of its own in every replica. Their libraries find ranks and addresses in the environment that
-torchrun sets, so torchrun is written in their place and the script stays as it is.
+Each of them would start a separate world in every replica. Their libraries find ranks and addresses in the environment
+that torchrun sets, so torchrun is written in their place and the script stays as it is.
 """
 
 import os.path
@@ -16,7 +16,7 @@ _VALUED_PYTHON_FLAGS = frozenset({"-X", "-W"})
 
 @dataclass(frozen=True)
 class Launcher:
-    """`programs` and `modules` start it, where it has subcommands followed by `subcommand`."""
+    """A launcher. `programs` and `modules` start it, followed by `subcommand` if it has one."""
 
     name: str
     programs: frozenset[str]
@@ -58,7 +58,7 @@ INSTALLED = frozenset({TORCHRUN}).union(*({*one.programs, *one.direct} for one i
 
 
 def module_of(command: Sequence[str]) -> tuple[str, int]:
-    """The module that `python -m` starts and the number of words up to it; nothing and 0 for another command."""
+    """Return the module that `python -m` starts and the number of words up to it; "" and 0 for another command."""
     if not command or not PYTHON.match(os.path.basename(command[0])):
         return "", 0
     at = _behind_flags(command)
@@ -68,7 +68,7 @@ def module_of(command: Sequence[str]) -> tuple[str, int]:
 
 
 def _behind_flags(command: Sequence[str]) -> int:
-    """Where the words of a command of Python begin that say what it runs."""
+    """Return the index of the first word after Python's own flags."""
     at = 1
     while at < len(command) and (command[at] in HARMLESS_PYTHON_FLAGS or command[at][:2] in _VALUED_PYTHON_FLAGS):
         at += 2 if command[at] in _VALUED_PYTHON_FLAGS else 1
@@ -76,9 +76,9 @@ def _behind_flags(command: Sequence[str]) -> int:
 
 
 def program_of(command: Sequence[str]) -> tuple[str, int]:
-    """The program that a command starts, by its name, and the number of words up to it; nothing and 0 for a module.
+    """Return the name of the program that a command starts, and the number of words up to it; "" and 0 for a module.
 
-    `python /opt/venv/bin/accelerate` starts accelerate: what is installed there is a script.
+    `python /opt/venv/bin/accelerate` starts accelerate: installed programs are scripts.
     """
     if not command or module_of(command)[0]:
         return "", 0
@@ -90,7 +90,7 @@ def program_of(command: Sequence[str]) -> tuple[str, int]:
 
 
 def complaint(command: Sequence[str]) -> str:
-    """What to write in place of a launcher; nothing where the command starts none."""
+    """Return what to write instead of a launcher; "" if the command starts none."""
     module, words = module_of(command)
     program, until = program_of(command)
     rest = list(command[words or until :])
@@ -106,7 +106,7 @@ def complaint(command: Sequence[str]) -> str:
 
 
 def _instead(rest: Sequence[str]) -> list[str]:
-    """torchrun with the script and its arguments; the launcher's own flags are gone."""
+    """Return torchrun with the script and its arguments, without the launcher's own flags."""
     for at, word in enumerate(rest):
         if word in ("-m", "--module") and at + 1 < len(rest):
             return ["torchrun", "-m", *rest[at + 1 :]]

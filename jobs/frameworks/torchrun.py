@@ -1,7 +1,7 @@
-"""torchrun: one role of workers, with a static rendezvous or, where the job is elastic, one by c10d. Pure.
+"""torchrun: one role of workers, with a static rendezvous or, for an elastic job, a c10d one. Pure.
 
-The spec becomes torchrun's PET_* variables (torch/distributed/argparse_util.py reads them as defaults of its
-flags), so the command stays the one a person would type on one machine.
+The spec becomes torchrun's PET_* variables (torch/distributed/argparse_util.py reads them as defaults of its flags), so
+the command stays the one a user would type on one machine.
 """
 
 import os.path
@@ -19,7 +19,8 @@ from . import _launchers
 NAME = "torchrun"
 LABEL = "torchrun"
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
-# Of an elastic job whose command says nothing: a lost replica fails the ranks of the others, and so costs each a restart.
+# For an elastic job whose command sets no value: a lost replica fails the other replicas' ranks, and so costs each a
+# restart.
 ELASTIC_RESTARTS = 3  # as in torchrun's own example of an elastic job (torch/distributed/run.py)
 RESERVED_ENV = frozenset(
     {
@@ -32,23 +33,24 @@ _ELASTIC_ENV = {
     "PET_RDZV_CONF",
     "PET_LOCAL_ADDR",
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
-}  # ours too, where the job is elastic
+}  # also reserved if the job is elastic
 
-# Flags that say where replicas meet: Muster knows the addresses, the person cannot.
+# Flags for the rendezvous: Muster knows the addresses, the user cannot.
 _OWNED_FLAGS = {"node_rank", "master_addr", "master_port", "rdzv_endpoint", "rdzv_id", "rdzv_backend", "rdzv_conf"}
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "no_python", "run_path", "m", "module", "help", "h", "v", "virtual_local_rank", "use_env"}
 _MIN_MAX = re.compile(r"^([1-9][0-9]{0,6}):([1-9][0-9]{0,6})\Z")  # --nnodes of an elastic job
-_ASSIGNED = re.compile(r"PET_(STANDALONE|NNODES|RDZV_BACKEND)=([^\s;&|)]*)[;&|)]?\Z")  # of a shell or of env
-_MOST_SHELLS = 3  # within each other
+_ASSIGNED = re.compile(r"PET_(STANDALONE|NNODES|RDZV_BACKEND)=([^\s;&|)]*)[;&|)]?\Z")  # as a shell or env(1) takes it
+_MOST_SHELLS = 3  # levels of nesting
 _STARTS_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
-# torch.distributed.launch is an older name of the same program: it reads the same variables (torch/distributed/launch.py).
+# torch.distributed.launch is an older name of the same program: it reads the same variables
+# (torch/distributed/launch.py).
 _MODULES = {"torch.distributed.run", "torch.distributed.launch"}
 
 
 @dataclass(frozen=True)
 class Command:
-    """A torchrun command taken apart: its flags with values as text, and the script with its arguments."""
+    """A parsed torchrun command: its flags with values as text, and the script with its arguments."""
 
     flags: dict[str, str]
     script: tuple[str, ...]
@@ -59,7 +61,7 @@ def is_torchrun(command: Sequence[str]) -> bool:
 
 
 def parse(command: Sequence[str]) -> Command | None:
-    """The flags of a torchrun command; None when the command starts something else."""
+    """Return the flags and script of a torchrun command; None if the command starts something else."""
     start = _launcher_words(command)
     if not start:
         return None
@@ -68,7 +70,7 @@ def parse(command: Sequence[str]) -> Command | None:
 
 
 def _flags(words: Sequence[str], at: int) -> tuple[dict[str, str], int]:
-    """torchrun's own flags from there on, and where the script is."""
+    """Return torchrun's own flags from word `at` on, and the script's index."""
     flags: dict[str, str] = {}
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         name, equals, value = words[at].lstrip("-").partition("=")
@@ -80,7 +82,7 @@ def _flags(words: Sequence[str], at: int) -> tuple[dict[str, str], int]:
 
 
 def wrap(command: Sequence[str]) -> tuple[str, ...]:
-    """A bare `python X` becomes `torchrun X`; everything else is left as it is, above all a launcher."""
+    """Turn a bare `python X` into `torchrun X`; everything else stays as it is, above all a launcher."""
     if (
         is_torchrun(command)
         or _launchers.complaint(command)
@@ -98,14 +100,14 @@ def wrap(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
-    """Counts written as flags count where the spec leaves them open."""
+    """Fill in counts from the command's flags if the spec leaves them open."""
     launch = parse(spec.command)
     found = {name: count for name, count in _counts(launch.flags if launch else {}).items() if name not in given}
     return replace(spec, command=wrap(spec.command), **found)  # type: ignore[arg-type]  # all are counts
 
 
 def _counts(flags: Mapping[str, str]) -> dict[str, int]:
-    """Field to what a flag says of it; what is no count is left to `problems`."""
+    """Return fields with counts given as flags; malformed counts are left to `problems`."""
     found = {}
     for flag, field in (("nnodes", "nodes"), ("nproc_per_node", "nproc_per_node")):
         value = flags.get(flag, "")
@@ -179,7 +181,10 @@ def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
 
 
 def listens(spec: JobSpec) -> str:
-    """What it opens to others, in words; empty where nothing. torch's TCPStore listens on every address, whatever MASTER_ADDR is."""
+    """Return which ports it opens to others, in words; empty if none.
+
+    torch's TCPStore listens on every address, whatever MASTER_ADDR is.
+    """
     if takes_code(spec) is None:
         if not is_torchrun(spec.command):
             return ""
@@ -194,7 +199,10 @@ def listens(spec: JobSpec) -> str:
 
 
 def takes_code(spec: JobSpec) -> tuple[str, object] | None:
-    """A rendezvous by c10d unpickles what it finds in its store. A shell may start it, too: its words are looked through."""
+    """Return what makes the job use a c10d rendezvous, which unpickles what it finds in its store.
+
+    A shell may start it, too, so a shell's words are searched.
+    """
     if spec.min_nodes is not None:
         return "min_nodes", spec.min_nodes
     if found := _assigned(
@@ -207,7 +215,7 @@ def takes_code(spec: JobSpec) -> tuple[str, object] | None:
 
 
 def _in_words(words: Sequence[str], shells: int) -> str:
-    """What of a command that starts torchrun somewhere has it meet by c10d; empty where nothing does."""
+    """Return the part of a command that makes a torchrun in it use a c10d rendezvous; empty if there is none."""
     if not any(_STARTS_TORCHRUN.search(word) for word in words):
         return ""
     for at, word in enumerate(words):
@@ -225,7 +233,7 @@ def _in_words(words: Sequence[str], shells: int) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """A shell's words, its operators being words of their own."""
+    """Split like a shell, with operators as separate words."""
     text = text.replace("\\\r\n", "").replace("\\\n", "")
     found = shlex.shlex(text, posix=True, punctuation_chars=True)
     found.whitespace_split, found.commenters = True, ""
@@ -236,7 +244,7 @@ def _split(text: str) -> list[str]:
 
 
 def _by_flags(flags: Mapping[str, str]) -> str:
-    """argparse takes beginnings of names, where they are one's only (torch/distributed/run.py)."""
+    """Return the flag that selects c10d. argparse accepts unambiguous prefixes of names (torch/distributed/run.py)."""
     for name, value in flags.items():
         if len(name) > len("sta") and "standalone".startswith(name):  # it means c10d, too
             return f"--{name}"
@@ -248,7 +256,7 @@ def _by_flags(flags: Mapping[str, str]) -> str:
 
 
 def _assigned(name: str, value: str) -> str:
-    """The value, where it means a rendezvous by c10d."""
+    """Return the value if it selects a c10d rendezvous."""
     if name == "NNODES":
         counts = _MIN_MAX.match(value)
         return value if (counts and counts[1] != counts[2]) or (":" in value and "$" in value) else ""
@@ -274,9 +282,10 @@ def _static(spec: JobSpec) -> dict[str, Value]:
 
 
 def _elastic(spec: JobSpec) -> dict[str, Value]:
-    """Replicas meet anew whenever one goes or comes, at the first one: its store is the only thing that they share.
+    """Return the variables of a c10d rendezvous, which is repeated whenever a replica is lost or added.
 
-    Who hosts it is said and not guessed: on one machine every replica would find that the address is its own.
+    The first replica hosts it: its store is the only thing the replicas share. The host is set explicitly and not
+    guessed: on one machine every replica would find that the address is its own.
     """
     patience = f"read_timeout={max(60, spec.start_timeout_seconds)}"  # the host may be the last one to come up
     return {
@@ -286,15 +295,15 @@ def _elastic(spec: JobSpec) -> dict[str, Value]:
         "PET_RDZV_ID": Launch(),
         "PET_RDZV_CONF": First(f"is_host=true,{patience}", f"is_host=false,{patience}"),
         "PET_LOCAL_ADDR": Here(),
-        # Shared, the store of a launcher that keeps rank 0 over a change of members is told to nobody again, and whoever comes
-        # waits for it until the timeout (torch 2.15, DynamicRendezvousHandler.next_rendezvous).
+        # If the store is shared, a launcher that keeps rank 0 through a change of members never announces it again, and
+        # new members wait for it until the timeout (torch 2.15, DynamicRendezvousHandler.next_rendezvous).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PET_MAX_RESTARTS": str(ELASTIC_RESTARTS),
     }
 
 
 def _launcher_words(command: Sequence[str]) -> int:
-    """How many leading words start torchrun: `torchrun` is 1, `python -m torch.distributed.run` is 3, else 0."""
+    """Return how many leading words start torchrun: `torchrun` is 1, `python -m torch.distributed.run` is 3, else 0."""
     program, words = _launchers.program_of(command)
     if program == _launchers.TORCHRUN:
         return words

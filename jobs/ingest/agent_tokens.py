@@ -1,4 +1,4 @@
-"""An agent's identity: signed, without a row of its own. It names one replica of one attempt and nothing else."""
+"""An agent's token: signed, without a row of its own. It names one replica of one attempt and nothing else."""
 
 from django.core import signing
 
@@ -15,7 +15,7 @@ def issue(identity: AgentIdentity) -> str:
 
 
 def read(text: str) -> AgentIdentity | None:
-    """Who this token names; None when it is not one of ours."""
+    """Return the identity in a token; None if the token is not one of ours."""
     try:
         job, run, attempt, role, index, *more = signing.loads(text, salt=_SALT)
         return AgentIdentity(job, run, attempt, role, index, *more)
@@ -23,10 +23,11 @@ def read(text: str) -> AgentIdentity | None:
         return None
 
 
-BLANKS = " \t"  # of a header: str.strip takes more, and each would make another header of the same token
+# of a header: str.strip removes more, and each extra character would make another header of the same token
+BLANKS = " \t"
 
 
 def bearer(header: str) -> AgentIdentity | None:
-    """Who an Authorization header names."""
+    """Return the identity in an Authorization header; None if it has none."""
     scheme, _, text = header.strip(BLANKS).partition(" ")
     return read(text.strip(BLANKS)) if scheme.lower() == "bearer" else None

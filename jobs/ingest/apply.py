@@ -1,7 +1,7 @@
-"""What agents send: rank states, log segments, metrics and samples. All or nothing per batch, guarded by its number.
+"""Apply agents' batches: rank states, log segments, metrics and samples. All or nothing, guarded by the batch number.
 
-A batch is applied once: it is read against the rows as they are, its text is stored, and one statement writes it only where
-the replica's number is still the one before. The bytes of log segments are stored before the rows that name them.
+A batch is applied once: it is read against the current rows, its text is stored, and one statement writes it only if
+the replica's number is still the previous one. Log text is stored before the rows that refer to it.
 """
 
 from typing import Any
@@ -24,14 +24,14 @@ from . import container_log_format, replica_rows, translate, turns
 from .replica_rows import ReplicaRow
 from .series import known_names, note_names
 
-LINES_ONCE = "segment_lines_once"  # the constraint of LogSegment
+LINES_ONCE = "segment_lines_once"  # the name of a LogSegment constraint
 
 
 def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str, Any]]]:
-    """Apply one batch; returns the last number applied and what the agent should do.
+    """Apply one batch. Return the last number applied and commands for the agent.
 
-    Raises NotAllowed when there is no such replica: its agent must stop. Raises InvalidInput for what no row can hold, and
-    NoRoom while the store of logs may still come back: the agent keeps the batch and comes again.
+    Raises NotAllowed if there is no such replica, whose agent must stop; InvalidInput for what no row can hold; and
+    NoRoom while the log store may still recover, so that the agent keeps the batch and retries.
     """
     row = _find(identity)
     if batch.seq == row.batch_seq + 1:
@@ -41,7 +41,7 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
         path = _store(identity, row, batch, changes)
         is_ours = _write(row, batch, changes, path=path)
         if not is_ours:
-            row = _find(identity)  # the same batch came twice at once; the other one is as good
+            row = _find(identity)  # the same batch arrived twice at once; the other one is as good
             return row.batch_seq, _commands(row)
         _notify(row, changes, identity=identity)
         return batch.seq, _commands(row)
@@ -49,9 +49,10 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
 
 
 def apply_container_log(*, identity: AgentIdentity, row: ReplicaRow, items: tuple[Item, ...]) -> bool:
-    """Lines from the container's own log, new to `row` as it was read. False when somebody else was first, or nothing was stored.
+    """Store lines from the container's own log that are new to `row`.
 
-    No batch of the agent, so its number stays; what guards it is that number, and that no line is stored twice.
+    Returns False if another writer was first, or nothing was stored. These lines are no batch of the agent, so its
+    number stays; that number guards the write, as does the rule that no line is stored twice.
     """
     batch = Batch(row.batch_seq, 0.0, items)
     changes = translate.read(batch, baseline=row.baseline(frozenset()), now=timezone.now().timestamp())
@@ -65,7 +66,10 @@ def apply_container_log(*, identity: AgentIdentity, row: ReplicaRow, items: tupl
 
 
 def _write(row: ReplicaRow, batch: Batch, changes: translate.RowChanges, *, path: str) -> bool:
-    """Of the same lines from two sides (the agent itself, its container's log) the first that come are kept."""
+    """Write the changes.
+
+    If the same lines come from the agent and from its container's log, the first ones are kept.
+    """
     try:
         with faultpoints.around("ingest.apply"):
             is_ours = replica_rows.write(row, seq=batch.seq, changes=changes, path=path)
@@ -92,12 +96,12 @@ def _find(identity: AgentIdentity) -> ReplicaRow:
 
 
 def is_shut_out(row: ReplicaRow) -> bool:
-    """Its attempt is over, and so is the time in which an agent may deliver what it still had."""
+    """Whether the attempt is over, and also the time in which its agent may still deliver data."""
     return row.is_over and timezone.now().timestamp() > row.ended_at + settings.MUSTER_AGENT_DRAIN_SECONDS
 
 
 def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, changes: translate.RowChanges) -> str:
-    """The name of the stored text. Stored first: a row must never name bytes that are not there."""
+    """Store the batch's text and return the file's name. Text first: a row must never name bytes that do not exist."""
     data = _within_budget(row, batch, changes)
     try:
         path = storage.save(identity, seq=batch.seq, data=data)
@@ -111,7 +115,7 @@ def _store(identity: AgentIdentity, row: ReplicaRow, batch: Batch, changes: tran
 
 
 def _within_budget(row: ReplicaRow, batch: Batch, changes: translate.RowChanges) -> bytes:
-    """The text to store. What a budget leaves no room for has become gaps in `changes`, with a note that says why."""
+    """Return the text to store. Text beyond a budget becomes gaps in `changes`, with a note that gives the reason."""
     data = b"".join(item.blob for item in batch.items)
     if not any(one["is_text"] for one in changes.segments):
         return b""
@@ -158,5 +162,5 @@ def _wake(job: int) -> None:
 
 
 def _commands(row: ReplicaRow) -> list[dict[str, Any]]:
-    """An agent whose attempt is over is told to stop in every answer."""
+    """Return commands for the agent; if its attempt is over, every answer tells it to stop."""
     return [{"do": "stop"}] if row.is_over else []

@@ -1,8 +1,8 @@
-"""The way in for agents' batches: straight from the socket to a few threads, past sessions, forms and templates.
+"""The entry point for agents' batches: straight from the socket to a few threads, past sessions, forms and templates.
 
 Batches are by far the most frequent requests, and a flood of them must not take the threads and connections that pages
-need. So they have threads of their own, few, and what cannot be held is sent away to come again. Teams take turns at the
-threads and share the memory, so that one team's flood delays another team's batch by a batch or two.
+need. So they have a few threads of their own, and batches beyond their capacity are refused and sent again later. Teams
+take turns at the threads and share the memory, so one team's flood delays another team's batch by a batch or two.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from .agent_tokens import bearer
 from .handler import Answer, answer, refused
 
 PATH = "/agent/v1/batches"
-THREADS = 2  # they wait for the database and the disk in turns; more would only take the processor from pages
+THREADS = 2  # they take turns waiting for database and disk; more would only take CPU time from pages
 MOST_WAITING_BYTES = 64 * 2**20
-BUSY = 16  # batches waiting: then agents are asked for fewer and larger ones
+BUSY = 16  # batches waiting, above which agents are asked for fewer and larger ones
 SLOW_SECONDS = 5
-BODY_SECONDS = 30.0  # for all of a batch to arrive: who sends it drop by drop holds room that others need
+BODY_SECONDS = 30.0  # for all of a batch to arrive: a slow sender holds memory that others need
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -36,36 +36,36 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class AgentDoor:
-    """An ASGI application in front of another one, which has everything but the batches."""
+    """An ASGI application that handles batches and passes everything else to another one."""
 
     def __init__(self, app: App):
         self.app = app
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ingest")
         self.turns = turns.Turns(THREADS)
         self.waiting = self.waiting_bytes = 0
-        self.bytes_of: Counter[str] = Counter()  # who is charged -> bytes of theirs that wait
+        self.bytes_of: Counter[str] = Counter()  # payer -> bytes waiting
         self.inside: set[AgentIdentity] = set()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
-            with suppress(ConnectionAbortedError):  # who went away needs no answer
+            with suppress(ConnectionAbortedError):  # the client is gone and needs no answer
                 await _send(send, await self._answer(dict(scope["headers"]), receive))
         else:
             await self.app(scope, receive, send)
 
     async def _answer(self, headers: dict[bytes, bytes], receive: Receive) -> Answer:
-        """Who asks is looked at before what is sent, and its size before its bytes."""
+        """Answer one request. The identity is checked before the content, and the size before the bytes."""
         identity = bearer(headers.get(b"authorization", b"").decode("latin-1"))
         if identity is None:
             return refused(401, "this is not an agent's token")
         if seconds := buckets.take(f"batches {identity}", per_minute=settings.MUSTER_RATE_AGENT):
             return refused(429, f"more than {settings.MUSTER_RATE_AGENT} batches a minute", retry_after=seconds)
-        said = headers.get(b"content-length", b"")  # without one it may be as long as any
+        said = headers.get(b"content-length", b"")  # without one it may have any length
         size = int(said) if said.isdigit() else MAX_BATCH_BYTES
         if size > MAX_BATCH_BYTES:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
         who = turns.payer(identity.job)
-        # Nobody may hold more than is left for the others: one team alone at most half of the room.
+        # A payer may hold at most what is left for the others: one team alone at most half of the room.
         if self.bytes_of[who] + size > MOST_WAITING_BYTES - self.waiting_bytes:
             return refused(503, "too many batches wait here already", retry_after=1)
         if identity in self.inside:
@@ -101,7 +101,7 @@ class AgentDoor:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The whole body; None for one that is longer than any batch, whatever its header said."""
+    """Return the whole body; None if it exceeds any batch, whatever its header said."""
     pieces, size, is_more = [], 0, True
     while is_more:
         message = await receive()

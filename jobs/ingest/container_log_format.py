@@ -1,6 +1,6 @@
-"""Lines that an agent printed into its container's log, read back (docs/wire.md, section 5). Pure.
+"""Read back the lines that an agent printed into its container's log (docs/wire.md, section 5). Pure.
 
-Each carries its rank and its number, so that one that is known already is passed over, and one that is missing leaves a gap.
+Each has its rank and number, so that a known line is skipped, and a missing one leaves a gap.
 """
 
 import re
@@ -14,16 +14,16 @@ from jobs.core.batch import LAUNCHER, Batch, Item
 
 from .translate import StreamPosition
 
-MOST_BYTES = 4 * 2**20  # of text in one piece
-MOST_MISSING = 2**31 - 1  # lines of one gap, as its row counts them
-LEVEL = 1  # of zlib, as agents do it
+MOST_BYTES = 4 * 2**20  # of text per read
+MOST_MISSING = 2**31 - 1  # lines of one gap, the limit of its column
+LEVEL = 1  # of zlib, as used by agents
 # kubelet: the time as RFC 3339 with up to nine digits, then the line as the container wrote it.
 _LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z \[(-1|\d{1,9}):(\d{1,15})\] (.*)", re.DOTALL)
 
 
 @dataclass
 class _Run:
-    """Lines of one rank that follow each other."""
+    """Consecutive lines of one rank."""
 
     rank: int
     first_line: int
@@ -31,21 +31,21 @@ class _Run:
 
 
 class Reading:
-    """Takes a container's log line by line, and keeps what is new of the replica whose streams stand at `positions`."""
+    """Reads a container's log line by line, keeping the lines after `positions`."""
 
     def __init__(self, positions: Mapping[int, StreamPosition], *, most_bytes: int = MOST_BYTES):
         self._next = {LAUNCHER: 0} | {rank: position.line for rank, position in positions.items()}
         self._most_bytes, self._bytes = most_bytes, 0
         self._runs: dict[int, _Run] = {}
         self._items: list[Item] = []
-        self.has_hole = False  # lines before the ones that are here are missing
-        self.began: dict[int, float] = {}  # ranks whose first line is here, and when it was
+        self.has_hole = False  # lines before the present ones are missing
+        self.began: dict[int, float] = {}  # ranks whose first line is included, and its time
 
     def take(self, raw: bytes) -> bool:
-        """One line, without its end. Returns whether another one is welcome."""
+        """Process one line, without its newline. Return whether to continue."""
         found = _LINE.fullmatch(raw)
         if found is None:
-            return True  # not a rank's: some other program of the container said it
+            return True  # not a rank's: printed by another program of the container
         rank, number = int(found[3]), int(found[4])
         expected = self._next.get(rank)
         if expected is None or not expected <= number <= expected + MOST_MISSING:
@@ -59,7 +59,7 @@ class Reading:
         return self._bytes < self._most_bytes
 
     def items(self) -> tuple[Item, ...]:
-        """As the agent itself would have sent them."""
+        """Return the items that the agent itself would have sent."""
         for rank in list(self._runs):
             self._close(rank)
         return tuple(self._items)
@@ -85,9 +85,9 @@ class Reading:
 
 
 def without_stored_lines(batch: Batch, positions: Mapping[int, StreamPosition]) -> Batch:
-    """A batch of an agent that found its way back, without the lines that were read from its container meanwhile.
+    """Return a batch without the lines that were read from its agent's container log meanwhile.
 
-    One whose text cannot be read is left as it is, and refused as any other.
+    An item whose text cannot be read is left as it is, and refused like any other.
     """
     return replace(batch, items=tuple(_trimmed(batch.items, positions)))
 
@@ -103,7 +103,7 @@ def _trimmed(items: Iterable[Item], positions: Mapping[int, StreamPosition]) -> 
 
 
 def _stored_lines(item: Item, positions: Mapping[int, StreamPosition]) -> int:
-    """How many lines of the item's stream are there."""
+    """Return how many lines of the item's stream are stored."""
     rank = item.fields.get("rank")
     if item.kind not in ("log", "gap") or not isinstance(rank, int):
         return 0
@@ -111,7 +111,7 @@ def _stored_lines(item: Item, positions: Mapping[int, StreamPosition]) -> int:
 
 
 def _cut(item: Item, count: int) -> Item:
-    """Without its first `count` lines."""
+    """Return the item without its first `count` lines."""
     first, left = item.number("first_line") + count, item.number("lines") - count
     if item.kind == "gap":
         return replace(item, fields={**item.fields, "first_line": first, "lines": left})
@@ -139,5 +139,5 @@ def _packed(text: bytes) -> bytes:
 def _seconds(whole: str, fraction: str) -> float:
     try:
         return float(timegm(strptime(whole, "%Y-%m-%dT%H:%M:%S")) + int(fraction) / 10.0 ** len(fraction))
-    except ValueError:  # a month 13
+    except ValueError:  # such as a month 13
         return 0.0

@@ -1,4 +1,4 @@
-"""What an agent is told: one function from its bytes to an answer, the same for every way in."""
+"""Answer an agent's batch: one function from its bytes to an answer, the same for every entry point."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 2
 NO_ROOM_SECONDS = 10
-WARN_EVERY_SECONDS = 600.0  # the same words, however many agents bring them about
+WARN_EVERY_SECONDS = 600.0  # per message, however many agents cause it
 _warned: dict[str, float] = {}
 
 
@@ -36,7 +36,7 @@ def refused(status: int, title: str, *, retry_after: int = 0, **more: Any) -> An
 
 
 def answer(identity: AgentIdentity, body: bytes) -> Answer:
-    """Applies a batch. Whatever goes wrong has an answer: an agent without one tries again for ever."""
+    """Apply a batch. Every error has an answer: without one an agent retries for ever."""
     try:
         ack, commands = apply.apply_batch(identity=identity, batch=parse(body))
         return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
@@ -48,13 +48,13 @@ def answer(identity: AgentIdentity, body: bytes) -> Answer:
     except InvalidInput as error:
         _warn_once(f"a batch of {identity.run} {identity.role}-{identity.index} is wrong: {error}"[:300])
         return refused(400, str(error), errors=[{"field": one.field, "message": one.message} for one in error.problems])
-    except (DataError, IntegrityError) as error:  # ours to have seen before; but the batch will never be taken
+    except (DataError, IntegrityError) as error:  # should have been caught before; the batch can never be applied
         log.error("a batch of %s fits in no row: %s", identity.run, error)
         return refused(400, "the batch holds what no row can hold")
     except DatabaseError as error:
         log.warning("a batch of %s was not taken: %s", identity.run, error)
         return refused(503, "the database does not answer", retry_after=RETRY_SECONDS)
-    except Exception:  # the outermost place of its thread
+    except Exception:  # outermost handler of its thread
         log.exception("a batch of %s was not taken", identity.run)
         return refused(500, "the control plane failed; the batch may come again", retry_after=RETRY_SECONDS)
     finally:

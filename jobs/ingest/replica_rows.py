@@ -1,4 +1,4 @@
-"""The rows of one replica as ingest reads and writes them: two statements per batch, because every batch costs two."""
+"""Read and write the rows of one replica for ingest, with two statements per batch."""
 
 import json
 from dataclasses import replace
@@ -30,8 +30,8 @@ _READ = """
         AND r.incarnation = %s
 """
 
-# All or nothing, and once: who finds another number than the one that was read, or the position given to another agent, writes
-# no row at all.
+# All or nothing, and once: if the batch number differs from the one read, or the place was given to another agent, no
+# row is written.
 _WRITE = """
     WITH batch AS (
         SELECT %(changes)s::json AS changes
@@ -108,8 +108,8 @@ class ReplicaRow(NamedTuple):
     batch_seq: int
     job: int
     team: int
-    is_over: bool  # its attempt is: the agent shall stop
-    ended_at: float  # when that was, in seconds; nothing where it is not over
+    is_over: bool  # the attempt is over: the agent must stop
+    ended_at: float  # when the attempt ended, in seconds since the epoch; only valid if it is over
     since: float
     positions: dict[int, StreamPosition]
     incarnation: int
@@ -121,7 +121,7 @@ class ReplicaRow(NamedTuple):
 
     @property
     def own_positions(self) -> dict[int, StreamPosition]:
-        """As the agent counts that is at this position now: it begins at 0 where another was before it."""
+        """Positions as the place's current agent counts them: from 0 even if another agent came before it."""
         return {
             rank: replace(position, line=position.line - self.before.get(rank, 0))
             for rank, position in self.positions.items()
@@ -156,9 +156,9 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
 
 
 def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
-    """All that the batch says, in one statement; False when another batch came first, and nothing was written.
+    """Write all changes of a batch in one statement. Return False if another batch came first and nothing was written.
 
-    `seq` is the next number, or the same as before for lines that are no batch of its agent.
+    `seq` is the next number, or the current one for lines that are no batch of its agent.
     """
     rows = {
         "segments": changes.segments,
@@ -183,7 +183,7 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
 
 
 def series_names(job: int) -> frozenset[str]:
-    """Names of a job's series, one step into the index each."""
+    """Return the names of a job's series, one index step each."""
     with connection.cursor() as cursor:
         cursor.execute(_NAMES, {"job": job})
         return frozenset(name for (name,) in cursor.fetchall())

@@ -1,4 +1,4 @@
-"""Which series a job has, remembered by each process: asking the rows with every batch would cost more than writing them."""
+"""The names of each job's series, cached per process: a query per batch would cost more than the writes."""
 
 from collections import OrderedDict
 
@@ -17,6 +17,6 @@ def known_names(job: int) -> frozenset[str]:
 
 
 def note_names(job: int, *, names: set[str]) -> None:
-    """After they were written."""
+    """Add names to the cache after they were written."""
     if names:
         _names[job] = known_names(job) | names

@@ -1,8 +1,10 @@
-"""What a batch says, as the rows it becomes. Pure: what is stored already (the baseline) and the time are arguments, nothing is written here.
+"""Translate a batch into rows.
 
-Whatever a replica sends is hostile until it went through here: numbers that no row can hold and lines that were sent before
-are refused by name; times are kept within what the control plane itself saw. A rank that is none of the replica's costs its
-own items only (unexpected_ranks.py).
+Pure: the stored state (the baseline) and the time are arguments, nothing is written here.
+
+Data from a replica is untrusted until it is translated: numbers that no row can hold and lines that were sent before
+are refused by name; times are limited to the range the control plane itself saw. A rank that the replica does not have
+costs its own items only (unexpected_ranks.py).
 """
 
 import math
@@ -20,9 +22,9 @@ MAX_INT = 2**31 - 1
 MAX_LINE = 2**53
 MAX_NAMES_PER_POINT = 50  # agents cut there too (agent/outbox.py)
 MOST_NUMBERS = 128_000  # in all points of a batch; an agent sends 50,000 at most
-MOST_POINTS = 128_000  # of one batch; an agent sends 500 of each of its ranks, 256 at most
-MAX_NAMES = 200  # of one job's series: a chart each, and a page must stay a page
-MOST_LOCAL = 4096  # of what an unexpected rank says of itself
+MOST_POINTS = 128_000  # per batch; an agent sends at most 500 for each of its ranks, of which it has 256 at most
+MAX_NAMES = 200  # per job: each is a chart on one page
+MOST_LOCAL = 4096  # of an unexpected rank's own counts
 AHEAD_SECONDS = 5.0  # a replica's clock may be a little ahead of ours
 BEHIND_SECONDS = 3600.0  # and further behind, before the job was even submitted
 SAMPLES = {
@@ -33,7 +35,7 @@ SAMPLES = {
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """Where a stream stands: the number of its next line, and the time of its last, in seconds. Of a rank also its state."""
+    """A stream's next line number and its last line's time, in seconds since the epoch; for a rank also its state."""
 
     line: int = 0
     at: float = 0.0
@@ -47,11 +49,11 @@ class Baseline:
 
     positions: dict[int, StreamPosition]
     since: float  # when the job was submitted
-    names: frozenset[str] = frozenset()  # series that the job has
+    names: frozenset[str] = frozenset()  # series that the job already has
     before: Mapping[int, int] = field(
         default_factory=dict
     )  # rank to lines of its stream that this agent does not count
-    unexpected: Mapping[str, Any] = field(default_factory=dict)  # as the replica's row has it
+    unexpected: Mapping[str, Any] = field(default_factory=dict)  # as in the replica's row
     is_over: bool = False  # its attempt ended
 
     @property
@@ -61,37 +63,37 @@ class Baseline:
 
 @dataclass
 class RowChanges:
-    """Rows as plain values; times in seconds. `ranks` holds for each rank only what changed."""
+    """Rows as plain values; times in seconds since the epoch. `ranks` holds only changed fields."""
 
     segments: list[dict[str, Any]] = field(default_factory=list)
     chunks: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
     ranks: dict[int, dict[str, Any]] = field(default_factory=dict)
-    what: set[str] = field(default_factory=set)  # for open pages
+    what: set[str] = field(default_factory=set)  # kinds of changes, for open pages
     names: set[str] = field(default_factory=set)  # new series
-    left_out: set[str] = field(default_factory=set)  # series beyond what a job may have
+    left_out: set[str] = field(default_factory=set)  # series beyond a job's limit
     has_replica_state: bool = False
     has_replica_end: bool = False
-    lost: str = ""  # why its text is not kept
-    unexpected: dict[str, Any] | None = None  # the replica's unexpected ranks, where the batch has items of such
-    unexpected_lines: int = 0  # of theirs, in the launcher's stream
-    cut: tuple[str, str] | None = None  # how a note begins, and the rest, where a budget left no room for all text
+    lost: str = ""  # why the text is not kept
+    unexpected: dict[str, Any] | None = None  # the replica's unexpected ranks, if the batch has items of any
+    unexpected_lines: int = 0  # their lines, in the launcher's stream
+    cut: tuple[str, str] | None = None  # how a note begins, and the rest, if a budget left no room for all text
     stored_bytes: int = 0
 
     @property
     def ended(self) -> frozenset[int]:
-        """Ranks of which it tells the end, and the launcher where it tells the replica's."""
+        """Ranks whose end this batch reports, and the launcher if it reports the replica's."""
         ranks = {rank for rank, one in self.ranks.items() if one.get("state") in ENDED}
         return frozenset({*ranks, LAUNCHER} if self.has_replica_end else ranks)
 
     def lose_text(self, why: str) -> None:
-        """What a store did not take becomes gaps; everything else stays."""
+        """Turn all text into gaps because it was not stored; everything else stays."""
         self.lost = why
         for segment in self.segments:
             segment.update(is_text=False, offset=0, size_bytes=0)
 
 
 def read(batch: Batch, *, baseline: Baseline, now: float) -> RowChanges:
-    """Raises InvalidInput naming the field that no row can hold."""
+    """Translate a batch. Raises InvalidInput naming the field that no row can hold."""
     return _Reading(baseline, now).read(batch)
 
 
@@ -108,12 +110,12 @@ class _Reading:
 
     def read(self, batch: Batch) -> RowChanges:
         for item in batch.items:
-            if item.kind in self.kinds:  # an agent one release newer may say more; that is not an error
+            if item.kind in self.kinds:  # a newer agent may send more kinds; that is not an error
                 self.kinds[item.kind](item)
         return self.changes
 
     def _replica(self, item: Item) -> None:
-        """The agent's word is a doorbell here: the reconciler looks at the cluster itself."""
+        """Treat the agent's report as a doorbell only: the reconciler observes the cluster itself."""
         self.changes.has_replica_state = True
         self.changes.has_replica_end |= item.fields.get("state") in ENDED
 
@@ -140,10 +142,10 @@ class _Reading:
         self.changes.what.add("ranks")
 
     def _life(self, rank: int, state: str, restart: int | None) -> int | None:
-        """The restart that a state belongs to, None for one that changes nothing.
+        """Return the restart that a state belongs to; None if the state changes nothing.
 
-        An end stays: only a higher restart count is another life of the rank, and none begins once the attempt is over.
-        Agents of the release before send no count; from them a rank that runs after its end was started once more.
+        An end is final: only a higher restart count is a new run of the rank, and none begins once the attempt is over.
+        Agents of the previous release send no count; for them a rank that runs after its end was restarted once.
         """
         position = self.positions[rank]
         is_ended = position.state in ENDED
@@ -165,7 +167,7 @@ class _Reading:
         if not lines:
             self.offset += len(item.blob)
             return
-        # Within a stream time never runs backwards, whatever its clock did: readers merge streams by it.
+        # Time never runs backwards within a stream, whatever its clock did: readers merge streams by it.
         first_at = max(self._time(item, "first_at", "last_at"), position.at)
         last_at = max(self._time(item, "last_at"), first_at)
         raw_bytes = item.number("raw_bytes", 0, MAX_SEGMENT_RAW_BYTES if item.kind == "log" else MAX_INT)
@@ -238,10 +240,10 @@ class _Reading:
         return True
 
     def _stream(self, item: Item, first: int, lines: int) -> tuple[int, int]:
-        """The stream in which these lines are kept, and the number of the first of them there.
+        """Return the stream in which these lines are stored, and the first line's number there.
 
-        Those of an unexpected rank are put behind what the launcher printed; its agent does not count them, so what the
-        launcher prints later is counted on by as many.
+        Lines of an unexpected rank are put behind the launcher's; its agent does not count them, so later launcher
+        lines are shifted by as many.
         """
         rank = LAUNCHER if item.whole("rank") == LAUNCHER else self._own(item)
         if rank is None:
@@ -251,13 +253,19 @@ class _Reading:
         return rank, first + self.changes.unexpected_lines if rank == LAUNCHER else first
 
     def _reporter(self, item: Item) -> int | None:
-        """The rank of these points; None for an unexpected one. A process without a RANK (-1) reports for the first rank."""
+        """Return the rank of these points; None for an unexpected one.
+
+        A process without a RANK (-1) reports for the first rank.
+        """
         if item.whole("rank") == LAUNCHER and self.baseline.ranks:
             return self.baseline.ranks[0]
         return self._own(item)
 
     def _own(self, item: Item, **values: Any) -> int | None:
-        """The rank of an item; None for one that is none of the replica's: `values` and the fact itself are kept apart."""
+        """Return the rank of an item; None if the replica does not have it.
+
+        The unexpected rank and its `values` are then kept separately.
+        """
         number = item.whole("rank")
         if number != LAUNCHER and number in self.baseline.positions:
             return number
@@ -272,7 +280,7 @@ class _Reading:
         self.changes.ranks.setdefault(rank, {"rank": rank}).update(values)
 
     def _time(self, item: Item, *names: str) -> float:
-        """The first of these times that is there, else now."""
+        """Return the first of these times that is given, else now."""
         given = [at for at in (item.real(name) for name in names or ("at",)) if at is not None]
         return self._kept(given[0]) if given else self.now
 
@@ -281,7 +289,7 @@ class _Reading:
 
 
 def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
-    """[time, step or null, {name: number}]. A value that is not finite counts as not there, and so does an absurd step."""
+    """Parse [time, step or null, {name: number}]. A non-finite value counts as missing, and so does an absurd step."""
     match entry:
         case [int() | float() as at, None | int() as step, dict() as values] if not isinstance(at, bool):
             return _real(at) or 0.0, _step(step), {str(name): _real(value) for name, value in values.items()}
@@ -289,7 +297,7 @@ def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
 
 
 def _small(value: Any) -> int | None:
-    """A count of an unexpected rank, which only serves to advise; anything else is left out."""
+    """Return a count of an unexpected rank, used only for advice; anything else becomes None."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_LOCAL
     return value if is_count else None
 
@@ -299,7 +307,7 @@ def _step(value: int | None) -> int | None:
 
 
 def _real(value: Any) -> float | None:
-    """JSON, and so every chart and script, knows no NaN; Python's integers know no end."""
+    """Return a finite number: JSON, and so every chart and script, has no NaN; Python's integers are unbounded."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):

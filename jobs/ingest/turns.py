@@ -1,6 +1,6 @@
-"""Whose batch is applied next: teams take turns, so that what one of them has waiting holds up no other.
+"""Whose batch is applied next: teams take turns, so that one team's waiting batches delay no other team.
 
-A turn is given within one event loop, so nothing here needs a lock.
+Turns are handled within one event loop, so nothing here needs a lock.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 MOST_REMEMBERED = 10_000
 
-_teams: dict[int, int] = {}  # job -> team, as ingest last read them; an agent's token does not name the team
+_teams: dict[int, int] = {}  # job -> team, as ingest last read it; an agent's token does not name the team
 
 
 def note_team(job: int, team: int) -> None:
@@ -20,13 +20,13 @@ def note_team(job: int, team: int) -> None:
 
 
 def payer(job: int) -> str:
-    """Who is charged for a job's batches: its team, or until its first batch was read the job itself."""
+    """Return who is charged for a job's batches: its team, or the job itself until its first batch was read."""
     team = _teams.get(job)
     return f"job {job}" if team is None else f"team {team}"
 
 
 class Turns:
-    """`at_once` turns at a time. Payers that wait are served in rotation, one batch each."""
+    """`at_once` concurrent turns. Waiting payers are served in rotation, one batch each."""
 
     def __init__(self, at_once: int):
         self.free = at_once

@@ -1,4 +1,4 @@
-"""/agent/v1: where agents fetch code and bring news. Their token is checked before anything else is looked at."""
+"""/agent/v1: where agents fetch code and send batches. Their token is checked first."""
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
@@ -36,7 +36,7 @@ def _refused(status: int, title: str) -> HttpResponse:
 @csrf_exempt  # a bearer token, no cookie: nothing a browser could be tricked into sending
 @require_http_methods(["GET", "POST"])
 def workspace(request: HttpRequest) -> HttpResponseBase:
-    """GET: the list of the job's files. POST: those of them whose digests are in the body, as a pack."""
+    """GET: the list of the job's files. POST: those whose digests are in the body, as a pack."""
     identity = _identity(request)
     if identity is None:
         return _refused(401, "this is not an agent's token")
@@ -61,7 +61,7 @@ def _manifest(request: HttpRequest, code: Workspace) -> HttpResponseBase:
 
 
 def _files(request: HttpRequest, code: Workspace) -> HttpResponseBase:
-    """Nothing is given by its digest alone: it must be a file of this job's code."""
+    """Send files by digest, but only files of this job's code."""
     if int(request.headers.get("Content-Length") or 0) > MAX_DIGESTS_BYTES:
         return _refused(413, f"at most {MAX_DIGESTS_BYTES} bytes of digests can be asked for at once")
     body = request.body
@@ -74,7 +74,7 @@ def _files(request: HttpRequest, code: Workspace) -> HttpResponseBase:
 @csrf_exempt  # a bearer token, no cookie: nothing a browser could be tricked into sending
 @require_POST
 def batches(request: HttpRequest) -> HttpResponse:
-    """Where no agent_door stands in front (another server, tests); there it answers, with the same words."""
+    """Take batches if no AgentDoor (asgi.py) stands in front (another server, tests); the answers are the same."""
     identity = _identity(request)
     if identity is None:
         return _refused(401, "this is not an agent's token")

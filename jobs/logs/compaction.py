@@ -1,9 +1,10 @@
-"""Many small files of a log become few large ones, without anybody who reads it noticing.
+"""Merge the many small files of a log into few large ones, unnoticed by readers.
 
-Agents send a batch every few seconds, and each is a file. When an attempt is over, and every so many batches before, the
-segments of a replica are written anew: neighbours of one rank become one, and all lie in large files. The new file is
-stored first, its rows change in one transaction, and the old files stay for a while: whoever read the rows before may still
-open them. A crash at any point leaves every line where a row says it is, and at worst a file that no row names.
+Agents send a batch every few seconds, and each is a file. When an attempt is over, and every so many batches before
+that, the segments of a replica are rewritten: neighbours of one rank are merged, and all are put into large files. The
+new file is stored first, its rows change in one transaction, and the old files stay for a while: readers of the old
+rows may still open them. After a crash at any point every line is where a row says it is, and at worst there is a file
+without a row.
 """
 
 import zlib
@@ -26,13 +27,14 @@ FILE_BYTES = 8 * 2**20  # of text in one packed file
 SEGMENT_BYTES = 2**19  # of text in one row: what a reader unpacks for a few lines
 LEVEL = 6  # of zlib: written once and read for months
 EVERY = 200  # segments of a replica that still runs
-MOST_REPLICAS = 50  # in one turn
-UNREAD_FOR = timedelta(minutes=10)  # a file that no row names may be one whose row is on its way, or was just read
+MOST_REPLICAS = 50  # per turn
+# a file without a row may be one whose row is not committed yet, or was read a moment ago
+UNREAD_FOR = timedelta(minutes=10)
 
 
 @dataclass
 class Run:
-    """Segments of one rank that follow each other, and their text."""
+    """Consecutive segments of one rank, and their text."""
 
     rows: list[LogSegment] = field(default_factory=list)
     text: bytes = b""
@@ -46,7 +48,7 @@ class Run:
 
 
 def waiting(*, now: datetime) -> list[int]:
-    """Replicas with segments to pack: those whose attempt is over, and those with very many."""
+    """Return replicas with segments to pack: those whose attempt is over, and those with very many."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITING, [EVERY, sorted(HOLDS_QUOTA), now - timedelta(minutes=1), MOST_REPLICAS])
         return [replica for (replica,) in cursor.fetchall()]
@@ -62,7 +64,10 @@ _WAITING = """
 
 
 def pack(replica: int) -> int:
-    """Packs what there is of one replica; how many files became one each. May run twice at once, and be killed anywhere."""
+    """Pack one replica's segments. Return how many files were written.
+
+    May run concurrently, and be killed at any point.
+    """
     row = Replica.objects.select_related("job").get(pk=replica)
     files = 0
     for runs in _files(_readable(_unpacked(replica))):
@@ -73,7 +78,7 @@ def pack(replica: int) -> int:
 
 
 def sweep(*, run: str, attempt: int, now: datetime) -> list[str]:
-    """Deletes files of an attempt that no row names and that nobody can still be reading; their names."""
+    """Delete files of an attempt that no row refers to and no reader can still have open. Return their names."""
     where, store = storage.folder(run, attempt), storages["logs"]
     try:
         _, names = store.listdir(where)
@@ -93,7 +98,7 @@ def _unpacked(replica: int) -> Iterable[LogSegment]:
 
 
 def _readable(rows: Iterable[LogSegment]) -> Iterator[tuple[LogSegment, bytes]]:
-    """Those whose text is what their row says. The others stay as they are, and are shown as what they are."""
+    """Yield the segments whose text matches their row. The others stay as they are, and are shown as they are."""
     for row in rows:
         try:
             packed = storage.read(row.path, offset=row.offset, size_bytes=row.size_bytes)
@@ -105,7 +110,7 @@ def _readable(rows: Iterable[LogSegment]) -> Iterator[tuple[LogSegment, bytes]]:
 
 
 def _files(rows: Iterable[tuple[LogSegment, bytes]]) -> Iterator[list[Run]]:
-    """Runs of segments, as many as fill a file."""
+    """Group runs of segments into files."""
     runs, size = [Run()], 0
     for row, text in rows:
         if size + len(text) > FILE_BYTES and size:
@@ -121,7 +126,7 @@ def _files(rows: Iterable[tuple[LogSegment, bytes]]) -> Iterator[list[Run]]:
 
 
 def _replace(replica: Replica, runs: list[Run]) -> bool:
-    """One new file for these runs. False when somebody else packed them meanwhile."""
+    """Write one new file for these runs. Return False if another process packed them meanwhile."""
     blobs = [zlib.compress(run.text, LEVEL) for run in runs]
     first, data = runs[0].rows[0].pk, b"".join(blobs)
     where = storage.folder(replica.job.run, replica.attempt)
@@ -145,7 +150,7 @@ def _lock(runs: list[Run]) -> bool:
 
 
 def _become_one(run: Run, *, path: str, offset: int, size: int) -> None:
-    """The newest row stands for all: a reader whose place is between them still finds it, and skips what it read."""
+    """Merge the rows into the newest one: a reader positioned between them finds it, and skips what it has read."""
     first, last = run.rows[0], run.rows[-1]
     kept = max(row.pk for row in run.rows)
     LogSegment.objects.filter(pk__in=[row.pk for row in run.rows if row.pk != kept]).delete()
@@ -156,5 +161,5 @@ def _become_one(run: Run, *, path: str, offset: int, size: int) -> None:
 
 
 def pack_all() -> int:
-    """One turn of the task: what waits now."""
+    """Pack everything that waits now: one turn of the task."""
     return sum(pack(replica) for replica in waiting(now=timezone.now()))

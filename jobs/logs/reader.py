@@ -1,4 +1,4 @@
-"""Reading logs: rank r after cursor c, or all ranks merged by time. Lines come from segments that ingest stored."""
+"""Read logs: rank r after cursor c, or all ranks merged by time. Lines come from segments that ingest stored."""
 
 import heapq
 import itertools
@@ -19,8 +19,8 @@ from .segments import LAUNCHER, Segment
 PAGE_LINES = 500
 MAX_PAGE_LINES = 10_000
 MAX_SEGMENTS = 400  # per page
-OVERLAP_BYTES = 2**20  # of ranks that printed at the same time: read to merge them though a page is full
-MAX_PAGE_BYTES = 4 * 2**20  # of text: beyond it a page has fewer lines than were asked for
+OVERLAP_BYTES = 2**20  # of ranks that printed at the same time: read to merge them even if a page is full
+MAX_PAGE_BYTES = 4 * 2**20  # of text: beyond it a page has fewer lines than requested
 
 
 class LogLine(NamedTuple):
@@ -37,11 +37,11 @@ class LogPage(NamedTuple):
     lines: list[LogLine]
     cursor: str
     is_complete: bool  # the job is finished and all of its lines were read
-    has_more: bool = False  # there was more to read already: lines behind the last one, or another attempt
+    has_more: bool = False  # more can be read at once: lines after the last one, or another attempt
 
 
 class CaughtUp(NamedTuple):
-    """A page that ends where the log ends. `skipped` lines that nobody has read lie before its lines."""
+    """A page that ends at the end of the log. `skipped` counts the unread lines before its first line."""
 
     page: LogPage
     skipped: int
@@ -56,7 +56,10 @@ def read(
     tail: int | None = None,
     attempt: int | None = None,
 ) -> LogPage:
-    """The next lines after `cursor`; without one from the start of the first attempt, or the last `tail` of the newest."""
+    """Return the next lines after `cursor`.
+
+    Without a cursor, reading starts at the first attempt, or at the last `tail` lines of the newest.
+    """
     limit = max(1, min(limit, MAX_PAGE_LINES))
     if cursor:
         return _read(job.pk, rank, decode(cursor), limit=limit, only=attempt)
@@ -69,14 +72,16 @@ def read(
 
 
 def catch_up(*, job: Job, rank: int | None, cursor: str, limit: int, attempt: int | None = None) -> CaughtUp:
-    """What comes after `cursor` or, where that is more than `limit` lines, the last of it: a page that shows the present
-    must not fall behind a job that prints faster than anybody reads."""
+    """Return what comes after `cursor`, or only the last `limit` lines if there is more.
+
+    A live page must not fall behind a job that prints faster than its user reads.
+    """
     before = decode(cursor)
     found = _caught_up(job.pk, rank, before, limit, attempt)
     after = decode(found.page.cursor)
     if after.attempt == before.attempt:
         return found
-    more = _caught_up(job.pk, rank, after, limit, attempt)  # the next attempt's lines come along
+    more = _caught_up(job.pk, rank, after, limit, attempt)  # include the next attempt's lines
     page = more.page._replace(lines=[*found.page.lines, *more.page.lines])
     return CaughtUp(page, found.skipped + more.skipped)
 
@@ -94,12 +99,12 @@ def _caught_up(job: int, rank: int | None, place: Cursor, limit: int, only: int 
 
 
 def last_lines(*, job: Job, attempt: int, rank: int, count: int) -> list[str]:
-    """The end of one rank's log."""
+    """Return the end of one rank's log."""
     return [line.text for line in read(job=job, rank=rank, tail=count, attempt=attempt).lines]
 
 
 def end_of_launcher(*, replica: int, count: int) -> list[str]:
-    """The last lines of one replica's launcher: those of all replicas share a number. Without gaps."""
+    """Return the last lines of one replica's launcher, without gaps; all launchers share one rank number."""
     found: list[str] = []
     size = 0
     for one in segments.last(stream=(replica, LAUNCHER), limit=MAX_SEGMENTS):
@@ -112,7 +117,7 @@ def end_of_launcher(*, replica: int, count: int) -> list[str]:
 
 
 def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
-    """The next lines of the attempt in which the cursor stands, and where it stands after them."""
+    """Return the next lines of the cursor's attempt, and the cursor after them."""
     page = _read(job, rank, place, limit=limit, only=place.attempt)
     return page.lines, decode(page.cursor)
 
@@ -120,7 +125,10 @@ def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple
 def _read(
     job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None, newest: int | None = None
 ) -> LogPage:
-    """Without a `limit` up to the segment `newest`: what came meanwhile may have any number of lines."""
+    """Return one page.
+
+    Without a `limit` it ends at the segment `newest`, as any number of lines may have been added since.
+    """
     found = segments.unread(job=job, rank=rank, place=place, limit=MAX_SEGMENTS + 1)
     if found.collected_at is not None:
         return _collected(place, found.collected_at)
@@ -135,7 +143,7 @@ def _read(
 
 
 def _collected(place: Cursor, at: datetime) -> LogPage:
-    """Said once, in place of the lines."""
+    """Return one notice in place of the lines."""
     done = replace(place, floor=2**62)
     words = (
         f"[this log was deleted on {at:%Y-%m-%d}: logs are kept for {settings.MUSTER_LOG_DAYS:g} days after a job's end, "
@@ -146,7 +154,7 @@ def _collected(place: Cursor, at: datetime) -> LogPage:
 
 
 def _fitting(unread: list[Segment], place: Cursor, limit: int | None) -> list[Segment]:
-    """From the front, as many as fill a page. Those that begin before a full page ends belong to it, within reason."""
+    """Take segments from the front until a page is full, and overlapping segments within reason."""
     taken: list[Segment] = []
     lines = size = 0
     for one in unread[:MAX_SEGMENTS]:
@@ -163,12 +171,12 @@ def _fitting(unread: list[Segment], place: Cursor, limit: int | None) -> list[Se
 
 
 def _left(segment: Segment, place: Cursor) -> int:
-    """How many of its lines a reader has still to see."""
+    """Return how many of its lines a reader has still to see."""
     return min(segment.shown, segment.end - place.next.get(segment.stream, 0))
 
 
 def _merged(taken: list[Segment], place: Cursor, limit: int | None) -> tuple[list[LogLine], dict[Stream, int]]:
-    """Up to `limit` lines in order of time, and where each stream goes on after them. Reads no line that is not asked for."""
+    """Return up to `limit` lines in order of time, and the next line of each stream. Reads only requested lines."""
     streams: dict[Stream, list[Segment]] = {}
     for segment in sorted(taken, key=lambda one: one.first_line):
         streams.setdefault(segment.stream, []).append(segment)
@@ -187,7 +195,7 @@ def _stream(some: list[Segment], place: Cursor) -> Iterator[tuple[Stream, int, L
 
 
 def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, LogLine]]:
-    """Each unread line with its stream and the number of the one after it."""
+    """Yield each unread line with its stream and the number of the next line."""
     stream, rank, attempt, at = segment.stream, segment.rank, place.attempt, segment.first_at
     start = max(0, place.next.get(stream, 0) - segment.first_line)
     texts, missing = segments.content(segment, skip=start)
@@ -205,16 +213,16 @@ def _advanced(place: Cursor, following: dict[Stream, int], taken: Iterable[Segme
 
 
 class _End(NamedTuple):
-    """A cursor before the last lines, and the id of the newest segment that was seen."""
+    """A cursor before the last lines, and the id of the newest segment seen."""
 
     place: Cursor
     newest: int
 
 
 def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> _End:
-    """Before the last `tail` lines: the newest segments that hold that many, everything older skipped.
+    """Return a cursor before the last `tail` lines, at the newest segments that hold that many.
 
-    Of one stream no more than `tail` lines can be among them.
+    Everything older is skipped. At most `tail` lines of one stream can be among them.
     """
     following = segments.ends(job=job, rank=rank, attempt=attempt)
     newest = segments.newest(job=job, rank=rank, attempt=attempt, limit=MAX_SEGMENTS)
@@ -226,7 +234,7 @@ def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> _End:
         wanted = left.get(one.stream, tail)
         if wanted:
             start = one.first_line if one.shown <= wanted else one.end - wanted
-            # The first one that is seen of a stream is its end: it may have come after the ends were asked for.
+            # The first segment seen of a stream is its end: it may have been added after the ends were read.
             following[one.stream] = min(following[one.stream], start) if one.stream in left else start
             left[one.stream] = max(0, wanted - one.shown)
         lines, size = lines + one.shown, size + (one.raw_bytes if one.path else 0)

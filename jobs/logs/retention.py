@@ -1,4 +1,4 @@
-"""What is old enough goes: logs of jobs that ended long ago, and the folders of local jobs. What logs take is settled here, too."""
+"""Delete what is old enough: logs of jobs that ended long ago, and folders of local jobs. Also sums up log sizes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ from jobs.models import Job, JobEvent, LogSegment
 from . import storage, usage
 from .compaction import UNREAD_FOR, sweep
 
-MOST_JOBS = 500  # in one turn; tomorrow is another
-MOST_TURNS = 200  # of settling, in one day
-PRESENT = timedelta(days=2)  # attempts whose folders are looked at for files that no row names
+MOST_JOBS = 500  # per turn; the rest follows the next day
+MOST_TURNS = 200  # of settling, per day
+PRESENT = timedelta(days=2)  # attempts whose folders are searched for files without a row
 
 
 @dataclass
@@ -37,7 +37,10 @@ class Collected:
 
 
 def collect(*, now: datetime, is_dry: bool = False) -> Collected:
-    """May run twice, and be killed anywhere: the rows go first, then the files, then the mark that all is gone."""
+    """Delete old logs, folders and files. May run concurrently, and be killed at any point.
+
+    Rows are deleted first, then files, and then the job is marked.
+    """
     found = Collected()
     for job in _with_old_logs(now):
         found.logs.append(f"{job.run} {job.name}")
@@ -57,7 +60,7 @@ def collect(*, now: datetime, is_dry: bool = False) -> Collected:
 
 
 def settle(*, now: datetime) -> int:
-    """Sum up what the logs of finished jobs take, after packing made them small. How many jobs."""
+    """Sum up the log size of finished jobs, after packing. Return how many jobs were summed."""
     count = 0
     for _ in range(MOST_TURNS):
         wanted = Job.objects.filter(log_bytes=None, finished_at__lt=now - UNREAD_FOR).order_by("pk")
@@ -72,14 +75,14 @@ def settle(*, now: datetime) -> int:
 
 
 def _present(now: datetime) -> Iterator[Job]:
-    """Jobs that ended, or whose log was deleted, lately: files that no row names may be left."""
+    """Yield jobs that ended, or whose log was deleted, lately: files without a row may be left."""
     since = now - PRESENT
     is_new = Q(finished_at__gt=since) | Q(logs_collected_at__gt=since)
     yield from Job.objects.filter(is_new, finished_at__lt=now - UNREAD_FOR)
 
 
 def delete_log(*, job: Job, by: User | None) -> Job:
-    """Delete what a finished job printed, to free its space; its history, numbers and metrics stay. Asked again it changes nothing.
+    """Delete a finished job's log to free its space; its history, numbers and metrics stay. Idempotent.
 
     `by` None is the server's own command line. Raises NotAllowed, and Conflict for a job that may still print.
     """
@@ -112,7 +115,7 @@ def delete_log(*, job: Job, by: User | None) -> Job:
         )  # fmt: skip
         for what in ("state", "logs"):
             doorbell.hint(job=row.pk, team=row.team_id, what=what)
-    # What is left of the files when this process dies here, the daily turn deletes: no row names them.
+    # If this process dies here, the daily turn deletes the remaining files: no row refers to them.
     delete_files(row)
     usage.forget()
     return row
@@ -133,7 +136,7 @@ def _collect_log(job: Job) -> None:
 
 
 def delete_files(job: Job) -> None:
-    """All files of its log; no row names them any more."""
+    """Delete all files of a job's log, to which no row refers any longer."""
     for attempt in range(1, job.attempt + 1):
         where = storage.folder(job.run, attempt)
         try:
@@ -146,7 +149,7 @@ def delete_files(job: Job) -> None:
 
 
 def _old_folders(now: datetime) -> Iterator[Path]:
-    """Of local clusters: a folder is named after its job's run. One that belongs to no job here is left alone."""
+    """Yield job folders of local clusters, named after the job's run. Folders without a job here are left alone."""
     over = now - timedelta(days=settings.MUSTER_JOB_DAYS)
     for root in _roots():
         folders = {path.name: path for path in root.glob("jobs/*-*") if path.is_dir() and not path.is_symlink()}

@@ -1,4 +1,4 @@
-"""A whole log: as text to download, and searched. Memory and work of each step are bounded, however long the log is."""
+"""Download or search a whole log. Memory and work of each step are bounded, however long the log is."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,14 +16,14 @@ from .reader import LAUNCHER, LogLine, following
 from .segments import Segment
 
 PIECE_LINES = 20_000
-SEARCH_BYTES = 256 * 2**20  # of text that one call looks through; its answer says where to go on
-SEARCH_SECONDS = 1.0  # of a core that it takes; the answer of a call that was cut short says the same
-SEARCHES = 2  # at a time in this process: looking through text takes a core, and pages need the other
-LOOK_LINES = 4096  # after so many it looks whether its time is up: one segment may have millions
+SEARCH_BYTES = 256 * 2**20  # of text searched per call; its answer says where to continue
+SEARCH_SECONDS = 1.0  # of CPU time; the answer of a call that was cut short says where to continue, too
+SEARCHES = 2  # concurrent ones in this process: a search takes a core, and pages need the other
+LOOK_LINES = 4096  # lines between two checks of the time: one segment may have millions
 SEARCH_LINES = 200
 MOST_SEARCH_LINES = 1000
-ROWS = 200  # at a time
-MOST_WAITING = 4  # searches of one person
+ROWS = 200  # per query
+MOST_WAITING = 4  # searches of one user
 
 searching = ThreadTurns(
     SEARCHES, each=1, most_waiting=MOST_WAITING, words="several searches of yours are under way; one follows another"
@@ -31,14 +31,14 @@ searching = ThreadTurns(
 
 
 class FoundLine(NamedTuple):
-    """`number` counts the lines of one rank from 0."""
+    """A matching line. `number` counts the lines of one rank from 0."""
 
     number: int
     line: LogLine
 
 
 class Found(NamedTuple):
-    """Lines in the order in which they came; `next` is where the search goes on, empty when it saw everything."""
+    """Lines in the order they arrived; `next` is where the search continues, empty once it has seen everything."""
 
     lines: list[FoundLine]
     next: str
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 def stream_text(
     *, job: Job, rank: int | None = None, attempt: int | None = None, shown: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """One attempt (default: the newest) in pieces of text: time, who printed it, the line as it is `shown`."""
+    """Yield one attempt (default: the newest) as text: time, launcher or rank, and the line after `shown`."""
     place = Cursor(job.attempt if attempt is None else attempt)
     while True:
         lines, after = following(job=job.pk, rank=rank, place=place, limit=PIECE_LINES)
@@ -67,15 +67,16 @@ def search(
     limit: int = SEARCH_LINES,
     start: str = "",
 ) -> Found:
-    """Lines of one attempt (default: the newest) that hold `text`, whatever the case of its letters.
+    """Return lines of one attempt (default: the newest) that contain `text`, ignoring case.
 
-    `by`: the user who asks. A team's searches follow one another, each person in turn; Busy where too many of one wait.
+    `by`: the id of the searching user. A team's searches run one after another, its users taking turns; raises Busy if
+    too many of one user wait.
     """
     if not text.strip():
         raise InvalidInput(Problem("text", text, "must not be empty; give the words to look for"))
     which, limit = job.attempt if attempt is None else attempt, max(1, min(limit, MOST_SEARCH_LINES))
     after, line = _start(start)
-    give_back()  # whoever waits for a turn, or opens files, keeps no connection from others
+    give_back()  # do not hold a database connection while waiting for a turn, or reading files
     with searching.turn(job.team_id, by):
         return _search(job.pk, text.lower(), rank, which, limit, after=after, line=line)
 
@@ -105,7 +106,7 @@ def _rows(job: int, rank: int | None, attempt: int, after: int) -> Iterator[Segm
 
 
 def _numbered(segment: Segment, attempt: int, start: int) -> Iterator[tuple[int, LogLine]]:
-    """Its lines with their numbers, from number `start` on."""
+    """Yield a segment's lines with their numbers, from number `start` on."""
     first = max(start, segment.first_line)
     lines, _ = segments.content(segment, skip=first - segment.first_line)
     at = segment.first_at

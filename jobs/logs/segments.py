@@ -1,6 +1,7 @@
-"""Where the lines of a log lie: rows that name slices of stored files, and the lines in them.
+"""Where the lines of a log are stored: rows that refer to slices of files, and the lines in them.
 
-Rows are read as tuples with one statement per page: an open page and a follower ask every second for every running job.
+Rows are read as tuples with one statement per page: an open page and a follower query every second for every running
+job.
 """
 
 import zlib
@@ -19,7 +20,7 @@ BLOCK = 4096  # characters
 
 _COLUMNS = 's.id, s.replica_id, s.rank, s.first_line, s.lines, s.first_at, s.last_at, s.raw_bytes, s.path, s."offset", s.size_bytes'
 
-# One statement sees one moment: of a job that it finds finished, it finds every line that came before the end.
+# One statement sees one snapshot: if it finds a job finished, it finds every line from before its end.
 _UNREAD = f"""
     SELECT j.attempt, j.finished_at IS NOT NULL, j.logs_collected_at, {_COLUMNS}
     FROM jobs_job j LEFT JOIN LATERAL (
@@ -53,7 +54,7 @@ _LAST = f"""
     ORDER BY s.first_line DESC LIMIT %(limit)s
 """  # noqa: S608 - the columns are named above
 
-# Each stream's end by its own step into the index of (replica, rank, first line), however long the log is.
+# Each stream's end costs one step into the index of (replica, rank, first line), however long the log is.
 _ENDS = """
     SELECT r.id, n.rank, s.line FROM jobs_replica r
     CROSS JOIN LATERAL (SELECT rank FROM jobs_rank WHERE replica_id = r.id UNION ALL SELECT -1) n
@@ -66,11 +67,11 @@ _ENDS = """
 
 
 class Unreadable(Exception):
-    """The bytes are there and are not what the row says."""
+    """The bytes exist but do not match their row."""
 
 
 class Segment(NamedTuple):
-    """A row. Without a path it is a gap: lines that were lost on their way, with their numbers."""
+    """A row. Without a path it is a gap: lines that were lost in transit, with their numbers."""
 
     id: int
     replica: int
@@ -99,16 +100,16 @@ class Segment(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """What the rows said in one moment."""
+    """The rows in one snapshot."""
 
     attempt: int
     is_finished: bool
-    collected_at: datetime | None  # when the log was deleted for its age
+    collected_at: datetime | None  # when the log was deleted, for its age or by a user
     segments: list[Segment]
 
 
 def unread(*, job: int, rank: int | None, place: Cursor, limit: int) -> Unread:
-    """Segments that hold lines after the cursor, in order of their time."""
+    """Return segments with lines after the cursor, in order of time."""
     streams = list(place.next)
     given = {
         "job": job, "rank": rank, "attempt": place.attempt, "floor": place.floor, "limit": limit,
@@ -126,14 +127,14 @@ def unread(*, job: int, rank: int | None, place: Cursor, limit: int) -> Unread:
 
 
 def newest(*, job: int, rank: int | None, attempt: int, limit: int) -> list[Segment]:
-    """Those that came last, the newest first."""
+    """Return the segments that arrived last, newest first."""
     with connection.cursor() as cursor:
         cursor.execute(_NEWEST, {"job": job, "rank": rank, "attempt": attempt, "limit": limit})
         return [Segment(*row) for row in cursor.fetchall()]
 
 
 def last(*, stream: Stream, limit: int) -> list[Segment]:
-    """The end of one stream, its last segment first."""
+    """Return the end of one stream, its last segment first."""
     replica, rank = stream
     with connection.cursor() as cursor:
         cursor.execute(_LAST, {"replica": replica, "rank": rank, "limit": limit})
@@ -141,23 +142,23 @@ def last(*, stream: Stream, limit: int) -> list[Segment]:
 
 
 def since(*, job: int, rank: int | None, attempt: int, after: int, limit: int) -> list[Segment]:
-    """Those that came after the one with this id, the oldest first."""
+    """Return the segments that arrived after the one with the id `after`, oldest first."""
     with connection.cursor() as cursor:
         cursor.execute(_SINCE, {"job": job, "rank": rank, "attempt": attempt, "after": after, "limit": limit})
         return [Segment(*row) for row in cursor.fetchall()]
 
 
 def ends(*, job: int, rank: int | None, attempt: int) -> dict[Stream, int]:
-    """The number of the line that comes next in each stream."""
+    """Return the number of the next line in each stream."""
     with connection.cursor() as cursor:
         cursor.execute(_ENDS, {"job": job, "rank": rank, "attempt": attempt})
         return {(replica, number): line for replica, number, line in cursor.fetchall()}
 
 
 def content(segment: Segment, *, skip: int = 0) -> tuple[Iterator[str], str]:
-    """Its lines as stored ("<ms> <text>") behind the first `skip`, and in words what is missing of them.
+    """Return a segment's lines as stored ("<ms> <text>") after the first `skip`, and a message about missing ones.
 
-    A line is made when it is asked for: a few kilobytes may unpack to millions of lines.
+    Lines are created lazily: a few kilobytes may unpack to millions of lines.
     """
     if not segment.path:
         return iter(()), f"[{segment.lines} lines, {segment.raw_bytes} bytes are missing here]"
@@ -166,7 +167,7 @@ def content(segment: Segment, *, skip: int = 0) -> tuple[Iterator[str], str]:
     except (OSError, Unreadable, zlib.error) as error:
         words = str(error) if isinstance(error, Unreadable) else type(error).__name__
         return iter(()), f"[{segment.lines} lines cannot be read: {words}]"
-    # What follows the last line's end is nothing, or more than was said.
+    # After the last line's end there is nothing, or more than the row says.
     count = min(segment.lines, text.count("\n") + (text[-1:] not in ("", "\n")))
     missing = segment.lines - count
     return _lines(text, min(skip, count), count), f"[{missing} lines are missing here]" if missing else ""
@@ -181,7 +182,7 @@ def _lines(text: str, begin: int, end: int) -> Iterator[str]:
 
 
 def _behind(text: str, lines: int) -> int:
-    """Where the line with this number, from 0, begins; the text has at least as many."""
+    """Return where the line with this number, from 0, begins; the text has at least that many."""
     at = 0
     while lines:
         within = text.count("\n", at, at + BLOCK)
@@ -195,7 +196,10 @@ def _behind(text: str, lines: int) -> int:
 
 
 def parsed(raw: str, *, least: datetime, most: datetime) -> tuple[datetime, str]:
-    """A stored line as its time and its text. A time outside of what the row says, or none, gives way to the row."""
+    """Split a stored line into time and text.
+
+    A missing time, or one outside the row's bounds, is replaced by a bound.
+    """
     stamp, _, text = raw.partition(" ")
     if stamp.isdecimal() and len(stamp) < 14:
         return min(max(datetime.fromtimestamp(int(stamp) / 1000, UTC), least), most), text
@@ -203,7 +207,7 @@ def parsed(raw: str, *, least: datetime, most: datetime) -> tuple[datetime, str]
 
 
 def _stored(segment: Segment) -> str:
-    """Bounded by what the row says: a blob that unpacks to more is a lie, and is not read on."""
+    """Unpack a segment's text. Bounded by its row: data that unpacks to more is invalid, and is not read on."""
     packed = storage.read(segment.path, offset=segment.offset, size_bytes=segment.size_bytes)
     text = zlib.decompressobj().decompress(packed, min(segment.raw_bytes, MAX_SEGMENT_RAW_BYTES) + 1)
     if len(text) > segment.raw_bytes:

@@ -1,4 +1,4 @@
-"""The files that hold the text of logs. A store that takes nothing is waited for, and not for ever."""
+"""The files that hold the text of logs. If the store fails, agents wait for it, but not for ever."""
 
 import time
 import zlib
@@ -10,17 +10,17 @@ from django.core.files.storage import storages
 from common import faultpoints
 from jobs.core.agent_identity import AgentIdentity
 
-PATIENCE_SECONDS = 30.0  # so long agents keep what a full store does not take; then states go on and text is given up
+PATIENCE_SECONDS = 30.0  # how long agents keep what a full store refuses; after that states go on and text is given up
 
 MOST_REMEMBERED = 10_000
 
-# Each replica for itself, on the monotonic clock: of a disk that is nearly full small batches are taken all the time, which
-# must not let the large ones of another replica wait for ever.
+# Per replica, on the monotonic clock: a nearly full disk still takes small batches, which must not let the large ones
+# of another replica wait for ever.
 _refused_since: dict[AgentIdentity, float] = {}
 
 
 class NoRoom(Exception):
-    """The store took nothing. `is_patient`: it may take it soon, so the agent shall keep it and come again."""
+    """The store refused the data. `is_patient`: it may accept it soon, so the agent must keep it and retry."""
 
     def __init__(self, text: str, *, is_patient: bool):
         super().__init__(text)
@@ -32,9 +32,10 @@ def folder(run: str, attempt: int) -> str:
 
 
 def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
-    """All segments of a batch as one stored file; its name. Raises NoRoom.
+    """Store all segments of a batch as one file. Return its name. Raises NoRoom.
 
-    The name holds a sum of the content: what is sent again under the same number never overwrites what a row names.
+    The name includes a checksum of the content: different data sent under the same number never overwrites a file that
+    a row refers to.
     """
     if not data:
         return ""
@@ -45,7 +46,7 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
         with faultpoints.around("logs.save"):
             saved: str = storages["logs"].save(path, ContentFile(data))
     except OSError as error:
-        discard(path)  # half of it may be there
+        discard(path)  # part of it may exist
         since = _first_refused(identity)
         is_patient = time.monotonic() - since < PATIENCE_SECONDS
         raise NoRoom(f"the log store takes nothing: {error.strerror or error}", is_patient=is_patient) from error
@@ -60,7 +61,7 @@ def _first_refused(identity: AgentIdentity) -> float:
 
 
 def read(path: str, *, offset: int, size_bytes: int) -> bytes:
-    """A slice of a stored file. Raises OSError."""
+    """Return a slice of a stored file. Raises OSError."""
     with faultpoints.around("logs.read"), storages["logs"].open(path, "rb") as file:
         file.seek(offset)
         found: bytes = file.read(size_bytes)

@@ -1,7 +1,7 @@
-"""What logs take, against what they may take: of one job, of a team, and of a disk that is nearly full.
+"""The space that logs take, and their limits: per job, per team, and on a disk that is nearly full.
 
-Ingest asks for every batch, so sums are remembered: what this process stores is added at once, what others store is
-seen within seconds where a budget is half used, else within a minute. A budget may be passed by that much, no more.
+Ingest checks every batch, so sums are cached: what this process stores is added at once, what others store is seen
+within seconds where a budget is half used, else within a minute. A budget may be exceeded by that much, no more.
 """
 
 import os
@@ -20,7 +20,7 @@ DISK_SECONDS = 2.0
 MOST_REMEMBERED = 10_000
 
 _OF_JOB = "SELECT COALESCE(sum(log_bytes), 0)::bigint FROM jobs_replica WHERE job_id = %(job)s"
-# Finished jobs by their own column, which retention.py settles once a day; the others by what ingest wrote of them.
+# Finished jobs by their own column, which retention.py fills once a day; the others by what ingest wrote of them.
 _OF_TEAMS = """
     SELECT team_id, sum(bytes)::bigint FROM (
         SELECT team_id, log_bytes AS bytes FROM jobs_job WHERE log_bytes > 0 AND (%(team)s::bigint IS NULL OR team_id = %(team)s)
@@ -35,7 +35,7 @@ _LIMITS = "SELECT job_bytes, team_bytes FROM jobs_logbudget WHERE team_id = %(te
 
 @dataclass(frozen=True)
 class Budget:
-    """What one team may take; 0 is no limit."""
+    """One team's limits in bytes; 0 means no limit."""
 
     job_bytes: int
     team_bytes: int
@@ -49,7 +49,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Room:
-    """How much of a job's text is kept, and where it is not all: how that note begins, and the rest of it."""
+    """How much of a job's text is kept, and if not all of it, how the note about that begins, and its rest."""
 
     level: Level = Level.FULL
     about: str = ""
@@ -58,12 +58,12 @@ class Room:
 
 _jobs: dict[int, Count] = {}
 _teams: dict[int, tuple[Count, Budget]] = {}
-_all: list[tuple[dict[int, int], float]] = []  # bytes of every team, and until when that holds
+_all: list[tuple[dict[int, int], float]] = []  # bytes of every team, and until when that is valid
 _disk: list[tuple[int, int, float]] = []
 
 
 def room(*, job: int, team: int) -> Room:
-    """The tightest of the three bounds."""
+    """Return the tightest of the three limits."""
     of_team, budget = _team(team)
     of_job = _job(job, budget.job_bytes)
     return min(
@@ -101,7 +101,7 @@ _DISK_WORDS = (
 
 
 def note_stored(*, job: int, team: int, count: int) -> None:
-    """So many bytes more, by this process."""
+    """Add bytes stored by this process."""
     if job in _jobs:
         _jobs[job].used += count
     if team in _teams:
@@ -109,14 +109,14 @@ def note_stored(*, job: int, team: int, count: int) -> None:
 
 
 def by_team(team: int | None = None) -> dict[int, int]:
-    """Bytes that logs take now, of one team or of all that have any."""
+    """Return the bytes that logs take now, of one team or of all teams with logs."""
     with connection.cursor() as cursor:
         cursor.execute(_OF_TEAMS, {"team": team})
         return dict(cursor.fetchall())
 
 
 def budget_of(team: int) -> Budget:
-    """The installation's, or the team's own where a platform administrator gave it one."""
+    """Return the installation's limits, or the team's own ones set by a platform administrator."""
     with connection.cursor() as cursor:
         cursor.execute(_LIMITS, {"team": team})
         job_bytes, team_bytes = cursor.fetchone() or (None, None)
@@ -127,7 +127,7 @@ def budget_of(team: int) -> Budget:
 
 
 def forget() -> None:
-    """After logs were deleted or a budget was changed: what is remembered here is wrong."""
+    """Clear the caches, after logs were deleted or a budget was changed."""
     _jobs.clear()
     _teams.clear()
     _all.clear()
@@ -159,7 +159,10 @@ def _holds(used: int, budget: int) -> float:
 
 
 def _on_disk(team: int) -> Room:
-    """Where the disk is nearly full, teams below their equal share go on as ever: what is left is for them."""
+    """Return the limit set by the disk.
+
+    If it is nearly full, teams below their equal share keep everything: the rest is theirs.
+    """
     free, floor = _left()
     if free >= floor:
         return Room()
@@ -170,7 +173,10 @@ def _on_disk(team: int) -> Room:
 
 
 def _left() -> tuple[int, int]:
-    """Bytes that are free where logs lie, and below how many it is nearly full. A store that is no folder has no end."""
+    """Return the free bytes on the disk for logs, and the number below which it is nearly full.
+
+    A store that is not a folder is unlimited.
+    """
     if not _disk or time.monotonic() > _disk[0][2]:
         _disk[:] = [(*_look(), time.monotonic() + DISK_SECONDS)]
     return _disk[0][0], _disk[0][1]

@@ -1,4 +1,7 @@
-"""The rows of jobs: intent and phase, replicas and ranks, and what those put out. Postgres guards every invariant named here."""
+"""The rows of jobs: intent and phase, replicas and ranks, and their output.
+
+Postgres guards the invariants declared here.
+"""
 
 from .job import Job, JobEvent, new_uid
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk

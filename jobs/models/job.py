@@ -1,8 +1,9 @@
-"""What: jobs, their attempts, replicas and ranks, and the history of each. Postgres guards every invariant named here.
+"""Jobs and the history of each. Postgres guards the invariants declared here.
 
-Who writes what, by column: services write intent (`cancel_requested_at`, `cancel_now_at`, `suspended`), the scheduler QUEUED to ADMITTED and
-`wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states (replica_status.py), ingest what agents say of ranks, logs and metrics,
-retention `log_bytes` and `logs_collected_at` of finished jobs.
+Writers, by column: services write intent (`cancel_requested_at`, `cancel_now_at`, `suspended`), the scheduler QUEUED to
+ADMITTED and `wait_reason`, the reconciler every other phase, the reconciler and the watcher replica states
+(replica_status.py), ingest what agents report about ranks, logs and metrics, retention `log_bytes` and
+`logs_collected_at` of finished jobs.
 """
 
 import secrets
@@ -32,13 +33,14 @@ def new_uid() -> str:
 
 
 class Job(models.Model):
-    # what was asked
+    # the request
     team = models.ForeignKey(Team, models.PROTECT, related_name="jobs")
     queue = models.ForeignKey(Queue, models.PROTECT, related_name="jobs")
     user = models.ForeignKey(User, models.PROTECT, related_name="jobs")
     workspace = models.ForeignKey(Workspace, models.PROTECT, null=True, related_name="jobs")
     name = models.CharField(max_length=48)
-    # Behind the id in every path and object name: an id is used again when a database is made anew, a folder may stay.
+    # Behind the id in every path and object name: ids are reused after a database is recreated, while a folder may
+    # remain.
     uid = models.CharField(max_length=8, default=new_uid, editable=False)
     spec = models.JSONField(help_text="the resolved description, frozen at submission")
     sealed_secrets = models.TextField(
@@ -51,12 +53,12 @@ class Job(models.Model):
         max_length=64, null=True, help_text="sha256 of the request that brought the key; null for keys from before"
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
-    # what people and the scheduler want
+    # what users and the scheduler request
     cancel_requested_at = models.DateTimeField(null=True)
     cancel_now_at = models.DateTimeField(null=True, help_text="when somebody asked to end it without its grace")
     preempt_requested_at = models.DateTimeField(null=True)
     suspended = models.BooleanField(default=False)
-    # where it is
+    # the current state
     phase = models.CharField(max_length=10, choices=PHASES, default=lifecycle.Phase.QUEUED)
     phase_since = models.DateTimeField(default=timezone.now)
     stop_reason = models.CharField(max_length=16, choices=REASONS, blank=True)
@@ -142,12 +144,12 @@ class Job(models.Model):
 
     @property
     def said(self) -> str:
-        """The last step in words, or why it waits."""
+        """The last step's message, or why it waits."""
         return self.wait_reason if self.phase == lifecycle.Phase.QUEUED and self.wait_reason else self.message
 
     @property
     def is_settled(self) -> bool:
-        """Nothing will change by itself: finished, or suspended until a person resumes it."""
+        """Whether nothing changes by itself: finished, or suspended until a user resumes it."""
         return self.is_finished or self.phase == lifecycle.Phase.SUSPENDED
 
     @property
@@ -156,13 +158,13 @@ class Job(models.Model):
 
     @property
     def min_nodes(self) -> int | None:
-        """The least an elastic job goes on with."""
+        """The fewest nodes an elastic job continues with; None if it is not elastic."""
         least = self.spec.get("min_nodes")
         return None if least is None else int(least)
 
     @property
     def span(self) -> str:
-        """How many nodes, as people write it: "4", or of an elastic job "2 to 4"."""
+        """The number of nodes as displayed: "4", or for an elastic job "2 to 4"."""
         return str(self.nodes) if self.min_nodes is None else f"{self.min_nodes} to {self.nodes}"
 
     @property
@@ -186,7 +188,7 @@ class Job(models.Model):
 
 
 class JobEvent(models.Model):
-    """One line of a job's history: a step of the lifecycle, or an act of a person."""
+    """One line of a job's history: a step of the lifecycle, or an action of a user."""
 
     job = models.ForeignKey(Job, models.CASCADE, related_name="events")
     at = models.DateTimeField(default=timezone.now)

@@ -1,4 +1,4 @@
-"""What ranks put out, as rows: where their lines lie, and what they measured. Written by ingest and by packing."""
+"""The output of ranks as rows: where their lines are stored, and their metrics. Written by ingest and by packing."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -9,7 +9,10 @@ from jobs.core.failure_kinds import Certainty, Kind
 
 
 class LogSegment(models.Model):
-    """Where some lines of one rank lie: a slice of a stored file. A row without a file is a gap, and is shown as one."""
+    """Where some lines of one rank are stored: a slice of a file.
+
+    A row without a file is a gap, and is shown as one.
+    """
 
     job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="segments")
     attempt = models.PositiveIntegerField()
@@ -38,9 +41,9 @@ class LogSegment(models.Model):
 
 
 class MetricChunk(models.Model):
-    """Reported values of one series from one batch: parallel arrays, because a row per value would cost more than training.
+    """Reported values of one series from one batch, as parallel arrays: a row per value would cost more than training.
 
-    `times` in seconds since the epoch; `steps` hold null where the training did not say.
+    `times` in seconds since the epoch; `steps` hold null where the training reported none.
     """
 
     job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="chunks")
@@ -61,7 +64,10 @@ class MetricChunk(models.Model):
 
 
 class AttemptFailure(models.Model):
-    """Why one attempt failed, as it was judged last. Written by failures.py alone, so that lists and filters read no log."""
+    """Why one attempt failed, as last judged.
+
+    Written by failure_rows.py alone, so that lists and filters read no log.
+    """
 
     KINDS = [(kind.value, kind.value.replace("_", " ")) for kind in Kind]
     CERTAINTIES = [(one.value, one.value) for one in Certainty]
@@ -94,7 +100,10 @@ class AttemptFailure(models.Model):
 
 
 class LogBudget(models.Model):
-    """A team's own bounds for its logs, in bytes as stored (null: the installation's; 0: no bound). Written by `manage.py team_logs`."""
+    """A team's own limits for its logs, in bytes as stored (null: the installation's; 0: no limit).
+
+    Written by `manage.py team_logs`.
+    """
 
     team = models.OneToOneField(Team, models.CASCADE, primary_key=True, related_name="log_budget")
     job_bytes = models.PositiveBigIntegerField(null=True, blank=True)

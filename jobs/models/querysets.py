@@ -1,4 +1,4 @@
-"""Which jobs: the questions that the rest asks of the table, each with a name."""
+"""Named queries on jobs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def failed_with(kinds: Iterable[str]) -> models.Q:
-    """Jobs whose newest attempt failed in one of these ways."""
+    """Match jobs whose newest attempt failed in one of these ways."""
     return models.Q(
         attempt_failures__kind__in=list(kinds), attempt_failures__attempt=models.F("attempt")
-    )  # unique by attempt: no job comes twice
+    )  # unique by attempt: no job appears twice
 
 
 class JobQuerySet(models.QuerySet["Job"]):
@@ -36,5 +36,5 @@ class JobQuerySet(models.QuerySet["Job"]):
         return self.active().filter(next_reconcile_at__lte=now)
 
     def waiting(self) -> "JobQuerySet":
-        """Queued jobs that the scheduler may admit."""
+        """Return queued jobs that the scheduler may admit."""
         return self.filter(phase=lifecycle.Phase.QUEUED, cancel_requested_at=None, suspended=False)

@@ -11,7 +11,11 @@ from .job import Job
 
 
 class Replica(models.Model):
-    """One pod or local process of one attempt. The reconciler writes it; `batch_seq` and `unexpected_*` are ingest's."""
+    """One pod or local process of one attempt.
+
+    Written by the reconciler and the watcher; ingest writes `batch_seq`, `unexpected_*` and the other columns about
+    batches.
+    """
 
     STATES = [(state.value, state.value) for state in verdict.ReplicaState]
 
@@ -58,7 +62,7 @@ class Replica(models.Model):
         ]
 
     def silent_for(self, now: datetime) -> timedelta | None:
-        """How long its agent has been silent, None while that is no cause for concern."""
+        """Return how long its agent has been silent, None while that is no cause for concern."""
         return silence.silent_for(self.state, started_at=self.started_at, last_batch_at=self.last_batch_at, now=now)
 
 
@@ -70,14 +74,14 @@ class RankState(models.TextChoices):
 
 
 class Rank(models.Model):
-    """One training process. Rows appear at launch, ingest fills them; cpu in cores, gpu in 0..1."""
+    """One training process. Rows are created at launch, ingest fills them; cpu in cores, gpu in 0..1."""
 
     replica = models.ForeignKey(Replica, models.CASCADE, related_name="ranks")
     job = models.ForeignKey(Job, models.CASCADE, related_name="ranks")
     attempt = models.PositiveIntegerField()
     rank = models.PositiveIntegerField()
     local_rank = models.PositiveIntegerField()
-    # Of an elastic job: what torchrun calls it now, which changes with each rendezvous; `rank` is its place and stays.
+    # In an elastic job: torchrun's current rank, which changes with each rendezvous; `rank` is its place and stays.
     world_rank = models.PositiveIntegerField(null=True)
     world_size = models.PositiveIntegerField(null=True)
     state = models.CharField(max_length=10, choices=RankState, default=RankState.WAITING)

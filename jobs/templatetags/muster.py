@@ -1,4 +1,4 @@
-"""Tags and filters of the pages: they render values, they never look anything up."""
+"""Tags and filters of the pages: they render values and query nothing."""
 
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,7 @@ register.filter("shown", traceback_view.shown)
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """An inline drawing in the colour of the text around it; it is decoration, the word stands beside it."""
+    """Return an inline drawing in the surrounding text's colour; it is decoration beside a word."""
     drawing = mark_safe(SHAPES[name])  # noqa: S308 - our own literals
     return format_html(
         '<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">{}</svg>', drawing
@@ -35,27 +35,27 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def tag(phase: str) -> SafeString:
-    """The state tag of a job: shape, word and colour."""
+    """Return the state tag of a job: shape, word and colour."""
     look = present.PHASES[Phase(phase)]
     return format_html('<span class="tag {}">{}{}</span>', look.tone, icon(look.shape), look.word)
 
 
 @register.simple_tag
 def kind(failure: Failure) -> SafeString:
-    """What kind of failure it is, and whether that is certain."""
+    """Return the kind of a failure, and whether that is certain."""
     words = failure.kind.replace("_", " ")
     return format_html('<span class="kind">{}{}</span>', words, "" if failure.certainty == "sure" else ", likely")
 
 
 @register.simple_tag
 def ago(at: datetime | None) -> SafeString:
-    """How long ago, counted on by ui.js; the exact time is the tooltip."""
+    """Return how long ago it was, updated by ui.js; the exact time is the tooltip."""
     return _ticking(at, suffix=" ago")
 
 
 @register.simple_tag
 def running_for(since: datetime | None, until: datetime | None = None) -> SafeString:
-    """A duration: fixed when `until` is known, else counted on by ui.js."""
+    """Return a duration: fixed if `until` is known, else updated by ui.js."""
     if since is not None and until is not None:
         return format_html("<span>{}</span>", format_duration((until - since).total_seconds()))
     return _ticking(since, suffix="")
@@ -77,7 +77,7 @@ def _ticking(at: datetime | None, *, suffix: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def query(context: Any, **changes: Any) -> str:
-    """The current query string with some values replaced; None or "" takes one out."""
+    """Return the current query string with some values replaced; None or "" removes one."""
     values = context["request"].GET.copy()
     for name, value in changes.items():
         if value in (None, ""):
@@ -89,7 +89,7 @@ def query(context: Any, **changes: Any) -> str:
 
 @register.filter
 def grouped(value: int | None) -> str:
-    """A count with thousands apart: 12,000."""
+    """Return a count with thousands separators: 12,000."""
     return "" if value is None else f"{value:,}"
 
 

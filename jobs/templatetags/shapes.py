@@ -1,4 +1,4 @@
-"""The drawings of the pages on a grid of 16, in the colour of the text. Each state has a shape of its own."""
+"""The drawings of the pages on a grid of 16, in the surrounding text's colour. Each state has a shape of its own."""
 
 _LINE = 'fill="none" stroke="currentColor" stroke-width="1.75" stroke-linecap="round" stroke-linejoin="round"'
 

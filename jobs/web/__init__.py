@@ -1,1 +1,1 @@
-"""The pages: parse, call one service, render. A browser gets the page, htmx the part it names in HX-Target."""
+"""The pages: parse, call one service, render. A browser gets the page, htmx the part named in HX-Target."""

@@ -1,4 +1,4 @@
-"""POST /jobs/<id>/cancel and its sisters: one service call each, then the header anew, or back to the page."""
+"""POST /jobs/<id>/cancel and the like: one service call each, then the new header, or back to the page."""
 
 from collections.abc import Callable
 from functools import partial
@@ -72,7 +72,7 @@ def delete_log(request: Request, pk: int) -> HttpResponse:
 
 
 def _attempt(service: Callable[..., Any], job: Job, request: Request) -> str:
-    """What went against it, in words; nothing if it went well."""
+    """Call the service; return why it was refused, "" if it succeeded."""
     try:
         service(job=job, by=request.user)
         return ""

@@ -1,7 +1,8 @@
 """Line charts as SVG. Pure: points in, markup out.
 
-Widths are percentages and the text is not scaled, so one drawing is sharp at every width and nothing moves when it
-is drawn anew. Hovering (chart.js) inverts the axes from the data-* attributes; without it the newest value is beside the title.
+Widths are percentages and the text is not scaled, so one drawing is sharp at every width and nothing moves when it is
+redrawn. Hovering (chart.js) inverts the axes from the data-* attributes; without it the newest value is beside the
+title.
 """
 
 import math
@@ -17,11 +18,11 @@ from common.text import format_number
 Point = tuple[float, float]  # (step or seconds since the first point, value)
 BOX = 1000  # the inner drawing's own units in both directions
 ROWS, COLUMNS = 3, 4  # about as many ticks as there is room for
-# What is drawn of a value: beyond it the width of an axis would not be a number.
+# Values are clipped to this: beyond it the width of an axis would not be finite.
 LARGEST = 1e300
-# A spread below these is drawn as none: it could not be told from rounding, and ticks on it would fall together.
+# A spread below these is drawn as none: it could not be distinguished from rounding, and ticks on it would coincide.
 LEAST_SPREAD, LEAST_SHARE = 1e-290, 1e-9
-COLOURS = 8  # classes c0 to c7 in job.css; lines beyond them have the same colours, dashed
+COLOURS = 8  # classes c0 to c7 in job.css; further lines have the same colours, dashed
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Axis:
     ticks: tuple[float, ...]
 
     def place(self, value: float) -> float:
-        """Where a value lies, 0 to 1."""
+        """Return where a value lies, 0 to 1."""
         return (value - self.low) / (self.high - self.low)
 
 
@@ -49,8 +50,8 @@ class Chart:
     lines: Sequence[Line]
     x_kind: str = "step"  # or "time": seconds since the first point
     unit: Callable[[float], str] = format_number
-    unit_name: str = "number"  # what chart.js calls the same format
-    floor: float | None = None  # the value axis begins here at the latest: 0 for amounts
+    unit_name: str = "number"  # chart.js's name of the same format
+    floor: float | None = None  # the value axis begins here or lower: 0 for amounts
     note: str = field(default="")
 
     @property
@@ -60,7 +61,10 @@ class Chart:
 
 
 def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool = False) -> Axis:
-    """The smallest range that shows all values and starts and ends on a tick. Needs at least one finite value."""
+    """Return the smallest range that shows all values and starts and ends on a tick.
+
+    Needs at least one finite value.
+    """
     low, high = min(values), max(values)
     low = min(low, floor) if floor is not None else low
     if _is_flat(low, high):
@@ -73,7 +77,7 @@ def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool
 
 
 def tight_axis(values: Sequence[float], *, is_time: bool = False) -> Axis:
-    """Ticks on round numbers, but the range ends where the data ends: for time and steps."""
+    """Return an axis with ticks on round numbers whose range ends where the data ends: for time and steps."""
     low, high = min(values), max(values)
     if _is_flat(low, high):
         high = low + _pad(low)
@@ -88,12 +92,12 @@ def _is_flat(low: float, high: float) -> bool:
 
 
 def _pad(value: float) -> float:
-    """How far an axis goes beyond values that are all the same: so far that it can be divided."""
+    """Return how far an axis extends beyond values that are all the same, so that it can be divided."""
     return max(1.0, 1e-6 * abs(value))
 
 
 def nice_step(rough: float) -> float:
-    """The smallest of 1, 2, 2.5 or 5 times a power of ten that is not below `rough`."""
+    """Return the smallest of 1, 2, 2.5 or 5 times a power of ten that is not below `rough`."""
     power: float = 10.0 ** math.floor(math.log10(rough))
     return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
 
@@ -102,12 +106,12 @@ _TIME_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10
 
 
 def time_step(rough: float) -> float:
-    """The same for seconds: steps that clocks have, then whole days."""
+    """Return the same for seconds: clock-friendly steps, then whole days."""
     return next((float(step) for step in _TIME_STEPS if step >= rough), 86400.0 * math.ceil(nice_step(rough / 86400)))
 
 
 def points_of(series: Sequence[tuple[datetime, int | None, float]], *, start: datetime, by_step: bool) -> list[Point]:
-    """What is drawable of a series: finite values, over steps or over seconds since `start`."""
+    """Return the drawable points of a series: finite values, over steps or over seconds since `start`."""
     return [
         (
             float(step) if by_step and step is not None else (at - start).total_seconds(),
@@ -119,7 +123,7 @@ def points_of(series: Sequence[tuple[datetime, int | None, float]], *, start: da
 
 
 def draw(chart: Chart) -> SafeString:
-    """The SVG element, or an empty one that says that nothing was reported yet."""
+    """Return the SVG element, or an empty one labelled that there are no values yet."""
     drawn = [line for line in chart.lines if line.points]
     if not drawn:
         return mark_safe('<svg class="chart" role="img" aria-label="no values yet"></svg>')
@@ -144,7 +148,7 @@ def draw(chart: Chart) -> SafeString:
 
 
 def look(index: int) -> str:
-    """CSS classes of the line with this number: in the drawing and in its legend."""
+    """Return the CSS classes of the line with this number, in the drawing and in its legend."""
     return f"c{index % COLOURS}" + (" dashed" if index % (2 * COLOURS) >= COLOURS else "")
 
 
@@ -161,7 +165,7 @@ def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
 
 
 def _ends(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
-    """A dot on the newest value, which also shows a series of a single point."""
+    """Draw a dot on the newest value, which also shows a series of a single point."""
     return format_html_join(
         "",
         '<circle class="end c{}" r="3" cx="{}%" cy="{}%"/>',
@@ -193,7 +197,7 @@ def _columns(across: Axis, kind: str) -> SafeString:
 
 
 def _edge(place: float) -> str:
-    """Labels at the ends are aligned inwards, so that none is cut off."""
+    """Return the class that aligns labels at the ends inwards, so that none is cut off."""
     return " first" if place < 0.03 else " last" if place > 0.97 else ""
 
 

@@ -1,4 +1,4 @@
-"""/jobs/<id>/code: what the job ran, one file of it, and what changed since the job before it or any other."""
+"""/jobs/<id>/code: a job's code, one file of it, and its differences from the previous job's or any other's."""
 
 import re
 from collections.abc import Iterable
@@ -22,9 +22,9 @@ SHOWN_FILES = 2000
 SHOWN_LINES = 10_000
 SHOWN_CHARACTERS = 1_000_000
 OFFERED_JOBS = 20
-LOOKED_BACK = 50  # jobs among which the one before is looked for
+LOOKED_BACK = 50  # jobs among which the previous one is searched
 _SUFFIX = re.compile(r"-[0-9a-f]{6}\Z")  # of a name that Muster chose (services.default_name)
-# Characters that a terminal or a browser obeys are shown as signs: code must look like what it is.
+# Control characters of terminals and browsers are shown as symbols: code must look like what it is.
 _SIGNS = {
     **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"},
     0x7F: "\u2421",
@@ -99,7 +99,7 @@ def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
 
 
 def _other(request: Request, *, job: Job) -> Job | None:
-    """The job to compare with: as the URL says, else the one before of the same name."""
+    """Return the job to compare with: the one in the URL, else the previous one of the same name."""
     asked = request.GET.get("with")
     if asked is None:
         stem = _SUFFIX.sub("", job.name)
@@ -113,7 +113,7 @@ def _other(request: Request, *, job: Job) -> Job | None:
 
 
 def _with_code(request: Request, job: Job) -> QuerySet[Job]:
-    """Other jobs of the team whose code can be read, newest first."""
+    """Return other jobs of the team whose code can be read, newest first."""
     jobs = Job.objects.readable_by(request.user).filter(team=job.team).exclude(pk=job.pk)
     return jobs.exclude(workspace=None).exclude(workspace__manifest="").select_related("workspace").order_by("-pk")
 

@@ -1,4 +1,4 @@
-"""/jobs/<id>: one page in five parts, each fetched alone when a hint names what it shows."""
+"""/jobs/<id>: one page in six parts, each fetched alone when a hint names it."""
 
 import shlex
 
@@ -37,7 +37,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 
 def common(request: Request, *, job: Job) -> Context:
-    """What every part of the page needs to know. `is_live` decides whether elements carry triggers."""
+    """Return the context shared by all parts. `is_live` decides whether elements have triggers."""
     asked = whole(request.GET.get("attempt"))
     attempt = asked if asked is not None and 1 <= asked <= job.attempt else job.attempt
     return {
@@ -78,7 +78,7 @@ def state_context(request: Request, *, job: Job) -> Context:
 def ranks_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     grid = matrix(job, attempt=attempt, now=timezone.now())
-    is_alone = named_part(request, parts=PARTS) is not None  # then the step in the page's head comes along
+    is_alone = named_part(request, parts=PARTS) is not None  # then it includes the step in the page's head
     return {
         "grid": grid,
         "is_alone": is_alone,
@@ -103,7 +103,7 @@ def charts_context(request: Request, *, job: Job) -> Context:
 
 
 def ranks_chosen(request: Request) -> list[int]:
-    """What the URL says: ?ranks=3,7 for the charts, ?rank=5 for the log. What is no number counts as not given."""
+    """Return the ranks in the URL: ?ranks=3,7 for the charts, ?rank=5 for the log. Malformed numbers are ignored."""
     said = [*request.GET.get("ranks", "").replace(",", " ").split()[:MAX_RANKS], request.GET.get("rank")]
     found = (whole(text) for text in said)
     return list(dict.fromkeys(rank for rank in found if rank is not None))
@@ -125,7 +125,7 @@ def about_context(request: Request, *, job: Job) -> Context:
 
 
 def _history(job: Job) -> QuerySet[JobEvent]:
-    """Its steps, and what there is to know of its own reports (jobs/history.py: a few per attempt at most)."""
+    """Return its steps and notes (jobs/history.py: a few per attempt at most)."""
     return JobEvent.objects.filter(job=job, kind__in=("step", "note")).order_by("id")
 
 

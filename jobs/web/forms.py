@@ -1,6 +1,6 @@
-"""The submit form: what a browser sends, as the flat mapping that `services.submit` takes.
+"""The submit form: converts a browser's input to the flat mapping that `services.submit` takes.
 
-The form knows no rules of its own: every complaint comes from the same validation as the API's, and is put at its field.
+The form has no rules of its own: every problem comes from the same validation as the API's, and is shown at its field.
 """
 
 import json
@@ -36,14 +36,14 @@ _AT = {
 
 
 class Unseen(forms.Textarea):
-    """Takes text and never gives it back: a secret is in no page, not even in the form that failed."""
+    """Accepts text and never renders it: a secret is in no page, not even in a form that failed."""
 
     def format_value(self, value: Any) -> str:
         return ""
 
 
 def _variables(text: str) -> dict[str, str]:
-    """K=V lines; empty lines and lines that begin with # are left out. No complaint repeats a value."""
+    """Parse K=V lines, skipping empty lines and lines that begin with #. No error repeats a value."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -61,7 +61,7 @@ class SubmitForm(forms.Form):
     queue = forms.ModelChoiceField(Queue.objects.none(), empty_label=None)
     name = forms.CharField(required=False, max_length=200)
     code = forms.ChoiceField(choices=CODE, initial="upload", widget=forms.RadioSelect)
-    upload = forms.Field(required=False)  # a place for complaints; `uploads` reads the files themselves
+    upload = forms.Field(required=False)  # a field to attach errors to; `uploads` reads the files themselves
     paths = forms.CharField(required=False, widget=forms.HiddenInput)
     workspace = forms.ModelChoiceField(Workspace.objects.none(), required=False, empty_label=None)
     command = forms.CharField(
@@ -91,7 +91,7 @@ class SubmitForm(forms.Form):
             field.error_messages["required"] = "is missing"
 
     def describe_errors(self) -> None:
-        """Have the first wrong field focused and every wrong one named to screen readers."""
+        """Focus the first wrong field and describe every wrong one to screen readers."""
         for index, name in enumerate(name for name in self.fields if name in self.errors):
             attrs = self.fields[name].widget.attrs
             attrs.update({"aria-invalid": "true", "aria-describedby": f"error-{name}"})
@@ -105,18 +105,18 @@ class SubmitForm(forms.Form):
         return _variables(self.cleaned_data["secrets"])
 
     def clean_paths(self) -> list[str]:
-        """JSON, because a browser rewrites the line ends of what it sends."""
+        """Parse JSON, because a browser rewrites the line ends of what it sends."""
         try:
             paths = json.loads(self.cleaned_data["paths"] or "[]")
             if isinstance(paths, list) and all(isinstance(path, str) for path in paths):
-                "".join(paths).encode()  # JSON can spell halves of characters
+                "".join(paths).encode()  # raises for lone surrogates, which JSON can encode
                 return paths
         except (ValueError, RecursionError):
             pass
         return []
 
     def sent(self) -> dict[str, Any]:
-        """What `services.submit` takes. Empty fields are left to the queue's defaults."""
+        """Return what `services.submit` takes. Empty fields are left to the queue's defaults."""
         data = self.cleaned_data
         flat = {
             name: data[name]
@@ -126,26 +126,32 @@ class SubmitForm(forms.Form):
         return {**flat, **{name: data[name] for name in ("env", "secrets") if data[name]}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
-        """Files with their paths. A browser names files without folders; upload.js sends the folders beside them."""
+        """Return files with their paths.
+
+        A browser sends file names without folders; upload.js sends the folders separately.
+        """
         files, paths = self.files.getlist("upload"), self.cleaned_data["paths"]
         names = paths if len(paths) == len(files) else [file.name or "" for file in files]
         return list(zip(names, files, strict=True))
 
     def keep(self, stored: Workspace) -> None:
-        """A browser cannot be handed its files back, so the form goes on with the stored copy as its earlier code."""
+        """Select the stored copy as earlier code, because a browser's file inputs cannot be refilled."""
         data = cast(QueryDict, self.data).copy()
         data["code"], data["workspace"] = "earlier", str(stored.pk)
         self.data = data
 
     def renew_key(self) -> None:
-        """After this form has made a job and was changed since (the browser's "back"): the next click makes another."""
+        """Give the form a new key, so that the next click creates another job.
+
+        Needed if this form has created a job and was changed since (the browser's "back").
+        """
         data = cast(QueryDict, self.data).copy()
         data["idempotency_key"] = secrets.token_urlsafe(16)
         self.data = data
         self.add_error(None, "This form has already made a job and was changed since. Submit it again for another job.")
 
     def take(self, problem: Problem) -> None:
-        """A service's complaint, at the field it is about."""
+        """Attach a service's problem to the field it is about."""
         root, _, rest = problem.field.partition(".")
         field = _AT.get(root, root)
         message = f"{rest} {problem.message}" if rest else problem.message
@@ -153,14 +159,14 @@ class SubmitForm(forms.Form):
 
 
 def submittable_queues(user: User) -> QuerySet[Queue]:
-    """Queues of the teams in which this user may submit."""
+    """Return the queues of the teams in which this user may submit."""
     queues = readable_queues(user).order_by("name")
     teams = teams_where(user, Act.SUBMIT)
     return queues if teams is None else queues.filter(team_id__in=teams)
 
 
 def from_job(job: Job) -> dict[str, Any]:
-    """Initial values that repeat a job, without its name."""
+    """Return initial values that repeat a job, without its name."""
     return {
         "queue": job.queue_id,
         "code": "earlier" if job.workspace_id else "none",

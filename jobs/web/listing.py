@@ -25,7 +25,7 @@ _FINISHED = sorted(lifecycle.TERMINAL)
 
 @dataclass(frozen=True)
 class Row:
-    """One job and what its ranks say together."""
+    """One job with a summary of its ranks."""
 
     job: Job
     running: int = 0
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def headline(self) -> str:
-        """The error itself, where it is why the job is where it is."""
+        """The error itself, if it explains the job's phase."""
         is_why = self.job.phase in (lifecycle.Phase.FAILED, lifecycle.Phase.STOPPING)
         return self.failure.headline if self.failure and is_why else ""
 
@@ -114,7 +114,7 @@ def _page(found: JobQuerySet, request: Request) -> JobQuerySet:
 
 
 def rows(jobs: Iterable[Job]) -> list[Row]:
-    """Rows for all of these jobs with two more queries, however many there are."""
+    """Return rows for all of these jobs with two queries, however many there are."""
     jobs = list(jobs)
     found = failures.of_jobs(jobs)
     tallies = {

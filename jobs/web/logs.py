@@ -1,4 +1,4 @@
-"""/jobs/<id>/logs: the log of one rank or of all, its live end, and the whole of it as text."""
+"""/jobs/<id>/logs: the log of one rank or of all, its live end, and all of it as text."""
 
 import re
 
@@ -20,13 +20,13 @@ from .parts import Context, Request, answer, readable_job, whole
 
 TAIL = 500
 LAUNCHER = -1
-MAX_LINKS = 64  # ranks with a link of their own; beyond it a field takes the number
+MAX_LINKS = 64  # ranks with a link of their own; above that an input field takes the number
 
 
 @login_required
 @require_safe
 def log_page(request: Request, pk: int) -> HttpResponse:
-    """The page, the pane in it, or what a follower has not seen yet."""
+    """Return the page, its pane, or the lines that a follower has not seen yet."""
     job = readable_job(request, pk=pk)
     if request.htmx and request.htmx.target == "log-tail":
         return answer(request, template="jobs/_log_lines.html", context=_followed(request, job=job))
@@ -35,7 +35,7 @@ def log_page(request: Request, pk: int) -> HttpResponse:
 
 
 def log_context(request: Request, *, job: Job) -> Context:
-    """The end of the log, which goes on by itself; or lines to be read from a place in it, a page at a time."""
+    """Return the live end of the log, or a page of lines after the cursor in the URL."""
     rank, attempt = chosen(request, job=job)
     only = attempt if attempt != job.attempt else None
     cursor = request.GET.get("cursor", "")
@@ -48,7 +48,7 @@ def log_context(request: Request, *, job: Job) -> Context:
 
 
 def _after(job: Job, *, rank: int | None, cursor: str, only: int | None) -> reader.LogPage | None:
-    """The next lines; None for a cursor that is not ours, which counts as not given."""
+    """Return the next lines; None for a malformed cursor, which is ignored."""
     try:
         return reader.read(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
     except InvalidInput:
@@ -56,7 +56,7 @@ def _after(job: Job, *, rank: int | None, cursor: str, only: int | None) -> read
 
 
 def _followed(request: Request, *, job: Job) -> Context:
-    """Up to the present: of more than a page the end, with a way to what was skipped."""
+    """Return lines up to the present; if they exceed a page, the last of them, with a link to the skipped ones."""
     rank, attempt = chosen(request, job=job)
     only = attempt if attempt != job.attempt else None
     cursor = request.GET.get("cursor", "")
@@ -74,7 +74,7 @@ def _lines(job: Job, page: reader.LogPage, *, attempt: int) -> Context:
 
 
 def _pane(request: Request, job: Job, rank: int | None, attempt: int) -> Context:
-    """What stands around the lines: whose log it is, and whose else there are."""
+    """Return the context around the lines: whose log it is, and which others there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
     )
@@ -92,7 +92,7 @@ def _pane(request: Request, job: Job, rank: int | None, attempt: int) -> Context
 
 
 def chosen(request: Request, *, job: Job) -> tuple[int | None, int]:
-    """(rank or None for all, attempt) as the URL says; what it says wrongly counts as not said."""
+    """Return (rank or None for all, attempt) from the URL; malformed values are ignored."""
     text = request.GET.get("rank", "")
     rank = LAUNCHER if text in ("launcher", "-1") else whole(text)
     attempt = whole(request.GET.get("attempt"))
@@ -100,7 +100,7 @@ def chosen(request: Request, *, job: Job) -> tuple[int | None, int]:
 
 
 def _value(rank: int | None) -> str:
-    """A choice of rank as it stands in the URL."""
+    """Return a choice of rank as written in the URL."""
     return "" if rank is None else "launcher" if rank == LAUNCHER else str(rank)
 
 
@@ -111,7 +111,7 @@ def _choices(numbers: list[int]) -> list[tuple[str, str]]:
 @login_required
 @require_safe
 def log_find(request: Request, pk: int) -> HttpResponse:
-    """The lines of the whole log that hold some words, in the pane or as a page of its own."""
+    """Return the lines of the whole log that contain the given text, in the pane or as a page of its own."""
     job = readable_job(request, pk=pk)
     asked = request.GET.get("q", "").replace("\0", "").strip()[:200]
     if not asked:
@@ -125,7 +125,7 @@ def _found(request: Request, *, job: Job, asked: str) -> Context:
     start = request.GET.get("start", "")
     try:
         found = search.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt, start=start)
-    except InvalidInput:  # a start that is not ours: from the beginning
+    except InvalidInput:  # a malformed start: search from the beginning
         found = search.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt)
     where = {name: value for name, value in (("rank", _value(rank)), ("attempt", str(attempt))) if value}
     return {
@@ -140,7 +140,7 @@ def _found(request: Request, *, job: Job, asked: str) -> Context:
 @login_required
 @require_safe
 def log_file(request: Request, pk: int) -> StreamingHttpResponse:
-    """All lines of one attempt as text, streamed. Terminal colours are left out, as on the page."""
+    """Stream all lines of one attempt as text. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
     rank, attempt = chosen(request, job=job)
     response = text_response(request, search.stream_text(job=job, rank=rank, attempt=attempt, shown=plain))

@@ -1,4 +1,4 @@
-"""The charts of a job: what training reported, then what its processes used."""
+"""The charts of a job: what training reported, then the resource usage of its processes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ SYSTEM = "system/"
 
 @dataclass(frozen=True)
 class Unit:
-    """How values of a kind are written, and what the chart script calls it."""
+    """How values of a kind are formatted, and the format's name in the chart script."""
 
     write: Callable[[float], str]
     name: str
@@ -28,7 +28,7 @@ def _share(value: float) -> str:
 
 
 _NUMBER = Unit(format_number, "number", None)
-# What agents sample (jobs/ingest/apply.py names the series): title and unit.
+# Series sampled by agents (jobs/ingest/translate.py names them): title and unit.
 _SYSTEM = {
     "system/gpu": ("GPU", Unit(_share, "share")),
     "system/gpu memory": ("GPU memory", Unit(format_bytes, "bytes")),
@@ -58,7 +58,10 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The charts of one page of series. `page` counts from 1; `first` to `last` of `total` reported series are drawn."""
+    """The charts of one page of series.
+
+    `page` counts from 1; `first` to `last` of `total` reported series are drawn.
+    """
 
     reported: list[Drawn] = field(default_factory=list)
     system: list[Drawn] = field(default_factory=list)
@@ -77,7 +80,10 @@ class Drawing:
 
 
 def drawn(job: Job, *, attempt: int, first: Sequence[int] = (), page: int = 1) -> Drawing:
-    """At most 8 series, the system's among them, of at most 16 ranks each; the ranks in `first` before others."""
+    """Return at most MAX_NAMES series, including the system's, of at most MAX_RANKS ranks each.
+
+    Ranks in `first` take precedence.
+    """
     known = metrics.names(job=job, attempt=attempt)
     system = [name for name in _SYSTEM if name in known]
     reported = [name for name in known if not name.startswith(SYSTEM)]

@@ -1,4 +1,4 @@
-"""What the pages share: finding a job that its reader may see, and answering with a page or one part of it."""
+"""Shared by the pages: find a job that the user may read, and answer with a page or one part of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from common.text import inert
 from jobs.models import Job
 
 Context = dict[str, Any]
-LARGEST = 2**31 - 1  # number of a rank, an attempt, a line or a page; its columns hold no more
+LARGEST = 2**31 - 1  # of a rank, an attempt, a line or a page; the limit of their columns
 
 
 class Request(HttpRequest):
-    """What reaches a page behind `login_required` and the htmx middleware; for types only."""
+    """A request to a page behind `login_required` and the htmx middleware; for types only."""
 
     user: User
     htmx: HtmxDetails
@@ -33,18 +33,21 @@ class Part:
 
 
 def readable_job(request: Request, *, pk: int) -> Job:
-    """404 for what the user may not read: a stranger does not learn that it exists."""
+    """Return the job; 404 if the user may not read it, so that its existence is not revealed."""
     jobs = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace")
     return get_object_or_404(jobs, pk=pk)
 
 
 def named_part(request: Request, *, parts: Mapping[str, Part]) -> Part | None:
-    """The part that an htmx request asks for; None means the whole page."""
+    """Return the part that an htmx request asks for; None means the whole page."""
     return parts.get(request.htmx.target or "") if request.htmx else None
 
 
 def answer(request: Request, *, template: str, context: Context, status: int = 200) -> HttpResponse:
-    """One URL has several answers, so none may be served for another: not by a proxy, not by the back button."""
+    """Render an answer that is never cached.
+
+    One URL has several answers, and neither a proxy nor the back button may serve one in place of another.
+    """
     response = render(request, template, context, status=status)
     response.content = inert(response.content)
     patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie"])
@@ -53,7 +56,7 @@ def answer(request: Request, *, template: str, context: Context, status: int = 2
 
 
 def whole(value: str | None, *, most: int = LARGEST) -> int | None:
-    """A number from a query string that a column can hold; anything else counts as not given."""
+    """Return a number from a query string that a column can hold; anything else counts as not given."""
     text = (value or "").strip()
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
     return number if number is not None and number <= most else None

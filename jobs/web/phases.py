@@ -1,4 +1,4 @@
-"""The bar of phases: what a job went through and how long each took. Pure."""
+"""The bar of phases: which phases a job went through and how long each took. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from jobs.core.lifecycle import TERMINAL, Phase
 
 from . import present
 
-LEAST_SHARE = 1.5  # percent: even a phase of milliseconds is seen
-SHOWN = 8  # legs; of a longer life the newest
+LEAST_SHARE = 1.5  # percent: even a phase of milliseconds is visible
+SHOWN = 8  # legs; of a longer history the newest
 
 
 @dataclass(frozen=True)
 class Leg:
-    """A stay in one phase. `until` is None for the phase that lasts."""
+    """A stay in one phase. `until` is None for the current phase."""
 
     phase: Phase
     since: datetime
@@ -28,7 +28,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Slice:
-    """A leg with its place in the bar, in percent."""
+    """A leg with its position in the bar, in percent."""
 
     leg: Leg
     x: str
@@ -36,7 +36,10 @@ class Slice:
 
 
 def legs(steps: Iterable[tuple[Phase, datetime, int]]) -> list[Leg]:
-    """Stays from the recorded steps (phase entered, when, attempt), oldest first. A terminal phase is a point, not a stay."""
+    """Return stays from the recorded steps (phase entered, when, attempt), oldest first.
+
+    A terminal phase is no stay.
+    """
     entered = list(steps)
     following = [*(at for _, at, _ in entered[1:]), None]
     return [
@@ -47,7 +50,7 @@ def legs(steps: Iterable[tuple[Phase, datetime, int]]) -> list[Leg]:
 
 
 def bar(stays: Sequence[Leg], *, now: datetime) -> list[Slice]:
-    """Each leg's place: in proportion to its time, but never too narrow to see."""
+    """Return each leg's position: proportional to its time, but never too narrow to see."""
     stays = stays[-SHOWN:]
     seconds = [max(0.0, ((leg.until or now) - leg.since).total_seconds()) for leg in stays]
     total = sum(seconds) or 1.0

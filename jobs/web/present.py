@@ -1,4 +1,4 @@
-"""How facts look to a person: words, tones and shapes, each in one table. Pure; times come in as arguments."""
+"""How states look to users: words, tones and shapes, each in one table. Pure; times are arguments."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from jobs.core.lifecycle import Phase
 
 @dataclass(frozen=True)
 class Look:
-    """One state as people see it. `tone` is a CSS class, `shape` an icon: colour is never the only sign."""
+    """One state as displayed. `tone` is a CSS class, `shape` an icon: colour is never the only sign."""
 
     word: str
     tone: str
@@ -36,13 +36,13 @@ RANKS = {
     "succeeded": Look("Done", "ok", "check"),
     "failed": Look("Failed", "bad", "cross"),
     "stopped": Look("Stopped", "idle", "square"),  # its launcher ended it; it is not the cause
-    "unseen": Look("Not seen", "idle", "ring"),  # its replica is over, and nobody announced this rank
+    "unseen": Look("Not seen", "idle", "ring"),  # its replica is over, and this rank was never reported
     "behind": Look("Behind", "warn", "triangle"),
 }
 
 
 def retries_used(failures: int, *, has_failed: bool) -> int:
-    """How many failures were answered with another attempt: all but the one that ended the job."""
+    """Return how many failures were followed by another attempt: all but the one that ended the job."""
     return max(0, failures - has_failed)
 
 
@@ -51,7 +51,7 @@ _WARNING = re.compile(r"\bwarn(ing)?\b|Warning\b", re.IGNORECASE)
 
 
 def severity(text: str) -> str:
-    """A CSS class for a log line: "e", "w" or nothing. A guess from its words, used for colour only."""
+    """Return a CSS class for a log line: "e", "w" or "". A guess from its words, used for colour only."""
     if _ERROR.search(text):
         return "e"
     return "w" if _WARNING.search(text) else ""
@@ -69,7 +69,7 @@ LEAST_LAG = 2
 
 
 def lagging(ranks: Iterable[Stepping], now: datetime) -> dict[int, int]:
-    """{rank: steps behind the median} of the running ranks that are further behind than reporting explains."""
+    """Return {rank: steps behind the median} for running ranks further behind than reporting delays explain."""
     running = [one for one in ranks if one.state == "running" and one.step is not None]
     if len(running) < 2:
         return {}

@@ -1,4 +1,7 @@
-"""/queues/NAME: change a queue's quota, for administrators of its team; /make-queue: a new one, for those of the platform."""
+"""Forms for queues: /queues/NAME changes a quota, /make-queue adds a queue.
+
+The first is for administrators of the queue's team, the second for platform administrators.
+"""
 
 from typing import Any
 
@@ -23,7 +26,7 @@ from .parts import Request, answer
 
 
 class QueueForm(forms.Form):
-    """Checks no rule of its own: `services.change` does, and its complaints are put at their fields."""
+    """Checks no rule of its own: `services.change` does, and its problems are shown at their fields."""
 
     slots = forms.IntegerField()
     gpus_per_node = forms.IntegerField()

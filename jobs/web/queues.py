@@ -1,4 +1,4 @@
-"""/queues: how much of each queue is taken, by whom, and who waits."""
+"""/queues: how much of each queue is used, by which jobs, and how many wait."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Usage:
-    """A queue and what is taken of it, in slots."""
+    """A queue and its use, in slots."""
 
     queue: Queue
     used: int = 0
@@ -71,7 +71,7 @@ PARTS = {"queues": Part("queues/_list.html", _context)}
 
 
 def usages(queues: list[Queue]) -> list[Usage]:
-    """Two queries for all queues together."""
+    """Return the use of all queues with two queries."""
     jobs = Job.objects.filter(queue__in=queues)
     sums = {
         row["queue_id"]: row

@@ -14,18 +14,18 @@ from jobs.models import Job, Rank, RankState, Replica
 
 from . import present
 
-ROOMY = 16  # up to here a cell has room for meters, where a replica has no more than NARROW ranks
+ROOMY = 16  # up to here a cell has room for meters, if a replica has no more than NARROW ranks
 SHOWN_UNEXPECTED = 8
-NARROW, WIDE = 4, 8  # ranks of a replica
-# Ends that somebody wanted, as agent/replica.py names them: no warning.
+NARROW, WIDE = 4, 8  # ranks per replica
+# Requested ends, as agent/replica.py names them: no warning.
 ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
-COMPACT = 64  # beyond it a cell is a square with a number
+COMPACT = 64  # above that a cell is a square with a number
 _FAILED = present.RANKS["failed"]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One rank as shown: its row, its look and, if it is late, by how many steps."""
+    """One rank as displayed: its row, its look and, if it is late, by how many steps."""
 
     rank: Rank
     look: present.Look
@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def first_words(self) -> str:
-        """A verdict may name a rank that did not fail itself: one that the others waited for."""
+        """A label: a verdict may name a rank that did not fail itself, but that the others waited for."""
         return "failed first" if self.look == _FAILED else "likely cause"
 
     @property
@@ -72,12 +72,12 @@ class Matrix:
 
     @property
     def width(self) -> str:
-        """A CSS class: at what width of the page its cells still fit side by side."""
+        """A CSS class for the page width at which its cells still fit side by side."""
         return "narrow" if self.columns <= NARROW else "wide" if self.columns <= WIDE else "many"
 
     @property
     def troubled(self) -> list[tuple[Replica, list[Cell]]]:
-        """Replicas with ranks that failed, the first failure's first: they are shown whole, in no box that scrolls."""
+        """Replicas with failed ranks, the first failure's first: they are shown in full, in no scrolling box."""
         found = [row for row in self.rows if any(cell.is_bad for cell in row[1])]
         return sorted(found, key=lambda row: not any(cell.is_first_failure for cell in row[1]))
 
@@ -91,7 +91,7 @@ class Matrix:
 
     @property
     def reasons(self) -> list[tuple[str, list[Replica]]]:
-        """What the cluster says of replicas, each reason once with all that it is true of; the commonest first."""
+        """The cluster's reasons, each once with all its replicas; the most common first."""
         told: dict[str, list[Replica]] = {}
         for replica, _ in self.rows:
             if replica.reason and replica.reason not in ASKED_FOR:
@@ -100,29 +100,29 @@ class Matrix:
 
     @property
     def unexpected(self) -> list[tuple[Replica, dict[str, Any], str]]:
-        """Ranks that are none of the job's, with how they ended; of many the first few tell enough."""
+        """Ranks that are not the job's, with how they ended; of many only the first few."""
         found = [(replica, one) for replica, _ in self.rows for one in unexpected_ranks.rows(replica.unexpected_ranks)]
         return [(replica, one, _unexpected_words(one)) for replica, one in found[:SHOWN_UNEXPECTED]]
 
     @property
     def summary(self) -> list[tuple[present.Look, int]]:
-        """How many ranks are in which state, without the states that none is in."""
+        """How many ranks are in which state, without empty states."""
         looks = {cell.look.word: cell.look for cell in self.cells}
         return [(look, sum(cell.look == look for cell in self.cells)) for look in looks.values()]
 
 
 def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
-    """Three queries at most, whatever the size of the job. Empty before the first launch."""
+    """Return a job's matrix with at most three queries, whatever the job's size. Empty before the first launch."""
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("role", "index"))
-    # Without what failed ranks printed: up to 44 KB of each.
+    # Without the output of failed ranks: up to 44 KB each.
     ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").defer("error"))
-    # The rows are here already; who was first is asked only where somebody failed.
+    # The rows are loaded already; the first failure is queried only if a rank failed.
     first = failures.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
     return arrange(replicas, ranks, now=now, first=first)
 
 
 def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime, first: int | None = None) -> Matrix:
-    """`first` is the rank that failed first."""
+    """Arrange rows as a matrix. `first` is the rank that failed first."""
     late = present.lagging(ranks, now)
     over = {replica.pk for replica in replicas if replica.state in ENDED}
     by_replica: dict[int, list[Cell]] = {}

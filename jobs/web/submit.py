@@ -1,4 +1,4 @@
-"""/jobs/new: the form, the preview of its shape, and the one call that makes a job of it."""
+"""/jobs/new: the form, the preview of the job's shape, and the submission."""
 
 import secrets
 from typing import Any
@@ -20,7 +20,7 @@ from .forms import RECENT, SubmitForm, from_job, submittable_queues
 from .parts import Context, Request, answer, readable_job, whole
 from .queues import usages
 
-DRAWN = 16  # nodes, and ranks of each, that the preview draws
+DRAWN = 16  # nodes, and ranks per node, that the preview draws
 
 
 @login_required
@@ -43,7 +43,7 @@ def _submit(request: Request) -> HttpResponse:
 
 
 def _make(request: Request, form: SubmitForm) -> Job | None:
-    """The job, or None with every complaint at its field. What was uploaded is kept either way."""
+    """Return the job, or None with every problem at its field. Uploaded files are kept either way."""
     try:
         code = _code(request, form)
         if form.errors:
@@ -95,7 +95,7 @@ def _initial(request: Request) -> dict[str, Any]:
 
 
 def _queue_named(request: Request) -> Queue | None:
-    """The queue that the link names, or the one that this person used last."""
+    """Return the queue named in the link, or the one this user used last."""
     name = request.GET.get("queue", "").replace("\0", "")
     queues = submittable_queues(request.user)
     if name:
@@ -117,7 +117,7 @@ def _show(request: Request, *, form: SubmitForm, status: int = 200) -> HttpRespo
 
 
 def _with_chosen(recent: list[Workspace], form: SubmitForm) -> list[Workspace]:
-    """The chosen workspace is offered even when it is not a recent one."""
+    """Add the chosen workspace even if it is not a recent one."""
     chosen = whole(str(form["workspace"].value() or ""))
     if chosen is None or any(one.pk == chosen for one in recent):
         return recent
@@ -125,7 +125,7 @@ def _with_chosen(recent: list[Workspace], form: SubmitForm) -> list[Workspace]:
 
 
 def shape(request: Request, *, data: Any) -> Context:
-    """What the numbers mean: "2 x 2 = 4 ranks", and whether they fit now, later or never."""
+    """Return what the numbers mean: "2 x 2 = 4 ranks", and whether they fit now, later or never."""
     queues = submittable_queues(request.user)
     chosen = whole(str(data.get("queue") or ""))
     queue = queues.filter(pk=chosen).first() if chosen else queues.first()
@@ -150,7 +150,7 @@ def _room(queue: Queue | None, total: int | None) -> Context:
 
 
 def _formation(nodes: int | None, per_node: int | None) -> Context:
-    """The little drawing of nodes and their ranks; large shapes are cut."""
+    """Return the small drawing of nodes and their ranks; large shapes are cut."""
     rows, dots = min(nodes or 0, DRAWN), min(per_node or 0, DRAWN)
     is_cut = (rows, dots) != (nodes or 0, per_node or 0)
     return {"shape_rows": range(rows), "shape_dots": range(dots), "shape_is_cut": is_cut}

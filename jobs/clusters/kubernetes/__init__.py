@@ -1,4 +1,4 @@
-"""Replicas as pods. `KubernetesCluster` is the name that settings.CLUSTERS says."""
+"""Replicas as pods. `KubernetesCluster` is the name used in settings.CLUSTERS."""
 
 from .adapter import KubernetesCluster
 

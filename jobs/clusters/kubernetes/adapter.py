@@ -1,7 +1,7 @@
-"""Replicas as pods. Postgres decides what should be, the API server says what is; between them only pictures.
+"""Replicas as pods. Postgres holds the desired state, the API server the actual one; this side only caches it.
 
-Good news is believed from the watch. Bad news (nothing of the attempt lives) is asked for directly, because quota and
-verdicts hang on it, and because it is rare.
+A positive observation is taken from the watch. A negative one (nothing of the attempt is alive) is confirmed with the
+API server, because quota and verdicts depend on it, and because it is rare.
 """
 
 import asyncio
@@ -33,26 +33,27 @@ from .teardown import END_SECONDS, end, end_replicas
 
 AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
 START = AGENT.with_name("pod_entry.py")
-# A visit looks once and then launches or ends once: together shorter than a lease (jobs/core/lease.py).
+# A visit observes once and then launches or ends once: together shorter than a lease can be renewed
+# (control/lease_renewal.py).
 LOOK_SECONDS, LAST_SECONDS = 11.0, 5.0
-TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still on its way after that
+TOMBSTONE_SECONDS = 3600.0  # no call begun before an attempt was closed is still in flight after that
 TIDY_SECONDS = 300.0
-SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, once in a while
+SIZES_SECONDS, SIZES_CALL_SECONDS = 60.0, 2.0  # a submission waits for it, at most once a minute
 IDLE_SECONDS = 1.0
-ASKED_SECONDS = 10.0  # until pods that were told to end, and do not show it, are told again
-VISIT_SECONDS = 2.0  # how long the look of a visit serves the end that the same visit asks for
+ASKED_SECONDS = 10.0  # until pods that were deleted, but do not show it, are deleted again
+VISIT_SECONDS = 2.0  # how long an observation may be reused by the deletion in the same visit
 
 
 class Asked(NamedTuple):
-    """When all pods of an attempt were told to end, in seconds since the epoch: before the call and after it."""
+    """When deletion of an attempt's pods was requested: before the call and after it, in seconds since the epoch."""
 
     began: float
     answered: float
-    is_now: bool = False  # without their grace
+    is_now: bool = False  # without the grace period
 
 
 class KubernetesCluster(View):
-    """OPTIONS are described in docs/kubernetes.md."""
+    """The Kubernetes adapter. OPTIONS are described in docs/kubernetes.md."""
 
     MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = True
 
@@ -126,17 +127,17 @@ class KubernetesCluster(View):
                 self.tidy()
 
     def replica_updates(self) -> Iterator[list[ReplicaUpdate]]:
-        """What changed of replicas, for who writes it down; `changes` leaves out then what needs no visit."""
+        """Yield replica changes for the writer of rows; `changes` then omits runs that need no visit."""
         self._queue.is_asked_for_pods = True
         self._watch()
-        for pod in self.pods.everything():  # what was told before anybody asked
+        for pod in self.pods.everything():  # cached before this reader existed
             self._queue.pod(pod_key(pod), pod)
         while True:
             taken = self._queue.take_pods(IDLE_SECONDS)
             yield [one for key, pods in taken.items() for one in self._updates(key, tuple(pods.values()))]
 
     def tidy(self) -> int:
-        """Remove tombstones that have outlived every call they were there for. Returns how many."""
+        """Remove tombstones that are older than every call they guard against. Return how many."""
         limit = (datetime.fromtimestamp(self._clock(), UTC) - timedelta(seconds=TOMBSTONE_SECONDS)).isoformat()
         old = [one for one in self.owners.everything() if one.is_sealed and one.created_at[:19] < limit[:19]]
         for one in old:
@@ -146,7 +147,7 @@ class KubernetesCluster(View):
         return len(old)
 
     def close(self) -> None:
-        """Stop watching. An adapter of a process that ends needs no closing."""
+        """Stop watching. Not needed in a process that exits."""
         for one in self._following:
             one.cancel()
         client.run(self.api.close(), CALL_SECONDS)
@@ -154,7 +155,7 @@ class KubernetesCluster(View):
     # -- looking
 
     def _known_sizes(self) -> tuple[Size, ...]:
-        """Of the nodes, a minute old at most; none where they are not to be seen."""
+        """Return the sizes of the nodes, at most a minute old; empty if nodes cannot be read."""
         with self._sizing:
             if self._clock() > self._sized_at + SIZES_SECONDS:
                 self._sized_at = self._clock()
@@ -165,15 +166,15 @@ class KubernetesCluster(View):
             return self._sizes
 
     async def _ask_sizes(self) -> tuple[Size, ...]:
-        fresh_enough = {"resourceVersion": "0"}  # from the server's memory
+        fresh_enough = {"resourceVersion": "0"}  # served from the API server's cache
         answer = await self.api.call("GET", "api/v1/nodes", params=fresh_enough, seconds=SIZES_CALL_SECONDS)
         return tuple(read_size(one) for one in answer.body.get("items") or ()) if answer.is_good else ()
 
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
-        """The attempt as the server has it now."""
+        """Return the attempt as the server has it now, and when it was requested."""
         at = self._clock()
         known = self._known(run, attempt)
-        # One that is shown is there, or was deleted a moment ago and took its pods along: either way the pods are asked for.
+        # A cached owner exists, or was just deleted with its pods: either way the pods are listed.
         owner = (known[0].owner if known else None) or await self._owner(run, attempt)
         if owner is None and known is not None:  # never begun: nothing to list
             return Attempt(run, attempt, None, known[0].pods, known[0].gone), known[1]
@@ -212,16 +213,20 @@ class KubernetesCluster(View):
             self.owners.put(tombstone)
 
     def _is_told(self, known: tuple[Attempt, float]) -> bool:
-        """All its pods were told to end, and the picture is younger than that: that it shows none is what was asked for.
+        """True if we deleted every pod of this attempt and the cached view is newer than that request.
 
-        What it may miss was created since, belongs to an owner that is about to go, and is looked for once the name is closed.
+        Then an empty view can be trusted. Pods it may miss were created since and belong to an owner that is about to
+        be deleted; they are looked up once the name is closed.
         """
         found, at = known
         asked = self._asked.get((found.run, found.number))
         return found.has_live_owner and asked is not None and at > asked.began
 
     def _just_seen(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
-        """The look that the same visit began with. What was created since belongs to an owner that is about to go."""
+        """Return the observation that the same visit began with, or None.
+
+        It may be reused: pods created since belong to an owner that is about to be deleted.
+        """
         found = self._looked
         is_it = found is not None and (found[0].run, found[0].number) == (run, attempt)
         return found if found and is_it and found[1] > self._clock() - VISIT_SECONDS else None
@@ -236,7 +241,7 @@ class KubernetesCluster(View):
         return {name: lost[name] for name, is_lost in zip(lost, answers, strict=True) if is_lost}
 
     async def _is_lost(self, node: str) -> bool:
-        """Asked of the server itself: what follows cannot be taken back."""
+        """Ask the API server itself whether a node is lost: what follows cannot be undone."""
         with faultpoints.around("kube.node"):
             answer = await self.api.call("GET", f"api/v1/nodes/{node}")
         if answer.status == 404:
@@ -252,7 +257,10 @@ class KubernetesCluster(View):
         return await launcher.launch(plan)
 
     async def _need_alone(self, plan: Plan) -> None:
-        """Earlier attempts were closed before this one was begun; a cluster restored to an older state has them back."""
+        """Raise Unreachable, and end them, if earlier attempts of the run are alive.
+
+        They were closed before this one was begun, but a cluster restored to an older state has them back.
+        """
         earlier = (self._drawn(plan.run, number) for number in range(1, plan.attempt))
         for number in [one.number for one in earlier if one.is_any_alive]:
             found, _ = await self._look(plan.run, number)
@@ -271,7 +279,7 @@ class KubernetesCluster(View):
             return self._launcher
 
     def _created(self, thing: Any) -> None:
-        """Our own creations are seen at once, without waiting for the watch."""
+        """Cache a pod we created ourselves at once, without waiting for the watch."""
         pod = read_pod(thing)
         if pod is not None:
             self.pods.put(pod)

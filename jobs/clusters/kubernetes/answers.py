@@ -1,4 +1,4 @@
-"""What an answer of the API server means: go on, try again later, or never. Pure."""
+"""Classify answers of the API server: proceed, try again later, or never. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from .decode import read_object
 from .objects import words
 
 LONGEST_WAIT = 30.0
-# Of these a repetition says the same: a quota or a webhook's no, an object that is not valid, a namespace not there.
+# Repeating these calls gives the same answer: refused by quota or webhook, invalid object, missing namespace.
 NEVER = frozenset({400, 403, 404, 405, 413, 415, 422})
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`content` is read only when somebody asks what it says."""
+    """An HTTP answer. `content` is parsed only on access."""
 
     status: int
     content: bytes
@@ -26,7 +26,7 @@ class Answer:
 
     @cached_property
     def body(self) -> Mapping[str, Any]:
-        """As an object; plain text (a proxy's, a timeout's) as its message."""
+        """The body as an object; plain text (from a proxy, or a timeout) becomes its message."""
         try:
             found = json.loads(self.content)
         except ValueError:
@@ -35,7 +35,7 @@ class Answer:
 
     @property
     def thing(self) -> Any:
-        """The same by its shape, for who reads pods and Services; what is no JSON is nobody's object."""
+        """The body decoded by shape, for readers of pods and Services; without valid JSON, `body`."""
         try:
             return read_object(self.content)
         except ValueError:
@@ -47,17 +47,17 @@ class Answer:
 
     @property
     def is_there_already(self) -> bool:
-        """409 has two meanings; the other one (a conflict of versions, of quota) is worth another try."""
+        """Whether the object exists. A 409 can also mean a conflict (version, quota), which is worth a retry."""
         return self.status == 409 and self.body.get("reason") == "AlreadyExists"
 
     @property
     def is_crowded(self) -> bool:
-        """The server asks for less at once."""
+        """Whether the server asks for fewer concurrent requests."""
         return self.status in (429, 503)
 
     @property
     def words(self) -> str:
-        """The server's own."""
+        """The server's own message."""
         return words(self.body.get("message"), most=1000) or f"it answered {self.status}"
 
     @property
@@ -67,7 +67,7 @@ class Answer:
 
 
 def need_created(answer: Answer, what: str) -> Mapping[str, Any]:
-    """The body of a good answer; raises Refused for what will never work, Unreachable for the rest."""
+    """Return the body of a good answer. Raises Refused for what will never work, Unreachable for the rest."""
     if answer.is_good:
         return answer.body
     if answer.status in NEVER:
@@ -76,7 +76,10 @@ def need_created(answer: Answer, what: str) -> Mapping[str, Any]:
 
 
 def need(answer: Answer, what: str) -> Mapping[str, Any]:
-    """For reading and deleting, where nothing is final: every bad answer means to look again later."""
+    """Return the body of a good answer, for reads and deletes.
+
+    Raises Unreachable for every bad answer: nothing is final here, so all of them are tried again later.
+    """
     if answer.is_good:
         return answer.body
     if answer.status == 401:

@@ -1,7 +1,8 @@
-"""What a list and its watch have told so far, for any thread to read. Holds facts, not objects.
+"""A thread-safe cache of what a list and its watch have returned. Holds facts, not objects.
 
-`as_of` is when the API server last said something on this watch: an event, a bookmark, or the whole list; or earlier, by
-as long as that may have waited for us. It is never younger than what is known, so a silent watch is an old picture.
+`as_of` is when the API server last sent something on this watch: an event, a bookmark, or the whole list. It is earlier
+by as long as the event may have waited to be read, and never later than the state held here, so a silent watch shows as
+an old cache.
 """
 
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 Key = tuple[str, int]  # run and attempt
-REMEMBER_SECONDS = 600.0  # how pods that are gone had ended
+REMEMBER_SECONDS = 600.0  # how long the end of deleted pods is remembered
 
 
 class Fact(Protocol):
@@ -26,7 +27,7 @@ F = TypeVar("F", bound=Fact)
 
 
 class Picture(Generic[F]):
-    """`key` says which attempt a fact belongs to; `clock` gives seconds since the epoch."""
+    """The cached view. `key` returns the attempt a fact belongs to; `clock` returns seconds since the epoch."""
 
     def __init__(self, key: Callable[[F], Key], *, clock: Callable[[], float]):
         self._key, self._clock = key, clock
@@ -49,12 +50,15 @@ class Picture(Generic[F]):
             return [fact for facts in self._facts.values() for fact in facts.values()]
 
     def confirm(self, at: float) -> None:
-        """The server spoke at this time and had nothing newer for us."""
+        """Record that the server sent something at this time, so there was nothing newer before it."""
         with self._lock:
             self.as_of = max(self.as_of or 0.0, at)
 
     def put(self, fact: F) -> bool:
-        """From an event, or from the answer to our own creation; the older of two pictures is left out."""
+        """Store a fact from an event, or from the answer to our own creation.
+
+        Returns False for one older than the cached one.
+        """
         with self._lock:
             key = self._key(fact)
             there = self._facts[key].get(fact.name)
@@ -66,14 +70,15 @@ class Picture(Generic[F]):
             return True
 
     def drop(self, fact: F) -> None:
-        """It was deleted. A name may have been taken again since: only this UID goes."""
+        """Remove a deleted fact. Its name may have been taken again since, so only this UID is removed."""
         with self._lock:
             self._drop(fact)
 
     def replace(self, facts: Iterable[F], *, at: float, version: int = 0) -> set[Key]:
-        """A whole new list, even where its versions are smaller: an API server restored from a backup begins anew.
+        """Replace the cache with a whole list. Return the attempts that changed.
 
-        `at` is when it was asked for, `version` where it stands. Returns the attempts that look different now.
+        Versions may be smaller than before: an API server restored from a backup restarts its numbering. `at` is when
+        the list was requested, `version` the list's resource version.
         """
         with self._lock:
             before = {fact.uid: fact for facts_of in self._facts.values() for fact in facts_of.values()}
@@ -95,7 +100,7 @@ class Picture(Generic[F]):
             return changed
 
     def _is_younger(self, fact: F, *, at: float, version: int) -> bool:
-        """We created it while the list was on its way, and the list stands before it: it cannot know."""
+        """Whether we created it while the list was in flight: the list is older and cannot include it."""
         return self._put_at.get(fact.uid, 0.0) >= at and fact.version > version > 0
 
     def _drop(self, fact: F) -> None:
@@ -110,7 +115,7 @@ class Picture(Generic[F]):
         self._forget(now - REMEMBER_SECONDS)
 
     def _forget(self, limit: float) -> None:
-        """Attempts are remembered in the order in which they first lost something."""
+        """Forget deleted facts. Attempts are remembered in the order in which they first lost one."""
         for key in list(self._gone):
             if max(at for at, _ in self._gone[key].values()) > limit:
                 break

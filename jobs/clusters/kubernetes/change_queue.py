@@ -1,7 +1,7 @@
-"""What a watch tells, held until somebody takes it: replicas folded to their newest, and runs that need a visit.
+"""Queue changes from a watch until they are taken: replicas reduced to their newest state, and runs that need a visit.
 
-A visit looks at a whole attempt, so a thousand small changes must not ask for a thousand visits: one run is told again
-only after a pause, and then once for all that came meanwhile.
+A visit observes a whole attempt, so a thousand small changes must not cause a thousand visits: a run is returned again
+only after a pause, and then once for all changes of that time.
 """
 
 import threading
@@ -14,10 +14,12 @@ from jobs.core.verdict import ENDED, ReplicaState
 from .cache import Key
 from .pods import Pod
 
-AGAIN_SECONDS = 0.5  # between two visits for the sake of one run
+AGAIN_SECONDS = 0.5  # between two visits to the same run
 FLUSH_SECONDS = 0.05  # between two batches of rows, so that a busy cluster costs twenty commits a second
 MANY = 10  # rows that are worth a commit
-TRICKLE_SECONDS = 0.08  # after a batch of fewer, and no longer than the watcher rests: a large gang comes up for half a minute, a few at a time
+# After a smaller batch, and no longer than the watcher rests: a large gang comes up for half a minute, a few replicas
+# at a time.
+TRICKLE_SECONDS = 0.08
 
 
 @dataclass
@@ -39,12 +41,12 @@ class Runs:
         return due
 
     def wait_seconds(self, *, now: float) -> float | None:
-        """Until one of those that wait is due; None where nothing waits."""
+        """Return the seconds until a waiting run is due; None if none waits."""
         return min((max(0.0, self._told.get(run, 0.0) + AGAIN_SECONDS - now) for run in self._waiting), default=None)
 
 
 class ChangeQueue:
-    """Of one cluster and process: the watch puts, threads of the watcher take."""
+    """The changes of one cluster in one process: the watch puts, the watcher's threads take."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
@@ -64,7 +66,10 @@ class ChangeQueue:
                 self._changed.notify_all()
 
     def pod(self, key: Key, pod: Pod, *, is_gone: bool = False) -> None:
-        """Who writes rows down sees by itself when all run, and only what ended is then worth a visit."""
+        """Add a changed pod.
+
+        The writer of rows notices by itself when all replicas run, so with a writer only ended pods need a visit.
+        """
         if self.is_asked_for_pods and not is_gone and not _is_untouched(pod):
             with self._changed:
                 self._put(key, pod)
@@ -72,7 +77,7 @@ class ChangeQueue:
             self.run(key[0])
 
     def take_runs(self, most_seconds: float) -> list[str]:
-        """Waits for the first one that is due."""
+        """Return the runs that are due; wait up to `most_seconds` for the first one."""
         end = self._clock() + most_seconds
         with self._changed:
             while not (due := self._runs.take(now=self._clock())) and (left := end - self._clock()) > 0:
@@ -81,7 +86,10 @@ class ChangeQueue:
         return due
 
     def take_pods(self, most_seconds: float) -> dict[Key, dict[str, Pod]]:
-        """The newest of each; at once when it was quiet, else together with what comes in the seconds above."""
+        """Return the newest state of each changed pod, waiting up to `most_seconds` for the first.
+
+        Returns at once after a quiet time, else together with further changes (FLUSH_SECONDS, TRICKLE_SECONDS).
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._count > 0, most_seconds)
             late = self._taken_at + TRICKLE_SECONDS - self._clock()
@@ -95,7 +103,7 @@ class ChangeQueue:
         return taken
 
     def _put(self, key: Key, pod: Pod) -> None:
-        """Wakes who waits where there is something, and where there is enough: not for each of a thousand."""
+        """Store a pod. Wakes the taker for the first one and once there are MANY, not for each of a thousand."""
         of_attempt = self._pods.setdefault(key, {})
         self._count += pod.name not in of_attempt
         of_attempt[pod.name] = pod
@@ -104,5 +112,5 @@ class ChangeQueue:
 
 
 def _is_untouched(pod: Pod) -> bool:
-    """Created, and nobody looked at it yet: its row says so since it was decided to create it."""
+    """Whether a pod is created and nothing has happened to it yet: its row has said so since its creation."""
     return pod.state is ReplicaState.PENDING and not pod.node and not pod.reason

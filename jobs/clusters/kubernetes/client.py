@@ -1,7 +1,7 @@
-"""One event loop per process and one pooled session per cluster; everybody else calls in from their own thread.
+"""One event loop per process and one pooled session per cluster; other threads submit work to the loop.
 
-The official package reads the kubeconfig and keeps the credentials; the requests themselves are plain JSON over
-aiohttp, which it brings along: its generated client spends several times as long on one pod.
+The official package reads the kubeconfig and keeps the credentials. The requests themselves are plain JSON over
+aiohttp, which it depends on: its generated client takes several times as long for one pod.
 """
 
 import asyncio
@@ -27,15 +27,16 @@ from .decode import write
 from .options import Access
 from .watch_batching import Pause, newest
 
-CALL_SECONDS = 10.0  # shorter than a lease (jobs/core/lease.py): a call of ours is over before somebody else's begins
+# shorter than a lease can be renewed (control/lease_renewal.py): our call ends before another visit's begins
+CALL_SECONDS = 10.0
 CONNECTIONS = 128
-BUFFER_BYTES = 1 << 20  # parsed and not read
-PARSED_BYTES = 8 << 20  # of a watch at rest, before its server has to wait: a second of what a large launch brings
-UNREAD_BYTES = 256 << 10  # of a watch at rest, in the kernel
-POLL_TURNS = 2  # of the event loop: poll, and take what is there
+BUFFER_BYTES = 1 << 20  # parsed by aiohttp and not yet read
+PARSED_BYTES = 8 << 20  # of a resting watch, before its server has to wait: a second of what a large launch sends
+UNREAD_BYTES = 256 << 10  # of a resting watch, in the kernel
+POLL_TURNS = 2  # iterations of the event loop: poll, and read what is there
 RETIRED_SECONDS = 60.0  # longer than any call
 JSON = "application/json"
-# Labels and owners without the rest: a fifth of the bytes, where only "is it there, and whose is it" is asked.
+# Labels and owners only: a fifth of the bytes, where existence and ownership are all that matters.
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps it
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Loop:
-    """Started with the first call, and once more in a process that was forked after that."""
+    """The event loop's thread, started with the first call, and again in a process forked after that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ _loop = _Loop()
 
 
 def run(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """The result of a coroutine, from a thread that may wait."""
+    """Return the result of a coroutine, from a thread that may block. Raises Unreachable after `seconds`."""
     future = asyncio.run_coroutine_threadsafe(work, _loop.get())
     try:
         return future.result(seconds)
@@ -72,13 +73,13 @@ def run(work: Coroutine[Any, Any, T], seconds: float) -> T:
 
 
 def start(work: Coroutine[Any, Any, None]) -> Future[None]:
-    """Leave it running in the background of this process; `cancel` ends it."""
+    """Start a coroutine in the background of this process; `cancel` ends it."""
     return asyncio.run_coroutine_threadsafe(work, _loop.get())
 
 
 @dataclass(frozen=True)
 class _Line:
-    """What one call goes out on."""
+    """The session and headers of one call."""
 
     session: aiohttp.ClientSession
     headers: Mapping[str, str]
@@ -104,13 +105,16 @@ class Api:
         self._session: aiohttp.ClientSession | None = None
         self._opening: asyncio.Lock | None = None
         self._pid = 0
-        self.requests = 0  # sent by this process, for figures
+        self.requests = 0  # sent by this process, for metrics
 
     async def call(
         self, verb: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None,
         accept: str = JSON, kind: str = JSON, seconds: float = CALL_SECONDS,
     ) -> Answer:  # fmt: skip
-        """Raises Unreachable where no answer came; what the answer means is decided by who asked. `kind` is that of the body."""
+        """Send one request; `kind` is the content type of the body.
+
+        Raises Unreachable without an answer; judging the answer is up to the caller.
+        """
         ask = _Request(verb, path, None if body is None else write(body), params, accept, kind, seconds)
         used = await self._ready()
         answer = await self._send(ask, used)
@@ -121,10 +125,12 @@ class Api:
     async def lines(
         self, path: str, *, params: Mapping[str, str], silence_seconds: float, rest: Pause | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """A watch: each line one event. Raises Unreachable when it breaks or is silent for too long.
+        """Open a watch and yield its lines, one event each.
 
-        `rest` comes between two readings, with the number of bytes that the one before had; of what was read in one piece the
-        newest state of each object is told.
+        Raises Unreachable when it breaks or is silent for too long.
+
+        `rest` is awaited between two reads, with the byte count of the last one; of the events read at once, only the
+        newest state of each object is returned.
         """
         line = await self._ready()
         self.requests += 1
@@ -159,7 +165,7 @@ class Api:
                 params=ask.params,
                 headers=headers,
                 timeout=timeout,
-                allow_redirects=False,  # our credentials go nowhere else
+                allow_redirects=False,  # do not send our credentials elsewhere
             ) as response:
                 return Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -179,12 +185,12 @@ class Api:
         return _Line(self._session, headers)
 
     async def _renewed(self, used: aiohttp.ClientSession) -> _Line:
-        """With credentials read anew, once for all whose calls were refused at the same moment."""
+        """Return a connection with re-read credentials, renewed once for all calls refused at the same time."""
         assert self._opening is not None
         async with self._opening:
             if self._session is used:
                 await self._open()
-                # Others are in the middle of their calls on it.
+                # Other calls still use it.
                 asyncio.get_running_loop().call_later(RETIRED_SECONDS, _close_soon, used)
         return await self._ready()
 
@@ -212,7 +218,7 @@ async def _configuration(access: Access) -> Configuration:
             )  # fmt: skip
         else:
             kubeconfigs.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
-    except Exception as error:  # exec plug-ins and YAML raise whatever they like
+    except Exception as error:  # exec plug-ins and YAML raise arbitrary exceptions
         where = f"kubeconfig {access.kubeconfig}" if access.kubeconfig else "the service account of this pod"
         raise Unreachable(f"{where} cannot be used: {_words(error)}") from error
     return found
@@ -224,7 +230,7 @@ def _session(configuration: Configuration) -> aiohttp.ClientSession:
     except (OSError, ssl.SSLError) as error:
         raise Unreachable(f"the cluster's certificates cannot be used: {_words(error)}") from error
     base = configuration.host.rstrip("/") + "/"
-    # Bodies are large and mostly sent once: compressing them would cost more than it saves on a cluster's own network.
+    # Bodies are large and mostly sent once: compression would cost more than it saves on a cluster's own network.
     return aiohttp.ClientSession(
         base, connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=BUFFER_BYTES,
         skip_auto_headers=["Accept-Encoding"],
@@ -243,27 +249,33 @@ def _tls(configuration: Configuration) -> ssl.SSLContext | bool:
 
 
 def _undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
-    """While the reader rests, the kernel wakes us only for much, or for the end: not for each event. It goes on receiving."""
+    """Return a pause during which the kernel wakes us only for many bytes or the end, not for each event.
+
+    The kernel goes on receiving.
+    """
 
     async def pause(size: int) -> None:
         connection = response.connection
         socket_of = connection.transport.get_extra_info("socket") if connection and connection.transport else None
         if socket_of is None:
-            return  # it ended, and who gets the connection next is in a hurry
+            return  # it ended; whichever request gets the connection next must not be delayed
         socket_of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, UNREAD_BYTES)
         try:
             await rest(size)
         finally:
             with contextlib.suppress(OSError):  # closed meanwhile
                 socket_of.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-        for _ in range(POLL_TURNS):  # what the kernel kept comes now, not after the next rest
+        for _ in range(POLL_TURNS):  # read what the kernel kept now, not after the next rest
             await asyncio.sleep(0)
 
     return pause
 
 
 async def _split(content: aiohttp.StreamReader, rest: Pause | None = None) -> AsyncIterator[bytes]:
-    """Lines of any length: one object may be larger than any buffer. With a `rest` between readings only the newest states."""
+    """Split a stream into lines of any length: one object may be larger than any buffer.
+
+    With a `rest` between reads, only the newest states are returned.
+    """
     begun: list[bytes] = []
     async for piece in content.iter_any():
         first, *others = piece.split(b"\n")

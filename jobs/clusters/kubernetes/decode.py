@@ -1,7 +1,7 @@
-"""What we read of a watched object, so that the rest of it is skipped where it stands: most of a pod is none of our business.
+"""Decode only the fields we read of a watched object, and skip the rest of it: most of a pod does not concern us.
 
-A shape names every field that the readers ask for (a test compares); leaves stay whatever they are, absurd or not. What
-fits no shape is read as plain JSON, and the readers make nothing of it.
+A shape names every field the readers use (a test compares them); leaf values are not checked. JSON that fits no shape
+is decoded as plain JSON, and the readers then find nothing in it.
 """
 
 # ruff: noqa: N815 - the names are those of Kubernetes
@@ -13,7 +13,7 @@ import msgspec
 
 
 class _Shape(msgspec.Struct, gc=False):
-    """Fields that are not there are None, as `objects.get` has it."""
+    """Base of the shapes. Missing fields are None, as `objects.get` expects."""
 
 
 class _Meta(_Shape):
@@ -83,12 +83,12 @@ _objects = msgspec.json.Decoder(_Object)
 
 
 def read_event(line: bytes) -> Any:
-    """Of a watch of pods, Services or nodes: `type` and `object`, for `objects.get`."""
+    """Decode one event of a watch of pods, Services or nodes: `type` and `object`, for `objects.get`."""
     return _read(_events, line)
 
 
 def read_object(content: bytes) -> Any:
-    """A pod, a Service or a node, for `objects.get`. Raises ValueError where it is no JSON."""
+    """Decode a pod, a Service or a node, for `objects.get`. Raises ValueError if it is not JSON."""
     return _read(_objects, content)
 
 

@@ -1,6 +1,6 @@
-"""Warnings of the cluster about pods that do not start: what only Events tell, such as a volume that cannot be mounted.
+"""Warnings about pods that do not start, from Events: the only source for e.g. a volume that cannot be mounted.
 
-Events are hints: they come late, stay for an hour and may be forged. They add words to a replica that waits, nothing else.
+Events are hints: they come late, are kept for an hour and may be forged. They only add a message to a waiting replica.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from . import labels
 from .objects import get, text, version, words
 
-# The scheduler's own sum is a condition of the pod already, and its Events are the most frequent of all.
+# The scheduler's summary is a condition of the pod already, and its Events are the most frequent of all.
 WANTED = {"fieldSelector": "involvedObject.kind=Pod,type=Warning,reason!=FailedScheduling"}
 _MOUNT = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
 _SANDBOX = frozenset({"FailedCreatePodSandBox", "NetworkNotReady"})
@@ -23,7 +23,7 @@ _OUR_OWN = frozenset({"agent", "told", "state", "tmp", "shm"})  # volumes withou
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`pod` is the UID of whom it is about; `kind` is mount, sandbox or pull."""
+    """A warning about one pod. `pod` is that pod's UID; `kind` is mount, sandbox or pull."""
 
     name: str
     uid: str
@@ -50,11 +50,11 @@ def read_trouble(thing: Any) -> Trouble | None:
 
 
 def explain(reason: str, troubles: Iterable[Trouble], claims: Mapping[str, str]) -> str:
-    """The reason of a pod that waits, with what Events add. `claims` are its volumes that have one."""
+    """Return the reason of a waiting pod, extended by Events. `claims` maps its volumes to their claims."""
     newest = max(troubles, key=lambda one: one.at, default=None)
     if newest is None:
         return reason
-    if newest.kind == "pull":  # the runtime's words, which the pod itself forgets while it waits for the next try
+    if newest.kind == "pull":  # the runtime's message, which the pod itself loses while it waits for the next try
         is_mute = "cannot be pulled" in reason and newest.said not in reason
         return words(f"{reason}; {newest.said}") if is_mute else reason
     if reason:
@@ -73,7 +73,10 @@ def _kind(reason: str, said: str) -> str:
 
 
 def _of_claim(said: str, claims: Mapping[str, str]) -> str:
-    """Which claim it is about. An Event names our volume, or the cluster's own one behind a claim that we do not know."""
+    """Name the claim an Event is about.
+
+    An Event names our volume, or the cluster's own volume behind a claim, which we cannot map.
+    """
     named = {*_QUOTED.findall(said), *(name for part in _UNMOUNTED.findall(said) for name in part.split())}
     about = sorted({claims[name] for name in named if name in claims})
     if not about and not (named and named <= _OUR_OWN):

@@ -1,6 +1,6 @@
-"""What one process sees of a cluster: pictures, the watches that keep them, and the news for whoever follows.
+"""One process's view of a cluster: caches, the watches that keep them current, and the queue of changes.
 
-Nothing here asks for more than the watches tell, so looking at what runs costs the server nothing.
+Nothing here requests more than the watches deliver, so observing what runs adds no load on the server.
 """
 
 import os
@@ -23,13 +23,13 @@ from .reflector import WATCH_SECONDS, Reflector
 from .site import Site
 from .watch_batching import Rest
 
-WRITER_REST_SECONDS = 0.08  # who writes rows is in a hurry
-VISITOR_REST_SECONDS = 1.0  # a visit ends it
-FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older picture is not believed; the server is asked
+WRITER_REST_SECONDS = 0.08  # with a writer of rows, which must be quick
+VISITOR_REST_SECONDS = 1.0  # without such a writer; a visit ends the rest early
+FRESH_SECONDS = 2.5 * WATCH_SECONDS  # an older cached view is not used; the server is asked
 
 
 class View:
-    """`clock` gives seconds since the epoch."""
+    """The cached view of one cluster. `clock` gives seconds since the epoch."""
 
     def __init__(self, api: Api, site: Site, *, clock: Callable[[], float]):
         self.api, self.site, self._clock = api, site, clock
@@ -40,11 +40,12 @@ class View:
         self._following: list[Future[None]] = []
         self._draw_anew()
 
-    # -- what is known
+    # -- cached state
 
     def _known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
-        """The attempt in the watch's picture and how old that is; None where it is too old to be believed."""
-        at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0  # before reading: never younger than it
+        """Return the attempt from the watch's cache and the cache's time; None if it is too old to use."""
+        # read before the facts: never newer than they are
+        at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0
         if min(at, owners_at) < self._clock() - FRESH_SECONDS:
             return None
         found = self._told(self._drawn(run, attempt))
@@ -55,18 +56,18 @@ class View:
         return Attempt(run, attempt, next(iter(self.owners.of(key)), None), self.pods.of(key), self.pods.gone(key))
 
     def _updates(self, key: Key, pods: tuple[Pod, ...]) -> list[ReplicaUpdate]:
-        """Those that are ours, as a visit would see them."""
+        """Return updates of the pods that belong to us, as a visit would observe them."""
         found = self._told(Attempt(*key, next(iter(self.owners.of(key)), None), pods))
         places = [(pod.place.role, pod.place.index) for pod in found.ours]
         return [ReplicaUpdate(*key, seen) for seen in found.replicas(places)]
 
     def _told(self, found: Attempt) -> Attempt:
-        """With what Events and nodes say of it; both may be forbidden to us, and then say nothing."""
+        """Add what Events and nodes report; both may be forbidden to us, and are then empty."""
         troubles = self.troubles.of((found.run, found.number))
         return replace(found, troubles=troubles, lost=self.nodes.lost(found.nodes))
 
     async def _catch_up(self) -> None:
-        """What came while the watches rested is in the pictures after this."""
+        """Read what arrived while the watches rested, so that the caches include it."""
         for one in (self._pod_rest, self._owner_rest):
             await one.end()
 
@@ -76,7 +77,7 @@ class View:
         return WRITER_REST_SECONDS if self._queue.is_asked else VISITOR_REST_SECONDS
 
     def _watch(self) -> None:
-        """Follow pods and Services in the background of this process, once, and anew after a fork."""
+        """Follow pods and Services in the background of this process; started once, and again after a fork."""
         with self._lock:
             if self._watching_pid == os.getpid():
                 return
@@ -114,7 +115,7 @@ class View:
         self._queue.run(key[0])
 
     def _listed(self, key: Key) -> None:
-        """A whole list was read: all of the attempt may be new."""
+        """Queue an attempt's changes after a whole list was read: any pod of it may be new."""
         for pod in self.pods.of(key):
             self._queue.pod(key, pod)
         self._queue.run(key[0])

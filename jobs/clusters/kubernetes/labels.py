@@ -1,7 +1,7 @@
-"""Names and labels of what Muster makes in a cluster, and how they are read back. The only replica_of that knows them. Pure.
+"""Names and labels of what Muster creates in a cluster, and how to read them back. No other module knows them. Pure.
 
-Labels select, they prove nothing: anybody who may create pods may write ours on them. What is ours is decided by
-the UID of the owner (`pods.owner_uid`).
+Labels select, but prove nothing: anyone who may create pods can set ours on them. Ownership is decided by the UID of
+the owner (`pods.owner_uid`).
 """
 
 import re
@@ -11,12 +11,12 @@ from typing import Any
 
 PREFIX = "muster.dev/"
 RUN, ATTEMPT, ROLE, INDEX = (PREFIX + name for name in ("run", "attempt", "role", "index"))
-INCARNATION = PREFIX + "incarnation"  # only where its replica_of was given anew within the attempt
-OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collection finds exactly one attempt
+INCARNATION = PREFIX + "incarnation"  # only if its place was given to a new replica within the attempt
+OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collection matches exactly one attempt
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
-OURS = RUN  # a selector: whatever carries a run
+OURS = RUN  # a selector: every object with a run
 _RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?\Z")
 _ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?\Z")
 _POD = re.compile(r"^([0-9]{1,18}(?:-[a-z0-9]{1,20})?)-([0-9]{1,7})-[a-z][a-z0-9-]{0,19}-[0-9]{1,7}(?:-r[0-9]{1,3})?\Z")
@@ -25,7 +25,7 @@ _COUNT = re.compile(r"^(0|[1-9][0-9]{0,6})\Z")
 
 @dataclass(frozen=True)
 class ReplicaLabels:
-    """Which replica of which attempt an object says it is."""
+    """Which replica of which attempt an object claims to be."""
 
     run: str
     attempt: int
@@ -35,25 +35,28 @@ class ReplicaLabels:
 
 
 def service(run: str, attempt: int) -> str:
-    """The attempt's owner and subdomain. A Service's name must begin with a letter (RFC 1035), a run does not."""
+    """Return the name of the attempt's owner and subdomain.
+
+    A Service's name must begin with a letter (RFC 1035), which a run does not.
+    """
     return f"m-{run}-{attempt}"
 
 
 def secret(run: str, attempt: int, *, owner: str, replica: str = "") -> str:
-    """With a piece of the owner's UID: one that is already there is then surely ours, and need not be read.
+    """Return a Secret's name with part of the owner's UID: an existing one is then surely ours, and need not be read.
 
-    `replica` is the rest of the name of a pod that took another's replica_of: what it is told came later.
+    `replica` is the rest of the name of a replacement pod, whose Secret is created later than the attempt's.
     """
     return f"{service(run, attempt)}-{owner[:8]}" + (f"-{replica}" if replica else "")
 
 
 def pod(run: str, attempt: int, role: str, index: int, incarnation: int = 0) -> str:
-    """Also its host name. One that takes the replica_of of another has a name of its own: nothing of the two can be mistaken."""
+    """Return a pod's name, also its host name. A replacement has a name of its own, so the two cannot be confused."""
     return f"{run}-{attempt}-{role}-{index}" + (f"-r{incarnation}" if incarnation else "")
 
 
 def host(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *, namespace: str) -> str:
-    """Under which the other replicas find it; the resolver's search list adds the cluster's own domain."""
+    """Return the DNS name under which other replicas reach it; the resolver's search list adds the cluster's domain."""
     return f"{pod(run, attempt, role, index, incarnation)}.{service(run, attempt)}.{namespace}.svc"
 
 
@@ -71,7 +74,7 @@ def selector(wanted: Mapping[str, str]) -> str:
 
 
 def replica_of(labels: Any) -> ReplicaLabels | None:
-    """Read back strictly: None for whatever Muster would not have written, however absurd."""
+    """Read labels back strictly: None for anything Muster would not have written."""
     if not isinstance(labels, Mapping):
         return None
     run, attempt = attempt_of(labels)
@@ -82,7 +85,7 @@ def replica_of(labels: Any) -> ReplicaLabels | None:
 
 
 def attempt_of(labels: Any) -> tuple[str, int]:
-    """(run, attempt), or ("", 0) where they are not ours."""
+    """Return (run, attempt), or ("", 0) if the labels are not ours."""
     if not isinstance(labels, Mapping):
         return "", 0
     run, attempt = labels.get(RUN), labels.get(ATTEMPT)
@@ -92,7 +95,7 @@ def attempt_of(labels: Any) -> tuple[str, int]:
 
 
 def attempt_of_name(name: Any) -> tuple[str, int]:
-    """(run, attempt) of what `pod` named, for objects that only speak of pods; ("", 0) where it is no such name."""
+    """Return (run, attempt) from a name made by `pod`, for objects that only refer to pods; ("", 0) for other names."""
     found = _POD.match(name) if isinstance(name, str) else None
     return (found[1], int(found[2])) if found else ("", 0)
 

@@ -1,6 +1,6 @@
-"""Creating an attempt: its owner, what its replicas are told, and the pods, directly and in parallel.
+"""Create an attempt: its owner, its replicas' configuration, and the pods, directly and in parallel.
 
-May be begun by one process and finished by another: every name is known before anything is created.
+One process may begin it and another one finish it: every name is known before anything is created.
 """
 
 import time
@@ -20,14 +20,14 @@ from .parallel import Limit, each
 from .pods import owner_uid, read_owner
 from .site import Site
 
-LAUNCH_SECONDS = 10.0  # what is left then is the next visit's
+LAUNCH_SECONDS = 10.0  # what is left then is up to the next visit
 NO_POLICY = "The pods of this attempt are open to others of the cluster: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
-AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is believed to be there
+AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is assumed to exist
 
 
 @dataclass
 class Launcher:
-    """`created` hears of each pod as the server answered it."""
+    """Creates attempts. `created` is called with each pod as the server returned it."""
 
     api: Api
     site: Site
@@ -37,10 +37,11 @@ class Launcher:
     _agent_seen: float = 0.0
 
     async def launch(self, plan: Plan) -> str:
-        """Returns what a person should know: a policy that the account may not make.
+        """Create what is missing. Return a message for users, if the account may not create the NetworkPolicy.
 
-        Raises Sealed, Refused or Unreachable; what was created meanwhile stays, for the next call or the delete."""
-        for role in plan.roles:  # refuses before anything is made what no pod of the role can have
+        Raises Sealed, Refused or Unreachable; what was created by then stays, for the next call or the delete.
+        """
+        for role in plan.roles:  # raises Refused for what no pod of the role can have, before anything is created
             self._pod(plan, role, 0, owner="")
         places = [(role.name, index) for role, index in plan.replicas()]
         owner, is_new = await self._owner(plan)
@@ -65,7 +66,10 @@ class Launcher:
         )  # fmt: skip
 
     async def _owner(self, plan: Plan) -> tuple[str, bool]:
-        """(UID, whether it was made just now). The name is the lock: it belongs to one owner, or to a tombstone."""
+        """Return (UID, whether it was created just now).
+
+        The name is the lock: it belongs to one owner, or to a tombstone.
+        """
         with faultpoints.around("kube.owner"):
             answer = await self._create("services", manifests.service(plan))
         if not answer.is_there_already:
@@ -81,7 +85,10 @@ class Launcher:
         return found.uid, False
 
     async def _need_agent(self) -> None:
-        """One immutable ConfigMap for all jobs. Its content is compared: whoever wrote it would run in every pod."""
+        """Create one immutable ConfigMap for all jobs.
+
+        An existing one's content is compared: its author's code would run in every pod. Raises Refused if it differs.
+        """
         if time.monotonic() < self._agent_seen + AGENT_SECONDS and self._agent_seen:
             return
         name = self.agent["metadata"]["name"]
@@ -96,9 +103,9 @@ class Launcher:
         self._agent_seen = time.monotonic()
 
     async def _need_told(self, plan: Plan, owner: str) -> str:
-        """What must be there before the first pod. Never read back: Muster needs no right to read secrets.
+        """Create what must exist before the first pod. Never read back: Muster needs no right to read secrets.
 
-        Whoever takes another's place is told in a Secret of its own. Returns what was left out.
+        A replacement replica gets a Secret of its own. Returns a message about what was left out.
         """
         bodies = [manifests.secret(plan, self.site, owner=owner)] if plan.wanted is None else []
         if bodies and self.site.network_policy:  # isolated from the first moment
@@ -110,7 +117,7 @@ class Launcher:
             is_policy = body["kind"] == "NetworkPolicy"
             with faultpoints.around("kube.secret"):
                 answer = await self._create("networkpolicies" if is_policy else "secrets", body)
-            # Only a missing right is passed over; a quota or a webhook that refuses is no reason to run unprotected.
+            # Only a missing right is tolerated; a quota or webhook that refuses must not lead to running unprotected.
             if is_policy and answer.status == 403 and "cannot create resource" in answer.words:
                 said = f"{NO_POLICY}: {answer.words}"
             elif not answer.is_there_already:
@@ -118,7 +125,7 @@ class Launcher:
         return said
 
     async def _missing(self, plan: Plan, owner: str, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """What another process, or we before a crash, did not come to. One list instead of a 409 for each."""
+        """Return the places without a pod, after a crash or another process. One list instead of a 409 for each."""
         wanted = labels.selector({**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner})
         params = {"labelSelector": wanted}
         with faultpoints.around("kube.missing"):
@@ -154,7 +161,8 @@ class Launcher:
 
     async def _create(self, kind: str, body: Manifest) -> Answer:
         answer = await self.api.call("POST", self._path(kind), body=body, accept=METADATA)
-        if answer.status == 409 and not answer.is_there_already:  # of versions, at a quota that many count on at once
+        # a version conflict, at a quota that many calls update at once
+        if answer.status == 409 and not answer.is_there_already:
             raise Unreachable(answer.words)
         return answer
 

@@ -1,4 +1,4 @@
-"""From a plan to Kubernetes objects: one Service that owns the attempt, one Secret, one pod per replica. Pure.
+"""Turn a plan into Kubernetes objects: one Service that owns the attempt, one Secret, one pod per replica. Pure.
 
 Every object is a plain dictionary, as the API takes it. Pods satisfy the Pod Security level *restricted*.
 """
@@ -19,19 +19,19 @@ from .site import Site
 
 Manifest = dict[str, Any]
 
-# Ranks of the last second are still sent after the grace; the kubelet must not be quicker (docs/wire.md, section 2).
+# Agents send their last data after the grace period; the kubelet must not kill them before (docs/wire.md, section 2).
 DRAIN_SECONDS = 60
-# A pod that cannot reach us is misconfigured more often than we are away; its job says so within a minute.
+# A pod that cannot reach us is misconfigured more often than we are down; its job reports that within a minute.
 GIVE_UP_SECONDS = 45
 AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"
 CONTAINER = "replica"
-NODE = "kubernetes.io/hostname"  # the well-known label that tells nodes apart
+NODE = "kubernetes.io/hostname"  # the well-known label with a node's name
 PYTHON = "python3"  # what the image must have on its PATH
 
 
 def agent_config(pyz: bytes, start: bytes) -> Manifest:
-    """The agent, immutable and named by its hash: pods of two releases run side by side."""
+    """Return the agent's ConfigMap, immutable and named by its hash: pods of two releases run side by side."""
     digest = hashlib.sha256(pyz + start).hexdigest()[:16]
     return {
         "apiVersion": "v1",
@@ -43,7 +43,7 @@ def agent_config(pyz: bytes, start: bytes) -> Manifest:
 
 
 def service(plan: Plan) -> Manifest:
-    """The owner of everything in the attempt, and what gives its pods names before they are ready."""
+    """Return the owner of everything in the attempt, which also gives its pods DNS names before they are ready."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -60,7 +60,7 @@ def service(plan: Plan) -> Manifest:
 
 
 def tombstone(run: str, attempt: int) -> Manifest:
-    """Takes the owner's name once it is gone, so that no late call can begin the attempt again."""
+    """Return the object that takes the owner's name once it is gone, so that no late call can reopen the attempt."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -73,9 +73,10 @@ def tombstone(run: str, attempt: int) -> Manifest:
 
 
 def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
-    """Who may talk to the attempt's pods, and to whom they may: each other, the resolver, the control plane, and `site.egress`.
+    """Limit the attempt's pods to traffic with each other, DNS, the control plane, and `site.egress`.
 
-    A policy cannot say "the same value of a label", so each attempt has its own. It goes with its owner.
+    Ingress is allowed from each other only. A policy cannot select "the same value of a label", so each attempt has its
+    own, which is deleted with its owner.
     """
     mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
     peers = [{"podSelector": {"matchLabels": mine}}]
@@ -99,7 +100,7 @@ def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
 
 
 def _to_control(url: str) -> Manifest:
-    """By address where the URL has one; policies know no names, so else by its port alone."""
+    """Allow the control plane by address if the URL has one, otherwise by port alone: policies know no host names."""
     parts = urlsplit(url)
     port = {"ports": [{"protocol": "TCP", "port": parts.port or (443 if parts.scheme == "https" else 80)}]}
     try:
@@ -110,9 +111,9 @@ def _to_control(url: str) -> Manifest:
 
 
 def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | None = None) -> Manifest:
-    """What each replica is told, with the user's variables and one token per agent. Each pod mounts its own part.
+    """Return the Secret with each role's configuration, the user's variables and one token per agent.
 
-    `replica`: for this one alone, which came later than the rest.
+    Each pod mounts its own part. `replica`: only for this one, which was created later than the rest.
     """
     content = {f"{role.name}.json": json.dumps(told(plan, role, site)) for role in plan.roles}
     content |= {name: token for name, token in plan.secrets.items() if not replica or name == place_name(*replica)}
@@ -134,9 +135,9 @@ def secret(plan: Plan, site: Site, *, owner: str, replica: tuple[str, int] | Non
 
 
 def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
-    """replica.json without the index (docs/wire.md, section 1); `pod_entry.py` adds it.
+    """Return replica.json without the index (docs/wire.md, section 1), which `pod_entry.py` adds.
 
-    No port is held: a pod has an address of its own, on which nobody else can be quicker.
+    No port is held: a pod has an address of its own, on which no other process can take the port first.
     """
     return {
         "run": plan.run,
@@ -158,7 +159,7 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
 
 
 def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> Manifest:
-    """One replica. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
+    """Return one replica's pod. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
     incarnation = plan.incarnation(role.name, index)
     name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
     spec: Manifest = {
@@ -188,7 +189,10 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
 
 
 def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
-    """What differs per replica, and what a restricted pod lacks. The user's own variables come with the Secret."""
+    """Return the variables that differ per replica, or that a restricted pod lacks.
+
+    The user's own are in the Secret.
+    """
     env = {name: resolve(value, plan, role, index=index, namespace=site.namespace) for name, value in role.env.items()}
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
     return {
@@ -248,7 +252,7 @@ def _container(plan: Plan, role: Role, index: int, *, site: Site) -> Manifest:
 
 
 def _resources(plan: Plan, role: Role, site: Site) -> Manifest:
-    """Devices are both request and limit: Kubernetes lends them only whole and only so."""
+    """Return resources. Devices are both request and limit, because Kubernetes requires the two to be equal."""
     devices = {site.devices[plan.resource]: str(role.processes)} if plan.resource in site.devices else {}
     wanted = {"requests": {**site.requests, **devices}, "limits": {**site.limits, **devices}}
     return {name: amounts for name, amounts in wanted.items() if amounts}
@@ -260,7 +264,7 @@ def _pod_security(site: Site) -> Manifest:
         "runAsUser": site.user,
         "runAsGroup": site.user,
         "fsGroup": site.user,
-        "fsGroupChangePolicy": "OnRootMismatch",  # a team's data is large; nobody waits for every file to be visited
+        "fsGroupChangePolicy": "OnRootMismatch",  # a team's data is large; do not visit every file at start
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
@@ -300,7 +304,7 @@ def _volumes(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agen
 
 
 def _told_volume(plan: Plan, role: Role, index: int, *, site: Site, owner: str) -> Manifest:
-    """Only this replica's own token: the others' stay out of its sight."""
+    """Mount only this replica's own token, not those of others."""
     items = [
         {"key": f"{role.name}.json", "path": "role.json"},
         {"key": f"{role.name}-{index}", "path": "token"},
@@ -337,9 +341,9 @@ def _placement(site: Site) -> Manifest:
 
 
 def _spread(plan: Plan, role: Role, site: Site) -> Manifest:
-    """Replicas of an attempt prefer nodes of their own; one that takes all devices of a node must have it to itself.
+    """Prefer separate nodes for replicas of an attempt; one that takes all devices of a node must have it to itself.
 
-    A preference costs the scheduler no more than its own default for pods of a Service, which it replaces.
+    A preference costs the scheduler no more than its default for pods of a Service, which it replaces.
     """
     siblings = {"labelSelector": {"matchLabels": labels.of_attempt(plan.run, plan.attempt)}}
     if plan.resource in site.devices and plan.is_whole_node(role):

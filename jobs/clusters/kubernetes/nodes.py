@@ -1,7 +1,7 @@
-"""Which nodes are lost: gone, or not ready for longer than the cluster's settings allow.
+"""Find lost nodes: gone, or not ready for longer than the cluster's settings allow.
 
-The time is counted here and from when we saw it, not by the node's own words: clocks differ, and a pod is
-force-deleted by the result. Seeing nodes needs a right of its own (docs/kubernetes.md); without it nobody is accused.
+The time is measured here, from when we saw it, and not by the node's timestamps: clocks differ, and pods are
+force-deleted as a result. Reading nodes needs a right of its own (docs/kubernetes.md); without it no node is ever lost.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from .objects import condition, get, version, words
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`silence` is empty while it is ready, else why it is not."""
+    """One node. `silence` is empty while it is ready, else why it is not."""
 
     name: str
     uid: str
@@ -39,15 +39,16 @@ def node_key(node: Node) -> Key:
 
 
 class Nodes:
-    """`clock` gives seconds since the epoch."""
+    """The state of all nodes over time. `clock` gives seconds since the epoch."""
 
     def __init__(self, *, lost_seconds: float, fresh_seconds: float, clock: Callable[[], float]):
         self.picture: Picture[Node] = Picture(node_key, clock=clock)
         self._lost_seconds, self._fresh_seconds, self._clock = lost_seconds, fresh_seconds, clock
-        self._since: dict[str, tuple[str, float]] = {}  # by name: which silence, and when we saw it first
+        # by name: the UID that is silent, or "gone", and when we saw it first
+        self._since: dict[str, tuple[str, float]] = {}
 
     def changed(self, key: Key) -> None:
-        """Of what the watch told just now."""
+        """Update a node's silence after an event of the watch."""
         name = key[0]
         node = next(iter(self.picture.of(key)), None)
         if node is not None and not node.silence:
@@ -58,8 +59,10 @@ class Nodes:
             self._since[name] = (which, self._clock())
 
     def lost(self, names: Iterable[str]) -> dict[str, str]:
-        """Those of these that are lost, with the words for it. Nobody, where the picture is old or all are silent at once:
-        then it is the cluster that has lost sight of its nodes."""
+        """Return which of these nodes are lost, with the reason.
+
+        Empty if the cached view is old or all nodes are silent at once: then it is the cluster that has lost its nodes.
+        """
         now = self._clock()
         if (self.picture.as_of or 0.0) < now - self._fresh_seconds:
             return {}

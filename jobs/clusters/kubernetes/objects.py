@@ -1,4 +1,4 @@
-"""Reading objects that others wrote: what is absurd in them becomes nothing, never an exception. Pure."""
+"""Read untrusted objects: malformed content becomes empty values, never an exception. Pure."""
 
 import re
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from msgspec import Struct
 
 LONGEST_WORDS = 500
-# Control characters, what turns text around, and halves of characters that no database takes.
+# Control characters, bidirectional overrides, and lone surrogates, which no database stores.
 _HOSTILE = re.compile("[\x00-\x20\x7f-\xa0\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]+")
 _SMALLEST, _LARGEST = -(1 << 31), (1 << 31) - 1
 
 
 def get(thing: Any, *keys: str) -> Any:
-    """Of plain JSON, or of one of the shapes (decode.py)."""
+    """Return a nested value of plain JSON, or of one of the shapes (decode.py); None if it is missing."""
     for key in keys:
         if isinstance(thing, dict):
             thing = thing.get(key)
@@ -36,15 +36,15 @@ def text(thing: Any) -> str:
 
 
 def whole(thing: Any) -> int | None:
-    """A number that fits in a column."""
+    """Return an integer that fits in a column, else None."""
     is_number = isinstance(thing, int) and not isinstance(thing, bool)
     return thing if is_number and _SMALLEST <= thing <= _LARGEST else None
 
 
 def words(thing: Any, *, most: int = LONGEST_WORDS) -> str:
-    """Somebody's text on one line, short and harmless. It is cut before it is looked at: it may have megabytes.
+    """Return foreign text as one short, harmless line. It is cut before it is searched: it may have megabytes.
 
-    The middle goes: Go's programs write the cause of an error behind what wraps it.
+    The middle is cut: Go programs write the cause of an error behind what wraps it.
     """
     whole = text(thing)
     near = whole if len(whole) <= 4 * most else f"{whole[: 2 * most]}{whole[-2 * most :]}"
@@ -61,6 +61,6 @@ def condition(status: Any, kind: str) -> Any:
 
 
 def version(meta: Any) -> int:
-    """For telling an older picture of the same object from a newer one; 0 where it says nothing."""
+    """Return the resource version, which orders states of the same object; 0 if it is missing or malformed."""
     said = get(meta, "resourceVersion")
     return int(said) if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 20 else 0

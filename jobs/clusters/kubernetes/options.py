@@ -1,4 +1,4 @@
-"""A cluster's OPTIONS from settings.CLUSTERS, read strictly: every problem names the option and the way out. Pure."""
+"""Read a cluster's OPTIONS from settings.CLUSTERS strictly: every problem names the option and how to fix it. Pure."""
 
 import ipaddress
 import re
@@ -13,7 +13,7 @@ from .site import Site
 _NAMESPACE = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 _ADDRESS = re.compile(r"^https?://[^/\s]+")
 _PLACES = ("namespace", "image", "control_url")  # without these no pod can be described
-# An option is the word of the site in capitals, as settings are written.
+# An option is the Site field's name in capitals, like all settings.
 _OPTIONS = {one.name: one.name.upper() for one in fields(Site)}
 
 
@@ -26,7 +26,7 @@ class Access:
 
 
 def read(options: Mapping[str, Any]) -> tuple[Access, Site]:
-    """Raises InvalidInput with every problem at once."""
+    """Return access and site. Raises InvalidInput with every problem at once."""
     known = {"KUBECONFIG", "CONTEXT", *_OPTIONS.values()}
     problems = [
         Problem(f"OPTIONS.{name}", options[name], f"is not known; known are {', '.join(sorted(known))}")
@@ -44,7 +44,7 @@ def read(options: Mapping[str, Any]) -> tuple[Access, Site]:
 
 
 def _problems(word: str, value: Any) -> list[Problem]:
-    """One line where the option has the wrong kind or form."""
+    """Return one problem if the option has the wrong type or form."""
     kind = str(next(one for one in fields(Site) if one.name == word).type)
     complaint = next((said for part, fits, said in _KINDS if part in kind and not fits(value)), "")
     if not complaint and word in _FORMS:
@@ -66,7 +66,7 @@ def _is_network(value: Any) -> bool:
         return False
 
 
-# By the field's type as text: what fits, and what to say of the rest.
+# By the field's type as text: the check, and the complaint if it fails.
 _KINDS = (
     ("Mapping[str, str]", _is_text_map, 'must map text to text, such as {"cpu": "4"}'),
     ("tuple", lambda value: isinstance(value, list | tuple), "must be a list"),

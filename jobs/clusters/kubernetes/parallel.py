@@ -1,4 +1,4 @@
-"""Many calls at once, as many as the server bears: a little more after each good answer, half after a refusal."""
+"""Run many calls concurrently: the limit grows a little with each good answer and halves with a refusal."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ FIRST, MOST = 64, 128
 
 @dataclass
 class Limit:
-    """How many may be under way. Pure; `now` and `until` in seconds of one clock."""
+    """How many calls may be in flight. Pure; `now` and `until` in seconds of one clock."""
 
     at_once: float = FIRST
     paused_until: float = 0.0
@@ -26,13 +26,13 @@ class Limit:
         self.at_once = min(MOST, self.at_once + 1 / self.at_once)
 
     def crowded(self, *, now: float, wait: float) -> None:
-        """Those under way at the same moment say the same: it counts once."""
+        """Halve the limit. Refusals of calls in flight at the same time have one cause and count once."""
         if now >= self.paused_until:
             self.at_once = max(1.0, self.at_once / 2)
         self.paused_until = max(self.paused_until, now + wait)
 
     def is_open(self, number: int, *, now: float) -> bool:
-        """Whether the caller of this number may go on."""
+        """Whether the caller of this number may proceed."""
         return number < self.at_once and now >= self.paused_until
 
 
@@ -44,10 +44,10 @@ async def each(
     seconds: float,
     stop_at: frozenset[int] = frozenset(),
 ) -> list[tuple[T, Answer]]:
-    """One good or final answer for each thing. Raises Unreachable when some are left after `seconds`.
+    """Return one good or final answer for each thing. Raises Unreachable when some are left after `seconds`.
 
-    A crowded server, a fault of its own and a lost answer are tried again: creating is safe to repeat under one name.
-    The first status in `stop_at` ends it early: where one is refused for good, the others need not be asked for.
+    Overload, server errors and lost answers are tried again: creating under a fixed name is safe to repeat. The first
+    status in `stop_at` ends it early: if one call is refused for good, the others need not be sent.
     """
     waiting, done = deque(things), []
     count, end = len(waiting), time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""A container's own log through the API server: where agents cannot reach us, and for what they had no time to send."""
+"""Read a container's own log through the API server: if agents cannot reach us, and for lines they did not send."""
 
 import asyncio
 import json
@@ -11,15 +11,15 @@ from common.errors import Unreachable
 from .client import Api
 from .manifests import CONTAINER
 
-READ_SECONDS = 3.0  # of one call: a kubelet that does not answer must not hold up a visit
+READ_SECONDS = 3.0  # per call: a kubelet that does not answer must not delay a visit
 NOTHING_YET = (400, 404)  # its container has not started, or is gone
-_ERROR = b'{"type": "ERROR"'  # what `Api.lines` gives for a bad answer; a line of a log begins with its time
+_ERROR = b'{"type": "ERROR"'  # what `Api.lines` yields for a bad answer; a line of a log begins with its time
 
 
 async def read(api: Api, path: str, *, since: float | None, take: Callable[[bytes], bool]) -> bool:
-    """Hands each line to `take` until that has enough. Returns whether the log was read to its end.
+    """Pass each line to `take` until it returns False. Return whether the log was read to its end.
 
-    Raises Unreachable where nothing could be read.
+    Raises Unreachable if nothing could be read.
     """
     params = {"container": CONTAINER, "timestamps": "true"}
     if since is not None:

@@ -1,6 +1,6 @@
-"""Why a pod does not run, or did not go well, in words a person can act on. Pure.
+"""Explain why a pod does not run, or failed, in terms a user can act on. Pure.
 
-What Kubernetes says is kept where it says more than we know. The way out is named where there is one.
+Kubernetes' own message is kept where it has more detail. The remedy is named where there is one.
 """
 
 import re
@@ -24,7 +24,7 @@ _LIMIT_OF = {"state": "STATE_LIMIT", "tmp": "TMP_LIMIT", "shm": "MEMORY_LIMIT"} 
 _AVAILABLE = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)\.?(?:[.,]? (?:no new claims.*|preemption: .*))?\Z")
 _SHORT_OF = re.compile(r"^(\d+) Insufficient (\S+)\Z")
 _NODES = re.compile(r"^(\d+) node\(s\) (.+)\Z")
-# Who ended it: k8s.io/api/core/v1, reasons of the condition DisruptionTarget.
+# What ended it: k8s.io/api/core/v1, reasons of the condition DisruptionTarget.
 _DISRUPTIONS = {
     "PreemptionByScheduler": "a pod of a higher priority took its place",
     "DeletionByTaintManager": "its node is closed to it or does not answer",
@@ -45,7 +45,7 @@ def why_pending(thing: Any) -> str:
 
 
 def no_place(said: str) -> str:
-    """The scheduler's sum: "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."."""
+    """Shorten the scheduler's summary: "0/9 nodes are available: 9 Insufficient nvidia.com/gpu."."""
     found = _AVAILABLE.match(said)
     if found is None:
         return f"no place for it: {said}"
@@ -56,7 +56,7 @@ def no_place(said: str) -> str:
 
 
 def why_failed(thing: Any, end: Any) -> str:
-    """`end` is how its container ended, None where it never ran."""
+    """Return why a pod failed. `end` is how its container ended, None if it never ran."""
     status = get(thing, "status")
     reason, said = words(get(status, "reason"), most=100), words(get(status, "message"))
     if reason == "Evicted":
@@ -71,7 +71,7 @@ def why_failed(thing: Any, end: Any) -> str:
 
 
 def disruption(status: Any) -> str:
-    """Why the cluster itself ends a pod: preemption, a drained node, a lost one."""
+    """Return why the cluster itself ends a pod: preemption, a drained node, a lost one."""
     found = condition(status, "DisruptionTarget")
     if get(found, "status") != "True":
         return ""

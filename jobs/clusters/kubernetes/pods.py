@@ -1,6 +1,6 @@
-"""What pods and owner Services say, folded to the few facts that count; and a whole attempt from them. Pure.
+"""Reduce pods and owner Services to the few facts that matter; and a whole attempt made from them. Pure.
 
-Objects are other people's text: whatever is absurd in them becomes "not ours", never an exception.
+Objects are untrusted: malformed content makes them "not ours", and never raises.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,19 +14,19 @@ from .events import Trouble, explain
 from .objects import condition, get, items, text, version, whole, words
 
 NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
-_SIGNALS = range(129, 129 + 64)  # runtimes and shells say "ended by signal n" as 128 + n
+_SIGNALS = range(129, 129 + 64)  # runtimes and shells report "ended by signal n" as 128 + n
 _STATES = {
     "Pending": ReplicaState.PENDING,
     "Running": ReplicaState.RUNNING,
     "Succeeded": ReplicaState.SUCCEEDED,
     "Failed": ReplicaState.FAILED,
-    "Unknown": ReplicaState.LOST,  # the node that should say does not answer
+    "Unknown": ReplicaState.LOST,  # the node that should report does not answer
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """`owner` is the UID of the Service named like its attempt that owns it; `marked` is what its label claims."""
+    """A pod. `owner` is the UID of the Service of its attempt that owns it; `marked` is what its label claims."""
 
     name: str
     uid: str
@@ -41,7 +41,7 @@ class Pod:
     signal: int | None = None
     reason: str = ""
     node: str = ""
-    claims: tuple[tuple[str, str], ...] = ()  # its volumes that have one
+    claims: tuple[tuple[str, str], ...] = ()  # its volumes with claims: (volume, claim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +60,25 @@ class Owner:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is there of one attempt. `gone` remembers how pods ended that are not there any more."""
+    """What exists of one attempt. `gone` remembers how deleted pods had ended."""
 
     run: str
     number: int
     owner: Owner | None
     pods: tuple[Pod, ...] = ()
     gone: tuple[Pod, ...] = ()
-    troubles: tuple[Trouble, ...] = ()  # what Events say of its pods
-    lost: Mapping[str, str] = field(default_factory=dict)  # its nodes that are, and in which words
+    troubles: tuple[Trouble, ...] = ()  # what Events report about its pods
+    lost: Mapping[str, str] = field(default_factory=dict)  # its lost nodes, with the reason
 
     @property
     def has_live_owner(self) -> bool:
         return self.owner is not None and not self.owner.is_sealed
 
     def is_ours(self, pod: Pod) -> bool:
-        """Owned by this attempt's Service. Where that is gone, what it left behind still counts until it is collected."""
+        """Whether this attempt's Service owns the pod.
+
+        Once the Service is gone, its pods count until they are collected.
+        """
         if not pod.owner or (pod.place.run, pod.place.attempt) != (self.run, self.number):
             return False
         return not self.has_live_owner or (self.owner is not None and pod.owner == self.owner.uid)
@@ -86,7 +89,7 @@ class Attempt:
 
     @property
     def foreign(self) -> tuple[Pod, ...]:
-        """Pods that carry our owner's UID as a label and are not owned by it: a delete of the collection would hit them."""
+        """Pods labelled with our owner's UID but not owned by it: a delete of the collection would hit them."""
         marked = {pod.owner for pod in self.ours}
         if self.owner is not None:
             marked.add(self.owner.uid)
@@ -94,7 +97,7 @@ class Attempt:
 
     @property
     def is_sealed(self) -> bool:
-        """Closed by a tombstone, which also means that the owner is gone."""
+        """Whether it is closed by a tombstone, which also means that the owner is gone."""
         return self.owner is not None and self.owner.is_sealed
 
     @property
@@ -103,18 +106,18 @@ class Attempt:
 
     @property
     def nodes(self) -> set[str]:
-        """Where something of it may live."""
+        """The nodes on which pods of it may be alive."""
         return {pod.node for pod in self.ours if pod.is_alive and pod.node}
 
     def replicas(self, expected: Iterable[tuple[str, int]]) -> tuple[ReplicaSeen, ...]:
-        """Of each place the newest pod; what is left of one before it still occupies the place."""
+        """Return each place's newest pod; an earlier pod that is still alive keeps the place occupied."""
         by_age = sorted((*self._ended(), *self.ours), key=lambda pod: pod.place.incarnation)
         newest = {(pod.place.role, pod.place.index): pod for pod in by_age}
         taken = {(pod.place.role, pod.place.index) for pod in self.ours if pod.is_alive}
         return tuple(_seen(*key, self._explained(newest.get(key)), key in taken) for key in expected)
 
     def _explained(self, pod: Pod | None) -> Pod | None:
-        """With what others say of it: its node, and the Events."""
+        """Add information from the pod's node and from Events."""
         if pod is None or pod.state in ENDED:
             return pod
         if pod.node in self.lost:
@@ -125,12 +128,15 @@ class Attempt:
         return pod
 
     def _ended(self) -> list[Pod]:
-        """A pod that completed during its grace completed, although it is not there any more."""
+        """Return deleted pods that had ended: a pod that completed during its grace period counts as completed."""
         return [pod for pod in self.gone if pod.state in ENDED and self.is_ours(pod)]
 
 
 def read_pod(thing: Any) -> Pod | None:
-    """None for what names no attempt. What lies about its place is kept as nobody's: a delete by label would hit it."""
+    """Return a pod's facts, or None if its labels name no attempt.
+
+    A pod whose name or labels contradict its place is kept as foreign, because a delete by label would hit it.
+    """
     meta, status = get(thing, "metadata"), get(thing, "status")
     said, name, uid = get(meta, "labels"), get(meta, "name"), get(meta, "uid")
     place = labels.replica_of(said) or labels.ReplicaLabels(*labels.attempt_of(said), "", 0)
@@ -164,7 +170,7 @@ def read_owner(thing: Any) -> Owner | None:
 
 
 def owner_uid(meta: Any, place: labels.ReplicaLabels) -> str:
-    """The UID behind the reference to the Service of this place's attempt; labels prove nothing."""
+    """Return the UID in the reference to the Service of this place's attempt; labels prove nothing."""
     name = labels.service(place.run, place.attempt)
     for one in items(get(meta, "ownerReferences")):
         if get(one, "kind") == "Service" and get(one, "name") == name:
@@ -196,7 +202,7 @@ def _seen(role: str, index: int, pod: Pod | None, is_alive: bool) -> ReplicaSeen
 
 
 def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
-    """(state, exit code, signal, reason)."""
+    """Return (state, exit code, signal, reason)."""
     status = get(thing, "status")
     state = _STATES.get(text(get(status, "phase")), ReplicaState.PENDING)
     if get(status, "reason") == NODE_LOST or _is_out_of_sight(status):
@@ -215,7 +221,10 @@ def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
 
 
 def _is_out_of_sight(status: Any) -> bool:
-    """Ended for its node's silence. Of a node that is only closed to it the kubelet would still say how it goes."""
+    """Whether the pod was evicted because its node is silent.
+
+    On a node that is merely tainted, the kubelet would still report the pod's state.
+    """
     if get(status, "phase") != "Running" or (target := condition(status, "DisruptionTarget")) is None:
         return False
     is_ended = get(target, "status") == "True" and get(target, "reason") == "DeletionByTaintManager"

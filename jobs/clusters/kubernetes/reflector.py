@@ -1,9 +1,9 @@
-"""Keeps a picture up to date: list, then watch from there; whatever goes wrong, list again. One per resource.
+"""Keep a cache current: list, then watch from there; after any error, list again. One per resource.
 
-Where the server offers it the list comes through the watch itself (`sendInitialEvents`, Kubernetes 1.32 and later): it is
-as fresh, and costs the server less. A watch is opened for a few seconds only. Before it ends in good order the server
-sends a bookmark (apiserver/pkg/storage/cacher, `pretimeoutTime`), so a quiet cluster confirms the picture at a constant,
-small price, and one whose connection died without a word is found out.
+Where the server offers it, the list comes through the watch itself (`sendInitialEvents`, Kubernetes 1.32 and later): it
+is as fresh, and costs the server less. A watch is opened for a few seconds only. Before it ends in good order, the
+server sends a bookmark (apiserver/pkg/storage/cacher, `pretimeoutTime`). So a quiet cluster confirms the cache at a
+small constant cost, and a silently dead connection is detected.
 """
 
 import asyncio
@@ -25,32 +25,35 @@ from .watch_batching import Pause
 
 log = logging.getLogger(__name__)
 
-WATCH_SECONDS = 10  # a picture of a quiet cluster is at most this old
+WATCH_SECONDS = 10  # the cache of a quiet cluster is at most this old
 SILENCE_SECONDS = WATCH_SECONDS + 5.0
 SHORTEST_SECONDS = 0.2
 PAGE = "500"
 LONGEST_PAUSE = 5.0
-DENIED_SECONDS = 300.0  # until a right that we can do without is asked for again
-LONGEST_SILENCE = 2  # watches in a row that ended well and said nothing at all: the server is not where we are
+DENIED_SECONDS = 300.0  # until an optional right that was denied is tried again
+LONGEST_SILENCE = 2  # consecutive watches that ended well without a single event: the server has lost our version
 INITIAL_END = "k8s.io/initial-events-end"
 _NOT_OFFERED = (400, 422)
 _KINDS = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 
 
 class Gone(Exception):
-    """The version that the watch stands at is no longer kept (410), or the server wants a new list for another reason."""
+    """The watch's version is no longer kept (410), or the server requires a new list for another reason."""
 
 
 class Denied(Exception):
-    """We may not look at this resource, and can do without."""
+    """We may not read this resource, and can do without."""
 
 
 class Reflector(Generic[F]):
-    """`read` makes a fact of an object, None for what is none of ours; `changed` hears of every attempt with news, or, where
-    there is `told`, that one of each fact with news, and whether it is gone.
+    """A list and watch of one resource.
 
-    `parse` makes an event of a line, `wanted` are the selectors; what `is_optional` may be forbidden to us. `rest` comes
-    between two readings (watch_batching.py).
+    `read` turns an object into a fact, or None if it is not ours. `changed` is called with every attempt that a new
+    list changed. `told` is called with each fact that an event changed, and with whether it is gone; without it,
+    `changed` is called for events, too.
+
+    `parse` turns a line into an event, `wanted` holds the selectors; access may be denied if `is_optional`. `rest` is
+    awaited between two reads (watch_batching.py).
     """
 
     def __init__(
@@ -65,21 +68,21 @@ class Reflector(Generic[F]):
         self._parse, self._pause = parse, rest
         self._told = told or (lambda fact, is_gone: changed(key(fact)))
         self._version = ""
-        self._rested = 0.0  # seconds, before what is read now
+        self._rested = 0.0  # seconds of rest before the data read now
         self._silent = 0
         self.can_stream = True
-        self.lists = self.streams = 0  # for figures and tests
+        self.lists = self.streams = 0  # for metrics and tests
 
     async def follow(self) -> None:
-        """For ever."""
+        """Run for ever."""
         pause = 0.1
         while True:
             began, before = time.monotonic(), self._version
             try:
                 await self._once()
                 pause = 0.1
-                # A server under load cuts whoever reads too slowly: there the next watch goes on at once. One that brought
-                # nothing is not repeated as fast as it ends, which is what a proxy may do to every watch.
+                # A server under load cuts slow watchers: then the next watch starts at once. A watch that brought
+                # nothing is not repeated as fast as it ends, as a proxy may do that to every watch.
                 if self._version == before and time.monotonic() < began + SHORTEST_SECONDS:
                     await asyncio.sleep(SHORTEST_SECONDS)
             except Denied as error:
@@ -122,7 +125,7 @@ class Reflector(Generic[F]):
             self._rested = self._clock() - began
 
     async def _stream(self) -> bool:
-        """List and watch in one request. False where the server does not do that: nothing was taken."""
+        """List and watch in one request. False if the server does not support it: nothing was taken."""
         with faultpoints.around("kube.watch"):
             return await self._take_stream()
 
@@ -142,7 +145,8 @@ class Reflector(Generic[F]):
                     is_whole = True
             elif (fact := self._fact(get(event, "object"))) is not None:
                 facts.append(fact)
-        self.can_stream = is_whole  # one that does not know the word watches and never says that this was all
+        # a server that does not know the parameter just watches and never marks the end of the list
+        self.can_stream = is_whole
         return is_whole
 
     async def _list(self) -> None:
@@ -171,7 +175,7 @@ class Reflector(Generic[F]):
 
     def _take(self, event: Any) -> None:
         kind, thing = get(event, "type"), get(event, "object")
-        if kind not in _KINDS or not is_object(thing):  # ERROR, or what nobody knows
+        if kind not in _KINDS or not is_object(thing):  # ERROR, or an unknown type
             raise Gone(str(get(thing, "message") or get(thing, "code") or "an error without words"))
         self._go_on_from(get(thing, "metadata"))
         fact = None if kind == "BOOKMARK" else self._fact(thing)
@@ -181,10 +185,13 @@ class Reflector(Generic[F]):
             else:
                 self._picture.put(fact)
             self._told(fact, kind == "DELETED")
-        self._picture.confirm(self._clock() - self._rested)  # it may have waited as long for us
+        self._picture.confirm(self._clock() - self._rested)  # it may have waited that long for us
 
     def _go_on_from(self, meta: Any) -> None:
-        """Versions of one watch only grow. If not, the server was restored from a backup: what was deleted since is not told."""
+        """Store the event's version, which only grows within one watch.
+
+        Raises Gone if it does not: the server was restored from a backup, and deletions since then are not reported.
+        """
         now, before = version(meta), version({"resourceVersion": self._version})
         if now and now < before:
             raise Gone(f"its versions go back from {before} to {now}")
@@ -193,6 +200,6 @@ class Reflector(Generic[F]):
     def _fact(self, thing: Any) -> F | None:
         try:
             return self._read(thing)
-        except Exception:  # one absurd object must not hide all others
+        except Exception:  # one malformed object must not hide all others
             log.exception("%s: an object was not understood", self._path)
             return None

@@ -1,7 +1,7 @@
-"""Whether any node could ever take a replica: what nodes have in all, whoever uses it now. Pure.
+"""Decide whether any node could ever take a replica: by total capacity, whatever uses it now. Pure.
 
-Only what surely never fits is refused. Nodes that are closed or tainted count, since that may change; nodes that
-NODE_SELECTOR leaves out do not.
+Refuses only what surely never fits. Cordoned or tainted nodes count, since that may change; nodes excluded by
+NODE_SELECTOR do not.
 """
 
 import re
@@ -26,7 +26,7 @@ _QUANTITY = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti
 
 @dataclass(frozen=True)
 class Size:
-    """What one node has for pods. Amounts as the node says them."""
+    """One node's capacity for pods. Amounts as the node reports them."""
 
     amounts: Mapping[str, str]
     labels: Mapping[str, str]
@@ -40,7 +40,7 @@ def read_size(thing: Any) -> Size:
 
 
 def quantity(text: str) -> Fraction:
-    """0 for what is no quantity: the cluster's own words come when a pod is made of it."""
+    """Parse a quantity; 0 if it is malformed: the cluster's own error appears when a pod is created from it."""
     found = _QUANTITY.fullmatch(text.strip())
     return Fraction(found[1]) * _SUFFIXES[found[2] or ""] if found else Fraction(0)
 
@@ -48,7 +48,7 @@ def quantity(text: str) -> Fraction:
 def placement_problem(
     *, processes: int, nodes: int, resource: str, site: Site, sizes: Iterable[Size], own_nodes: int = 0
 ) -> Problem | None:
-    """Why the nodes can never take this job; None where they can, or where nothing is known of nodes.
+    """Return why the nodes can never take this job; None if they can, or if no nodes are known.
 
     `own_nodes`: how many replicas must run at once, each with a node to itself; 0 where they may share.
     """
@@ -57,7 +57,7 @@ def placement_problem(
     ]
     if not there or site.more_nodes:
         return None
-    fixed = {**site.limits, **site.requests}  # a limit alone is the request too, as Kubernetes reads it
+    fixed = {**site.limits, **site.requests}  # without a request the limit is the request, as in Kubernetes
     able = [size for size in there if all(size.has(name, amount) for name, amount in fixed.items())]
     if not able:
         return _too_large(fixed, there)
@@ -82,13 +82,13 @@ def _too_few(processes: int, own_nodes: int, device: str, able: list[Size]) -> P
 
 
 def _nearest(total: int, most: int) -> str:
-    """The same number of processes on nodes that are there."""
+    """Suggest the same number of processes on nodes that exist."""
     per_node = next(count for count in range(min(most, total), 0, -1) if total % count == 0)
     return f"use nproc_per_node={per_node} on nodes={total // per_node}"
 
 
 def _too_large(fixed: Mapping[str, str], there: list[Size]) -> Problem:
-    """The first that no node has; else two nodes have what only one should."""
+    """Report the first amount that no node has; else that no single node has all of them."""
     for name, amount in fixed.items():
         if not any(size.has(name, amount) for size in there):
             largest = max((size.amounts.get(name, "0") for size in there), key=quantity)

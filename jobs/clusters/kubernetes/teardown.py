@@ -1,7 +1,7 @@
-"""Ending an attempt: pods first, because names must resolve while ranks save; then the owner; then its name is closed.
+"""End an attempt: pods first, because names must resolve while ranks save; then the owner; then its name is closed.
 
-A pod that is created after its owner is gone belongs to nobody and is collected by the cluster itself. A creation that
-begins later finds the tombstone.
+A pod created after its owner is gone is an orphan and is collected by the cluster itself. A creation that begins later
+finds the tombstone.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,11 @@ from .parallel import Limit, each
 from .pods import Attempt, Owner, Pod, read_owner
 
 END_SECONDS = 12.0
-# Of so many pods the cluster's controllers of endpoints go through all for each that ends: half of what an end costs.
+# Above this many pods, the cluster's endpoint controllers process all of them for each that ends: half the cost of an
+# end.
 MANY_NAMES = 100
-# Of pods that are ended at once; what `kubectl delete --now` sends. With 0 the API server forgets a pod while its processes may
-# still run, and its quota would go to another job that then finds the GPU taken.
+# For pods that are ended at once, as `kubectl delete --now` does. With 0 the API server removes a pod while its
+# processes may still run, and its quota would go to another job that then finds the GPU taken.
 NOW_SECONDS = 1
 MERGE = "application/merge-patch+json"
 
@@ -27,14 +28,15 @@ MERGE = "application/merge-patch+json"
 async def end(
     attempt: Attempt, *, api: Api, path: str, grace_seconds: int, is_asked: bool = False, is_now: bool = False
 ) -> Owner | None:
-    """The next step of ending what `attempt` shows; an attempt without living pods must come from a direct look.
+    """Take the next step to end an attempt. Return the tombstone if this step made it.
 
-    `path` is that of the namespace. `is_asked`: all its pods were told to end a moment ago, and the picture may not show it yet.
-    `is_now` shortens the grace of pods that are ending already, too. Returns the tombstone where this step made it.
+    An attempt without living pods must come from a direct read. `path` is that of the namespace. `is_asked`: all its
+    pods were deleted a moment ago, and the cached view may not show it yet. `is_now` also shortens the grace period of
+    pods that are already ending.
     """
     await _force(attempt, api=api, path=path)
     seconds = NOW_SECONDS if is_now else grace_seconds + manifests.DRAIN_SECONDS
-    is_told = is_asked or not is_now  # whether those that are ending have been given their time
+    is_told = is_asked or not is_now  # whether the pods that are ending have the right grace period
     leftover = [pod for pod in attempt.ours if pod.node not in attempt.lost and not (pod.is_ending and is_told)]
     if not attempt.has_live_owner:
         await _delete_each(leftover, api=api, path=path, seconds=seconds)
@@ -52,7 +54,10 @@ async def end(
 async def end_replicas(
     attempt: Attempt, places: Iterable[tuple[str, int]], *, api: Api, path: str, grace_seconds: int
 ) -> None:
-    """What is left at these places: of lost nodes at once, else with its grace. The attempt and its owner stay."""
+    """End the pods at these places: on lost nodes at once, else with the grace period.
+
+    The attempt and its owner stay.
+    """
     theirs = set(places)
     left = [pod for pod in attempt.ours if pod.is_alive and (pod.place.role, pod.place.index) in theirs]
     await _delete_each([pod for pod in left if pod.node in attempt.lost], api=api, path=path, seconds=0)
@@ -61,7 +66,7 @@ async def end_replicas(
 
 
 async def _force(attempt: Attempt, *, api: Api, path: str) -> None:
-    """What was on a lost node: nobody is there who could end it and say so. The node does that when it is back."""
+    """Force-delete pods on lost nodes: no kubelet can end them and report it. The node ends them when it is back."""
     stuck = [pod for pod in attempt.ours if pod.node in attempt.lost]
     if stuck:
         await _delete_each(stuck, api=api, path=path, seconds=0)
@@ -74,7 +79,7 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) ->
     mine = {**labels.of_attempt(attempt.run, attempt.number), labels.OWNER: attempt.owner.uid}
     params = {"labelSelector": labels.selector(mine)}
     body = _options(seconds)
-    brief = f"{METADATA_LIST},{JSON}"  # it answers with all that it deletes
+    brief = f"{METADATA_LIST},{JSON}"  # the answer contains everything it deletes
     with faultpoints.around("kube.delete"):
         answer = await api.call(
             "DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS, accept=brief
@@ -83,9 +88,9 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) ->
 
 
 async def _keep_names(owner: Owner, *, api: Api, path: str) -> None:
-    """Without a selector nobody follows the pods any more: the names stay as they are until the Service goes.
+    """Remove the Service's selector: no controller follows the pods then, and DNS names stay until the Service goes.
 
-    Whatever the answer is, the end does not depend on it: an account may lack this right.
+    The answer is ignored, as ending does not depend on it: an account may lack this right.
     """
     body = {"metadata": {"uid": owner.uid}, "spec": {"selector": None}}
     with faultpoints.around("kube.names"):
@@ -112,7 +117,7 @@ async def _delete_owner(attempt: Attempt, *, api: Api, path: str) -> None:
 
 
 async def _close(attempt: Attempt, *, api: Api, path: str) -> Owner | None:
-    """Where the name is taken the attempt is not closed yet; the next look says by whom."""
+    """Create the tombstone. If the name is still taken, the attempt is not closed yet; the next read shows by what."""
     if attempt.is_sealed:
         return None
     with faultpoints.around("kube.close"):
@@ -123,7 +128,7 @@ async def _close(attempt: Attempt, *, api: Api, path: str) -> Owner | None:
 
 
 def _need_gone(answer: Answer, what: str) -> None:
-    """404: gone already. 409: the name is another object's by now, which is none of ours."""
+    """Accept 404, gone already, and 409, the name belongs to another object by now, which is not ours."""
     if answer.status not in (404, 409):
         need(answer, what)
 

@@ -1,8 +1,8 @@
-"""Between two readings of a watch, so that what comes meanwhile is read in one piece.
+"""Rest between two reads of a watch, so that all events of that time are read at once.
 
-Most of what an event costs us is its way from the socket, not what it says: ten read together cost as much as three that come
-alone. The first event after a quiet while is read at once. Nothing is held back but our own reading: the connection goes on
-receiving, because a server whose watchers do not take what it sends slows down for everybody.
+Most of an event's cost is its way from the socket, not its content: ten read together cost as much as three that arrive
+alone. The first event after a quiet time is read at once. Only our own reading is delayed: the connection goes on
+receiving, because a server whose watchers do not read slows down for all of them.
 """
 
 import asyncio
@@ -10,12 +10,14 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 
-Pause = Callable[[int], Awaitable[None]]  # between two readings; is told the bytes of the one before
-# What should wait unread at most. After a quiet while nobody knows what comes, so the connection takes more (client.PARSED_BYTES).
+Pause = Callable[[int], Awaitable[None]]  # awaited between two reads, with the byte count of the last one
+# How much should wait unread at most. What comes after a quiet time is unknown, so the connection accepts more
+# (client.PARSED_BYTES).
 MOST_BYTES = 1 << 20
-# Of the event loop, from the end of a rest until all is taken: poll, decrypt and parse, wake the reader, and as many again.
+# Iterations of the event loop from the end of a rest until everything is taken: poll, decrypt and parse, wake the
+# reader, and the same number again.
 TURNS = 8
-# How the API server begins an event (k8s.io/apimachinery ObjectMeta: fields in this order). What looks otherwise is kept.
+# How the API server begins an event (k8s.io/apimachinery ObjectMeta: fields in this order). Other lines are kept.
 _STATE = re.compile(
     rb'\{"type":"(?:ADDED|MODIFIED)","object":\{"kind":"\w+","apiVersion":"v1",'
     rb'"metadata":\{"name":"[^"]*","namespace":"[^"]*","uid":"([^"]+)"'
@@ -23,9 +25,10 @@ _STATE = re.compile(
 
 
 def newest(lines: list[bytes]) -> list[bytes]:
-    """Of events that were read in one piece, without those whose object says something newer in it: a watch tells whole states.
+    """Return the events of one read without those whose object has a newer one in it: each event holds a whole state.
 
-    Nothing is folded across a bookmark, which may be the end of a list, or across any other word of the server.
+    Events are never merged across a bookmark, which may be the end of a list, or across any other message of the
+    server.
     """
     kept, later = list[bytes](), set[bytes]()
     for line in reversed(lines):
@@ -42,7 +45,7 @@ def newest(lines: list[bytes]) -> list[bytes]:
 
 
 class Rest:
-    """Of one watch. `seconds` says how long it may be now; less where much comes."""
+    """The rests of one watch. `seconds` returns how long one may be now; it is less at high volume."""
 
     def __init__(self, seconds: Callable[[], float], *, clock: Callable[[], float] = time.monotonic):
         self._seconds, self._clock = seconds, clock
@@ -50,7 +53,7 @@ class Rest:
         self._over: asyncio.Event | None = None
 
     async def take(self, size: int) -> None:
-        """After so many bytes were read, and everything in them was taken."""
+        """Rest after `size` bytes were read, and everything in them was taken."""
         before, self._read_at = self._read_at, self._clock()
         seconds = self.length(size, since=self._read_at - before)
         self._over = over = asyncio.Event()
@@ -61,11 +64,11 @@ class Rest:
             handle.cancel()
 
     def length(self, size: int, *, since: float) -> float:
-        """Seconds, after `size` bytes that came in `since` seconds."""
+        """Return the seconds to rest after `size` bytes that came in `since` seconds."""
         return min(self._seconds(), MOST_BYTES * max(since, 0.001) / max(size, 1))
 
     async def end(self) -> None:
-        """Read now what has come: somebody is about to decide. Returns when it was taken."""
+        """End the rest and read what has come, because a decision is about to be made. Returns when it was taken."""
         if self._over is not None:
             self._over.set()
             for _ in range(TURNS):

@@ -1,4 +1,4 @@
-"""Replicas as processes of this machine. `LocalCluster` is the name that settings.CLUSTERS says."""
+"""Replicas as processes of this machine. `LocalCluster` is the name used in settings.CLUSTERS."""
 
 from .adapter import LocalCluster
 

@@ -1,4 +1,4 @@
-"""Replicas as processes of this machine. All state lies in files (docs/wire.md, section 1), so any process may call."""
+"""Replicas as processes of this machine. All state is in files (docs/wire.md, section 1), so any process may call."""
 
 import contextlib
 import fcntl
@@ -27,8 +27,8 @@ from . import devices, drain, handed
 from .host import Host, Identity
 
 DEFAULT_AGENT = Path(__file__).resolve().parents[3] / "agent" / "agent.pyz"
-DRAIN_SECONDS = 60  # how long an agent may go on sending what it has (docs/wire.md, section 2)
-NOW_SECONDS = 15  # so long an agent may take to end its replica without any grace
+DRAIN_SECONDS = 60  # how long an agent may go on sending its data (docs/wire.md, section 2)
+NOW_SECONDS = 15  # how long an agent may take to end its replica without any grace period
 POLL_SECONDS = 0.5
 LOCK_SECONDS = 5.0
 # What the user of jobs must be able to do: read the interpreter's packages, and the agent.
@@ -45,7 +45,10 @@ _STATES = {
 
 
 class LocalCluster:
-    """`ROOT` is the folder of everything; `clock` gives seconds since the epoch; `user` is whom jobs run as, None for ourselves."""
+    """The local adapter. `ROOT` is its folder; `clock` gives seconds since the epoch.
+
+    `user` is the user that jobs run as, None for our own.
+    """
 
     MOUNTS = HAS_LOGS = SEPARATES = False
     HAS_NODES = True  # one, and its GPUs are counted
@@ -113,8 +116,10 @@ class LocalCluster:
             self._active(run, attempt).unlink(missing_ok=True)
 
     def _seal(self, folder: Path) -> None:
-        """Under the lock, so that nothing is begun behind it. Jobs can hold that lock too, and must not outlive their end by it:
-        who has not let go of it in seconds begins nothing, and what a stalled process begins later is swept as a stray.
+        """Seal the attempt under the lock, so that no replica can be started behind it.
+
+        Jobs can hold that lock too, and must not outlive their end by it: after LOCK_SECONDS we seal anyway. A holder
+        that has not released it by then starts nothing, and what a stalled process starts later is swept as a stray.
         """
         with contextlib.ExitStack() as held:
             with contextlib.suppress(Unreachable):
@@ -141,7 +146,7 @@ class LocalCluster:
         return [(run, int(attempt)) for run, _, attempt in named]
 
     def changes(self) -> Iterator[str]:
-        """Polls the few attempts that are open: a killed agent sends no message."""
+        """Yield runs that changed, by polling the few open attempts: a killed agent sends no message."""
         self._forget_old_secrets()
         while True:
             current = {name: self._fingerprint(name) for name in self._open_attempts()}
@@ -152,19 +157,22 @@ class LocalCluster:
             time.sleep(POLL_SECONDS if current else 2 * POLL_SECONDS)
 
     def write_control(self, url: str) -> None:
-        """Tell the agents of this cluster where the control plane answers."""
+        """Publish the control plane's address to the agents of this cluster."""
         self.root.mkdir(parents=True, exist_ok=True)
         handed.write(self.root / "control.json", json.dumps({"url": url}), mode=0o644)
 
     def _volume(self, team: str, name: str, user: JobUser | None) -> Path:
-        """A folder that all jobs of a team share, made when it is first named."""
+        """Return a folder that all jobs of a team share, created on first use."""
         if user:
             for folder in (self.root / "volumes", self.root / "volumes" / team):
                 handed.passage(folder)
         return _given(self.root / "volumes" / team / name, user)
 
     def _devices(self, plan: Plan) -> dict[str, dict[str, str]]:
-        """What each replica is told of GPUs: its own, or that it has none. Where no GPU is known, `gpu` replicas are told nothing."""
+        """Return each replica's GPU variables: its own GPUs, or none.
+
+        If no GPU is known, `gpu` replicas get no variables.
+        """
         places = [(role, place_name(role.name, index)) for role in plan.roles for index in range(role.replicas)]
         if plan.resource != devices.RESOURCE:
             return {place: devices.environment(()) for _, place in places}
@@ -193,13 +201,19 @@ class LocalCluster:
         return handed.is_there(folder / "sealed") and not any(self._is_alive(place, attempt) for place in places)
 
     def _user_of(self, attempt: Path) -> JobUser | None:
-        """An attempt that was begun as ourselves, by a release before this one, goes on so: its replicas share files."""
-        # A folder without replica.json was not handed over yet when its maker died: nothing was begun in it.
+        """Return the user of an attempt.
+
+        If a previous release began it as our own user, it stays so: its replicas share files.
+        """
+        # A folder without replica.json had not been handed over when its creator died: nothing was begun in it.
         begun = (path for path in trees.folders(attempt) if handed.is_there(path / "replica.json"))
         return None if any(handed.owner(path) == os.geteuid() for path in begun) else self.user
 
     def _prepare(self) -> None:
-        """Once per process: what the user of jobs must reach lies where they reach it. Raises Refused where they cannot."""
+        """Once per process, put what the user of jobs must reach where they can.
+
+        Raises Refused if they cannot reach it.
+        """
         if self.user is None or self._is_prepared:
             return
         with self._preparing:
@@ -229,12 +243,12 @@ class LocalCluster:
             handed.write(handed.own_note(place, "spawned.json"), self.host.spawn(place).to_json())
 
     def _look(self, folder: Path, carried: str, role: str, index: int, incarnation: int) -> ReplicaSeen:
-        """The newest one at this place: it is begun only where nothing is left of the one before."""
+        """Return the newest replica's state at this place: one is begun only if nothing is left of its predecessor."""
         place = folder / place_name(role, index, incarnation)
         if _identity(place) is None:
             return ReplicaSeen(role, index, ReplicaState.ABSENT)
         has_agent = self._has_agent(place)
-        status = _status(place)  # read after: an agent writes its last word before it goes
+        status = _status(place)  # read after the liveness check: an agent writes its last status before it exits
         state = _STATES.get(str(status.get("state")), ReplicaState.PENDING)
         reason = str(status.get("reason") or "")
         is_alive = has_agent or drain.is_owed(place, self.host, self.clock())
@@ -249,7 +263,7 @@ class LocalCluster:
         return one is not None and self.host.is_alive(one)
 
     def _is_alive(self, place: Path, carried: str) -> bool:
-        """The agent lives, or it died without a word and left processes or unsent lines behind."""
+        """Whether the agent is alive, or it was killed and left processes or unsent lines behind."""
         one = _identity(place)
         if one is None:
             return False
@@ -271,7 +285,8 @@ class LocalCluster:
         elif not handed.is_there(asked):
             handed.write(asked, str(self.clock()))
             self.host.signal(one, signal.SIGTERM)
-            self.host.signal(one, signal.SIGCONT)  # a stopped agent would not see it, and be killed after all its time
+            # a stopped agent would not receive SIGTERM, and be killed after the full grace period
+            self.host.signal(one, signal.SIGCONT)
         elif is_now:
             self._hurry(place, carried, one)
         elif self.clock() > _asked_at(asked) + grace_seconds + DRAIN_SECONDS + 15:
@@ -279,9 +294,10 @@ class LocalCluster:
             self.host.kill_carriers(carried, place.name)
 
     def _hurry(self, place: Path, carried: str, one: Identity) -> None:
-        """A second SIGTERM takes the grace away (docs/wire.md, section 1). It is sent each time: two that arrive together are one.
+        """Drop the grace period with a second SIGTERM (docs/wire.md, section 1).
 
-        An agent that does not obey is killed soon; one that has ended its replica may go on sending what is left.
+        It is sent every time: two that arrive together count as one. An agent that does not obey is killed soon; one
+        that has ended its replica may go on sending the rest.
         """
         asked = handed.own_note(place, "stop_now")
         if not handed.is_there(asked):
@@ -295,13 +311,13 @@ class LocalCluster:
             self.host.signal(one, signal.SIGCONT)
 
     def _tidy(self, place: Path, carried: str) -> None:
-        """After an agent that is gone: first what it left running, then what it left unsent."""
+        """Clean up after an agent that is gone: first the processes it left, then its unsent lines."""
         # Whatever its status says: a job can write that, and kill its agent.
         if not self.host.kill_carriers(carried, place.name):
             drain.start(place, self.host, self.clock())
 
     def _forget_old_secrets(self) -> None:
-        """Of attempts that were over before ended replicas forgot their secrets by themselves."""
+        """Remove secrets of attempts that ended in releases where ended replicas did not remove them themselves."""
         attempts = (attempt for run in trees.folders(self.root / "jobs") for attempt in trees.folders(run))
         for attempt in attempts:
             is_attempt = attempt.name.isdecimal()  # else a job's own folder
@@ -336,7 +352,10 @@ class LocalCluster:
         return tuple((place.name, _status(place).get("state"), self._is_alive(place, name)) for place in places)
 
     def _ports(self, folder: Path, plan: Plan) -> dict[str, int]:
-        """The attempt's ports, chosen once. The replica that will listen holds its port until the launcher binds it."""
+        """Return the attempt's ports, chosen once.
+
+        The replica that will listen holds its port until the launcher binds it.
+        """
         kept = folder / "ports.json"
         if kept.exists():
             return dict(json.loads(kept.read_text()))
@@ -346,7 +365,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _locked(self, folder: Path) -> Iterator[None]:
-        """The lock that guards every spawn: of this call, of the agent's launcher, and of the sealing."""
+        """Hold the lock that guards every spawn: by this call, by the agent's launcher, and by sealing."""
         folder.mkdir(parents=True, exist_ok=True)
         if self.user:
             for passed in (folder.parent, folder):
@@ -359,7 +378,7 @@ class LocalCluster:
 
 
 def _given(folder: Path, user: JobUser | None) -> Path:
-    """A folder that jobs write to."""
+    """Create a folder that jobs can write to."""
     if user:
         handed.give_folder(folder, user)
     else:
@@ -368,7 +387,10 @@ def _given(folder: Path, user: JobUser | None) -> Path:
 
 
 def _lock_soon(lock: int) -> None:
-    """Whoever holds it needs milliseconds. A process that was stopped with it must not make us stand still too."""
+    """Take the lock. Raises Unreachable after LOCK_SECONDS.
+
+    A holder needs milliseconds; a process that was stopped while it holds the lock must not block us.
+    """
     until = time.monotonic() + LOCK_SECONDS
     while True:
         try:
@@ -380,9 +402,10 @@ def _lock_soon(lock: int) -> None:
 
 
 def forget_secrets(place: Path) -> None:
-    """A replica that ended and sent everything needs neither its environment, with the job's secrets, nor its token again.
+    """Remove the secrets of a replica that ended and sent everything: its environment and its token.
 
-    The token goes last, so that a start can tell by it what is left to do. A job may have taken it away, which changes nothing.
+    The token goes last, so that at a start its presence shows that work is left. A job may have removed it, which
+    changes nothing.
     """
     with contextlib.suppress(*handed.UNREADABLE, OSError):
         told = json.loads(handed.read(place / "replica.json"))
@@ -393,14 +416,14 @@ def forget_secrets(place: Path) -> None:
 
 
 def _identity(place: Path) -> Identity | None:
-    """Who runs this replica. The spawner's word, or the agent's own where the spawner died before it wrote.
+    """Return the replica's agent process, as noted by its spawner, or by the agent if the spawner died before that.
 
-    What lies in the replica's folder may have been written by the job, or taken away: a process of another user is not believed
-    to be its agent, and so never signalled, and the spawner's word lies beside the folder.
+    The job may have written or removed any file in the replica's folder: a process of another user is not accepted as
+    its agent, and so never signalled, and the spawner's note is kept beside the folder.
     """
     with contextlib.suppress(*handed.UNREADABLE):
         return Identity.from_json(handed.read(handed.own_note(place, "spawned.json")))
-    for name in ("spawned.json", "agent.json"):  # the first as releases before this one wrote it
+    for name in ("spawned.json", "agent.json"):  # the first as previous releases wrote it
         with contextlib.suppress(*handed.UNREADABLE):
             found = Identity.from_json(handed.read(place / name, most=handed.STATE_BYTES))
             if handed.may_be_of(found.pid, place):
@@ -416,7 +439,7 @@ def _asked_at(asked: Path) -> float:
 
 
 def _newest(folder: Path) -> dict[str, int]:
-    """Of places that were given anew, the highest incarnation that was begun."""
+    """Return the highest incarnation that was begun, for places whose replica was replaced."""
     with contextlib.suppress(FileNotFoundError):
         found = sorted(incarnation_of(name) for name in os.listdir(folder))
         return {name: number for name, number in found if number and _identity(folder / f"{name}.{number}")}

@@ -1,22 +1,22 @@
-"""Which GPUs of this machine each local replica sees. Pure, but for the one look at the machine.
+"""Assign this machine's GPUs to local replicas. Pure, except for reading the machine's devices.
 
-An attempt holds its devices from its first `apply` until it is over, so one device never serves two that live.
+An attempt holds its devices from its first `apply` until it is over, so two living attempts never share one.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-RESOURCE = "gpu"  # in a queue's word
+RESOURCE = "gpu"  # a queue's resource name
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-# Numbers mean the same device to CUDA, which would otherwise count the fastest first, and to NVML.
+# With this order the numbers mean the same to CUDA, which would otherwise count the fastest first, and to NVML.
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 Held = Mapping[str, Mapping[str, Sequence[str]]]  # attempt -> replica -> devices
 
 
 class NotEnough(Exception):
-    """In words; `is_final` where even the whole machine has too few."""
+    """Too few GPUs, with a message; `is_final` if even the whole machine has too few."""
 
     def __init__(self, words: str, *, is_final: bool) -> None:
         super().__init__(words)
@@ -24,7 +24,7 @@ class NotEnough(Exception):
 
 
 def of_this_machine(environ: Mapping[str, str] = os.environ, dev: Path = Path("/dev")) -> list[str]:
-    """Words for CUDA_VISIBLE_DEVICES. Where the server's own environment names some, only those."""
+    """Return entries for CUDA_VISIBLE_DEVICES. If the server's own environment names some, only those."""
     count = len(list(dev.glob("nvidia[0-9]*")))
     named = environ.get(VISIBLE)
     if named is None:
@@ -33,7 +33,7 @@ def of_this_machine(environ: Mapping[str, str] = os.environ, dev: Path = Path("/
 
 
 def assign(held: Held, attempt: str, wanted: Mapping[str, int], there: Sequence[str]) -> dict[str, list[str]]:
-    """Replica to devices, for so many each; what the attempt holds already stays. Raises NotEnough."""
+    """Return each replica's devices, as many as `wanted`; an attempt keeps what it already holds. Raises NotEnough."""
     if attempt in held:
         return {replica: list(words) for replica, words in held[attempt].items()}
     asked = sum(wanted.values())
@@ -54,7 +54,7 @@ def assign(held: Held, attempt: str, wanted: Mapping[str, int], there: Sequence[
 
 
 def environment(devices: Sequence[str]) -> dict[str, str]:
-    """What a replica with exactly these is told; with none it sees none."""
+    """Return the variables of a replica with exactly these devices; with none it sees none."""
     return {VISIBLE: ",".join(devices), **(ORDER if devices else {})}
 
 

@@ -1,8 +1,8 @@
-"""What an agent that was killed had not sent yet lies in its spool; another one is started to send just that.
+"""Send what a killed agent had not sent: it is in the spool, and another agent is started to send just that.
 
-A replica that still owes lines is not gone: its attempt stays open until they arrived, or were given up. So a job's log
-is complete when the job says that it is over. All of it has an end: what a job does to the process that sends, or to its files,
-keeps the attempt open for a bounded time only.
+A replica with unsent lines is not gone: its attempt stays open until they arrived, or were given up. So a job's log is
+complete when the job is reported as over. All of it is bounded: whatever a job does to the sending process, or to its
+files, keeps the attempt open for a limited time only.
 """
 
 import contextlib
@@ -18,10 +18,11 @@ from common import faultpoints
 from . import handed
 from .host import Host, Identity
 
-# Each ends by itself (agent/replica.py, DRAIN_SECONDS) and says when it gives up: a second one means that something was killed.
+# Each ends by itself (agent/replica.py, DRAIN_SECONDS) and reports when it gives up: a second try means that one was
+# killed.
 MOST_TRIES = 5
-MOST_SECONDS = 75  # of one: the agent's 60, and its start and end
-ALL_SECONDS = 2 * MOST_SECONDS  # from the first start on; then no other is started
+MOST_SECONDS = 75  # per try: the agent's 60, and its start and end
+ALL_SECONDS = 2 * MOST_SECONDS  # from the first start on; after that no other is started
 NOTE = "drain.json"
 
 
@@ -36,13 +37,16 @@ class _Note:
 
 
 def is_owed(place: Path, host: Host, now: float) -> bool:
-    """Asked of a replica without a living agent."""
+    """Whether lines are still to be sent, for a replica without a living agent."""
     note = _read(place)
     return _runs(place, note, host, now) or _is_due(place, note, now)
 
 
 def start(place: Path, host: Host, now: float) -> None:
-    """Send what is left, unless somebody does. Only once nothing of the replica runs: it closes its status."""
+    """Send the rest, unless that is already happening.
+
+    Call it only once nothing of the replica runs: it closes its status.
+    """
     note = _read(place)
     if _runs(place, note, host, now):
         if note.process and now > note.at + MOST_SECONDS:  # stopped by its job, for example
@@ -60,12 +64,12 @@ def _is_due(place: Path, note: _Note, now: float) -> bool:
 
 
 def _has_unsent(place: Path) -> bool:
-    """Batches, or a journal of what would have been the next one (docs/wire.md, section 1)."""
+    """Whether there are batches, or a journal of the next one (docs/wire.md, section 1)."""
     return any(name.endswith((".batch", ".journal")) for name in handed.names(place / "spool"))
 
 
 def _runs(place: Path, note: _Note, host: Host, now: float) -> bool:
-    """By the note of its start; by the lock it holds, where its starter died before it wrote whom it had started."""
+    """Whether a sender is running: by its note, or by its lock if its starter died before it noted the process."""
     if note.process:
         return host.is_alive(note.process)
     return bool(note.tries) and now <= note.at + MOST_SECONDS and _is_locked(place / "agent.lock")

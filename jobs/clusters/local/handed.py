@@ -1,7 +1,7 @@
-"""Files in folders that belong to the user of local jobs, read and written by Muster, which may be root.
+"""Safe access, possibly as root, to files in folders that belong to the user of local jobs.
 
-A job may have put anything there: a link to a file of ours, a pipe that nobody writes to, a gigabyte. So nothing is
-followed, waited for or read beyond a bound, and what is written takes the place of a name and never goes through it.
+A job may have put anything there: a link to a file of ours, a pipe without a writer, a gigabyte. So nothing is
+followed, waited for or read beyond a bound, and a write replaces the name and never goes through it.
 """
 
 import contextlib
@@ -15,14 +15,14 @@ from pathlib import Path
 from common.job_user import JobUser
 
 MAX_BYTES = 8 << 20  # a job's environment is the largest thing that is read
-STATE_BYTES = 256 << 10  # of what an agent says of itself, which is read twice a second; it needs 4 KB
-# What comes of reading JSON that a job could have written: absent, no text, no JSON, other types, too deep, too large.
+STATE_BYTES = 256 << 10  # for an agent's status, which is read twice a second; it needs 4 KB
+# What reading JSON written by a job can raise: absent, not text, not JSON, wrong types, too deep, too large.
 UNREADABLE = (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def read(path: Path, *, most: int | None = None) -> str:
-    """Raises FileNotFoundError, or ValueError for whatever is not a small file of text."""
+    """Read a small text file. Raises FileNotFoundError, or ValueError for anything else."""
     try:
         file = os.open(path, os.O_RDONLY | _SAFELY)
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def read(path: Path, *, most: int | None = None) -> str:
 
 
 def write(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Whole or not at all: readers of other processes never see half a file. It belongs to whom its folder belongs."""
+    """Write a file atomically: readers in other processes never see half of it. Its owner is that of its folder."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
     with os.fdopen(file, "w") as opened:
@@ -57,7 +57,7 @@ def append(path: Path, content: bytes) -> None:
 
 
 def open_to_append(path: Path) -> int:
-    """A descriptor. Of /dev/null where something else than a plain file has the name."""
+    """Return a descriptor; of /dev/null if the name belongs to anything but a plain file."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _SAFELY, 0o600)
     except OSError:
@@ -72,12 +72,15 @@ def open_to_append(path: Path) -> int:
 
 
 def is_there(path: Path) -> bool:
-    """Whatever it is, and whatever it leads to. pathlib's own question fails where a link leads to a name that is too long."""
+    """Whether the name exists, whatever it is or links to.
+
+    pathlib's `exists` fails on a link to a name that is too long.
+    """
     return os.path.lexists(path)
 
 
 def names(folder: Path, most: int = 10_000) -> list[str]:
-    """What lies in a folder that is no link; nothing where it cannot be read."""
+    """Return the entries of a folder that is not a link; empty if it cannot be read."""
     try:
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
     except OSError:
@@ -94,12 +97,15 @@ def owner(path: Path) -> int:
 
 
 def own_note(place: Path, name: str) -> Path:
-    """Where Muster keeps a note about a replica: beside its folder where that belongs to the job's user, who could change it."""
+    """Return the path of Muster's note about a replica.
+
+    It lies beside the replica's folder if that belongs to the job's user, who could change it.
+    """
     return place.with_name(f"{place.name}.{name}") if owner(place) != os.geteuid() else place / name
 
 
 def may_be_of(pid: int, place: Path) -> bool:
-    """Whether that process may be a replica's agent, as a file says that its job could have written. Gone ones may."""
+    """Whether a process, named in a file that the job may have written, may be the replica's agent. A dead one may."""
     whose = owner(place)
     if whose == os.geteuid():
         return True
@@ -112,14 +118,14 @@ def may_be_of(pid: int, place: Path) -> bool:
 
 
 def passage(path: Path) -> None:
-    """A folder of ours that the user of jobs may pass through, and not list."""
+    """Make a folder of ours that the user of jobs may pass through, but not list."""
     path.mkdir(parents=True, exist_ok=True)
     if owner(path) == os.geteuid():
         path.chmod(0o711)
 
 
 def published(file: Path, folder: Path) -> Path:
-    """A copy of a file of ours that everybody may read, named by its content."""
+    """Make a world-readable copy of a file of ours, named by its content."""
     content = file.read_bytes()
     copy = folder / f"{file.stem}-{hashlib.sha256(content).hexdigest()[:16]}{file.suffix}"
     if not copy.exists():
@@ -131,26 +137,29 @@ def published(file: Path, folder: Path) -> Path:
 
 
 def give_folder(path: Path, user: JobUser) -> None:
-    """The folder, and where it belongs to somebody else all that is in it: of jobs from before, which ran as root."""
+    """Give a folder to the user of jobs, with its content if it has another owner.
+
+    Such content is from earlier jobs, which ran as root.
+    """
     path.mkdir(parents=True, exist_ok=True)
-    if path.is_symlink() or owner(path) == user.uid:  # where a link leads is the operator's to give
+    if path.is_symlink() or owner(path) == user.uid:  # the target of a link is for the operator to give
         return
     for folder, _, _, at in os.fwalk(path, follow_symlinks=False):
         for name in _files(at):
             with contextlib.suppress(FileNotFoundError):
                 about = os.stat(name, dir_fd=at, follow_symlinks=False)
-                # One with a second name may be a file that was never ours to give.
+                # A file with a second link may be one that was never ours to give.
                 if stat.S_ISLNK(about.st_mode) or about.st_nlink == 1:
                     os.chown(name, user.uid, user.gid, dir_fd=at, follow_symlinks=False)
         if folder != os.fspath(path):
             os.chown(at, user.uid, user.gid)
-    # The top goes last: it says that all below was given.
+    # The top goes last: its owner shows that everything below was given.
     path.chmod(0o700)
     os.chown(path, user.uid, user.gid)
 
 
 def _files(folder: int) -> list[str]:
-    """All but folders; links to folders are files here."""
+    """Return all entries but folders; links to folders count as files."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
 

@@ -1,6 +1,6 @@
-"""What the local cluster asks of the machine: start an agent, is it alive, signal it, who carries a mark.
+"""The local cluster's access to the machine: start an agent, check and signal it, find processes by their mark.
 
-A process is its id, its start time and the boot it lives in, never an id alone: ids are used again.
+A process is identified by its id, its start time and the boot, never by the id alone: ids are reused.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from . import handed
 
 @dataclass(frozen=True)
 class Identity:
-    """`started` in clock ticks since boot (proc(5), stat field 22)."""
+    """A process. `started` in clock ticks since boot (proc(5), stat field 22)."""
 
     pid: int
     started: int
@@ -40,7 +40,7 @@ class Identity:
 
 
 class Host:
-    """The real machine. Tests of lost and late calls put another one in its place."""
+    """The real machine. Tests of lost and late calls replace it."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Host:
         more_env: Sequence[str] = (),
         home: Path | None = None,
     ):
-        """`more_env` names what jobs inherit of our environment besides processes.INHERITED; `home` is for jobs of another user."""
+        """`more_env`: variables that jobs inherit besides replica_file.INHERITED; `home`: for jobs of another user."""
         self.agent, self.python = agent, python
         self._more_env, self._home = more_env, home
 
     def spawn(self, folder: Path, verb: str = "--state") -> Identity:
-        """Start the agent of one replica, detached: it outlives whoever started it. It runs as the owner of its folder.
+        """Start the agent of one replica, detached: it outlives this process. It runs as the owner of its folder.
 
-        So what a job of before left unsent is sent by the user that can read it.
+        So what an earlier job left unsent is sent by the user that can read it.
         """
         about = folder.stat(follow_symlinks=False)
         is_other = about.st_uid != os.geteuid()
@@ -72,7 +72,7 @@ class Host:
                 start_new_session=True,
                 **who,
             )
-        # Somebody must take its exit code while we live; after us init does.
+        # While this process is running it must reap the agent; after that, init does.
         threading.Thread(target=process.wait, daemon=True, name=f"reap-{process.pid}").start()
         return Identity(process.pid, started(process.pid) or 0, boot_id())
 
@@ -90,14 +90,14 @@ class Host:
                 os.kill(one.pid, number)
 
     def carriers(self, mark: str, replica: str) -> list[int]:
-        """Ids of the processes that carry this mark and replica name in their environment."""
+        """Return the ids of the processes with this mark and replica name in their environment."""
         wanted = [
             f"\0{name}={value}\0".encode() for name, value in (("MUSTER_MARK", mark), ("MUSTER_REPLICA", replica))
         ]
         return [pid for pid, env in environs() if all(one in env for one in wanted)]
 
     def kill_carriers(self, mark: str, replica: str) -> int:
-        """How many there were."""
+        """Kill the carriers of a mark. Return how many there were."""
         found = self.carriers(mark, replica)
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
@@ -106,7 +106,7 @@ class Host:
 
 
 def started(pid: int) -> int | None:
-    """Start time of a living process in ticks since boot; None when it is gone or a zombie."""
+    """Return a living process's start time in ticks since boot; None when it is gone or a zombie."""
     try:
         # The second field is the name in brackets and may hold anything, so count from its end.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

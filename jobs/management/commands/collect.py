@@ -1,4 +1,4 @@
-"""Delete old logs and folders now: `manage.py collect --dry-run` says what would go."""
+"""Delete old logs and folders now: `manage.py collect --dry-run` lists them."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py team_logs TEAM`: what a team's logs take, the limits that are its own, and freeing space."""
+"""`manage.py team_logs TEAM`: show the size of a team's logs, set the team's own limits, and free space."""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -18,7 +18,7 @@ LARGEST = 10
 
 
 def limit(text: str) -> int | None:
-    """Bytes, or None for the installation's own limit."""
+    """Return bytes, or None for the installation's own limit. Raises CommandError."""
     if text == DEFAULT:
         return None
     if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 63:
