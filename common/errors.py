@@ -1,6 +1,5 @@
 """Everything Muster raises on purpose.
 
-
 MusterError
 ├── InvalidInput          the request is wrong; carries one Problem per field. Never retried.
 │   ├── InvalidSpec       a job description that cannot be planned

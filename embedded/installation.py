@@ -1,6 +1,5 @@
 """A whole installation on free ports in a folder, for browser tests and benches:
 
-
     with Installation(Path("...")) as muster:
         muster.url, muster.user, muster.password, muster.token, muster.env
 

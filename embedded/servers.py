@@ -1,6 +1,5 @@
 """Postgres and Redis in one folder:
 
-
     with Servers(Path("...")) as servers:
         servers.database_url, servers.redis_url
 

@@ -54,7 +54,10 @@ def collect(*, now: datetime | None = None) -> Collected:
 
 
 def expire(team: Team, *, before: datetime) -> int:
-    """Delete workspaces that no job used lately; return how many. A row locked by a job being submitted is skipped."""
+    """Delete workspaces of no job that were not used lately; return how many.
+
+    A job being submitted holds a lock on its workspace's row; a row that it holds is skipped.
+    """
     old = Workspace.objects.filter(team=team, jobs=None, used_at__lt=before)
     count = 0
     for pk in old.values_list("pk", flat=True):

@@ -79,7 +79,7 @@ class Wire:
             told(min(1.0, (at + PIECE_BYTES) / len(content)))
 
     def pause(self, call: Call[Any], *, reply: Reply, tried: int, rested: float = 0.0) -> float | None:
-        """Return the seconds until the next attempt, None if this reply is final; `rested` seconds were spent already."""
+        """Return the seconds until the next attempt, None if this reply is final; `rested` seconds have been spent."""
         is_patient = rested < call.patience_seconds
         if not call.is_repeatable or (tried >= call.tries and not is_patient):
             return None

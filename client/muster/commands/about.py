@@ -58,7 +58,7 @@ def open_page(*, job: str | None, is_printing: bool) -> None:
 def _address(client: Client, *, job: str | None) -> str:
     """Return the address to open.
 
-    The server reports a job's address as it believes it to be; only a web address is opened in a browser.
+    A job's address comes from the server; anything but a web address is not opened in a browser.
     """
     if job is None:
         return f"{client.url}/jobs"
