@@ -1,8 +1,8 @@
 """What an open stream was opened with, and whether that still holds.
 
-A request is checked when it comes; a stream stays open for minutes, and must end when its token or session is revoked, its
-person deactivated or taken out of the team. A hint says at once that there is something to check (audit.MAY_END_ACCESS,
-doorbell.access_changed); what the hint misses, and what ends by time, a check every now and then finds.
+A request is checked when it comes; a stream stays open for minutes, and must end when its token or session is revoked,
+its user deactivated or removed from the team. A hint triggers a check at once (audit.MAY_END_ACCESS,
+doorbell.access_changed); a periodic check finds what the hint misses, and what expires.
 """
 
 import time
@@ -21,18 +21,18 @@ from .signin import session_lifetime
 @dataclass(frozen=True)
 class Access:
     user: int
-    teams: frozenset[int] | None  # that the stream reads; None: all
+    teams: frozenset[int] | None  # whose data the stream reads; None: all
     token: int | None = None
     session: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, user: User, *, session: str | None, teams: frozenset[int] | None) -> Self:
-        """By the token that authentication noted on the user, else by the session."""
+        """Return the access of the token that authentication noted on the user, else of the session."""
         token = user.grant.token_id
         return cls(user.pk, teams, token, "" if token is not None else session or "")
 
     def holds(self) -> bool:
-        """Asks the database."""
+        """Return whether the access still holds; queries the database."""
         user = _by_token(self.token) if self.token is not None else _by_session(self)
         if user is None or user.pk != self.user or not user.is_active:
             return False
@@ -49,7 +49,7 @@ def _by_token(pk: int) -> User | None:
 
 
 def _by_session(access: Access) -> User | None:
-    """As Django's own look at a session: a row of this key, not over, made with the password of today."""
+    """Return the session's user, as Django's own check would: an unexpired row, made with the current password."""
     found = SignIn.objects.filter(session_key=access.session, expire_date__gt=timezone.now())
     row = found.select_related("user").first()
     if row is None or row.user is None:

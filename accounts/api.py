@@ -33,7 +33,7 @@ class LoginView(APIView):
     @extend_schema(operation_id="login", request=LoginSerializer, responses={201: LoginAnswer}, auth=[])
     def post(self, request: Request) -> Response | HttpResponse:
         sent = LoginSerializer.of(request)
-        plain = request._request  # what the counting of failures marks, and its middleware looks at
+        plain = request._request  # the Django request, which axes marks for its failure count and its middleware reads
         user = authenticate(plain, username=sent["username"], password=sent["password"])
         if not isinstance(user, User) or not flow.may_use_password(user):
             flow.note_failure(sent["username"], way="api")
@@ -50,14 +50,20 @@ class LoginView(APIView):
 
 
 def _without_session(request: HttpRequest) -> HttpRequest:
-    """For who hears of sign-ins: they note when and from where in the session, and this one's is another sign-in's."""
+    """Return a copy without a session, for receivers of the sign-in signal.
+
+    They note time and address in the session, and the one that came with this request belongs to another sign-in.
+    """
     found = copy(request)
     del found.session
     return found
 
 
 def _objection(request: HttpRequest, user: User, code: str) -> HttpResponse | None:
-    """The password was right. What else stands against a token: raised, or the answer that says when to come again."""
+    """Check what else stands against a token once the password was right.
+
+    Returns None or a response that says when to retry; raises every other objection.
+    """
     thing = required_steps.first_thing(user)
     if words := flow.objection(user) or (thing.words if thing else ""):
         raise NotAllowed(words)
@@ -90,7 +96,7 @@ class MeView(APIView):
 
 
 def _teams(user: User) -> list[dict[str, str]]:
-    """One's teams, as far as the token in use reaches."""
+    """Return the user's teams, as far as the token in use reaches."""
     found = user.memberships.select_related("team").order_by("team__name")
     teams = readable_teams(user)
     return [{"name": one.team.name, "role": one.role} for one in found if teams is None or one.team_id in teams]

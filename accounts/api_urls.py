@@ -1,4 +1,4 @@
-"""The part of /api/v1 that speaks of people, teams, tokens and the audit."""
+"""The routes of /api/v1 for users, teams, tokens and the audit."""
 
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
@@ -10,7 +10,7 @@ from .token_api import TokensView, TokenView
 
 
 class Username(StringConverter):
-    """What Django lets a user name be made of; it may hold dots and @."""
+    """What Django allows in a user name, which includes dots and @."""
 
     regex = r"[\w.@+-]{1,150}"
 

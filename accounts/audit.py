@@ -1,7 +1,7 @@
-"""The book of changes: who did what to what, before, after and from where.
+"""The audit log: who did what to what, before, after and from where.
 
-`record` is called inside the transaction of the change, so that there is never one without the other. Secrets never
-come in: callers name the fields they give, and what is called like a secret is struck out all the same.
+`record` is called inside the transaction of the change, so that neither exists without the other. Secrets never get in:
+callers name the fields they pass, and any field named like a secret is struck out all the same.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ class AuditAction(StrEnum):
     JOB_LOG_DELETED = "job.delete-log"
 
 
-# After these somebody may have lost what an open stream of theirs rests on; `on` is the user, or a token of theirs.
+# After these a user may have lost the access that an open stream relies on; `on` is the user, or one of their tokens.
 MAY_END_ACCESS = frozenset(
     {
         AuditAction.LOGOUT,
@@ -73,7 +73,7 @@ MAY_END_ACCESS = frozenset(
     }
 )
 
-# How a page says it, between who did it and what it was done to.
+# The phrase on pages, between the actor and the target.
 WORDS: dict[str, str] = {
     AuditAction.LOGIN: "signed in as",
     AuditAction.LOGIN_FAILED: "failed to sign in as",
@@ -108,7 +108,7 @@ WORDS: dict[str, str] = {
 
 @contextmanager
 def change() -> Iterator[None]:
-    """The transaction of a change and its entry, for interfaces that bring both together."""
+    """Open the transaction of a change and its entry, for interfaces that write both."""
     with faultpoints.atomic("accounts.change"):
         yield
 
@@ -122,7 +122,7 @@ def record(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> AuditEntry:
-    """Write one entry. `by` None is the server's own command line, or nobody known (a failed login)."""
+    """Write one entry. `by` None is the server's own command line, or no known user (a failed login)."""
     here = origin()
     with faultpoints.around("accounts.audit"):
         entry = AuditEntry.objects.create(
@@ -147,14 +147,17 @@ def record(
 
 
 def _tell(entry: AuditEntry) -> None:
-    """To whatever takes the server's events elsewhere; only what was committed."""
+    """Log the entry as an event, which may be shipped elsewhere; only after its commit."""
     names = ("actor_name", "token_prefix", "target_kind", "target_id", "target_name", "team_name", "ip", "user_agent")
     told = {name: getattr(entry, name) for name in names}
     log_config.event(entry.act, audit_id=entry.pk, before=entry.before, after=entry.after, **told)
 
 
 def entries(user: User) -> QuerySet[AuditEntry]:
-    """What `user` may read: platform administrators all, others what concerns the teams they administer."""
+    """Return what `user` may read: platform administrators all, others the entries of the teams they administer.
+
+    Raises NotAllowed where they administer none.
+    """
     if is_platform_admin(user):
         return AuditEntry.objects.all()
     teams = teams_where(user, Act.MANAGE)
@@ -164,7 +167,7 @@ def entries(user: User) -> QuerySet[AuditEntry]:
 
 
 def clean(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as JSON that Postgres takes: secrets struck out, long text cut."""
+    """Return values as JSON that Postgres accepts: secrets struck out, long text cut."""
     return {_text(name): HIDDEN if _is_secret(str(name)) else _plain(value) for name, value in values.items()}
 
 

@@ -16,7 +16,7 @@ _COLUMNS = {"team": "team_name", "actor": "actor_name", "act": "act"}
 
 
 class AuditView(generics.ListAPIView[AuditEntry]):
-    """Newest first. Platform administrators read all, administrators of a team what concerns it."""
+    """Newest first. Platform administrators read all entries, administrators of a team those of their teams."""
 
     serializer_class = AuditSerializer
     pagination_class = Paging

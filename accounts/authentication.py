@@ -1,4 +1,4 @@
-"""`Authorization: Bearer mst_...` for scripts. Anything that is not a valid token is refused before any look-up of data."""
+"""`Authorization: Bearer mst_...` for scripts. Anything but a valid token is refused before any data is read."""
 
 from datetime import timedelta
 
@@ -16,14 +16,14 @@ USE_IS_NOTED_EVERY = timedelta(minutes=1)  # one write a minute per token, not o
 
 
 def has_valid_token(authorization: str) -> bool:
-    """Does an Authorization header show a token of somebody active? Its use is not noted: what it is for comes later."""
+    """Return whether an Authorization header carries an active user's valid token; its use is not recorded here."""
     scheme, _, text = authorization.strip().partition(" ")
     return scheme.lower() == "bearer" and valid_token(text.strip()) is not None
 
 
 def valid_token(text: str) -> Token | None:
     found = Token.objects.valid().select_related("user").filter(digest__in=Token.digests_of(text))
-    token = next(iter(found), None)  # digests are unique: `first` would have each request sort for nothing
+    token = next(iter(found), None)  # digests are unique: `first` would add an ORDER BY to each request for nothing
     return token if token is not None and token.user.is_active else None
 
 
@@ -56,7 +56,7 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself by being defined
-    """How the API's own description names this."""
+    """Name this scheme in the OpenAPI schema."""
 
     target_class = TokenAuthentication
     name = "token"

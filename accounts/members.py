@@ -1,4 +1,4 @@
-"""Teams, who is in them with which role, and their service accounts. The rules are `roles.objection` and the last administrator.
+"""Teams, their members and roles, and service accounts; the rules are `roles.objection` and the last administrator.
 
 Every change locks the team's row first, so that two administrators who remove each other cannot both succeed.
 """
@@ -21,17 +21,17 @@ from .models import Membership, Role, Team, Token, User
 from .permissions import Act, is_platform_admin, readable_teams, require, require_platform_admin, role_in
 from .roles import is_last_admin, objection
 
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # as a job's name: fits a DNS label
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")  # like a job's name: fits a DNS label
 
 
 def teams_of(user: User) -> QuerySet[Team]:
-    """Teams that `user` may read."""
+    """Return the teams that `user` may read."""
     teams = readable_teams(user)
     return Team.objects.all() if teams is None else Team.objects.filter(pk__in=teams)
 
 
 def readable_team(user: User, name: str) -> Team:
-    """404 for what the user may not read: a stranger does not learn that it exists."""
+    """Return the team; raises Http404 for one the user may not read, so that its existence is not revealed."""
     team = teams_of(user).filter(name=name).first()
     if team is None:
         raise Http404(f"there is no team {name} among yours")
@@ -55,7 +55,7 @@ def members_of(team: Team) -> QuerySet[Membership]:
 
 
 def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Membership, bool]:
-    """Make somebody a member, or change the role of one; True when new."""
+    """Make a user a member, or change a member's role; True when new."""
     with faultpoints.atomic("accounts.members"):
         _lock(team, by)
         user = _account(team, username, role)
@@ -77,7 +77,7 @@ def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Members
 
 
 def remove(*, team: Team, username: str, by: User) -> None:
-    """Take somebody out of the team: access to it ends at once; jobs and tokens stay."""
+    """Remove a user from the team: access to it ends at once; jobs and tokens stay."""
     with faultpoints.atomic("accounts.members"):
         _lock(team, by)
         row = members_of(team).filter(user__username=username).first()
@@ -95,7 +95,7 @@ def service_accounts_of(team: Team) -> QuerySet[Membership]:
 
 
 def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membership:
-    """An account for a program: `name@team`, without a password, in this team alone."""
+    """Create an account for a program: `name@team`, without a password, in this team alone."""
     _refuse_name("name", name)
     with faultpoints.atomic("accounts.members"):
         _lock(team, by)
@@ -111,7 +111,7 @@ def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membe
 
 
 def remove_service_account(*, team: Team, username: str, by: User) -> None:
-    """It can do nothing any more and its tokens are revoked; its jobs keep its name, so the account itself stays."""
+    """Disable a service account and revoke its tokens; its jobs keep its name, so the account itself stays."""
     with faultpoints.atomic("accounts.members"):
         _lock(team, by)
         row = service_accounts_of(team).filter(user__username=username).first()
@@ -125,7 +125,10 @@ def remove_service_account(*, team: Team, username: str, by: User) -> None:
 
 
 def _lock(team: Team, by: User) -> None:
-    """One change of a team at a time. Asked under the lock: whoever was removed a moment ago may nothing any more."""
+    """Lock the team, so that changes run one at a time, and check permission under the lock.
+
+    An administrator removed a moment ago is thus refused.
+    """
     Team.objects.select_for_update(no_key=True).get(pk=team.pk)
     require(by, Act.MANAGE, team)
 
@@ -157,7 +160,7 @@ def _refuse(by: User, team: Team, user: User | None, old: str | None, new: str |
 
 
 def _admins(team: Team) -> list[str]:
-    """People who can still sign in: a team that only a program administers is locked to its people."""
+    """Return administrators who can still sign in: a team administered only by a program is locked to its people."""
     found = team.memberships.filter(role=Role.ADMIN, user__is_active=True, user__service_team=None)
     return list(found.values_list("user__username", flat=True))
 

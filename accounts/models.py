@@ -1,4 +1,4 @@
-"""Who: users, teams, members with one role each, API tokens kept as digests, and the book of what they changed."""
+"""Users, teams, members with one role each, API tokens kept as digests, and the audit of what they changed."""
 
 import hashlib
 import secrets
@@ -29,14 +29,15 @@ __all__ = [
     "User",
 ]
 
-UNUSABLE = "!"  # how Django begins the password field of who has none (contrib.auth.hashers)
+UNUSABLE = "!"  # prefix of the password field of users without a password (contrib.auth.hashers)
 TOKEN_DAYS = 90
 
 
 class User(AbstractUser):
-    """A person, or with `service_team` a program of that team. `is_superuser` is the platform administrator."""
+    """A person, or with `service_team` a program of that team. `is_superuser` marks a platform administrator."""
 
-    # How this user came in; authentication puts a token's own in its place. Not a column: it belongs to one request.
+    # How this user authenticated; token authentication replaces it with the token's. Not a column: it belongs to one
+    # request.
     grant: Grant = SESSION
 
     service_team = models.ForeignKey(
@@ -89,7 +90,7 @@ class TokenQuerySet(models.QuerySet["Token"]):
 
 
 class Token(models.Model):
-    """An API token. Its text is shown once; only a digest stays. `prefix` lets a person recognise it."""
+    """An API token. Its text is shown once; only a digest is stored. `prefix` lets a person recognise it."""
 
     PREFIX = "mst_"
 
@@ -98,7 +99,7 @@ class Token(models.Model):
     prefix = models.CharField(max_length=12)
     digest = models.CharField(max_length=64, unique=True)
     scope = models.CharField(max_length=10, choices=Scope, default=Scope.SUBMIT)
-    # Cascade: a token for a team that is gone must not become one for every team.
+    # Cascade: a deleted team's token must not become one for every team.
     team = models.ForeignKey(
         Team, models.CASCADE, null=True, blank=True, related_name="tokens", help_text="empty for every team"
     )
@@ -126,7 +127,8 @@ class Token(models.Model):
         acts = SCOPES.get(self.scope, frozenset())
         return Grant(acts, self.team_id, self.pk, self.prefix, self.scope, self.expires_at)
 
-    # The first is written, all are taken: a new one is put first, and the old one goes a year later with its last token.
+    # New digests use the first, all are accepted: a new one is put first, and the old one can go a year later, with its
+    # last token.
     DIGESTS: tuple[str, ...] = ("sha256",)
 
     @classmethod
@@ -148,7 +150,10 @@ class Token(models.Model):
         team: Team | None = None,
         expires_at: datetime | None = None,
     ) -> tuple["Token", str]:
-        """A new token and its text, which cannot be had again. Asks nobody: `tokens.issue` does."""
+        """Create a token; return it with its text, which cannot be recovered later.
+
+        No permission check: `tokens.issue` does that.
+        """
         text = cls.PREFIX + secrets.token_urlsafe(32)
         row = cls(user=user, name=name, prefix=text[:10], digest=cls.digest_of(text), scope=scope, team=team)
         row.expires_at = expires_at or timezone.now() + timedelta(days=TOKEN_DAYS)
@@ -158,17 +163,17 @@ class Token(models.Model):
 
 
 class SignIn(AbstractBaseSession):
-    """A session of a browser, as Django keeps it, and whose it is: so that people can see theirs and end them."""
+    """A browser session, as Django keeps it, plus its user, so that people can list theirs and end them."""
 
     user = models.ForeignKey(User, models.CASCADE, null=True, related_name="sign_ins", help_text="empty: nobody yet")
 
     @classmethod
     def get_session_store_class(cls) -> type[Any]:
-        return cast(type[Any], import_module(settings.SESSION_ENGINE).SessionStore)  # it needs this class
+        return cast(type[Any], import_module(settings.SESSION_ENGINE).SessionStore)  # lazily: it needs this class
 
 
 class SecondFactor(models.Model):
-    """An authenticator of a person: its secret sealed, and what has been tried with it. Not asked for until confirmed."""
+    """A person's authenticator: its secret encrypted, and the attempts made with it. Not required until confirmed."""
 
     user = models.OneToOneField(User, models.CASCADE, related_name="second_factor")
     sealed = models.TextField()
@@ -179,7 +184,7 @@ class SecondFactor(models.Model):
 
 
 class RecoveryCode(models.Model):
-    """One way in without the authenticator, for once."""
+    """A single-use way to sign in without the authenticator."""
 
     user = models.ForeignKey(User, models.CASCADE, related_name="recovery_codes")
     digest = models.CharField(max_length=64)
@@ -187,8 +192,11 @@ class RecoveryCode(models.Model):
 
 
 class AuditEntry(models.Model):
-    """Who changed what, from where, before and after. The database itself refuses to change or delete a row; only the
-    two references become empty when their user or team goes, and the names stay."""
+    """One audit entry: who changed what, from where, before and after.
+
+    The database itself refuses to change or delete a row; only the two references become empty when their user or team
+    is deleted, and the names stay.
+    """
 
     at = models.DateTimeField(default=timezone.now, editable=False)
     actor = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")

@@ -1,4 +1,4 @@
-"""Making people and letting them go. Only from the server's own command line: there is no sign-up."""
+"""Create and deactivate people. Only from the server's own command line: there is no sign-up."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -16,12 +16,12 @@ from .audit import AuditAction
 from .models import Membership, Role, Team, User
 from .signin import second_factor
 
-_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # without letters that look alike
 FIRST_PASSWORD = timedelta(days=14)  # long enough for a holiday, too short for a forgotten note
 
 
 def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
-    """A new person and a first password, which cannot be had again."""
+    """Create a person; return them with a first password, which cannot be recovered later."""
     problems = [*_name_problems(username), *_role_problems(role)]
     if problems:
         raise InvalidInput(*problems)
@@ -39,13 +39,13 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
 
 
 def first_password() -> tuple[str, datetime]:
-    """A password for somebody else, and until when it holds: they choose their own with it."""
+    """Return a password to hand to another person, and when it expires: they use it to choose their own."""
     text = "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))
     return text, timezone.now() + FIRST_PASSWORD
 
 
 def give_password(*, username: str) -> str:
-    """For who forgot theirs: a first password again. Every session of theirs ends; tokens stay."""
+    """Reset a forgotten password to a new first password. Ends all sessions of that person; tokens stay."""
     password, until = first_password()
     with faultpoints.atomic("accounts.people"):
         user = _locked(username)
@@ -59,7 +59,7 @@ def give_password(*, username: str) -> str:
 
 
 def remove_second_factor(*, username: str) -> bool:
-    """Whether there was one."""
+    """Remove the second factor; return whether there was one."""
     user = User.objects.filter(username=username).first()
     if user is None:
         raise _nobody(username)
@@ -67,7 +67,10 @@ def remove_second_factor(*, username: str) -> bool:
 
 
 def set_active(*, username: str, is_active: bool) -> User:
-    """Somebody inactive cannot sign in; sessions and tokens end at once, and come back with `is_active`."""
+    """Activate or deactivate a person.
+
+    An inactive one cannot sign in; sessions and tokens stop at once, and work again after activation.
+    """
     with faultpoints.atomic("accounts.people"):
         user = _locked(username)
         if user.is_active != is_active:

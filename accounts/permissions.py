@@ -1,4 +1,4 @@
-"""The one place that says yes or no: a user's role in the team, and what the way in (`user.grant`) leaves of it."""
+"""The only place that decides permissions: a user's role in the team, limited by the credential (`user.grant`)."""
 
 from common.errors import NotAllowed
 
@@ -19,12 +19,12 @@ __all__ = [
 
 
 def may(user: User, act: Act, team: Team) -> bool:
-    """Deny by default: no membership, an inactive user, an unknown role or scope is nothing."""
+    """Return whether `user` may `act`. Denied by default: no membership, an inactive user, an unknown role or scope."""
     return user.is_active and user.grant.covers(act, team.pk) and allows(role_in(user, team), act)
 
 
 def role_in(user: User, team: Team) -> str | None:
-    """The role as stored; a platform administrator is an administrator of every team."""
+    """Return the role as stored; a platform administrator is an administrator of every team."""
     if user.is_superuser:
         return Role.ADMIN
     return Membership.objects.filter(user=user, team=team).values_list("role", flat=True).first()
@@ -39,7 +39,7 @@ def require(user: User, act: Act, team: Team) -> None:
 
 
 def teams_where(user: User, act: Act) -> "list[int] | None":
-    """Ids of the teams in which `user` may `act`; None means all of them."""
+    """Return the ids of the teams in which `user` may `act`; None means all of them."""
     grant = user.grant
     if not user.is_active or act not in grant.acts:
         return []
@@ -50,12 +50,12 @@ def teams_where(user: User, act: Act) -> "list[int] | None":
 
 
 def readable_teams(user: User) -> "list[int] | None":
-    """Ids of the teams whose things `user` may read; None means all of them."""
+    """Return the ids of the teams whose data `user` may read; None means all of them."""
     return teams_where(user, Act.READ)
 
 
 def is_platform_admin(user: User) -> bool:
-    """Whether `user` may change what belongs to no team; a token needs the scope for it, and no team."""
+    """Return whether `user` may change what belongs to no team; a token needs scope manage, and no team."""
     return user.is_active and user.is_superuser and user.grant.covers(Act.MANAGE, None)
 
 

@@ -1,7 +1,7 @@
-"""Roles and scopes: the two tables of who may do what, and the rules of changing them. Pure; no look-ups.
+"""Roles and scopes: the two tables of permissions, and the rules for changing roles. Pure; no look-ups.
 
-A role is what a team lets somebody do, a scope is what a token leaves of that. Whatever a table does not name is
-refused, so a role or scope that nobody knows is nothing.
+A role is what a team allows a member, a scope is what a token leaves of that. Whatever a table does not name is
+refused, so an unknown role or scope grants nothing.
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,7 @@ HEIGHT: dict[str, int] = {Role.VIEWER: 1, Role.MEMBER: 2, Role.ADMIN: 3}
 
 @dataclass(frozen=True)
 class Grant:
-    """What the way in leaves of a user's rights: all with a session, with a token its scope, team and time."""
+    """What the credential leaves of a user's rights: all with a session; with a token its scope, team and time."""
 
     acts: frozenset[Act]
     team_id: int | None = None  # None: every team
@@ -60,7 +60,10 @@ class Grant:
     expires_at: datetime | None = None
 
     def covers(self, act: Act, team_id: int | None) -> bool:
-        """`team_id` None asks about what belongs to no team; a token for one team does not reach that."""
+        """Return whether the grant includes `act` in that team.
+
+        `team_id` None means what belongs to no team; a token for one team does not cover that.
+        """
         return act in self.acts and (self.team_id is None or self.team_id == team_id)
 
 
@@ -80,7 +83,10 @@ def height(role: str | None) -> int:
 
 
 def objection(*, own: str | None, old: str | None, new: str | None) -> str:
-    """Why somebody with the role `own` may not turn a member's role from `old` into `new` (None: no member); "" is no objection."""
+    """Return why a user with role `own` may not change a member's role from `old` to `new`; "" is no objection.
+
+    None as a role: no member.
+    """
     if height(new) > height(own):
         return f"nobody grants a role above their own: yours is {own or 'none'}, not {new}"
     if height(old) > height(own):
@@ -89,5 +95,5 @@ def objection(*, own: str | None, old: str | None, new: str | None) -> str:
 
 
 def is_last_admin(name: str, admins: Iterable[str]) -> bool:
-    """Whether the team would be without an administrator if `name` were none."""
+    """Return whether the team would be without an administrator if `name` were none."""
     return set(admins) == {name}

@@ -1,4 +1,4 @@
-"""The shapes of /api/v1 that speak of people, teams, tokens and the audit."""
+"""Serializers of /api/v1 for users, teams, tokens and the audit."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from .tokens import MOST_DAYS
 
 
 class Sent(serializers.Serializer[Any]):
-    """A body. A field that nobody knows is refused: misspelt, it would silently be left at its default."""
+    """A request body. An unknown field is refused: misspelt, it would silently be left at its default."""
 
     @classmethod
     def of(cls, request: Request) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class MemberSerializer(serializers.ModelSerializer[Membership]):
 
 
 class AuditQuery(serializers.Serializer[Any]):
-    """An empty one is none: forms send them so."""
+    """Filters of the audit. An empty value counts as absent: forms send them so."""
 
     team = serializers.CharField(required=False, allow_blank=True, max_length=40)
     actor = serializers.CharField(required=False, allow_blank=True, max_length=150)

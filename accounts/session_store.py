@@ -1,4 +1,4 @@
-"""Where sessions are kept (SESSION_ENGINE): Django's own rows, with the person beside them."""
+"""Session storage (SESSION_ENGINE): Django's own rows, with a reference to the user."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from .models import SignIn
 
 
 class SessionStore(db.SessionStore):
-    """Keeps Django's name for the class: it is part of what signs the data, so sessions from before stay readable."""
+    """Keep Django's class name: it is part of what signs the data, so earlier sessions stay readable."""
 
     @classmethod
     def get_model_class(cls) -> type[SignIn]:

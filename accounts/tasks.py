@@ -1,4 +1,4 @@
-"""What Celery runs for what is kept about people."""
+"""Celery tasks on data kept about people."""
 
 from celery import shared_task
 from django.utils import timezone

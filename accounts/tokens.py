@@ -1,4 +1,7 @@
-"""Issuing and revoking API tokens. A token may be less than its user, and never more than the token that made it."""
+"""Issue and revoke API tokens.
+
+A token may have fewer rights than its user, and never more than the token that made it.
+"""
 
 from datetime import datetime, timedelta
 
@@ -26,7 +29,10 @@ def issue(
     days: int | None = None,
     service_account: str | None = None,
 ) -> tuple[Token, str]:
-    """A new token and its text. Raises NotAllowed, and InvalidInput naming the field that asks for too much."""
+    """Issue a token; return it with its text.
+
+    Raises NotAllowed, and InvalidInput naming the field that exceeds a limit.
+    """
     if Act.MANAGE not in by.grant.acts:
         raise NotAllowed(f"a token of scope {by.grant.scope!r} makes no tokens; sign in, or use one of scope manage")
     user = (
@@ -41,7 +47,7 @@ def issue(
 def make(
     user: User, name: str, *, by: User, scope: str, team: Team | None = None, expires_at: datetime | None = None
 ) -> tuple[Token, str]:
-    """The row and its entry in the audit; whether it may be made was asked before."""
+    """Create the row and its audit entry; permissions were checked before."""
     with faultpoints.atomic("accounts.tokens"):
         token, text = Token.issue(user, name, scope=scope, team=team, expires_at=expires_at)
         audit.record(AuditAction.TOKEN_MADE, by=by, on=token, team=team or user.service_team, after=_told(token))
@@ -49,7 +55,7 @@ def make(
 
 
 def revoke(*, token: Token, by: User) -> Token:
-    """Once and for all. Every token may revoke itself; others need scope manage."""
+    """Revoke a token for good. Every token may revoke itself; others need scope manage. Raises NotAllowed."""
     if Act.MANAGE not in by.grant.acts and token.pk != by.grant.token_id:
         raise NotAllowed(
             f"a token of scope {by.grant.scope!r} revokes only itself; sign in, or use one of scope manage"
@@ -66,7 +72,7 @@ def revoke(*, token: Token, by: User) -> Token:
 
 
 def revoke_all(user: User, *, by: User) -> int:
-    """Every valid token of this user, within the caller's transaction; returns how many there were."""
+    """Revoke every valid token of this user, within the caller's transaction; return how many there were."""
     found = list(user.tokens.valid())
     for token in found:
         revoke(token=token, by=by)
@@ -74,7 +80,7 @@ def revoke_all(user: User, *, by: User) -> int:
 
 
 def visible(user: User) -> QuerySet[Token]:
-    """One's own tokens, and those of service accounts of the teams one administers."""
+    """Return a user's own tokens, and those of service accounts of the teams they administer."""
     found = Token.objects.select_related("user", "team")
     own = Q(user=user) if user.grant.team_id is None else Q(user=user, team=user.grant.team_id)
     teams = teams_where(user, Act.MANAGE)
@@ -92,7 +98,10 @@ def _service_account(by: User, name: str) -> User:
 
 
 def _team(by: User, user: User, name: str | None) -> Team | None:
-    """The team the token is limited to; a token for one team makes tokens for that team alone."""
+    """Return the team the token is limited to; a token for one team makes tokens for that team alone.
+
+    Raises InvalidInput.
+    """
     only = by.grant.team_id
     if name is None:
         return Team.objects.get(pk=only) if only is not None else None

@@ -1,5 +1,8 @@
-"""What is kept about people goes when its time is over: sessions that ended, failed sign-ins, and old audit entries where
-the installation says so. docs/security.md has the table."""
+"""Delete what is kept about people once its time is over.
+
+That is ended sessions, failed sign-ins, and old audit entries where the installation configures it. docs/security.md
+has the table.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +17,7 @@ from .models import AuditEntry, SignIn
 
 FAILURES_KEPT = timedelta(days=30)
 AT_ONCE = 5000  # entries in one transaction
-MOST_TURNS = 200  # tomorrow is another day
+MOST_TURNS = 200  # the rest goes with the next day's run
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,10 @@ class Trimmed:
 
 
 def trim(*, now: datetime) -> Trimmed:
-    """May run twice, and be killed anywhere: each part is one transaction, and what is left goes the next time."""
+    """Delete what is over.
+
+    May run twice, and be killed anywhere: each part is one transaction, and the next run does the rest.
+    """
     with audit.change():
         sessions, _ = SignIn.objects.filter(expire_date__lt=now).delete()
         failures, _ = AccessAttempt.objects.filter(attempt_time__lt=now - FAILURES_KEPT).delete()
@@ -45,7 +51,10 @@ def _trim_audit(now: datetime) -> int:
 
 
 def _trim_some(over: datetime) -> int:
-    """The database lets entries go only in a transaction that says so, and none younger than 90 days."""
+    """Delete the oldest entries of one batch; return how many.
+
+    The database allows that only in a transaction that declares it, and only for entries of at least 90 days.
+    """
     with audit.change():
         oldest = list(AuditEntry.objects.filter(at__lt=over).order_by("pk").values_list("pk", flat=True)[:AT_ONCE])
         if not oldest:

@@ -1,4 +1,4 @@
-"""The pages of people and teams."""
+"""The pages of users and teams."""
 
 from django.contrib.auth.decorators import login_required
 from django.urls import path

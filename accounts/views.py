@@ -1,4 +1,4 @@
-"""Signing in and out: Django's own views with our templates, written down in the audit."""
+"""Signing in and out: Django's own views with our templates, recorded in the audit."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -24,7 +24,7 @@ from .signin import flow, second_factor
 
 
 class SignInForm(AuthenticationForm):
-    # Django tells browsers only how long a name may be; a longer one must not reach the table of failures.
+    # Django only tells browsers how long a name may be; a longer one must not reach the table of failures.
     username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
 
     def confirm_login_allowed(self, user: User) -> None:
@@ -80,7 +80,7 @@ class CodeForm(Form):
 
 @method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")
 class SignInCode(views.RedirectURLMixin, FormView):  # type: ignore[type-arg]  # Django itself has no such brackets
-    """The second half of signing in, for who gave the right password a moment ago."""
+    """The second half of signing in, for a user who gave the right password a moment ago."""
 
     template_name = "accounts/code.html"
     form_class = CodeForm
@@ -108,7 +108,7 @@ class SignInCode(views.RedirectURLMixin, FormView):  # type: ignore[type-arg]  #
 
 
 class SignOut(views.LogoutView):
-    """POST only, so that no link or image can sign somebody out."""
+    """POST only, so that no link or image can sign a user out."""
 
     http_method_names = ["post"]
 
@@ -117,5 +117,5 @@ class SignOut(views.LogoutView):
             if isinstance(request.user, User):
                 audit.record(AuditAction.LOGOUT, by=request.user, on=request.user)
             response = super().post(request, *args, **kwargs)
-        response.headers["Clear-Site-Data"] = '"cache"'  # pages that the browser kept
+        response.headers["Clear-Site-Data"] = '"cache"'  # pages that the browser cached
         return response

@@ -1,4 +1,4 @@
-"""What `python3 agent.pyz` does: run a replica, drain one that ended, or be the shim of one rank."""
+"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, or be the shim of one rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ USAGE = "usage: agent.pyz --state DIR | --drain DIR"
 
 def main() -> int:
     words = sys.argv[1:]
-    # The shim first, with nothing else imported: it stands in front of every rank's start.
+    # The shim first, with nothing else imported: every rank's start waits for it.
     if words[:1] == ["--shim"]:
         from . import shim
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 VERSION = 1
-LEVEL = 1  # of zlib: four times quicker than 6 for about a fifth more bytes, and logs shrink well anyway
+LEVEL = 1  # zlib level: four times faster than 6 for about a fifth more bytes, and logs compress well anyway
 
 Item = dict  # one JSON object of the header
 
@@ -28,13 +28,13 @@ class Batch:
 
 
 def encode(batch: Batch) -> bytes:
-    """A batch as it lies in the spool: everything but `sent_at`, which is known only when it is sent."""
+    """Encode a batch as stored in the spool: everything but `sent_at`, which is known only when it is sent."""
     header = json.dumps({"version": VERSION, "seq": batch.seq, "items": batch.items}, separators=(",", ":")).encode()
     return b"".join([struct.pack(">I", len(header)), header, *batch.blobs])
 
 
 def decode(body: bytes) -> Batch:
-    """Raises ValueError, KeyError or struct.error for bytes that are no batch."""
+    """Decode a batch; raises ValueError, KeyError or struct.error for bytes that are none."""
     (length,) = struct.unpack_from(">I", body)
     header = json.loads(body[4 : 4 + length])
     blobs, at = [], 4 + length
@@ -46,26 +46,27 @@ def decode(body: bytes) -> Batch:
 
 
 def stamped(body: bytes, *, sent_at: float) -> bytes:
-    """The same batch with the moment of sending, without decoding its header."""
+    """Return the same batch with the time of sending, without decoding its header."""
     (length,) = struct.unpack_from(">I", body)
     stamp = b'{"sent_at":%.3f,' % sent_at
     return struct.pack(">I", length + len(stamp) - 1) + stamp + body[5:]
 
 
 def without_text(batch: Batch) -> Batch:
-    """Log texts become gaps that say what is missing; everything else stays."""
+    """Return the batch with gaps in place of log texts, which record what is missing; everything else stays."""
     return Batch(batch.seq, [_gap(item) if item["kind"] == "log" else item for item in batch.items])
 
 
 def only_states(batch: Batch) -> Batch:
-    """Samples and metrics go too; gaps, states and exit codes stay."""
+    """Return the batch without text, samples and metrics; gaps, states and exit codes stay."""
     kept = [item for item in without_text(batch).items if item["kind"] not in ("sample", "metrics")]
     return Batch(batch.seq, kept)
 
 
 def lighter(batch: Batch, *, refused: set[str]) -> Batch | None:
-    """What is left of a batch that was refused: without the kinds that are to blame, without text, with states alone, or
-    empty, whichever comes first and changes anything. None when it was empty already.
+    """Return what is left of a refused batch; None when it was empty already.
+
+    The first of these steps that changes anything: without the kinds at fault, without text, with states alone, empty.
     """
     steps = (lambda one: _without(one, refused), without_text, only_states, lambda one: Batch(one.seq))
     return next((less for less in (step(batch) for step in steps) if less != batch), None)

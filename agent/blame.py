@@ -1,7 +1,7 @@
-"""Was this rank's end its own fault, or did it only lose the others? Read from the last lines it wrote. Pure.
+"""Decide whether a rank's failure was its own or it only lost its peers, from the last lines it wrote. Pure.
 
 The root of the last chain of tracebacks decides: a rank that raised ValueError and then lost its connections while
-it tidied up is to blame; one that wrapped a lost connection in an error of its own is not.
+cleaning up is to blame; one that wrapped a lost connection in an error of its own is not.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import re
 from dataclasses import dataclass
 from typing import Dict, Sequence, Tuple
 
-TAIL_LINES = 400  # kept per stream; a traceback of Python is seldom longer than 100
+TAIL_LINES = 400  # kept per stream; a Python traceback is seldom longer than 100
 TAIL_LINE_BYTES = 2000
-ABORT = 6  # SIGABRT: C++ ended the process, and says why after any traceback
+ABORT = 6  # SIGABRT: C++ ended the process, and prints the reason after any traceback
 # gloo's threads may abort a process that is ending by an exception of its own: then the exception is the cause. An
-# older one was survived.
+# older exception was survived.
 ABORT_SECONDS = 5.0
 
-Line = Tuple[float, bytes]  # when it was read, what it said
+Line = Tuple[float, bytes]  # (when it was read, text)
 
-# What gloo, NCCL and TCPStore say of a peer that went away (torch 1.13 to 2.15).
+# What gloo, NCCL and TCPStore print about a lost peer (torch 1.13 to 2.15).
 _CONNECTION = re.compile(
     rb"Connection closed by (remote )?peer|Connection reset by (remote )?peer|Connection refused|Broken pipe"
     rb"|remote process exited|ncclRemoteError|ncclSystemError|NCCL communicator was aborted|NCCL timeout"
@@ -55,9 +55,10 @@ class Blame:
 def last_words(
     stderr: Sequence[Line], stdout: Sequence[Line], *, ended_at: float, signal: int | None
 ) -> Dict[str, str]:
-    """What a failed rank printed last, for the control plane to judge: its last chain of tracebacks, and the ends of both.
+    """Return what a failed rank printed last, for the control plane to judge.
 
-    Of a rank that died of a signal an older traceback was survived, and is left out.
+    That is its last chain of tracebacks, and the ends of both streams. For a rank killed by a signal an older traceback
+    was survived, and is left out.
     """
     tail = [(at, _PREFIX.sub(b"", line)) for at, line in stderr]
     begin, lines = _root(tail), list(stderr)
@@ -75,7 +76,7 @@ def last_words(
 
 
 def _text(lines: Sequence[bytes], most: int, *, is_end: bool = True) -> str:
-    """As many whole lines as fit, from the end or from the beginning."""
+    """Join as many whole lines as fit, from the end or from the beginning."""
     text = b"\n".join(line[:_SENT_LINE_BYTES] for line in lines)
     if len(text) > most:
         text = text[-most:].partition(b"\n")[2] if is_end else text[:most].rpartition(b"\n")[0]
@@ -83,10 +84,10 @@ def _text(lines: Sequence[bytes], most: int, *, is_end: bool = True) -> str:
 
 
 def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | None = None) -> Blame:
-    """Judges a rank that failed. `signal` is what ended it, if one did."""
+    """Judge a rank that failed. `signal`: the one that ended it, if any."""
     tail = [(at, _PREFIX.sub(b"", line)) for at, line in stderr]
     begin = _root(tail)
-    if begin is None and _root(stdout) is not None:  # some print their tracebacks
+    if begin is None and _root(stdout) is not None:  # some scripts print their tracebacks
         tail, begin = list(stdout), _root(stdout)
     if begin is None or (signal == ABORT and tail[-1][0] - tail[begin][0] > ABORT_SECONDS):
         said = [line for _, line in tail[-_LAST_LINES:]]
@@ -97,7 +98,7 @@ def blame(stderr: Sequence[Line], *, stdout: Sequence[Line] = (), signal: int | 
 
 
 def _root(tail: Sequence[Line]) -> int | None:
-    """Index of the line that begins the last chain of tracebacks; those that end no process only where alone."""
+    """Return the index of the line that begins the last chain of tracebacks; harmless ones count only if alone."""
     begins = [at for at, (_, line) in enumerate(tail) if TRACEBACK in line]
     fatal = [at for at in begins if not (at and _HARMLESS.search(tail[at - 1][1]))] or begins
     if not fatal:
@@ -113,7 +114,7 @@ def _is_linked(tail: Sequence[Line], *, first: int, second: int) -> bool:
 
 
 def _message(lines: Sequence[bytes]) -> list[bytes]:
-    """The exception's own words: what follows the frames, which are indented."""
+    """Return the exception's message: what follows the frames, which are indented."""
     begin = next((at for at, line in enumerate(lines) if line.strip() and not line.startswith(b" ")), len(lines))
     said: list[bytes] = []
     for line in lines[begin : begin + _MESSAGE_LINES]:

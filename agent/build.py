@@ -1,4 +1,4 @@
-"""Makes agent.pyz: one file, the same bytes for the same sources, so that its hash can name it.
+"""Build agent.pyz: one file, the same bytes for the same sources, so that its hash can identify it.
 
 `python -m agent.build [TARGET]`
 """
@@ -15,14 +15,14 @@ from pathlib import Path
 PACKAGE = "_muster_agent"
 SHEBANG = b"#!/usr/bin/env python3\n"
 ENTRY = f"import sys\nfrom {PACKAGE}.__main__ import main\nsys.exit(main())\n"
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
-NOT_IN_IT = ("build.py", "pod_entry.py")  # the second is a file of its own in a pod
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can represent
+NOT_IN_IT = ("build.py", "pod_entry.py")  # the second is a separate file in a pod
 HERE = Path(__file__).resolve().parent
 REPORT = HERE.parent / "client" / "muster"
 
 
 def build(target: Path) -> Path:
-    """Writes agent.pyz to `target`, replacing it atomically. Returns `target`."""
+    """Write agent.pyz to `target`, replacing it atomically; return `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     unfinished.write_bytes(SHEBANG + _archive())
@@ -32,7 +32,7 @@ def build(target: Path) -> Path:
 
 
 def _archive() -> bytes:
-    # Stored, not deflated: bytes must not depend on the zlib at hand, and ranks start a little sooner.
+    # Stored, not deflated: the bytes must not depend on the zlib version, and ranks start slightly sooner.
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(_contents().items()):

@@ -1,8 +1,8 @@
-"""Files by their digests, shared by the replicas of one team on one machine, so that each comes over the wire once.
+"""Files by their digests, shared by one team's replicas on one machine, so that each is downloaded once.
 
-Any number of agents use it at once: files appear by a rename, whole and checked, and are checked again when they are taken,
-since a job could have written to them, or have put anything else in their places. One lock makes those who want the same wait
-for who fetches it.
+Any number of agents use it at once: files appear by a rename, whole and checked, and are checked again when they are
+taken, since a job could have written to them, or put anything else in their place. One lock makes agents that need the
+same files wait for the one that fetches them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .state import plain
 
 PIECE_BYTES = 1 << 18
 WAIT_SECONDS = 0.05
-LOCK_SECONDS = 120.0  # beyond it each fetches for itself: a job may hold the lock for ever
-TRIM_TO = 0.8  # of the limit, so that not every fetch has to
-STALE_SECONDS = 3600  # an unfinished file of an agent that was killed; and how exactly a last use is known
+LOCK_SECONDS = 120.0  # after that each fetches for itself: a job may hold the lock forever
+TRIM_TO = 0.8  # of the limit, so that not every fetch has to trim
+STALE_SECONDS = 3600  # age of a killed agent's unfinished file; also the precision of a file's last use
 
 
 class Unusable(Exception):
-    """Something else lies where the cache needs a file or a folder, or its lock is not let go."""
+    """Something else is where the cache needs a file or a folder, or its lock is not released."""
 
 
 class Cache:
-    """`limit_bytes` holds after every fetch. Raises OSError when the folder cannot be used."""
+    """The shared files; `limit_bytes` holds after every fetch. Raises OSError when the folder cannot be used."""
 
     def __init__(self, path: str, *, limit_bytes: int) -> None:
         self._path, self._limit = path, limit_bytes
@@ -39,7 +39,7 @@ class Cache:
 
     @contextlib.contextmanager
     def lock(self, *, is_cancelled: Callable[[], bool]) -> Iterator[bool]:
-        """Yields False when it was cancelled before the lock was free. Raises Unusable."""
+        """Hold the lock; yields False if cancelled before the lock was free. Raises Unusable."""
         with _opened(os.path.join(self._path, "lock"), "ab") as file:
             until = time.monotonic() + LOCK_SECONDS
             while not is_cancelled():
@@ -58,7 +58,7 @@ class Cache:
         return [digest for digest in dict.fromkeys(digests) if not _is_file(self._place(digest))]
 
     def add(self, digest: str, pieces: Iterable[bytes]) -> None:
-        """`pieces` raise when they are not what the digest says; then nothing is kept. Raises Unusable."""
+        """Add a file; if `pieces` raises, because they do not match the digest, nothing is kept. Raises Unusable."""
         place = self._place(digest)
         with contextlib.suppress(FileExistsError):
             os.makedirs(os.path.dirname(place), mode=0o700)
@@ -70,7 +70,7 @@ class Cache:
             with faultpoints.around("agent.cache"):
                 try:
                     os.replace(unfinished, place)
-                except OSError as error:  # a folder has the name, or its folder is none
+                except OSError as error:  # a folder has that name, or the parent is no folder
                     raise Unusable(str(error)) from error
         except BaseException:
             with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ class Cache:
             raise
 
     def copy(self, digest: str, into: IO[bytes], *, size: int) -> bool:
-        """False when it is not here, or not what it was: then it is gone afterwards, and `into` of no use."""
+        """Copy a file; False when it is missing or damaged: then it is removed, and `into` is useless."""
         place = self._place(digest)
         try:
             file = _opened(place, "rb")
@@ -93,7 +93,7 @@ class Cache:
         return is_right
 
     def trim(self) -> None:
-        """Under the lock. Takes away what was not used for longest, until there is room again."""
+        """Remove the least recently used files until there is room again; the caller holds the lock."""
         found = sorted(self._files())
         total = sum(size for _, size, _ in found)
         if total <= self._limit:
@@ -109,7 +109,7 @@ class Cache:
         return os.path.join(self._path, digest[:2], digest)
 
     def _files(self) -> Iterator[Tuple[float, int, str]]:
-        """(last use, bytes, path) of each; unfinished ones of the dead are removed on the way."""
+        """Yield (last use, bytes, path) of each file; unfinished ones of dead agents are removed on the way."""
         for item in os.scandir(self._path):
             if item.is_dir(follow_symlinks=False):
                 for file in _entries(item.path):
@@ -125,7 +125,7 @@ class Cache:
 
 
 def _opened(path: str, mode: str) -> IO[bytes]:
-    """Raises Unusable for what is no plain file, or leads to one."""
+    """Open a plain file; raises Unusable for anything else, or a link."""
     try:
         return open(path, mode, opener=lambda path, flags: plain(path, flags | os.O_NOFOLLOW))
     except OSError as error:
@@ -148,7 +148,7 @@ def _entries(folder: str) -> List[os.DirEntry[str]]:
 
 
 def _copied(file: IO[bytes], into: IO[bytes], *, most: int) -> str:
-    """The digest of what was copied; a file may grow meanwhile."""
+    """Return the digest of what was copied; a file may grow meanwhile."""
     found, left = hashlib.sha256(), most + 1
     while left > 0:
         piece = file.read(min(PIECE_BYTES, left))

@@ -1,4 +1,4 @@
-"""Speaking HTTP to the control plane: one kept connection, the address read anew after every failure."""
+"""HTTP to the control plane: one kept connection, the address read again after every failure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .state import Spec, StateFolder
 
 TIMEOUT_SECONDS = 15
 CLOSED = (401, 403)  # the attempt is over for this agent
-REFUSED = (400, 413)  # these bytes will never be taken
-LONGEST_WAIT_SECONDS = 60.0  # that a control plane may ask for
-GONE = (404, 410, 413)  # asking again would be answered the same
+REFUSED = (400, 413)  # these bytes will never be accepted
+LONGEST_WAIT_SECONDS = 60.0  # that a control plane may request
+GONE = (404, 410, 413)  # another request would be answered the same
 MAX_LIST_BYTES = 256 << 20
 BATCHES = "/agent/v1/batches"
 WORKSPACE = "/agent/v1/workspace"
 
 
 class Unreachable(Exception):
-    """No answer, or one that does not count: try again later, and not before `wait_seconds`."""
+    """No answer, or an unusable one: try again later, and not before `wait_seconds`."""
 
     wait_seconds = 0.0
 
@@ -35,7 +35,10 @@ class Closed(Exception):
 
 
 class Refused(Exception):
-    """400 or 413: the control plane will never take these bytes. `kinds` of items are to blame, where it said so."""
+    """400 or 413: the control plane will never accept these bytes.
+
+    `kinds`: item kinds it named as the cause, if any.
+    """
 
     def __init__(self, text: str, *, kinds: set[str]) -> None:
         super().__init__(text)
@@ -44,7 +47,7 @@ class Refused(Exception):
 
 class Listed(NamedTuple):
     text: str
-    team: str  # whose cache the files belong in
+    team: str  # the team whose cache the files belong in
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,17 @@ class Reply:
 
 
 class ControlPlane:
-    """Not for two threads at once. Every call raises Unreachable or Closed; `post` also Refused, those for code Lost."""
+    """Not thread-safe. Every call raises Unreachable or Closed; `post` also Refused, those for code Lost."""
 
     def __init__(self, folder: StateFolder, *, spec: Spec) -> None:
         self._folder = folder
         self._control = spec.control
         self._connection: http.client.HTTPConnection | None = None
         self._prefix = ""
-        self.was_answered = False  # by anybody, whatever the answer was
+        self.was_answered = False  # by any server, whatever the answer was
 
     def post(self, body: bytes) -> Reply:
-        """Sends one batch. A kept connection may have been closed meanwhile: once more on a new one, seq makes it safe."""
+        """Send one batch; if a kept connection was closed meanwhile, once more on a new one, which seq makes safe."""
         headers = {"Content-Type": "application/x-muster-batch"}
         was_kept = self._connection is not None
         try:
@@ -77,7 +80,7 @@ class ControlPlane:
         return _reply(self._content(answer), status=answer.status, wait=wait)
 
     def fetch_list(self) -> Listed | None:
-        """The list of the job's files; None when it has no code. Raises Lost when it is gone for good."""
+        """Return the list of the job's files; None when it has no code. Raises Lost when it is gone for good."""
         answer = self._ask("GET", WORKSPACE, body=None, headers={})
         content = self._content(answer)
         if answer.status == 204:
@@ -90,7 +93,7 @@ class ControlPlane:
 
     @contextlib.contextmanager
     def fetch_files(self, digests: list[str]) -> Iterator[Callable[[int], bytes]]:
-        """A way to read the pack of these files, piece by piece."""
+        """Yield a function that reads the pack of these files, piece by piece."""
         headers = {"Content-Type": "application/octet-stream"}
         body = b"".join(bytes.fromhex(digest) for digest in digests)
         answer = self._ask("POST", WORKSPACE, body=body, headers=headers)
@@ -99,10 +102,10 @@ class ControlPlane:
                 _check(answer.status, self._content(answer))
             yield lambda length: _some(answer, length)
         finally:
-            self.close()  # what was not read must not be taken for the next answer
+            self.close()  # unread bytes must not be taken for the next answer
 
     def address(self) -> str:
-        """Where it is looked for, in words."""
+        """Return the address in use, for messages."""
         try:
             return self._url() or "an empty address"
         except (OSError, ValueError) as error:
@@ -137,7 +140,7 @@ class ControlPlane:
         return self._connection
 
     def _url(self) -> str:
-        """Raises OSError or ValueError when the file that holds it cannot be read: the control plane is not up yet."""
+        """Return the address; raises OSError or ValueError if its file is unreadable: the control plane is not up."""
         if self._control.get("url"):
             return self._control["url"]
         with open(self._control.get("file", ""), encoding="utf-8") as file:
@@ -159,7 +162,7 @@ def _some(answer: http.client.HTTPResponse, length: int) -> bytes:
 
 
 def _check(status: int, content: bytes) -> None:
-    """What will not be better the next time is Lost, with the server's own words."""
+    """Raise Lost, with the server's own message, for what will not change, and Unreachable for other failures."""
     if status in GONE:
         raise Lost(_title(content) or f"{WORKSPACE} answered {status}")
     if status != 200:
@@ -187,7 +190,7 @@ def _unpacked(content: bytes) -> str:
 def _reply(content: bytes, *, status: int, wait: str) -> Reply:
     try:
         answer = json.loads(content)
-        if status in (200, 409):  # 409: it wants another batch first, and says which in `ack`
+        if status in (200, 409):  # 409: it wants another batch first, and names it in `ack`
             return Reply(int(answer["ack"]), list(answer.get("commands") or []))
     except (ValueError, KeyError, TypeError, AttributeError):
         answer = None
@@ -200,7 +203,10 @@ def _reply(content: bytes, *, status: int, wait: str) -> Reply:
 
 
 def _blamed(answer: Any, *, status: int) -> set[str]:
-    """Kinds of items: the control plane names fields, as in `metrics.points`. Too many bytes are the text's."""
+    """Return kinds of items: the control plane names fields, as in `metrics.points`.
+
+    Too many bytes are due to log text.
+    """
     if status == 413:
         return {"log"}
     errors = answer.get("errors") if isinstance(answer, dict) else None

@@ -1,7 +1,7 @@
-"""Named places where an agent may be made to die, for tests of what a death just there does.
+"""Named points where tests can make an agent die, to see the effect of a death exactly there.
 
-The same rules as the control plane's `common/faultpoints.py`, which this file cannot import: a point fires once, when its
-name is in CRASH_AT or `<name>.armed` lies in CRASH_MARKS, and the mark that stays proves it. Off, it costs nothing.
+The same rules as the control plane's `common/faultpoints.py`, which this file cannot import: a point fires once, when
+its name is in CRASH_AT or `<name>.armed` is in CRASH_MARKS, and the mark that remains proves it. Off, it costs nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT = frozenset(os.environ.get("CRASH_AT", "").split(",")) - {""}
 
 @contextlib.contextmanager
 def around(name: str) -> Iterator[None]:
-    """A point before and one after a call to something outside."""
+    """Put a point before and one after an external call."""
     point(f"{name}.before")
     yield
     point(f"{name}.after")

@@ -1,4 +1,4 @@
-"""The workspace's way here, in a thread of its own, so that a stop is heard while a server does not answer."""
+"""Fetch the workspace in a thread of its own, so that a stop takes effect while a server does not answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAMAGED_TRIES = 3  # a file that is wrong every time is wrong where it is stored
 
 
 class Fetching(threading.Thread):
-    """Tries for ever while the control plane cannot be reached. `failure` is empty when it went well."""
+    """Retry forever while the control plane cannot be reached. `failure` is empty on success."""
 
     def __init__(self, folder: StateFolder, *, spec: Spec, wake: Callable[[], None]) -> None:
         super().__init__(name="fetching", daemon=True)
@@ -28,7 +28,7 @@ class Fetching(threading.Thread):
         self.is_over = False
 
     def cancel(self) -> None:
-        """Waits for a fetch that is over: a process forks safely while it has one thread."""
+        """Stop fetching; joins a finished fetch, since a process forks safely only while it has one thread."""
         self._cancelled.set()
         if self.is_over:
             self.join()
@@ -38,7 +38,7 @@ class Fetching(threading.Thread):
         return self._control.was_answered
 
     def give_up(self) -> str:
-        """Stops trying; returns why there is no code, for a person."""
+        """Stop trying; return a message that explains why there is no code."""
         self.cancel()
         why = f": {self._last_error}" if self._last_error else ""
         return f"the workspace cannot be fetched: nobody answers at {self._control.address()}{why}"

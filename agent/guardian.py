@@ -1,8 +1,8 @@
-"""A process that outlives a killed agent for a moment.
+"""A process that briefly outlives a killed agent, to end its ranks and keep their last output.
 
-It takes along what PDEATHSIG does not reach: that ends the launcher and, through the shims, the ranks; not the children of
-a shell, nor a rank's data loaders. And it holds every pipe that the agent reads from, so that what was written and not
-read is there when the agent is not: then it goes into the journal.
+It ends what PDEATHSIG does not reach: PDEATHSIG ends the launcher and, through the shims, the ranks; not the children
+of a shell, nor a rank's data loaders. It also holds every pipe that the agent reads from, so that unread output is
+still there when the agent is not: then it goes into the journal.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import time
 from . import journal, linux
 from .state import StateFolder
 
-ROUNDS = 5  # what is killed may just have forked
-PULLS = 64  # whoever hid from us and still writes must not keep us for ever
-_PIPE = struct.Struct("ii")  # stream, rank
+ROUNDS = 5  # a killed process may just have forked
+PULLS = 64  # a writer that escaped the kill must not keep the guardian forever
+_PIPE = struct.Struct("ii")  # (stream, rank)
 
 
 class Guardian:
-    """Forks it; it sleeps until this process ends. Make it before there are threads."""
+    """Fork the guardian, which sleeps until this process ends. Create it before any threads."""
 
     def __init__(self, marks: list[bytes], *, folder: StateFolder) -> None:
-        """Raises OSError when it cannot be started."""
-        lock = os.open(folder.file("guardian.lock"), os.O_RDWR | os.O_CREAT, 0o600)  # held while there is one
+        """Start it; raises OSError when it cannot be started."""
+        lock = os.open(folder.file("guardian.lock"), os.O_RDWR | os.O_CREAT, 0o600)  # held while a guardian is running
         fcntl.flock(lock, fcntl.LOCK_EX)
         # SEQPACKET: the end of the other side is an empty message, and each of ours arrives whole.
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -41,12 +41,12 @@ class Guardian:
             finally:
                 os._exit(0)
         theirs.close()
-        os.close(lock)  # theirs alone now
+        os.close(lock)  # now held by the guardian alone
         self._socket.setblocking(False)
 
     def keep(self, pipe: int, *, stream: int, rank: int) -> None:
-        """Holds a pipe for as long as somebody may write to it."""
-        with contextlib.suppress(OSError):  # somebody killed it: then we are alone
+        """Pass a pipe to the guardian, which holds it until its last writer has closed it."""
+        with contextlib.suppress(OSError):  # the guardian was killed: the agent goes on alone
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pipe]))]
             self._socket.sendmsg([_PIPE.pack(stream, rank)], rights)
 
@@ -64,11 +64,11 @@ def _guard(agent: int, lock: int, *, marks: list[bytes], spool: str) -> None:
 
 
 def _stand_apart(*kept: int) -> None:
-    os.setsid()  # a signal to the agent's group is not for us
+    os.setsid()  # so that a signal to the agent's group does not reach it
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Everything else goes, above all agent.lock: held by us it would say that the agent lives.
+    # Close everything else, above all agent.lock: held here it would mean that the agent is alive.
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
@@ -80,7 +80,7 @@ def _stand_apart(*kept: int) -> None:
 
 
 def _keep_all(agent: socket.socket) -> dict[int, tuple[int, int]]:
-    """Until the agent ends. Returns stream -> (rank, pipe) of those that may hold something."""
+    """Collect pipes until the agent ends; return stream -> (rank, pipe) of those that may hold data."""
     pipes: dict[int, tuple[int, int]] = {}
     size = array.array("i").itemsize
     while True:
@@ -94,7 +94,7 @@ def _keep_all(agent: socket.socket) -> dict[int, tuple[int, int]]:
 
 
 def _let_go(pipes: dict[int, tuple[int, int]]) -> None:
-    """Of pipes that were read to their end."""
+    """Close pipes that were read to their end."""
     poll = select.poll()
     streams = {pipe: stream for stream, (_, pipe) in pipes.items()}
     for pipe in streams:
@@ -106,7 +106,7 @@ def _let_go(pipes: dict[int, tuple[int, int]]) -> None:
 
 
 def _save(pipes: dict[int, tuple[int, int]], *, spool: str) -> None:
-    """What is left in the pipes goes into the journal. None is there when the agent ended by itself."""
+    """Move what is left in the pipes into the journal. There is no journal if the agent ended by itself."""
     found = journal.last(spool)
     if found is None:
         return

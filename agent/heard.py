@@ -1,7 +1,7 @@
-"""Whether a message on the report socket is one that an agent can use. Any process of a job may write there. Pure.
+"""Whether a message on the report socket is usable. Any process of a job may write there. Pure.
 
-What the control plane would refuse must not get into a batch: it would be sent again without every item of that kind, and so
-without the ends of ranks that said nothing wrong.
+What the control plane would refuse must not get into a batch: the batch would be sent again without every item of that
+kind, and so without the ends of other ranks, whose reports were valid.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any, Callable
 
-LARGEST = 2**31 - 1  # what the control plane keeps of a rank, a count or an exit code
+LARGEST = 2**31 - 1  # the largest rank, count or exit code that the control plane stores
 LONGEST = 4096  # characters of a text
 
 
 def is_fit(message: Any) -> bool:
-    """A point, or an object of one of the kinds below with every field that an agent reads of the right type."""
+    """Accept a metrics point, or an object of a kind below whose fields that the agent reads have the right types."""
     if isinstance(message, list):
         return len(message) == 3 and _is_time(message[0]) and _is_step(message[1]) and isinstance(message[2], dict)
     if not isinstance(message, dict):
@@ -41,7 +41,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _is_step(value: Any) -> bool:
-    """Absurd ones are left out by the control plane."""
+    """Accept any integer; the control plane leaves out absurd ones."""
     return value is None or (isinstance(value, int) and not isinstance(value, bool))
 
 

@@ -1,8 +1,9 @@
-"""What was read and is in no batch yet, in a file: a killed agent takes no line with it. docs/wire.md, section 1.
+"""Output that was read but is in no batch yet, kept in a file: a killed agent loses no line. docs/wire.md, section 1.
 
-splice(2) moves bytes from a pipe into the file within one call, so at every instant each byte is in the pipe, in the file
-or in a batch. A journal has the number of the batch that its lines will be in; it goes once that batch is there, and is
-worth nothing beside it. The guardian adds what is left in the pipes, and `--drain` makes the batch (agent/salvage.py).
+splice(2) moves bytes from a pipe into the file within one call, so at every instant each byte is in the pipe, in the
+file or in a batch. A journal has the number of the batch that its lines will be in; it is removed once that batch
+exists, and is ignored beside it. The guardian adds what is left in the pipes, and `--drain` makes the batch
+(agent/salvage.py).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SPLICE_F_NONBLOCK = 0x02  # linux/splice.h
 
 
 class Entry(NamedTuple):
-    """`stream` numbers the pipes of one agent; `rank` is whose it is."""
+    """One piece of output. `stream` numbers the pipes of one agent; `rank` is the writer's."""
 
     stream: int
     rank: int
@@ -37,31 +38,34 @@ class Entry(NamedTuple):
 
 
 class Splits(Protocol):
-    """What is kept of a pipe between two reads (agent/lines.py)."""
+    """The state of a pipe's splitter between two reads (agent/lines.py)."""
 
     def halves(self) -> tuple[bytes, bytes]: ...
 
 
 class Keeps(Protocol):
-    """Whoever holds the pipes after our death (agent/guardian.py)."""
+    """The holder of the pipes after the agent's death (agent/guardian.py)."""
 
     def keep(self, pipe: int, *, stream: int, rank: int) -> None: ...
 
 
 class Journal:
-    """Written by the agent's main thread; by its guardian after its death. Closed until `begin`: then `take` only reads."""
+    """Written by the agent's main thread; after its death by its guardian.
+
+    Closed until `begin`: then `take` only reads.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._file = -1
-        self._end = 0  # where the next entry goes
-        self._names: dict[int, str] = {}  # number -> file
-        self._streams: dict[int, tuple[int, Splits | None]] = {}  # number -> rank, splitter
+        self._end = 0  # offset of the next entry
+        self._names: dict[int, str] = {}  # batch number -> file
+        self._streams: dict[int, tuple[int, Splits | None]] = {}  # stream number -> (rank, splitter)
         self._next_stream = 0
         self.guardian: Keeps | None = None
 
     def add(self, pipe: int, *, rank: int, splitter: Splits | None = None) -> int:
-        """A pipe that will be read from. Returns its number."""
+        """Register a pipe that will be read from; return its number."""
         self._next_stream += 1
         self._streams[self._next_stream] = rank, splitter
         if self.guardian:
@@ -69,16 +73,16 @@ class Journal:
         return self._next_stream
 
     def adopt(self, stream: int, *, rank: int) -> None:
-        """A pipe that somebody else has added."""
+        """Register a pipe under the number that another process gave it."""
         self._streams[stream] = rank, None
 
     def drop(self, stream: int) -> None:
         self._streams.pop(stream, None)
 
     def begin(self, seq: int, *, lines: dict[int, int], segments: dict[int, int]) -> None:
-        """A new file for what is read from now on. `lines` and `segments`: of each rank, how many there were before.
+        """Begin a new file for what is read from now on; the previous file stays until `forget`.
 
-        The file before stays until `forget`.
+        `lines` and `segments`: rank -> how many there were before.
         """
         self._shut()
         halves = {stream: (rank, splitter.halves()) for stream, (rank, splitter) in self._streams.items() if splitter}
@@ -97,7 +101,7 @@ class Journal:
             self._shut()
 
     def resume(self, name: str) -> None:
-        """Goes on in a file that somebody else began. Raises OSError, or ValueError where it is none."""
+        """Continue a file that another process began. Raises OSError, or ValueError where it is no journal."""
         self._shut()
         content = _read(name)
         _, self._end = _read_head(content)
@@ -107,17 +111,17 @@ class Journal:
             self._close_entry(len(entry.text))  # the last one may still be open
 
     def forget(self, seq: int) -> None:
-        """The batch with this number is there."""
+        """Delete the journals of batches up to this number, which now exist."""
         for old in [one for one in self._names if one <= seq]:
             _unlink(self._names.pop(old))
 
     def close(self) -> None:
-        """Everything is in batches, and nothing more will be read."""
+        """Close and delete: everything is in batches, and nothing more will be read."""
         self._shut()
         self.forget(max(self._names, default=0))
 
     def take(self, pipe: int, *, stream: int) -> bytes:
-        """Reads from a pipe as os.read does, through the file."""
+        """Read from a pipe as os.read does, through the file."""
         if self._file < 0:
             return os.read(pipe, TAKE_BYTES)
         try:
@@ -128,7 +132,7 @@ class Journal:
             count = self._splice(pipe)
         except BlockingIOError:
             raise
-        except OSError:  # a full disk, a kernel or a file system that cannot
+        except OSError:  # a full disk, or a kernel or file system without support
             return self._copy(pipe, stream=stream)
         if not count:
             return b""
@@ -142,7 +146,7 @@ class Journal:
         return int(_splice(pipe, self._file, TAKE_BYTES, offset_dst=self._end + _ENTRY.size, flags=SPLICE_F_NONBLOCK))
 
     def _copy(self, pipe: int, *, stream: int) -> bytes:
-        """In two steps: a kill between them costs what was just read."""
+        """Read and write in two steps: a kill between them loses what was just read."""
         piece = os.read(pipe, TAKE_BYTES)
         written = self._entry(stream) + piece
         with contextlib.suppress(OSError):
@@ -154,7 +158,7 @@ class Journal:
         return _ENTRY.pack(stream, self._streams[stream][0], time.time(), 0)
 
     def _close_entry(self, count: int) -> None:
-        # Until now it said that it has all the rest of the file, which held however much of it had arrived.
+        # Until now its length of 0 meant all the rest of the file, however much of the piece had arrived.
         os.pwrite(self._file, struct.pack(">I", count), self._end + _ENTRY.size - _LENGTH_BYTES)
         self._end += _ENTRY.size + count
 
@@ -165,7 +169,7 @@ class Journal:
 
 
 def find(folder: str) -> list[tuple[int, str]]:
-    """The journals in a spool as (number of their batch, path), the oldest first."""
+    """Return the journals in a spool as (number of their batch, path), the oldest first."""
     try:
         names = [name[: -len(SUFFIX)] for name in os.listdir(folder) if name.endswith(SUFFIX)]
     except FileNotFoundError:
@@ -174,13 +178,19 @@ def find(folder: str) -> list[tuple[int, str]]:
 
 
 def last(folder: str) -> tuple[int, str] | None:
-    """The journal whose lines are in no batch. There may be an empty one after it: it is begun before the batch is kept."""
+    """Return the journal whose lines are in no batch, as (number, path).
+
+    An empty one may follow it, since a journal is begun before the previous batch is stored.
+    """
     return next((one for one in find(folder) if not os.path.exists(os.path.join(folder, f"{one[0]}{BATCH}"))), None)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a journal holds. `lines`, `segments`: rank -> how many before; `halves`: stream -> rank and two halves."""
+    """What a journal contains.
+
+    `lines`, `segments`: rank -> how many before; `halves`: stream -> rank and two halves.
+    """
 
     lines: dict[int, int]
     segments: dict[int, int]
@@ -189,7 +199,7 @@ class Found:
 
 
 def read(name: str) -> Found:
-    """Raises OSError, or ValueError where nothing can be made of the file."""
+    """Read a journal; raises OSError, or ValueError where the file is unusable."""
     content = _read(name)
     head, at = _read_head(content)
     halves = {stream: (rank, _from_json(rest), _from_json(shown)) for stream, rank, rest, shown in head["halves"]}
@@ -210,7 +220,7 @@ def _read_head(content: bytes) -> tuple[dict[str, Any], int]:
 
 
 def _entries(content: bytes, at: int) -> Iterator[tuple[Entry, int]]:
-    """Each with where it starts."""
+    """Yield each entry with the offset where it starts."""
     while at + _ENTRY.size <= len(content):
         start, (stream, rank, when, length) = at, _ENTRY.unpack_from(content, at)
         at += _ENTRY.size

@@ -13,9 +13,9 @@ from typing import Sequence
 from .state import Spec, StateFolder
 
 TORCHRUN_MODULE = "torch.distributed.run"  # what the torchrun command runs (its entry point)
-NOT_FOUND = 127  # as shells say it
+NOT_FOUND = 127  # the shells' exit code
 NOT_EXECUTABLE = 126
-USAGE_ERROR = 2  # what the interpreter itself ends with when the script is missing
+USAGE_ERROR = 2  # the interpreter's own exit code when the script is missing
 _PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
 # Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
 _BARE_FLAGS = {"standalone", "virtual-local-rank", "h", "help", "v"}
@@ -31,13 +31,13 @@ class Refusal:
 
 
 def environment(spec: Spec, *, folder: StateFolder, pyz: str, address: str) -> dict[str, str]:
-    """What the launcher and every rank see. docs/wire.md, section 3."""
+    """Return the environment of the launcher and every rank. docs/wire.md, section 3."""
     env = {**os.environ, **spec.env}
     env.pop("MUSTER_TOKEN", None)
     env["PATH"] = _appended(env.get("PATH") or os.defpath, os.path.dirname(sys.executable))
     env["PYTHONPATH"] = _appended(env.get("PYTHONPATH", ""), pyz)
-    env.setdefault("PYTHONUNBUFFERED", "1")  # a line should be seen when it is printed
-    # torchrun kills its ranks 30 s after SIGTERM by itself, however long a grace was asked for.
+    env.setdefault("PYTHONUNBUFFERED", "1")  # a line should be visible when it is printed
+    # By default torchrun kills its ranks 30 s after SIGTERM, whatever grace period was requested.
     env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
     env.update(_own(spec, address=address))
     env.update(_hook(folder, pyz=pyz))
@@ -45,7 +45,7 @@ def environment(spec: Spec, *, folder: StateFolder, pyz: str, address: str) -> d
 
 
 def resolve(command: Sequence[str], *, env: dict[str, str], code: str) -> list[str] | Refusal:
-    """The words to execute, the first of them a path; or why there are none."""
+    """Return the words to execute, the first of them a path; or why there are none."""
     if not command:
         return Refusal(NOT_FOUND, "the command is empty")
     missing = missing_script(command, code=code)
@@ -63,7 +63,7 @@ def resolve(command: Sequence[str], *, env: dict[str, str], code: str) -> list[s
 
 
 def missing_script(command: Sequence[str], *, code: str) -> str:
-    """The script that torchrun or python would not find; empty when it is there or cannot be told."""
+    """Return the script that torchrun or python would not find; empty if it exists or cannot be determined."""
     words = list(command[1:])
     is_torchrun = os.path.basename(command[0]) == "torchrun"
     if not is_torchrun and not _PYTHON.match(os.path.basename(command[0])):
@@ -71,7 +71,7 @@ def missing_script(command: Sequence[str], *, code: str) -> str:
     if not is_torchrun and words[:2] == ["-m", TORCHRUN_MODULE]:
         is_torchrun, words = True, words[2:]
     script = _script(words) if is_torchrun else (words[0] if words else "")
-    # Only what surely is a script: a word misread here would stop a job that runs.
+    # Only what surely is a script: misreading an argument here would stop a working job.
     if not script.endswith(".py") or os.path.exists(os.path.join(code, script)):
         return ""
     return script
@@ -103,14 +103,14 @@ def _own(spec: Spec, *, address: str) -> dict[str, str]:
 
 
 def _hook(folder: StateFolder, *, pyz: str) -> dict[str, str]:
-    """The shim as one executable file: torchrun takes PYTHON_EXEC as a path, not as a command with arguments."""
+    """Write the shim as one executable file: torchrun takes PYTHON_EXEC as a path, not as a command with arguments."""
     path = folder.file("rank-python")
     with open(path, "w", encoding="utf-8") as file:
         # -I -S -E: no site-packages, no user's variables; a rank waits for this start.
         words = [sys.executable, "-I", "-S", "-E", pyz, "--shim"]
         file.write(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, words))} "$@"\n')
     os.chmod(path, 0o755)
-    if not os.access(path, os.X_OK):  # a folder mounted noexec: better no ranks to see than no training
+    if not os.access(path, os.X_OK):  # a folder mounted noexec: training without per-rank reports is better than none
         folder.trouble(f"{path} cannot be executed; ranks are not seen one by one")
         return {}
     return {"PYTHON_EXEC": path}
@@ -124,7 +124,7 @@ def _find(word: str, *, env: dict[str, str], code: str) -> str | None:
 
 
 def _hint(word: str, *, code: str) -> str:
-    """The file of the workspace that was probably meant."""
+    """Return a hint at the workspace's file that was probably meant."""
     import difflib  # only where something is wrong already
 
     base = os.path.basename(word)

@@ -1,4 +1,4 @@
-"""The process that the replica's command became: started, stopped, and what it ended with."""
+"""The process of the replica's command: start it, stop it, and report how it ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outcome:
     reason: str = ""
 
     def code(self) -> int:
-        """For the agent's own exit, as shells say it."""
+        """Return the agent's own exit code, by the shells' convention."""
         if self.state == "succeeded":
             return 0
         return self.exit_code or (128 + self.signal if self.signal else 1)
@@ -38,7 +38,7 @@ class Launcher:
     """Leader of its own session. Dies with the agent's main thread."""
 
     def __init__(self, words: list[str], *, env: dict[str, str], folder: StateFolder, grace_seconds: float) -> None:
-        """Raises OSError when it cannot be started."""
+        """Start the process; raises OSError when it cannot be started."""
         parent = os.getpid()
         self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
         self.guardian = Guardian(self._marks, folder=folder)
@@ -48,7 +48,7 @@ class Launcher:
         )  # fmt: skip
         self._grace_seconds = grace_seconds
         self._status: int | None = None
-        self.deadline: float | None = None  # monotonic; when the grace ends
+        self.deadline: float | None = None  # monotonic; when the grace period ends
         self.stop_reason = ""
 
     @property
@@ -57,7 +57,7 @@ class Launcher:
 
     @property
     def outputs(self) -> list[int]:
-        """Its stdout and stderr; the caller closes them."""
+        """Return its stdout and stderr as new descriptors, which the caller closes."""
         pipes = (self._process.stdout, self._process.stderr)
         return [os.dup(pipe.fileno()) for pipe in pipes if pipe is not None]
 
@@ -67,7 +67,7 @@ class Launcher:
                 pipe.close()
 
     def stop(self, reason: str) -> None:
-        """SIGTERM to its group. A second call ends the grace."""
+        """Send SIGTERM to its group. A second call ends the grace period."""
         if self.deadline is not None:
             self.deadline = time.monotonic()
             return
@@ -76,14 +76,14 @@ class Launcher:
         if self._status is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGTERM)
-                os.killpg(self._process.pid, signal.SIGCONT)  # a stopped one would not see it
+                os.killpg(self._process.pid, signal.SIGCONT)  # a stopped process would not receive it
 
     def kill(self) -> None:
-        """SIGKILL to everything that this replica started, whoever its parent is now."""
+        """Send SIGKILL to everything that this replica started, whatever its parent is now."""
         if self._status is None:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        for _ in range(5):  # what is killed may just have forked
+        for _ in range(5):  # a killed process may just have forked
             found = {*linux.descendants(os.getpid()), *linux.marked(self._marks)} - {self.guardian.pid}
             left = [pid for pid in found if linux.is_alive(pid)]
             if not left:
@@ -92,7 +92,7 @@ class Launcher:
             time.sleep(0.01)
 
     def reap(self) -> bool:
-        """Takes the ends of all children, orphans too. Returns whether the launcher has ended."""
+        """Reap all ended children, orphans included; return whether the launcher has ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -102,7 +102,7 @@ class Launcher:
                 break
             if pid == self._process.pid:
                 self._status = status
-                self._process.returncode = status  # or Popen would look for a process that is not ours any more
+                self._process.returncode = status  # or Popen would wait for a process that is no longer ours
         return self._status is not None
 
     def outcome(self) -> Outcome:
@@ -110,6 +110,6 @@ class Launcher:
         if os.WIFSIGNALED(status):
             return Outcome("failed", signal=os.WTERMSIG(status), reason=self.stop_reason)
         exit_code = os.WEXITSTATUS(status)
-        if exit_code == 0:  # also after a stop: what completed during its grace is complete
+        if exit_code == 0:  # also after a stop: work that completed during the grace period is complete
             return Outcome("succeeded", exit_code=0)
         return Outcome("failed", exit_code=exit_code, reason=self.stop_reason)

@@ -1,28 +1,31 @@
-"""From bytes to lines: partial reads, progress bars, and lines without end. Pure."""
+"""Split bytes into lines: partial reads, progress bars, and lines without end. Pure."""
 
 from __future__ import annotations
 
 LINE_LIMIT_BYTES = 1 << 20
-CUT = "…".encode()  # marks a line that goes on in the next one
+CUT = "…".encode()  # marks a line that continues in the next one
 UPDATE_SECONDS = 1.0  # a progress bar becomes a line this often
 
 
 class Splitter:
-    """One stream. Text before a carriage return is an update of the same line: only the last one becomes a line."""
+    """Split one stream.
+
+    Text before a carriage return is an update of the same line: only the last one becomes a line.
+    """
 
     def __init__(self, rest: bytes = b"", shown: bytes = b"") -> None:
         self._rest = rest  # what came after the last newline
-        self._shown = shown  # the update that became a line already
-        self._since: float | None = None  # when the progress bar began that was not shown yet
+        self._shown = shown  # the update that already became a line
+        self._since: float | None = None  # when the progress bar that was not shown yet began
 
     def halves(self) -> tuple[bytes, bytes]:
-        """All that is kept between two pieces: another splitter made of it goes on where this one stands."""
+        """Return all state kept between two pieces: another splitter made from it continues here."""
         return self._rest, self._shown
 
     def feed(self, piece: bytes, *, now: float) -> bytes:
-        """The lines that `piece` completes, each with its end. `now` in seconds."""
+        """Return the lines that `piece` completes, each with its newline. `now` in seconds."""
         at = piece.rfind(b"\n") + 1
-        # Most output is plain: whole lines, copied without looking at each of them.
+        # Most output is plain: whole lines, copied without inspecting each of them.
         if at and len(self._rest) + len(piece) < LINE_LIMIT_BYTES and not (self._shown or self._is_bar(piece)):
             whole, self._rest = self._rest + piece[:at], piece[at:]
             return whole
@@ -41,11 +44,11 @@ class Splitter:
         return lines + self._overlong()
 
     def due(self) -> float | None:
-        """When `tick` is wanted, in seconds; None when no progress bar is on its way."""
+        """Return when `tick` should be called, in seconds; None while no progress bar is pending."""
         return None if self._since is None else self._since + UPDATE_SECONDS
 
     def tick(self, *, now: float) -> bytes:
-        """The progress bar as it stands, where it is time for a line of it."""
+        """Return the progress bar's current state as a line, if one is due."""
         if self._since is None or now < self._since + UPDATE_SECONDS:
             return b""
         self._since = None
@@ -56,7 +59,7 @@ class Splitter:
         return _text(_cut(text))
 
     def end(self) -> bytes:
-        """What was written without a line's end."""
+        """Return what was written without a final newline."""
         text, shown = _last_update(self._rest), self._shown
         self._rest, self._shown, self._since = b"", b"", None
         return _text(_cut(text)) if text and text != shown else b""
@@ -73,7 +76,7 @@ class Splitter:
         return lines
 
     def _shorten(self) -> None:
-        # Updates that were overwritten are forgotten: a bar may run for days without a newline.
+        # Drop overwritten updates: a bar may run for days without a newline.
         last = self._rest.rstrip(b"\r").rfind(b"\r")
         if last > 0:
             self._rest = self._rest[last:]
@@ -90,7 +93,7 @@ def _text(lines: list[bytes]) -> bytes:
 
 
 def _last_update(line: bytes) -> bytes:
-    """What a terminal shows in the end: the text after the last return that has any."""
+    """Return what a terminal finally shows: the text after the last carriage return that has any."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 

@@ -1,4 +1,4 @@
-"""What only Linux can tell or do: parents' deaths, subreapers, /proc.
+"""Linux-specific calls: parent death signals, subreapers, /proc.
 
 Sources: prctl(2), proc(5).
 """
@@ -13,24 +13,24 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
-# execve(2) takes no more. A process may say that its environment is any memory it has (prctl(2), PR_SET_MM).
+# execve(2) takes no more. But a process may declare any of its memory as its environment (prctl(2), PR_SET_MM).
 MOST_ENVIRON_BYTES = 6 << 20
 
 
 def die_with(parent: int) -> None:
-    """SIGKILL for this process when the thread that forked it ends. Call it in the child, before exec."""
+    """Have this process killed when the thread that forked it ends. Call it in the child, before exec."""
     _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # the parent died before the line above: nobody will tell us any more
+    if os.getppid() != parent:  # the parent died before the line above, so no signal will come
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def become_subreaper() -> None:
-    """Orphans below this process become its children instead of init's."""
+    """Make orphans below this process its children instead of init's."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def boot_id() -> str:
-    """Names this boot of this machine: a pid means nothing across boots."""
+    """Return an id of this boot of this machine: a pid means nothing across boots."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -39,7 +39,7 @@ def boot_id() -> str:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat from the third (state) on; the second may hold spaces and brackets.
+    """Return the fields of /proc/PID/stat from the third (state) on; the second may contain spaces and brackets.
 
     Raises OSError when there is no such process.
     """
@@ -48,12 +48,12 @@ def stat_fields(pid: int) -> list[bytes]:
 
 
 def started(pid: int) -> int:
-    """Clock ticks after boot at which the process started. Raises OSError when there is no such process."""
+    """Return the process's start, in clock ticks after boot. Raises OSError when there is no such process."""
     return int(stat_fields(pid)[19])
 
 
 def is_alive(pid: int) -> bool:
-    """False for no process and for a zombie."""
+    """Return whether the process exists and is no zombie."""
     try:
         return stat_fields(pid)[0] not in (b"Z", b"X")
     except (OSError, IndexError):
@@ -61,7 +61,7 @@ def is_alive(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below `pid`, children before grandchildren."""
+    """Return every process below `pid`, children before grandchildren."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -72,7 +72,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def marked(marks: list[bytes]) -> list[int]:
-    """Processes of this user that carry every one of `marks` (b"NAME=value") in their environment, not this one."""
+    """Return this user's processes, except this one, with every one of `marks` (b"NAME=value") in their environment."""
     return [pid for pid in _pids() if pid != os.getpid() and _carries(pid, marks=marks)]
 
 
@@ -127,7 +127,7 @@ def _carries(pid: int, *, marks: list[bytes]) -> bool:
 
 
 def oom_kills() -> int | None:
-    """How many processes the kernel has killed for lack of memory in this control group; None where that is not told.
+    """Return how many processes the kernel killed for lack of memory in this control group; None where unavailable.
 
     Not the machine's count (/proc/vmstat): its kills may be any other job's. See cgroup-v2.rst, memory.events.
     """

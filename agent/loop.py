@@ -1,4 +1,4 @@
-"""One selector for everything the agent hears: pipes, sockets, signals, other threads. It never polls."""
+"""One selector for all of the agent's input: pipes, sockets, signals, other threads. It never polls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 from typing import Any, Callable
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-# After little news, wait this long before looking again: a rank that prints often must not cost a wake-up a line.
+# After a small read, pause this long before the next one: a rank that prints often must not cost a wake-up per line.
 NAP_SECONDS = 0.1
-LITTLE = 0.25  # of what a source holds: it does not fill up within a nap
+LITTLE = 0.25  # of a source's capacity: it does not fill up within a nap
 
 
 class Loop:
@@ -25,13 +25,16 @@ class Loop:
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
         self.watch(self._wake_read, ready=self._drain)
-        self.signals: list[int] = []  # arrived and not looked at yet
+        self.signals: list[int] = []  # arrived and not yet handled
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, self._arrived)
 
     def watch(self, source: Any, *, ready: Callable[[], float | None]) -> None:
-        """`ready` is called when `source` can be read; it returns how much of what it can hold it had, if it counts."""
+        """Call `ready` whenever `source` is readable.
+
+        `ready` returns how full the source was, 0 to 1, where that matters.
+        """
         self._selector.register(source, selectors.EVENT_READ, ready)
 
     def forget(self, source: Any) -> None:
@@ -43,7 +46,7 @@ class Loop:
             self._wake_write.send(b"\0")
 
     def turn(self, *, until: float) -> None:
-        """Waits for news, no longer than `until` on the monotonic clock, and hands it out."""
+        """Wait for input, no longer than `until` on the monotonic clock, and dispatch it."""
         timeout = max(0.0, until - time.monotonic())
         most = 0.0
         for key, _ in self._selector.select(0 if self.signals else timeout):

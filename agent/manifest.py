@@ -1,6 +1,6 @@
-"""The list of a job's files, read trusting nothing in it. docs/wire.md, section 4.
+"""Parse the list of a job's files, trusting nothing in it. docs/wire.md, section 4.
 
-The server keeps the same rules; they stand here once more because a path that leads out would be written by us.
+The server enforces the same rules; they are repeated here because it is the agent that would write to a path outside.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _check_path(path: str) -> None:
 
 
 def _check_target(target: str, *, path: str) -> None:
-    """First up, never above the folder, then only down: so no chain of links leads out."""
+    """Check a link's target: first up, never above the folder, then only down, so that no chain of links leads out."""
     steps = [step for step in target.split("/") if step not in ("", ".")]
     ups = next((at for at, step in enumerate(steps) if step != ".."), len(steps))
     if not target or target.startswith("/") or "\0" in target or ups > path.count("/") or ".." in steps[ups:]:

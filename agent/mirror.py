@@ -1,7 +1,7 @@
-"""What ranks print, once more in the replica's own output: `[rank:line number] text`.
+"""Copy what ranks print to the replica's own output: `[rank:line number] text`.
 
-In a pod that is the container's log. A control plane that an agent cannot reach reads it there, and the numbers say which
-lines it has already. docs/wire.md, section 5.
+In a pod that is the container's log. A control plane that an agent cannot reach reads it there, and the numbers tell it
+which lines it already has. docs/wire.md, section 5.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 
 
 def mirror(rank: int, text: bytes, first_line: int) -> None:
-    """`text` has whole lines, each with its end; `first_line` is the number of the first of them within its rank."""
+    """Print whole lines, each with its newline; `first_line` is the number of the first of them within its rank."""
     form = b"[%d:%%d] %%s\n" % rank
-    numbered = map(form.__mod__, enumerate(text[:-1].split(b"\n"), first_line))  # no step of Python's own for each line
+    numbered = map(form.__mod__, enumerate(text[:-1].split(b"\n"), first_line))  # no Python-level step per line
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.buffer.write(b"".join(numbered))
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""What NVIDIA's management library says of a rank's GPU. Every failure means no numbers, never an exception.
+"""Read a rank's GPU from NVIDIA's management library. Every failure means no numbers, never an exception.
 
 Source: NVML API reference, device queries. MIG instances have memory but no utilisation.
 """
@@ -26,7 +26,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """Loaded at the first reading. Not for two threads at once."""
+    """Loaded at the first reading. Not thread-safe."""
 
     def __init__(self) -> None:
         self._library: Any = None
@@ -34,7 +34,10 @@ class Nvml:
         self._handles: dict[str, Any] = {}
 
     def reading(self, device: str | None) -> Reading:
-        """`device`: an index, or a GPU's or MIG instance's UUID; None for a rank without a GPU."""
+        """Return a device's reading.
+
+        `device`: an index, or a GPU's or MIG instance's UUID; None for a rank without a GPU.
+        """
         if device is None:
             return NOTHING
         try:
@@ -70,16 +73,16 @@ class Nvml:
 
     def _load(self) -> Any:
         if not self._is_tried:
-            self._is_tried = True  # before trying: a driver that hangs or crashes is asked once
+            self._is_tried = True  # set first, so that a hanging or crashing driver is called only once
             library = ctypes.CDLL(os.environ.get(LIBRARY_ENV, LIBRARY))
             self._library = library if library.nvmlInit_v2() == SUCCESS else None
         return self._library
 
 
 def device_of(local_rank: int, *, visible: str | None) -> str | None:
-    """The LOCAL_RANK-th visible device. Never by process id: NVML reports those from outside the container.
+    """Return the LOCAL_RANK-th visible device. Never by process id: NVML reports those from outside the container.
 
-    `visible` is CUDA_VISIBLE_DEVICES: unset means all, and the list ends at the first entry that names none.
+    `visible` is CUDA_VISIBLE_DEVICES: unset means all, and the list ends at the first entry that names no device.
     """
     if visible is None:
         return str(local_rank)

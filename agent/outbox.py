@@ -1,7 +1,7 @@
-"""What goes into the next batch: lines are gathered into segments, points into series, states as they come.
+"""Collect the next batch: lines are gathered into segments, points into series, states as they come.
 
-News leaves fast while somebody is likely to wait for it (a start, an end, a line after a silence) and at a calm pace in a
-steady stream: every batch costs the control plane a transaction, and training a slice of its cores.
+Updates leave fast while a person is likely waiting for them (a start, an end, a line after a silence) and at a slow
+pace in a steady stream: every batch costs the control plane a transaction, and training a slice of its cores.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from .journal import Journal
 from .spool import Spool
 
 FULL_BYTES = 1 << 20  # of text: then a batch leaves whatever its pace
-FULLEST_BYTES = 4 << 20  # while batches wait: a few large ones are cheaper for everybody than many small ones
-GATHER_SECONDS = 0.02  # after a silence: one print is seldom alone
-EAGER_SECONDS = 0.25  # between the first batches after a silence, and before one that tells of a start or an end
+FULLEST_BYTES = 4 << 20  # while batches wait: a few large ones are cheaper for both sides than many small ones
+GATHER_SECONDS = 0.02  # after a silence: a print is seldom alone
+EAGER_SECONDS = 0.25  # between the first batches after a silence, and before one that reports a start or an end
 STEADY_SECONDS = 2.5
 EAGER_BATCHES = 12
-SILENCE_SECONDS = 5.0  # after so long without news the next is told eagerly again
-HEARTBEAT_SECONDS = 10.0  # an empty batch fetches commands when there is nothing to tell
+SILENCE_SECONDS = 5.0  # after this long without updates the next one is sent eagerly again
+HEARTBEAT_SECONDS = 10.0  # an empty batch fetches commands when there is nothing to report
 SLOW_HOLDS_SECONDS = 30.0
-POINTS_LIMIT = 500  # of one rank in one batch; beyond it every second one is left out
-NUMBERS_LIMIT = 50_000  # of all points in one batch, some 4 MB of its 8; beyond it every second point is left out, too
-NAMES_LIMIT = 50  # of one point, of 60 characters each: the control plane keeps no more
+POINTS_LIMIT = 500  # of one rank in one batch; above it every second one is left out
+NUMBERS_LIMIT = 50_000  # of all points in one batch, some 4 MB of its 8; above it every second point is left out, too
+NAMES_LIMIT = 50  # of one point, of 60 characters each: the control plane stores no more
 NAME_LIMIT = 60
-_BACKLOG = ((200, 5.0), (20, 1.0))  # batches waiting -> seconds between: an outage should not make a million files
+_BACKLOG = ((200, 5.0), (20, 1.0))  # batches waiting -> seconds between: an outage should not create a million files
 
 
 class Segment:
-    """Lines of one rank that follow each other."""
+    """Consecutive lines of one rank."""
 
     def __init__(self, *, first_line: int, at: float) -> None:
         self.first_line, self.first_at, self.last_at = first_line, at, at
@@ -39,7 +39,7 @@ class Segment:
         self.parts: list[bytes] = []
 
     def add(self, text: bytes, *, lines: int, at: float) -> None:
-        """`text` has whole lines, each with its end."""
+        """Append whole lines, each with its newline."""
         stamp = b"%d " % int(at * 1000)
         text = stamp + text[:-1].replace(b"\n", b"\n" + stamp) + b"\n"
         if not text.isascii():
@@ -72,15 +72,15 @@ class Outbox:
         self._slow_seconds = self._slow_until = 0.0
 
     def resume(self, *, lines: dict[int, int], segments: dict[int, int]) -> None:
-        """Counts on from what was told before: of each rank its lines and its segments."""
+        """Continue counting from what was sent before: rank -> lines, and rank -> segments."""
         self._lines, self._seqs = dict(lines), dict(segments)
 
     def begin_journal(self) -> None:
-        """From now on what is read is kept, for the batch that comes next."""
+        """Keep what is read from now on in a journal, for the batch that comes next."""
         self._begin_journal(self._spool.next_seq)
 
     def text(self, rank: int, *, text: bytes, lines: int, at: float) -> None:
-        """Whole lines, each with its end. `at`: when they were read, seconds since the epoch."""
+        """Add whole lines, each with its newline. `at`: when they were read, seconds since the epoch."""
         with self._lock:
             first_line = self._lines.get(rank, 0)
             segment = self._segments.setdefault(rank, Segment(first_line=first_line, at=at))
@@ -99,7 +99,7 @@ class Outbox:
             self._note_news()
 
     def point(self, rank: int, *, point: list[Any]) -> None:
-        """`point` is [time, step or None, {name: number}]."""
+        """Add a metrics point: [time, step or None, {name: number}]."""
         at, step, numbers = point
         numbers = {name[:NAME_LIMIT]: number for name, number in list(numbers.items())[:NAMES_LIMIT]}
         with self._lock:
@@ -113,18 +113,18 @@ class Outbox:
             self._note_news()
 
     def _thin(self, series: list[list[list[Any]]]) -> None:
-        """Leaves the first and the last of each, and of the others every second one."""
+        """Keep the first and the last point of each series, and every second one of the others."""
         for points in series:
             del points[1:-1:2]
         self._numbers = sum(len(one[2]) for points in self._points.values() for one in points)
 
     def slow(self, seconds: float) -> None:
-        """Flush no more often than this, for a while: a control plane under pressure says it in every answer."""
+        """Flush no more often than this, for a while: a control plane under pressure repeats it in every answer."""
         self._slow_seconds = min(max(0.0, seconds), HEARTBEAT_SECONDS)
         self._slow_until = time.monotonic() + SLOW_HOLDS_SECONDS
 
     def due(self) -> float:
-        """When `flush` is wanted next, on the monotonic clock."""
+        """Return when `flush` should be called next, on the monotonic clock."""
         if self._bytes >= self._full_bytes():
             return 0.0
         if self._news_since is None:
@@ -132,7 +132,7 @@ class Outbox:
         return max(self._news_since + GATHER_SECONDS, self._flushed_at + self._between())
 
     def flush(self) -> None:
-        """Puts everything into the spool as one batch; an empty one is a heartbeat."""
+        """Put everything into the spool as one batch; an empty one is a heartbeat."""
         with self._lock:
             self._close_segments()
             for rank, points in self._points.items():
@@ -143,7 +143,8 @@ class Outbox:
             self._bytes, self._news_since, self._is_urgent = 0, None, False
             self._flushed_at = now
         blobs = [item.pop("blob") for item in items if item["kind"] == "log"]
-        # Begun first and forgotten last: whenever we are killed, one journal has what is in no batch.
+        # Begin the new journal first and delete the old one last: whenever a kill comes, one journal has what is in no
+        # batch.
         self._begin_journal(self._spool.next_seq + 1)
         self._spool.put(items, blobs=blobs, kept=self._journal.forget if self._journal else None)
 

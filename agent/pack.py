@@ -1,4 +1,4 @@
-"""Reading a pack: many files in one stream, each checked while it passes. docs/wire.md, section 4."""
+"""Read a pack: many files in one stream, each checked while it streams through. docs/wire.md, section 4."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ MAGIC = b"MUSTERP1"
 HEAD = struct.Struct(">B32sQQ")  # kind, sha256, plain bytes, bytes that follow
 RAW, DEFLATED, END, LOST = range(4)
 PIECE_BYTES = 1 << 18
-MAX_WORDS = 2000  # of why a file is lost
+MAX_WORDS = 2000  # bytes of the reason why a file is lost
 
-Read = Callable[[int], bytes]  # at most so many bytes; none at the end
+Read = Callable[[int], bytes]  # reads at most so many bytes; returns none at the end
 
 
 class Broken(Exception):
-    """The stream ended early or is not what its heads say: worth another try."""
+    """The stream ended early or contradicts its headers: worth another try."""
 
 
 class Damaged(Exception):
-    """A file came whole and is not what its digest says."""
+    """A file arrived whole but does not match its digest."""
 
 
 class Lost(Exception):
-    """The server does not have a file any more: it is of no use to try again."""
+    """The server no longer has a file: trying again is useless."""
 
 
 class File(NamedTuple):
     digest: str
     size: int
-    pieces: Iterator[bytes]  # to be taken whole before the next file; raises Broken
+    pieces: Iterator[bytes]  # must be consumed before the next file; raises Broken
 
 
 def files(read: Read) -> Iterator[File]:
@@ -67,7 +67,7 @@ def _checked(pieces: Iterator[bytes], *, digest: bytes, size: int) -> Iterator[b
 
 
 def _plain(read: Read, packed: int, kind: int) -> Iterator[bytes]:
-    """At most PIECE_BYTES at a time, whatever they are packed from."""
+    """Yield at most PIECE_BYTES at a time, however small their packed form."""
     inflater = zlib.decompressobj() if kind == DEFLATED else None
     while packed:
         piece = _some(read, min(PIECE_BYTES, packed))

@@ -1,7 +1,7 @@
-"""The agent's Unix socket: shims say hello on it and hand over pipes, `muster.report` sends points.
+"""The agent's Unix socket: shims send their hello and their pipes on it, `muster.report` sends points.
 
-It lives in the abstract namespace (unix(7)): no file to clean up, and no limit of 108 bytes on the state folder's path.
-The user's id of every peer is checked, because such a name has no permissions.
+It is in the abstract namespace (unix(7)): no file to clean up, and no limit of 108 bytes on the state folder's path.
+Every peer's user id is checked, because such a name has no permissions.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Peer:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.fds: list[int] = []
-        self.rank: Any = None  # whoever listens keeps here whom it speaks for
+        self.rank: Any = None  # set by the receiver: the rank, or its number, that this peer reports for
         self._rest = b""
 
     def receive(self) -> tuple[list[Any], int]:
-        """Messages that became complete, and how many bytes were read; 0 bytes when the peer is gone."""
+        """Return newly complete messages, and how many bytes were read; 0 bytes when the peer is gone."""
         try:
             piece, rights, _, _ = self.connection.recvmsg(RECEIVE_BYTES, socket.CMSG_SPACE(FDS_LIMIT * _INT_BYTES))
         except OSError:
@@ -49,13 +49,13 @@ class Peer:
         return [message for message in map(_parsed, lines) if message is not None], len(piece)
 
     def welcome(self) -> None:
-        """Its pipes are kept: whatever it writes from now on is found, even if we die."""
+        """Confirm that its pipes are kept: whatever it writes from now on is found, even if the agent dies."""
         with contextlib.suppress(OSError):
             self.connection.send(WELCOME)
 
 
 class Server:
-    """Accepts peers and hands their messages on."""
+    """Accept peers and pass on their messages."""
 
     def __init__(
         self, loop: Loop, *, on_message: Callable[[Peer, Any], None], on_gone: Callable[[Peer], None], limit: int = 512
@@ -72,7 +72,7 @@ class Server:
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
-            while True:  # until nobody waits: at the end there is but one more look
+            while True:  # until none is waiting: that costs only one extra call
                 self._welcome(self._socket.accept()[0])
 
     def _welcome(self, connection: socket.socket) -> None:
@@ -94,7 +94,7 @@ class Server:
                 if heard.is_fit(message):
                     self._on_message(peer, message)
                 elif isinstance(message, dict) and "hello" in message:
-                    is_over = True  # a shim that is not greeted becomes its rank, and leaves the rank's output alone
+                    is_over = True  # without a welcome the shim turns into its rank, and leaves the rank's output alone
                     break
         finally:
             if is_over:

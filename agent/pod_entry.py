@@ -1,10 +1,10 @@
-"""The first program in a pod: lays out the agent's folder (docs/wire.md, section 1) and stays with the agent.
+"""The first program in a pod: lay out the agent's folder (docs/wire.md, section 1) and wait for the agent.
 
-The kernel ends a container with its first process, and with it whatever was read and not sent. So this one only waits: where
-the agent is killed (out of memory, as a rule), it starts another that sends what the first one left.
+The kernel ends a container with its first process, and with it whatever was read and not sent. So this one only waits:
+if the agent is killed (typically out of memory), it starts another that sends what the first one left.
 
-It travels beside agent.pyz in a ConfigMap and runs in the image's own Python: standard library, Python 3.8 and later.
-What all replicas of a role share is in role.json, what differs is in the environment.
+It is next to agent.pyz in a ConfigMap and runs in the image's own Python: standard library, Python 3.8 and later. What
+all replicas of a role share is in role.json, what differs is in the environment.
 """
 
 import json
@@ -37,8 +37,8 @@ def main() -> int:
 
 
 def attend(folder: str) -> int:
-    """Runs the agent to its end. Returns its exit code, as shells count it."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until there is somebody to hand it on to
+    """Run the agent to its end; return its exit code, by the shells' convention."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until there is an agent to forward it to
     agent = start("--state", folder)
     signal.signal(signal.SIGTERM, lambda number, frame: os.kill(agent, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -55,17 +55,17 @@ def start(act: str, folder: str) -> int:
 
 
 def await_end(child: int) -> int:
-    """Its status. Orphans come here too, as to every first process."""
+    """Return the child's status. Reaps orphans too, which go to the first process."""
     while True:
         pid, status = os.wait()
         if pid == child:
-            # Its number may be another's from now on; and a drain ends by itself, the pod's grace has room for it.
+            # From now on its pid may be another process's; and a drain ends by itself, within the pod's grace period.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             return status
 
 
 def check_shared(path: str) -> None:
-    """Better now than in an hour, at the first checkpoint."""
+    """Check that the job's folder is writable: better now than in an hour, at the first checkpoint. Raises OSError."""
     if not path:
         return
     try:
@@ -91,7 +91,7 @@ def lay_out(told: "dict[str, object]") -> str:
 
 
 def trust(authority: str, folder: str) -> None:
-    """The control plane's own authority beside the public ones, so that a job's own downloads still work."""
+    """Trust the control plane's own CA in addition to the public ones, so that a job's own downloads still work."""
     if not os.path.exists(authority):
         return
     pieces = [authority]
@@ -112,7 +112,7 @@ def complain(text: str) -> int:
         with open(MESSAGE, "w", encoding="utf-8") as file:
             file.write(text)
     except OSError:
-        pass  # said on stderr already
+        pass  # already on stderr
     return CAN_NOT_START
 
 

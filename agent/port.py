@@ -1,4 +1,4 @@
-"""Keeps the attempt's rendezvous port until the launcher listens on it, so that nobody else is given it."""
+"""Hold the attempt's rendezvous port until the launcher listens on it, so that no other process gets it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _IN_USE = re.compile(rb"EADDRINUSE|address already in use|errno: 98\b", re.IGNOR
 
 
 def hold(port: int) -> socket.socket:
-    """Bound but not listening: another socket with SO_REUSEADDR may bind beside it (socket(7)), as TCPStore does.
+    """Bind the port without listening: another socket with SO_REUSEADDR may bind too (socket(7)), as TCPStore does.
 
-    Raises OSError with errno EADDRINUSE when somebody listens there.
+    Raises OSError with errno EADDRINUSE when another process listens there.
     """
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -28,5 +28,5 @@ def hold(port: int) -> socket.socket:
 
 
 def is_complaint(tail: Sequence[Line]) -> bool:
-    """Whether these lines say that a port was in use."""
+    """Return whether these lines report a port in use."""
     return any(_IN_USE.search(line) for _, line in tail)

@@ -1,4 +1,4 @@
-"""The ranks of this replica: who runs, what they report, how each of them ended."""
+"""The ranks of this replica: which are running, what they report, how each of them ended."""
 
 from __future__ import annotations
 
@@ -18,36 +18,39 @@ from .peers import Peer, Server
 from .streams import Stream
 
 NO_RANK = -1  # the launcher, and processes that report without a RANK
-UNEXPECTED = -2  # processes whose RANK is none of this replica's
-HIGHEST_RANK = 2**31 - 1  # that a control plane takes
-_LARGEST = int(sys.float_info.max)  # of a whole number that still is one as a float
+UNEXPECTED = -2  # processes whose RANK does not belong to this replica
+HIGHEST_RANK = 2**31 - 1  # that a control plane accepts
+_LARGEST = int(sys.float_info.max)  # the largest integer that a float can represent
 _STOPS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 
 
 @dataclass
 class Rank:
-    """`streams` are its stdout and stderr; empty for one that only announced itself through muster.report."""
+    """One rank. `streams` are its stdout and stderr; empty for one known only through muster.report."""
 
     rank: int
     local_rank: int
     world: dict[str, int] = field(
         default_factory=dict
-    )  # of an elastic job: RANK and WORLD_SIZE, as torchrun has them now
-    is_expected: bool = True  # False: none of this replica's; its lines go into the launcher's log
-    local_size: int | None = None  # of an unexpected one: LOCAL_WORLD_SIZE, from which a person sees what to change
+    )  # of an elastic job: RANK and WORLD_SIZE as torchrun currently assigns them
+    is_expected: bool = True  # False: not one of this replica's ranks; its lines go into the launcher's log
+    local_size: int | None = None  # of an unexpected one: LOCAL_WORLD_SIZE, which shows a user what to change
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     pid: int = 0
     restart: int = 0  # how often it was started before, in this replica
     launcher: int = 0  # pid of the process that started its shim
     streams: list[Stream] = field(default_factory=list)
-    oom_kills: int | None = field(default_factory=linux.oom_kills)  # of the kernel around here, when it began
-    was_signalled: bool = False  # its launcher told the whole process group to stop
+    oom_kills: int | None = field(default_factory=linux.oom_kills)  # the control group's count when it began
+    was_signalled: bool = False  # its launcher signalled the whole process group to stop
     is_ended: bool = False
     has_failed: bool = False
 
 
 class Ranks:
-    """Hears shims and reports, tells the outbox. Belongs to the main thread; `running` may be read by others."""
+    """Receives messages of shims and reports, fills the outbox.
+
+    Belongs to the main thread; `running` may be called from others.
+    """
 
     def __init__(
         self,
@@ -59,13 +62,16 @@ class Ranks:
         expected: range,
         is_elastic: bool = False,
     ) -> None:
-        """`expected`: the ranks of this replica. Of an elastic job they are counted by local rank, whatever RANK says."""
+        """Prepare for the ranks `expected` of this replica.
+
+        Those of an elastic job are numbered by local rank, whatever RANK is.
+        """
         self._loop, self._outbox, self._journal, self._is_stopping = loop, outbox, journal, is_stopping
         self._expected, self._is_elastic = expected, is_elastic
         self._ranks: dict[int, Rank] = {}
         self.streams: list[Stream] = []
         self.killed_at = math.inf  # when what the launcher left behind was killed, seconds since the epoch
-        self.dropped = 0  # points that a full socket did not take
+        self.dropped = 0  # points that a full socket did not accept
         self._server = Server(loop, on_message=self._hear, on_gone=self._gone)
         self.address = self._server.address
 
@@ -73,14 +79,14 @@ class Ranks:
         return bool(self._ranks)
 
     def running(self) -> list[Rank]:
-        """This replica's own."""
+        """Return this replica's own running ranks."""
         return [one for one in self._open() if one.is_expected]
 
     def _open(self) -> list[Rank]:
         return [one for one in list(self._ranks.values()) if one.pid and not one.is_ended]
 
     def are_silent(self) -> bool:
-        """Nobody is left who could say anything more."""
+        """Return whether no process is left that could send anything more."""
         return not self._server.peers and not any(stream.is_open for stream in self.streams)
 
     def add_stream(self, fd: int, *, rank: int) -> Stream:
@@ -89,9 +95,9 @@ class Ranks:
         return stream
 
     def end_all(self, *, exit_code: int | None, ended_by: int | None, launcher: int = 0) -> None:
-        """For ranks that never told their end: they ended with the launcher, or were killed after it.
+        """End ranks that never reported their end: they ended with the launcher, or were killed after it.
 
-        `launcher` is its pid: where it was ended by a signal, a rank that is another process was ended because of it.
+        `launcher` is its pid: where it was ended by a signal, a rank in another process was ended because of it.
         """
         for rank in self._open():
             if rank.streams or (ended_by is not None and rank.pid != launcher):
@@ -131,7 +137,7 @@ class Ranks:
         rank.launcher = hello.get("launcher") or 0
         peer.rank, peer.fds = rank, []
         before = self._ranks.get(rank.rank)
-        # A launcher that starts its ranks again counts that; a shell that starts one launcher after another does not.
+        # A launcher that restarts its ranks counts that; a shell that starts one launcher after another does not.
         rank.restart = min(max(hello.get("restart") or 0, before.restart + 1 if before else 0), heard.LARGEST)
         self._ranks[rank.rank] = rank
         peer.welcome()
@@ -142,11 +148,11 @@ class Ranks:
         )
         number = placed.rank if placed else NO_RANK
         if placed and not placed.is_expected:
-            number = UNEXPECTED  # its figures are nobody's
+            number = UNEXPECTED  # its metrics are dropped
             known = self._ranks.get(placed.rank)
         else:
             known = self._ranks.get(number)
-        # Only its number is kept: the end of this connection is not the end of the rank.
+        # Only its number is stored: the end of this connection is not the end of the rank.
         peer.rank = number
         if known is None and placed is not None:
             placed.visible, placed.pid = who.get("visible"), who["pid"]
@@ -170,7 +176,8 @@ class Ranks:
             os.close(fd)
         rank = peer.rank
         if isinstance(rank, Rank) and not rank.is_ended:
-            # A shim that ends without a word was killed, and its rank with it (PDEATHSIG); most often because its launcher was.
+            # A shim that ends without a report was killed, and its rank with it (PDEATHSIG), usually because its
+            # launcher was.
             is_orphan = rank.launcher and not linux.is_alive(rank.launcher)
             rank.was_signalled |= is_orphan or any(other.has_failed for other in self._ranks.values())
             self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
@@ -198,13 +205,13 @@ class Ranks:
     def _facts(self, rank: Rank, *, ended_by: int | None, at: float) -> dict[str, Any]:
         tails = [list(stream.tail) for stream in rank.streams] or [[], []]
         found = blame.blame(tails[-1], stdout=tails[0], signal=ended_by)
-        # A line is stamped when it is read, which may be a nap after it was written: an error is no later than the end.
+        # A line is stamped when it is read, possibly a nap after it was written: an error is never later than the end.
         error_at = None if found.error_at is None else min(found.error_at, at)
         is_stopped = rank.was_signalled or (ended_by in _STOPS and self._is_stopping())
         error: dict[str, Any] = dict(
             blame.last_words(tails[-1], tails[0], ended_at=at, signal=None if is_stopped else ended_by)
         )
-        if is_stopped:  # only whether it had failed, or waited for another one, before it was stopped
+        if is_stopped:  # only whether it had failed, or waited for a peer, before it was stopped
             error = {"traceback": error["traceback"]}
         kills = linux.oom_kills()
         error["oom_kills"] = None if kills is None or rank.oom_kills is None else max(0, kills - rank.oom_kills)
@@ -217,7 +224,7 @@ class Ranks:
 
 
 def _is_number(value: Any) -> bool:
-    """JSON numbers that a database takes; null stands for one that is not finite."""
+    """Return whether this is a JSON number that a database accepts; null stands for a non-finite one."""
     if isinstance(value, int):
         return abs(value) <= _LARGEST
     return value is None or (isinstance(value, float) and math.isfinite(value))

@@ -28,30 +28,30 @@ from .spool import Spool
 from .state import ENDED, StateFolder
 
 DRAIN_SECONDS = float(os.environ.get("MUSTER_DRAIN_SECONDS", "60"))
-HOPELESS_DRAIN_SECONDS = 3.0  # where nobody ever answered
-NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, as pod_entry.py ends
+HOPELESS_DRAIN_SECONDS = 3.0  # if no server ever answered
+NOBODY_ANSWERS = 78  # EX_CONFIG of sysexits.h, the exit code of pod_entry.py too
 EOF_SECONDS = 2.0  # for what ranks wrote before they were killed
 LOST = "its agent was killed"
 
 
 def run(path: str) -> int:
-    """Runs the replica of this folder; 0 when there is nothing to start."""
+    """Run the replica of this folder; return its exit code, 0 when there is nothing to start."""
     folder = StateFolder(path)
     with folder.agent_lock() as is_held:
         if not is_held or not _may_start(folder):
             return 0
         try:
             return Replica(folder).live()
-        except Exception as error:  # the outermost place: a replica that says nothing looks as if it ran for ever
+        except Exception as error:  # the outermost place: a replica that sends nothing would seem to run forever
             folder.trouble(traceback.format_exc())
             folder.write_status("failed", reason=f"the agent failed: {type(error).__name__}: {error}")
             return 1
 
 
 def drain(path: str) -> int:
-    """Only sends what a replica that ended had not sent yet. Returns 0 when everything was acknowledged.
+    """Send what an ended replica had not sent yet. Returns 0 when everything was acknowledged.
 
-    What it gives up is marked as undeliverable, so that nobody waits for it any longer.
+    What it gives up is marked as undeliverable, so that no process waits for it any longer.
     """
     folder = StateFolder(path)
     with folder.agent_lock() as is_held:
@@ -81,7 +81,7 @@ def _may_start(folder: StateFolder) -> bool:
 
 
 def _close_lost(folder: StateFolder) -> None:
-    """An agent that died took its ranks along; nobody may run them a second time within the attempt."""
+    """Record a replica whose agent died as failed: its ranks died too, and must not run again within the attempt."""
     if folder.status().get("state") == "running":
         folder.write_status("failed", signal=int(signal.SIGKILL), reason=LOST)
 
@@ -112,11 +112,11 @@ class Replica:
         self._sender = _sender(folder, spool=self._spool, on_command=self._commanded)
         self._sampler = Sampler(self._ranks, outbox=self._outbox, wake=self._loop.wake, trouble=folder.trouble)
         self._commands: list[dict[str, Any]] = []  # from the sender's thread
-        self._held: Any = None  # the rendezvous port
+        self._held: Any = None  # the socket on the rendezvous port
         self._complaints: list[Any] = []  # the launcher's streams
         self._drain_seconds = DRAIN_SECONDS
         self._began = 0.0  # monotonic
-        self._stop_reason = ""  # asked to stop before anything was launched
+        self._stop_reason = ""  # a stop request that came before the launch
 
     def live(self) -> int:
         self._began = time.monotonic()
@@ -157,7 +157,7 @@ class Replica:
         return failed(reason) if reason else None
 
     def _start(self) -> Outcome | None:
-        """The check of the seal and the spawn are one step: after sealing nothing starts."""
+        """Check the seal and spawn in one step: after sealing nothing starts."""
         pyz = os.path.abspath(sys.argv[0])
         env = launch.environment(self._spec, folder=self._folder, pyz=pyz, address=self._ranks.address)
         words = launch.resolve(self._spec.command, env=env, code=self._folder.code)
@@ -170,7 +170,7 @@ class Replica:
             return self._spawn(words, env=env)
 
     def _spawn(self, words: list[str], *, env: dict[str, str]) -> Outcome | None:
-        # Said first: should we be killed right after the spawn, nobody may run it a second time.
+        # Written first: if the agent is killed right after the spawn, the command must not run a second time.
         now = time.time()
         self._folder.write_status("running", at=now, started_at=now)
         self._outbox.begin_journal()
@@ -226,7 +226,10 @@ class Replica:
                 self._outbox.slow(float(command.get("seconds") or 0))
 
     def _stop(self, reason: str, *, again: bool = True) -> None:
-        """`again`: whether asking twice means hurry. A control plane repeats itself in every reply, a person does not."""
+        """Stop the launcher; `again`: whether a repeated request ends the grace period.
+
+        A control plane repeats itself in every reply, a person does not.
+        """
         if self._launcher is not None and (again or not self._stop_reason):
             self._launcher.stop(reason)
         self._stop_reason = self._stop_reason or reason
@@ -239,9 +242,9 @@ class Replica:
         self._loop.wake()
 
     def _hear_out(self) -> None:
-        """Everything is dead now: what is in the pipes and sockets is all there will be."""
+        """Read what is left in pipes and sockets: all processes are dead, so nothing will follow."""
         give_up = time.monotonic() + EOF_SECONDS
-        self._turn(until=0.0)  # a report may have knocked that was not let in yet
+        self._turn(until=0.0)  # a report's connection may be waiting to be accepted
         while not self._ranks.are_silent() and time.monotonic() < give_up:
             self._turn(until=give_up)
             if self._launcher is not None:
@@ -253,7 +256,7 @@ class Replica:
         return any(port.is_complaint(stream.tail) for stream in self._complaints)
 
     def _finish(self, outcome: Outcome) -> None:
-        """Ends are spooled first, then the status says so, then the spool is drained."""
+        """Spool the ends first, then write the status, then drain the spool."""
         at = time.time()
         self._sampler.stop()
         launcher = self._launcher.pid if self._launcher else 0
@@ -270,7 +273,10 @@ class Replica:
             self._folder.mark_drained()
 
     def _patience(self) -> float:
-        """Where nobody ever answered for so long, the lines are in the container's log, and nobody waits here any longer."""
+        """Return how many seconds to drain for.
+
+        Where no server answered for all that time, the lines are in the container's log, and waiting longer is useless.
+        """
         if not self._spec.mirror or not self._spec.give_up_seconds or self._sender.was_answered:
             return self._drain_seconds
         left = self._spec.give_up_seconds - (time.monotonic() - self._began)

@@ -1,4 +1,4 @@
-"""The batch that a killed agent would have made next, from its journal."""
+"""Make the batch that a killed agent would have made next, from its journal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from .outbox import Outbox
 from .spool import Spool
 from .state import StateFolder, plain
 
-GUARDIAN_SECONDS = 10.0  # it needs milliseconds; a stopped one must not keep us from sending what there is
+GUARDIAN_SECONDS = 10.0  # it needs milliseconds; a stopped one must not delay sending what there is
 
 
 def salvage(folder: StateFolder, *, spool: Spool, on_text: Callable[[int, bytes, int], None] | None = None) -> None:
-    """Puts what is in no batch yet into one. Nothing where the agent ended by itself; the same batch when called again."""
+    """Put what is in no batch yet into one.
+
+    Does nothing where the agent ended by itself; makes the same batch when called again.
+    """
     _await_guardian(folder)
     found = journal.last(folder.spool)
     if found:
@@ -57,7 +60,7 @@ def _tell(outbox: Outbox, *, rank: int, text: bytes, at: float) -> None:
 
 
 def _await_guardian(folder: StateFolder) -> None:
-    """It adds what is left in the pipes, and lets go of its lock."""
+    """Wait until the guardian has added what is left in the pipes, and released its lock."""
     with contextlib.suppress(OSError), open(folder.file("guardian.lock"), "rb", opener=plain) as lock:
         give_up = time.monotonic() + GUARDIAN_SECONDS
         while time.monotonic() < give_up and not _is_free(lock.fileno()):

@@ -1,4 +1,4 @@
-"""CPU, memory and GPU of each rank, every two seconds, in a thread of its own: a driver may take its time."""
+"""Sample CPU, memory and GPU of each rank, every two seconds, in a thread of its own: a driver may be slow."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .outbox import Outbox
 from .ranks import Rank, Ranks
 
 EVERY_SECONDS = 2.0
-TREE_EVERY = 5  # samples: reading every thread's children is the dear part, and workers are seldom replaced
+TREE_EVERY = 5  # samples: reading every thread's children is the expensive part, and workers are seldom replaced
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage:
-    """Of one rank with everything below it."""
+    """CPU and memory of one rank with everything below it."""
 
     def __init__(self, pid: int) -> None:
-        """Raises OSError when there is no such process."""
+        """Begin measuring; raises OSError when there is no such process."""
         self._pid = pid
         self._pids: list[int] = []
         self._ticks: dict[int, int] = {}
@@ -29,7 +29,7 @@ class Usage:
         self._turn = 0
 
     def measure(self, *, now: float) -> tuple[float, int] | None:
-        """CPU in cores since the last call or the start, and resident bytes; None when the rank is gone.
+        """Return CPU in cores since the last call or the start, and resident bytes; None when the rank is gone.
 
         `now` in seconds since boot.
         """
@@ -39,7 +39,7 @@ class Usage:
         seen = {pid: one for pid, one in ((pid, _usage(pid)) for pid in self._pids) if one is not None}
         if self._pid not in seen:
             return None
-        # A child seen late brings a past that does not belong to these two seconds.
+        # The earlier CPU time of a newly seen child does not belong to this interval.
         spent = sum(ticks - self._ticks.get(pid, ticks if self._ticks else 0) for pid, (ticks, _) in seen.items())
         cpu = spent / _TICKS / max(now - self._at, 0.01)
         self._ticks, self._at = {pid: ticks for pid, (ticks, _) in seen.items()}, now
@@ -76,7 +76,7 @@ class Sampler(threading.Thread):
     def _sample(self, one: Rank) -> bool:
         try:
             usage = self._usages.setdefault(one.pid, self._usages.get(one.pid) or Usage(one.pid))
-        except OSError:  # gone since we asked who runs
+        except OSError:  # gone since `running` was called
             return False
         measured = usage.measure(now=time.clock_gettime(time.CLOCK_BOOTTIME))
         if measured is None:
@@ -89,10 +89,13 @@ class Sampler(threading.Thread):
 
 
 def _usage(pid: int) -> tuple[int, int] | None:
-    """CPU ticks and resident bytes of one process (proc(5): utime, stime, rss). None where it is gone or has ended."""
+    """Return CPU ticks and resident bytes of one process (proc(5): utime, stime, rss).
+
+    None where it is gone or has ended.
+    """
     try:
         fields = linux.stat_fields(pid)
-        pages = int(fields[21])  # none: it gave its memory back, and waits for its parent
+        pages = int(fields[21])  # 0: it released its memory, and waits to be reaped
         return (int(fields[11]) + int(fields[12]), pages * _PAGE_BYTES) if pages else None
     except (OSError, IndexError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""Sends the spool, oldest batch first, and hands on the commands in the replies. A thread of its own."""
+"""Send the spool, oldest batch first, and pass on the commands in the replies. A thread of its own."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 5.0
 LOGGED_REFUSALS = 20
 
-Command = dict  # {"do": "stop"}; unknown ones are ignored, so that an older agent is understood
+Command = dict  # {"do": "stop"}; unknown ones are ignored, so that a newer control plane works with an older agent
 
 
 class Sender(threading.Thread):
-    """Retries for ever while the replica runs; `finish` gives it a deadline."""
+    """Retry forever while the replica runs; `finish` sets a deadline."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Sender(threading.Thread):
         self.was_answered = False  # ever
 
     def finish(self, *, within_seconds: float) -> bool:
-        """Sends what is left. Returns whether everything was acknowledged within that time."""
+        """Send what is left; return whether everything was acknowledged within that time."""
         self._deadline = time.monotonic() + within_seconds
         self._waiter.set()
         self._spool.poke()
@@ -50,7 +50,7 @@ class Sender(threading.Thread):
     def run(self) -> None:
         wanted: int | None = None
         while not self._is_over():
-            # No deadline, no timeout: an agent with nothing to say does not wake up.
+            # No deadline, no timeout: an agent with nothing to send does not wake up.
             self._spool.wait(None, until=self._is_over)
             try:
                 wanted = self._send(wanted)
@@ -58,11 +58,11 @@ class Sender(threading.Thread):
                 self._close(str(error))
             except Unreachable as error:
                 self._back_off(str(error), at_least=error.wait_seconds)
-            except Exception as error:  # the outermost loop of this thread: without it the replica falls silent
+            except Exception as error:  # the thread's outermost loop: without it the replica falls silent
                 self._back_off(f"{type(error).__name__}: {error}")
 
     def _send(self, wanted: int | None) -> int | None:
-        """Sends one batch; returns the number of the one to send next, None for the oldest."""
+        """Send one batch; return the number of the one to send next, None for the oldest."""
         found = self._spool.get(wanted) or self._spool.get()
         if found is None:
             return None
@@ -80,7 +80,7 @@ class Sender(threading.Thread):
         return self._next(seq, reply=reply)
 
     def _lighten(self, seq: int, error: Refused) -> int:
-        """A batch that is wrong once is wrong for ever, and all that come after it wait."""
+        """Reduce a refused batch: it will always be refused, and all later ones wait for it."""
         self._refusals += 1
         if self._refusals <= LOGGED_REFUSALS:
             self._trouble(f"batch {seq} was refused and is sent with less: {error}")
@@ -105,7 +105,7 @@ class Sender(threading.Thread):
         if self._failures in (1, 10) or self._failures % 100 == 0:
             self._trouble(f"cannot send, try {self._failures}: {text}")
         longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(self._failures, 10))
-        # Jitter: a thousand agents must not come back in the same instant.
+        # Jitter: a thousand agents must not reconnect in the same instant.
         wait = max(longest, at_least) * random.uniform(0.5, 1.0)
         if self._deadline is not None:
             wait = min(wait, LONGEST_WAIT_SECONDS)

@@ -1,10 +1,10 @@
-"""Stands between torchrun and one rank: hands the rank's output to the agent and tells how it ended.
+"""Runs between torchrun and one rank: gives the rank's output to the agent and reports how it ended.
 
 torchrun starts it as PYTHON_EXEC (torch/distributed/run.py), so its arguments are the interpreter's.
 
 How torchrun stops a rank, read in torch 2.15, elastic/multiprocessing/subprocess_handler: the child is started with
 start_new_session=True and signalled with os.killpg. Shim and rank share that group, so the rank gets every signal by
-itself and the shim must forward nothing. Older ones (before 2.0) signal the child's pid only and start no session;
+itself and the shim must forward nothing. Older versions (before 2.0) signal the child's pid only and start no session;
 then the shim is no group leader, and forwards.
 
 If the agent cannot be reached the shim becomes the interpreter: it must never bring training down.
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     launcher = os.getppid()
     linux.die_with(launcher)
     command = [_interpreter(launcher), *arguments]
-    os.environ.pop("PYTHON_EXEC", None)  # a torchrun inside the rank is not ours
+    os.environ.pop("PYTHON_EXEC", None)  # a torchrun inside the rank must not use the shim
     try:
         agent = _connect(os.environ[SOCKET_ENV])
         outs = os.pipe(), os.pipe()
@@ -66,7 +66,7 @@ class Shim:
         while True:
             sources: list[Any] = [self._wake_read] + ([self._agent] if self._agent else [])
             ready, _, _ = select.select(sources, [], [])
-            at = time.time()  # before anything else: the order of the ranks' ends is read from this
+            at = time.time()  # before anything else: the order of the ranks' ends is derived from this
             if self._wake_read in ready:
                 status = self._signalled(os.read(self._wake_read, 64))
                 if status is not None:
@@ -75,7 +75,7 @@ class Shim:
                 self._lost_agent()
 
     def _start(self, command: list[str], *, outs: tuple[int, int]) -> None:
-        # Signals wait while there are two of us that do not know yet who they are.
+        # Block signals until both processes after the fork have installed their handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (*STOPS, signal.SIGCHLD))
         was = {number: signal.getsignal(number) for number in STOPS}
         parent = os.getpid()
@@ -91,7 +91,7 @@ class Shim:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _signalled(self, numbers: bytes) -> int | None:
-        """Returns the rank's wait status once it ended. The launcher's stop is told first: it explains the end."""
+        """Return the rank's wait status once it ended. The launcher's stop is reported first: it explains the end."""
         for number in numbers:
             if number in STOPS:
                 self._tell({"signalled": number, "at": time.time()})
@@ -110,7 +110,10 @@ class Shim:
         return exit_code or 0
 
     def _lost_agent(self) -> None:
-        """The agent never closes this connection while it lives. Its death takes the rank along: nobody sees it any more."""
+        """Handle a closed connection: the agent never closes it while it is alive.
+
+        The agent's death ends the rank too, since nothing would observe it any longer.
+        """
         agent, self._agent = self._agent, None
         if agent is not None:
             agent.close()
@@ -127,7 +130,10 @@ class Shim:
 
 
 def _interpreter(launcher: int) -> str:
-    """What torchrun itself runs under. Its first word, not /proc/PID/exe: that would lose a virtual environment."""
+    """Return the interpreter that torchrun itself runs under.
+
+    Its first word, not /proc/PID/exe: that would lose a virtual environment.
+    """
     try:
         with open(f"/proc/{launcher}/cmdline", "rb") as file:
             word = os.fsdecode(file.read().split(b"\0")[0])
@@ -148,9 +154,9 @@ def _connect(address: str) -> socket.socket:
 
 
 def _introduce(agent: socket.socket, *, launcher: int, read_ends: list[int]) -> None:
-    """Before the fork: if this fails there is still only one of us, with its output untouched.
+    """Send the hello before the fork: if this fails there is only one process, with its output untouched.
 
-    The agent's answer says that the pipes would outlive it. A late one costs no more than that.
+    The agent's answer confirms that the pipes would outlive it. If it is late, only that guarantee is missing.
     """
     hello = {
         "rank": int(os.environ["RANK"]),
@@ -189,7 +195,7 @@ def _become_rank(command: list[str], *, outs: tuple[int, int], parent: int, was:
 
 
 def _die_of(number: int) -> None:
-    """Ends this process by the same signal, so that torchrun sees what the rank died of."""
+    """End this process by the same signal, so that torchrun sees what the rank died of."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the rank has dumped its core already
     with contextlib.suppress(OSError):  # SIGKILL and SIGSTOP have no disposition
         signal.signal(number, signal.SIG_DFL)

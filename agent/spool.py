@@ -1,7 +1,7 @@
-"""Batches that were not acknowledged yet, on disk: an agent that dies, or a control plane that is away, loses no line.
+"""Unacknowledged batches on disk, so that an agent's death or a control plane's outage loses no line.
 
-No fsync: the machine's crash takes the ranks too, and a rank must not wait for its log to reach a disk. When the
-bound is reached the oldest text gives way to numbered gaps; states and exit codes never do.
+No fsync: the machine's crash takes the ranks too, and a rank must not wait for its log to reach a disk. When the limit
+is reached the oldest text gives way to numbered gaps; states and exit codes never do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .state import plain
 
 LIMIT_BYTES = int(os.environ.get("MUSTER_SPOOL_BYTES", 256 << 20))
 SUFFIX = ".batch"
-HAS_TEXT, HAS_ITEMS, IS_BARE = 0, 1, 2  # what is left to take from a batch
+HAS_TEXT, HAS_ITEMS, IS_BARE = 0, 1, 2  # what can still be removed from a batch
 _LIGHTER = {HAS_TEXT: form.without_text, HAS_ITEMS: form.only_states}
 
 
@@ -31,7 +31,7 @@ class Spool:
         self._changed = threading.Condition()
         self._sizes: dict[int, int] = {}  # seq -> bytes, oldest first
         self._weight: dict[int, int] = {}  # seq -> HAS_TEXT...; absent means HAS_TEXT
-        self._held: dict[int, bytes] = {}  # what a full disk did not take
+        self._held: dict[int, bytes] = {}  # seq -> batch that did not fit on a full disk
         self._total = 0  # bytes
         os.makedirs(folder, exist_ok=True)
         self._find()
@@ -42,11 +42,11 @@ class Spool:
         return self._next
 
     def number_from(self, seq: int) -> None:
-        """For a spool that was emptied before its agent died: numbers are never used twice."""
+        """Continue numbering at `seq`, for a spool that was emptied before its agent died: numbers are never reused."""
         self._next = max(self._next, seq)
 
     def put(self, items: list[dict[str, Any]], *, blobs: list[bytes], kept: Callable[[int], None] | None = None) -> int:
-        """Keeps a batch until it is acknowledged. Returns its number, and calls `kept` before anybody can send it."""
+        """Store a batch until it is acknowledged; return its number. Calls `kept` before the batch can be sent."""
         with self._changed:
             batch = form.Batch(self._next, items, blobs)
             self._next += 1
@@ -59,7 +59,7 @@ class Spool:
             return batch.seq
 
     def get(self, seq: int | None = None) -> tuple[int, bytes] | None:
-        """The batch with this number, or the oldest; None when there is none such."""
+        """Return the batch with this number, or the oldest; None if there is none."""
         with self._changed:
             found = next(iter(self._sizes), None) if seq is None else seq
             if found not in self._sizes or found is None:
@@ -67,21 +67,21 @@ class Spool:
             return found, self._read(found)
 
     def acknowledge(self, seq: int) -> None:
-        """Forgets every batch up to `seq`."""
+        """Delete every batch up to `seq`."""
         with self._changed:
             for done in [one for one in self._sizes if one <= seq]:
                 self._forget(done)
             self._changed.notify_all()
 
     def refused(self, seq: int, *, kinds: set[str]) -> bool:
-        """Takes from a batch what the control plane will never take. False when nothing is left to take away."""
+        """Remove from a batch what the control plane will never accept. False when nothing is left to remove."""
         with self._changed:
             if seq not in self._sizes:
                 return True
             try:
                 less = form.lighter(form.decode(self._read(seq)), refused=kinds)
             except (OSError, ValueError, KeyError, struct.error):
-                less = form.Batch(seq)  # our own bytes are spoilt: their number must still be taken
+                less = form.Batch(seq)  # the stored bytes are corrupt: their number must still be used
             if less is None:
                 return False
             self._keep(less)
@@ -92,7 +92,7 @@ class Spool:
         return len(self._sizes)
 
     def wait(self, timeout: float | None, *, until: Callable[[], bool]) -> None:
-        """Blocks until there is a batch, or `until()` holds, or `timeout` seconds passed."""
+        """Block until there is a batch, or `until()` holds, or `timeout` seconds passed."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._sizes) or until(), timeout)
 

@@ -1,4 +1,4 @@
-"""The replica's folder: what to run, who runs it, how it went. docs/wire.md, section 1."""
+"""The replica's folder: what to run, which agent runs it, how it went. docs/wire.md, section 1."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from . import faultpoints, linux
 
 ENDED = ("succeeded", "failed")
 MOST_TOKEN_BYTES = 1 << 16
-LOG_LIMIT_BYTES = 1 << 20  # of agent.log: troubles repeat, disks are small
+LOG_LIMIT_BYTES = 1 << 20  # of agent.log: errors repeat, disks are small
 
 
 @dataclass(frozen=True)
 class Spec:
-    """replica.json. Unknown keys are left out, so that a control plane one release newer is understood."""
+    """replica.json. Unknown keys are ignored, so that a control plane one release newer is understood."""
 
     run: str
     attempt: int
@@ -35,18 +35,18 @@ class Spec:
     shared: str = ""
     mark: str = ""
     incarnation: int = 0  # how often its place was given to a new replica within the attempt
-    is_elastic: bool = False  # ranks are numbered by their place: torchrun hands out its own anew in each rendezvous
+    is_elastic: bool = False  # ranks are numbered by their place: torchrun assigns its own again in each rendezvous
     control: dict[str, str] = field(default_factory=dict)
     wants_workspace: bool = False
     cache: str = ""  # where files of code are shared with other replicas of this machine
     cache_bytes: int = 4 << 30
     mirror: bool = False
-    give_up_seconds: float = 0  # without one answer of the control plane, before code is given up; 0: never
-    last_words: str = ""  # a file that takes the reason, where nobody reads the status
+    give_up_seconds: float = 0  # without any answer from the control plane, until the code is given up; 0: never
+    last_words: str = ""  # a file for the reason, where the status is not read
 
     @property
     def ranks(self) -> range:
-        """Those that the control plane expects of this replica."""
+        """Return the ranks that the control plane expects of this replica."""
         return range(self.index * self.processes, (self.index + 1) * self.processes)
 
 
@@ -62,13 +62,16 @@ class StateFolder:
         return os.path.join(self.path, name)
 
     def spec(self) -> Spec:
-        """Raises OSError or ValueError when replica.json is missing or is no JSON, TypeError when it lacks a key."""
+        """Read replica.json.
+
+        Raises OSError or ValueError when it is missing or is no JSON, TypeError when it lacks a key.
+        """
         content = _read_json(self.file("replica.json"))
         known = {one.name for one in fields(Spec)}
         return Spec(**{key: value for key, value in content.items() if key in known})
 
     def token(self) -> str:
-        """The bearer token, read again each time because it may be renewed. Empty when there is none."""
+        """Return the bearer token, read again each time because it may be renewed. Empty when there is none."""
         try:
             with open(self.file("token"), encoding="ascii", opener=plain) as file:
                 return file.read(MOST_TOKEN_BYTES).strip()
@@ -82,7 +85,7 @@ class StateFolder:
             return {}
 
     def write_status(self, state: str, **changes: Any) -> None:
-        """Replaces status.json. `started_at` is kept from the one before."""
+        """Replace status.json. `started_at` is kept from the previous one."""
         status = {"state": state, "exit_code": None, "signal": None, "reason": "", "at": time.time(),
                   "started_at": self.status().get("started_at"), "is_drained": False}  # fmt: skip
         status.update(changes)
@@ -99,7 +102,10 @@ class StateFolder:
             write_json(self.file("status.json"), content=dict(status, is_drained=True))
 
     def write_agent(self) -> None:
-        """Whom to signal: `started` in clock ticks after boot, because a pid alone may be somebody else's by then."""
+        """Write agent.json, which identifies the process to signal.
+
+        `started` in clock ticks after boot, because a pid alone may belong to another process by then.
+        """
         pid = os.getpid()
         write_json(
             self.file("agent.json"), content={"pid": pid, "started": linux.started(pid), "boot": linux.boot_id()}
@@ -110,18 +116,18 @@ class StateFolder:
 
     @contextlib.contextmanager
     def agent_lock(self) -> Iterator[bool]:
-        """Held by the agent while it lives. Yields whether this process got it."""
+        """Hold the lock of a running agent. Yields whether this process got it."""
         with _locked(self.file("agent.lock"), flags=fcntl.LOCK_EX | fcntl.LOCK_NB) as is_held:
             yield is_held
 
     @contextlib.contextmanager
     def attempt_lock(self) -> Iterator[None]:
-        """Guards every spawn and the sealing of the attempt. Waits for it."""
+        """Wait for and hold the lock that guards every spawn and the sealing of the attempt."""
         with _locked(os.path.join(os.path.dirname(self.path), "lock"), flags=fcntl.LOCK_EX):
             yield
 
     def trouble(self, text: str) -> None:
-        """A line in agent.log. Never raises: telling of a failure must not be one."""
+        """Append a line to agent.log. Never raises: reporting a failure must not be one."""
         line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {text}\n"
         with contextlib.suppress(OSError):
             with open(self.file("agent.log"), "a", encoding="utf-8", errors="replace", opener=plain) as file:
@@ -130,7 +136,7 @@ class StateFolder:
 
 
 def write_json(path: str, *, content: Any) -> None:
-    """Writes beside and renames: a reader sees the old file or the new one, never half of one."""
+    """Write a new file and rename it: a reader gets the old content or the new one, never half of it."""
     unfinished = f"{path}.{os.getpid()}.new"
     with open(unfinished, "w", encoding="utf-8", opener=plain) as file:
         json.dump(content, file)
@@ -138,10 +144,10 @@ def write_json(path: str, *, content: Any) -> None:
 
 
 def plain(path: str, flags: int) -> int:
-    """Opens a file for `open(..., opener=plain)`; raises OSError for what is none.
+    """Open a plain file, for `open(..., opener=plain)`; raises OSError for anything else.
 
-    A job may put a pipe in the place of any file of its replica's: opening that would block for ever, and with it the sender
-    and every order of the control plane.
+    A job may put a named pipe in the place of any file of its replica's: opening that would block forever, and with it
+    the sender and every command of the control plane.
     """
     file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     if stat.S_ISREG(os.fstat(file).st_mode):
@@ -161,7 +167,7 @@ def _read_json(path: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def _locked(path: str, *, flags: int) -> Iterator[bool]:
     try:
-        # Close-on-exec, as Python opens files: a lock inherited by a rank would say "alive" after the agent's death.
+        # Close-on-exec, as Python opens files: a lock inherited by a rank would mean "alive" after the agent's death.
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (PermissionError, FileNotFoundError):
         yield True  # a pod's folder may have no writable parent; there the attempt's owner object guards

@@ -1,4 +1,4 @@
-"""A pipe that a rank or the launcher writes to: read, split into lines, kept as a tail, handed to the outbox."""
+"""A pipe that a rank or the launcher writes to: read, split into lines, kept as a tail, passed to the outbox."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .loop import Loop
 from .outbox import Outbox
 from .tail import Tail
 
-F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032  # linux/fcntl.h; Python knows them from 3.10
-PIPE_BYTES = 1 << 20  # an unprivileged process may ask for this much (pipe(7))
-PULLS = 64  # a grandchild that never stops writing must not hold up the rank's end
+F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032  # linux/fcntl.h; Python has them from 3.10
+PIPE_BYTES = 1 << 20  # an unprivileged process may request this much (pipe(7))
+PULLS = 64  # a grandchild that never stops writing must not delay the rank's end
 
 
 class Stream:
@@ -36,14 +36,17 @@ class Stream:
 
     @property
     def tail(self) -> list[blame.Line]:
-        """Its last lines, for those who ask why it ended; before them its last tracebacks, where those are further back."""
+        """Return its last lines, which show why it ended.
+
+        The last tracebacks precede them where those are further back.
+        """
         lines, error = self._tail.lines(), self._tail.error()
         is_far = error and not any(blame.TRACEBACK in line for _, line in lines)
         return error + lines if is_far else lines
 
     def read(self) -> float:
-        """Takes what is there; returns how much of the pipe that was, 0 to 1."""
-        if not self.is_open:  # closed in this same turn: its number may be another's by now
+        """Read what is there; return how much of the pipe that was, 0 to 1."""
+        if not self.is_open:  # closed in this same turn: its descriptor may be reused by now
             return 0
         try:
             piece = self._journal.take(self._fd, stream=self._number)
@@ -58,14 +61,14 @@ class Stream:
         return len(piece) / self._room
 
     def pull(self) -> None:
-        """Takes all that was written until now. After it the tail is complete."""
+        """Read all that was written until now. After it the tail is complete."""
         for _ in range(PULLS):
             if not self.is_open or not self.read():
                 break
         self._take(self._splitter.end())
 
     def due(self) -> float | None:
-        """When `tick` is wanted, on the monotonic clock: the wall clock may jump."""
+        """Return when `tick` should be called, on the monotonic clock: the wall clock may jump."""
         return self._splitter.due()
 
     def tick(self) -> None:

@@ -1,6 +1,6 @@
-"""The last lines of a stream, kept as the pieces in which they came: most of them are never looked at.
+"""The last lines of a stream, kept as the pieces in which they came: most of them are never read.
 
-The last traceback stays too, though any number of lines follow it: it is what everybody wants to read.
+The last traceback stays too, however many lines follow it: it is what users want to read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Deque, List, Tuple
 
 from .blame import TAIL_LINE_BYTES, TAIL_LINES, TRACEBACK, Line
 
-Piece = Tuple[float, bytes, int]  # when it came, its lines with their ends, how many
-BEFORE_LINES = 4  # of a traceback: what says that it belongs to a thread, or to an error before it
+Piece = Tuple[float, bytes, int]  # (when it came, its lines with their newlines, how many)
+BEFORE_LINES = 4  # of a traceback: they show whether it belongs to a thread, or to an error before it
 KEPT_LINES = 400  # from its first line on
 
 
@@ -40,12 +40,12 @@ class Tail:
         return found[-TAIL_LINES:]
 
     def error(self) -> list[Line]:
-        """The last tracebacks and what followed them; empty where there were none."""
+        """Return the last tracebacks and what followed them; empty where there were none."""
         return list(self._error)
 
     def _keep(self, text: bytes, at: float) -> None:
         begin = 0
-        if not self._wanted:  # the one before was over: this is another
+        if not self._wanted:  # the previous one was complete: this is another
             begin = _lines_before(text, text.find(TRACEBACK))
             self._error = [] if begin else self.lines()[-BEFORE_LINES:]
         is_before = not self._wanted
@@ -60,7 +60,7 @@ class Tail:
 
 
 def _lines_before(text: bytes, at: int) -> int:
-    """Where the line begins that stands BEFORE_LINES lines before this place."""
+    """Return where the line begins that is BEFORE_LINES lines before this offset."""
     begin = at
     for _ in range(BEFORE_LINES + 1):
         begin = text.rfind(b"\n", 0, max(begin, 0))

@@ -1,4 +1,4 @@
-"""Brings the job's code into code/: the list of its files, those that this machine does not have, then the tree itself."""
+"""Put the job's code into code/: the list of its files, those that this machine lacks, then the tree itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .manifest import EXECUTABLE, LINK, Entry, Unsafe
 from .pack import Lost
 from .state import Spec, StateFolder
 
-ROUNDS = 3  # of fetching what was not there after all
+ROUNDS = 3  # of fetching files that disappeared from the cache
 TEAM = re.compile("[0-9A-Za-z-]{1,40}")
 
 __all__ = ["Cancelled", "Lost", "Unsafe", "fetch", "unpack"]
@@ -26,10 +26,10 @@ class Cancelled(Exception):
 
 
 def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
-    """Leaves the workspace in code/. Raises Unreachable, Closed, Damaged, Lost, Unsafe, Cancelled or OSError."""
+    """Put the workspace into code/. Raises Unreachable, Closed, Damaged, Lost, Unsafe, Cancelled or OSError."""
     with faultpoints.around("agent.list"):
         listed = control.fetch_list()
-    shutil.rmtree(folder.code, ignore_errors=True)  # of an agent that died on its way
+    shutil.rmtree(folder.code, ignore_errors=True)  # left by an agent that died while fetching
     os.makedirs(folder.code)
     if listed is None:
         return
@@ -49,13 +49,13 @@ def fetch(folder: StateFolder, *, spec: Spec, control: ControlPlane, is_cancelle
 
 
 def unpack(entries: Iterable[Entry], *, cache: Cache, into: str) -> List[Entry]:
-    """Writes what is not there yet; returns the entries whose files the cache did not have. Links come last."""
+    """Write what is not there yet; return the entries whose files the cache did not have. Links come last."""
     made: Set[str] = {into}
     return [entry for entry in entries if entry.kind != LINK and not _write(entry, cache=cache, root=into, made=made)]
 
 
 def link(entries: Iterable[Entry], *, into: str) -> None:
-    """After every file: nothing is ever written through a link."""
+    """Create the links after every file, so that nothing is ever written through a link."""
     made: Set[str] = {into}
     for entry in entries:
         if entry.kind == LINK:
@@ -69,7 +69,10 @@ def link(entries: Iterable[Entry], *, into: str) -> None:
 def _bring(
     left: List[Entry], *, cache: Cache, into: str, control: ControlPlane, is_cancelled: Callable[[], bool]
 ) -> List[Entry]:
-    """Several rounds, because another replica's trimming may take away what was just fetched; returns what is left."""
+    """Fetch and unpack entries; return what is left.
+
+    Several rounds, because another replica's trimming may remove what was just fetched.
+    """
     for _ in range(ROUNDS):
         if left:
             try:
@@ -81,7 +84,7 @@ def _bring(
 
 
 def _fetch_absent(digests: List[str], *, cache: Cache, control: ControlPlane, is_cancelled: Callable[[], bool]) -> None:
-    """Whoever has the lock fetches for all; what came before a break is kept."""
+    """Fetch missing files; the holder of the lock fetches for all. What came before a failure is kept."""
     if not cache.absent(digests):
         return
     with cache.lock(is_cancelled=is_cancelled) as is_held:
@@ -109,7 +112,7 @@ def _fetch_into(cache: Cache, digests: List[str], *, control: ControlPlane, is_c
 
 
 def _caches(spec: Spec, listed: Listed, *, private: str) -> Iterator[Cache]:
-    """The one of the team on this machine, then one of our own for this once: the first may be missing, or too small."""
+    """Yield the team's cache on this machine, then a private one for this run: the first may be missing, or full."""
     shared = _shared(spec, listed)
     if shared is not None:
         yield shared
@@ -141,7 +144,7 @@ def _write(entry: Entry, *, cache: Cache, root: str, made: Set[str]) -> bool:
 
 
 def _place(entry: Entry, *, root: str, made: Set[str]) -> str:
-    """Where the entry lies; its folders are made one by one, and each must be a real one."""
+    """Return the entry's path; its folders are created one by one, and each must be a real one."""
     at = root
     for part in entry.path.split("/")[:-1]:
         at = os.path.join(at, part)

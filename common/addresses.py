@@ -1,4 +1,4 @@
-"""Addresses of Postgres and Redis, as the environment gives them, in the shapes that Django and Celery want. Pure."""
+"""Convert Postgres and Redis addresses from the environment into Django and Celery settings. Pure."""
 
 import ssl
 from typing import Any
@@ -7,16 +7,17 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from .db_timeout import PatientConnection
 from .environment import BadSetting
 
-# What a query may say to libpq. Anything else is refused: a misspelt sslmode would quietly be no TLS.
+# Query parameters passed on to libpq. Any other is refused: a misspelt sslmode would silently mean no TLS.
 PASSED_ON = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "channel_binding", "connect_timeout")
 RECONNECT_SECONDS = 5.0
 _CERTIFICATES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 
 def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
-    """A Django database entry from postgres://user:password@host:port/name; a host in ?host= may be a socket folder.
+    """Return the Django database entry for an address of the form postgres://user:password@host:port/name.
 
-    `seconds`: how long somebody waits for a connection, and a connection for the server, unless the address says more.
+    A host in ?host= may be a socket folder. `seconds`: timeout both for getting a connection from the pool and for
+    connecting to the server, unless the address overrides it.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("postgres", "postgresql"):
@@ -33,21 +34,22 @@ def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.get("host", "") or unquote(parts.hostname or ""),
         "PORT": str(parts.port or query.get("port", "") or ""),
-        # A pool, not persistent connections: a thread of the web server lives as long as one request.
-        # Four connections serve all requests; streams and requests that wait for news hold none.
+        # A pool, not persistent connections: a thread of the web server lives only as long as one request. Four
+        # connections serve all requests; streams and requests that wait for updates hold none.
         "OPTIONS": {
             "pool": {
                 "min_size": 1,
                 "max_size": pool,
                 "timeout": seconds,
-                # The pool waits twice as long after each attempt that failed, and meanwhile makes no other in its place: for
-                # minutes, after a database that was away for minutes. Given up, the next request makes a new one at once.
+                # The pool doubles its wait after each failed attempt and opens no other connection in its place
+                # meanwhile: for minutes, after a database outage of minutes. Once it gives up, the next request opens a
+                # new one at once.
                 "reconnect_timeout": RECONNECT_SECONDS,
                 "connection_class": PatientConnection,
             },
             "connect_timeout": str(seconds),
-            # No transaction of ours waits for anything but Postgres: one that idles belongs to a process that was stopped,
-            # and its locks would stop the others too.
+            # No transaction here waits for anything but Postgres, so an idle one belongs to a process that was stopped,
+            # and its locks would block the other processes too.
             "options": "-c idle_in_transaction_session_timeout=5000",
             **{name: query[name] for name in PASSED_ON if name in query},
         },
@@ -55,7 +57,7 @@ def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
 
 
 def broker_tls(url: str) -> dict[str, Any] | None:
-    """What Celery needs beside a rediss:// address; the certificate is checked unless the address says otherwise."""
+    """Return what Celery needs besides a rediss:// address; the certificate is checked unless the address opts out."""
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss", "unix"):
         raise BadSetting(f"REDIS_URL must begin with redis:// or rediss://, not {parts.scheme}://")

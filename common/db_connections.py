@@ -1,23 +1,25 @@
-"""Nobody keeps a connection to the database while waiting for anything else: there are only a few (MUSTER_DB_POOL)."""
+"""Return database connections before any other wait: there are only a few (MUSTER_DB_POOL)."""
 
 from collections.abc import Callable
 
 from django.db import InterfaceError, OperationalError, connection
 from django.http import HttpRequest, HttpResponse
 
-AWAY = (OperationalError, InterfaceError)  # it does not answer, or not any more: the same request may work later
+AWAY = (OperationalError, InterfaceError)  # no answer, or the connection was lost: the same request may work later
 RETRY_SECONDS = 2
 
 
 def give_back() -> None:
-    """This thread's connection to the pool. Called before every wait; within a transaction (tests) it stays."""
+    """Return this thread's connection to the pool. Called before every wait; a no-op inside a transaction (tests)."""
     if not connection.in_atomic_block:
         connection.close()
 
 
 class GiveBack:
-    """Outermost: when the answer is made, no connection is needed. Sending it takes as long as its reader likes, and
-    Django itself gives the connection back only after the last byte."""
+    """Outermost middleware: returns the connection once the response is built.
+
+    Sending takes as long as the client's reads do, and Django itself returns the connection only after the last byte.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
         self.get_response = get_response

@@ -1,7 +1,7 @@
-"""Doorbells: wake a task, tell the browsers. Every message is a hint that somebody should look at the row again.
+"""Doorbells wake tasks and notify browsers; every message is only a hint to read the row again.
 
-A doorbell never delays or fails what rings it: ringing only notes what to say, one thread per process says it. What
-is lost is made up for by the safety tick (tasks) and by slow polling (browsers).
+A doorbell never delays or fails its caller: `ring` only queues the message, and one thread per process sends it. Lost
+messages are made up for by the safety tick (tasks) and by slow polling (browsers).
 """
 
 import json
@@ -24,12 +24,12 @@ from . import faultpoints
 log = logging.getLogger(__name__)
 
 CHANNEL = "muster:live"
-MOST_WAITING = 5000  # beyond that Redis has been away for long, and the safety tick is what counts
-REST_SECONDS = 1.0  # after a failure: a Redis that is away is not asked a thousand times
+MOST_WAITING = 5000  # beyond that Redis has been away for long, and the safety tick takes over
+REST_SECONDS = 1.0  # pause after a failure, so that an unavailable Redis is not called a thousand times
 
 
 class Bell:
-    """Says what it was asked to say, in its own thread, each thing once while it waits."""
+    """Send queued messages from its own thread; a message that is already queued is not queued twice."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Callable[[], object]] = {}
@@ -38,7 +38,7 @@ class Bell:
 
     def ring(self, key: str, say: Callable[[], object]) -> None:
         with self._news:
-            if self._pid != os.getpid():  # a fork has no thread of its parent's
+            if self._pid != os.getpid():  # a forked child does not inherit its parent's thread
                 self._waiting, self._pid = {}, os.getpid()
                 threading.Thread(target=self._run, daemon=True, name="doorbell").start()
             if len(self._waiting) < MOST_WAITING:
@@ -54,7 +54,7 @@ class Bell:
                 say = self._waiting.pop(key)
             try:
                 say()
-            except Exception as error:  # whatever the broker's client raises: the row is written, and that counts
+            except Exception as error:  # anything the broker's client raises: the row, which is what counts, is written
                 log.warning("doorbell %s not rung: %s", key, error)
                 time.sleep(REST_SECONDS)
 
@@ -69,24 +69,27 @@ def poke(task: str, *args: Any) -> None:
 
 
 def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
-    """The same at once, for those who hold no transaction and no database connection."""
+    """Like `poke`, but at once: for callers with neither a transaction nor a database connection."""
     _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds))
 
 
 def hint(*, job: int, team: int, what: str) -> None:
-    """Tell open pages that something of a job changed. `what`: state, ranks, logs or metrics."""
+    """Notify open pages that part of a job changed. `what`: state, ranks, logs or metrics."""
     text = json.dumps({"job": job, "team": team, "what": what})
     transaction.on_commit(lambda: _bell.ring(text, lambda: _publish(text)))
 
 
 def access_changed(user: int) -> None:
-    """Have the streams that are open on this user's behalf look whether they may go on."""
+    """Have the open streams of this user check again whether they may continue."""
     text = json.dumps({"access": user})
     transaction.on_commit(lambda: _bell.ring(text, lambda: _publish(text)))
 
 
 def drain(within: float = 3.0) -> None:
-    """For a command that ends now, and its bell with it: until everything rung so far was said, but not for long."""
+    """Wait until everything queued so far was sent, at most `within` seconds.
+
+    For a command about to exit, and its bell with it.
+    """
     said = threading.Event()
     _bell.ring("drain", said.set)
     said.wait(within)
@@ -103,7 +106,7 @@ def _publish(text: str) -> None:
 
 
 def _client() -> Redis:
-    """Used by the bell's thread alone."""
+    """Called by the bell's thread only."""
     global _redis
     if _redis is None:
         never = Retry(NoBackoff(), 0)

@@ -1,6 +1,6 @@
-"""Values at rest: encrypted with a key made from SECRET_KEY, one for each purpose.
+"""Encrypt values at rest with keys derived from SECRET_KEY, one for each purpose.
 
-Fernet (AES-128-CBC with HMAC-SHA256, authenticated). A database dump alone tells nothing; changing SECRET_KEY makes
+Fernet (AES-128-CBC with HMAC-SHA256, authenticated). A database dump alone reveals nothing; changing SECRET_KEY makes
 the values unreadable unless the old key stays in SECRET_KEY_FALLBACKS.
 """
 
@@ -14,11 +14,11 @@ __all__ = ["InvalidToken", "fernet"]
 
 
 def fernet(purpose: bytes) -> MultiFernet:
-    """What was sealed for one purpose cannot be opened as if it were for another."""
+    """Return the cipher for one purpose; a value encrypted for another purpose cannot be decrypted with it."""
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     return MultiFernet([Fernet(_key(key, purpose)) for key in keys])
 
 
 def _key(secret: str, purpose: bytes) -> bytes:
-    # Not a password: SECRET_KEY is random, so one keyed hash separates this use of it from the others.
+    # Not a password: SECRET_KEY is random, so one keyed hash is enough to separate this use from the others.
     return base64.urlsafe_b64encode(hashlib.blake2b(secret.encode(), key=purpose, digest_size=32).digest())

@@ -1,6 +1,7 @@
-"""Settings that are secret, from the environment or from a file that it names: that is how vaults and Kubernetes hand them over.
+"""Read secret settings from the environment or from files it names, which is how vaults and Kubernetes supply them.
 
-`MUSTER_SECRET_KEY_FILE=/run/secrets/key` stands for `MUSTER_SECRET_KEY`. Knows no Django: bin/demo's supervisor reads it too.
+`MUSTER_SECRET_KEY_FILE=/run/secrets/key` stands for `MUSTER_SECRET_KEY`. Imports no Django: bin/demo's supervisor uses
+it too.
 """
 
 import os
@@ -11,7 +12,7 @@ SECRETS = ("MUSTER_SECRET_KEY", "MUSTER_OLD_SECRET_KEYS", "DATABASE_URL", "REDIS
 
 
 class BadSetting(ValueError):
-    """Names the setting and the way out, and never the value."""
+    """A bad setting; the message names the setting and how to fix it, never the value."""
 
 
 def secret(name: str, default: str = "", *, environ: Mapping[str, str] = os.environ) -> str:
@@ -31,7 +32,7 @@ def secret(name: str, default: str = "", *, environ: Mapping[str, str] = os.envi
 
 
 def unfolded(environ: Mapping[str, str]) -> dict[str, str]:
-    """The same with each file's content in its setting, for processes that are started with them."""
+    """Return `environ`, for child processes, with the files' content in place of the *_FILE variables."""
     files = {f"{name}_FILE" for name in SECRETS}
     found = {name: secret(name, environ=environ) for name in SECRETS if environ.get(f"{name}_FILE")}
     return {name: value for name, value in environ.items() if name not in files} | found

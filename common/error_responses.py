@@ -1,9 +1,8 @@
-"""How a request is turned away before or beside its view: problem details for programs, a page for people.
+"""Refuse requests outside of views: problem details for programs, an HTML page for people.
 
-An htmx request is a program's too: static/outcome.js puts the detail into words on the page that is open, and a whole
-page is never swapped into a part of another. A redirect would be followed and swapped in, so it becomes HX-Redirect.
-
-No word about the inside: the cause is in the server's log.
+An htmx request counts as a program's: static/outcome.js shows the detail on the open page, and a whole page is never
+swapped into part of another. A redirect would be followed and swapped in, so it becomes HX-Redirect. Internals are
+never revealed: the cause is in the server's log.
 """
 
 import sys
@@ -44,7 +43,7 @@ TITLES = {
 def refusal(
     request: HttpRequest, *, status: int, detail: str, retry_after: int = 0, problem: Problem | None = None
 ) -> HttpResponse:
-    """`detail` says what to do next. It is shown as text."""
+    """Return the response for a refused request; `detail` says what to do next and is shown as text."""
     wants_problem = is_program(request) or is_fragment(request)
     answer = problem_details(status, detail, problem) if wants_problem else _page(request, status, detail)
     if retry_after:
@@ -81,7 +80,10 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def broken(request: HttpRequest) -> HttpResponse:
-    """Django calls this while it handles the exception. A database that is away breaks nothing: it may be there again soon."""
+    """Handle errors for Django, which calls this while it handles the exception.
+
+    An unavailable database is answered with 503, not 500: it may be back soon.
+    """
     if isinstance(sys.exception(), AWAY):
         detail = "the database does not answer; nothing is lost, running jobs go on. Try again in a moment"
         return refusal(request, status=503, detail=detail, retry_after=RETRY_SECONDS)
@@ -94,14 +96,14 @@ def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def _stop(request: HttpRequest, status: int, detail: str, **context: Any) -> HttpResponse:
-    """Pages have a template of their own for each of these."""
+    """Return problem details or a page; for pages each of these statuses has its own template."""
     if is_program(request) or is_fragment(request):
         return problem_details(status, detail)
     return render(request, f"{status}.html", context, status=status)
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """CSRF_FAILURE_VIEW."""
+    """Django's CSRF_FAILURE_VIEW."""
     if is_program(request) or is_fragment(request):
         return problem_details(
             403, "you signed in or out since this page was opened; nothing was changed; reload it and try again"
@@ -110,7 +112,7 @@ def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 class Fragments:
-    """No redirect reaches htmx: a browser follows it unseen, and the page at its end would land in a part of this one."""
+    """Keep redirects from htmx: the browser follows them invisibly, and the final page would land inside this one."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
         self.get_response = get_response
@@ -134,7 +136,10 @@ def _for_fragment(request: HttpRequest, response: HttpResponse) -> HttpResponse:
 
 
 def _way_back(request: HttpRequest) -> dict[str, str]:
-    """To the page that is open, not to the part of it that was asked for; and whether something was to be changed."""
+    """Return the sign-in page's parameters: the way back, and whether the request was a change.
+
+    The way back leads to the open page, not to the requested fragment.
+    """
     said = {"ended": "look" if request.method in ("GET", "HEAD") else "act"}
     page = request.headers.get("HX-Current-URL", "")
     if url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):

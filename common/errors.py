@@ -3,27 +3,27 @@
 MusterError
 ├── InvalidInput          the request is wrong; carries one Problem per field. Never retried.
 │   ├── InvalidSpec       a job description that cannot be planned
-│   └── Unreadable        no value of any field could look like this: a NUL, a cursor that is not ours (400, not 422)
-├── Conflict              the request is fine, the state is not (a name taken, a finished job). Not retried as it is.
-├── NotAllowed            who asks may not do this. Not retried.
-├── Busy                  too much of this is asked for at once; retried by who asked, after `seconds`
-├── ClusterError          something outside said no
+│   └── Unreadable        not a valid value for any field: a NUL, a foreign cursor (400, not 422)
+├── Conflict              the request is fine, the state is not (a name taken, a finished job). Not retried as is.
+├── NotAllowed            the caller may not do this. Not retried.
+├── Busy                  too many of these requests at once; the caller retries after `seconds`
+├── ClusterError          something outside refused or failed
 │   ├── Unreachable       no answer; retried later, changes nothing meanwhile
-│   ├── Refused           the cluster's own words say it will never work. Not retried.
+│   ├── Refused           the cluster's own message means that it will never work. Not retried.
 │   └── Sealed            the attempt was closed; a late call must not create anything. Not retried.
-└── LeaseLost             somebody else visits this job now; the visit ends. Not retried by us.
+└── LeaseLost             another process visits this job now; the visit ends. Not retried by this one.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-MOST_PROBLEMS = 20  # told at once
+MOST_PROBLEMS = 20  # reported at once
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one field: its dotted name, the value given, and the way out in words."""
+    """What is wrong with one field: its dotted name, the value given, and a message that says how to fix it."""
 
     field: str
     value: object
@@ -34,7 +34,7 @@ class Problem:
 
 
 def the_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """As many as anybody corrects at once; the last one says how many more there are."""
+    """Return the first MOST_PROBLEMS problems; where there are more, one more entry says how many."""
     left = iter(problems)
     told = tuple(islice(left, MOST_PROBLEMS))
     more = sum(1 for _ in left)

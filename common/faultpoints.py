@@ -1,9 +1,9 @@
-"""Named places where a process may be made to die, so that tests can ask what a death just there does.
+"""Named points where tests can make a process die, to see the effect of a death exactly there.
 
-Off, which is always but in those tests, a point costs one look at a constant. On (`CRASH_MARKS` names a folder) a point
-ends the process that passes it, once: either its name is in `CRASH_AT` ("store.take.before,cluster.apply.after"), or a
-test wrote `<name>.armed` into the folder while everything ran; that file may hold another signal's name than KILL. The
-mark that stays, `<name>`, proves that the point was reached.
+Off (always, except in those tests) a point costs one check of a constant. On (`CRASH_MARKS` names a folder) a point
+kills the process that passes it, once: either its name is in `CRASH_AT` ("store.take.before,cluster.apply.after"), or a
+test wrote `<name>.armed` into the folder at run time; that file may name a signal other than KILL. The mark that
+remains, `<name>`, proves that the point was reached.
 """
 
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-# One for every transaction and every call to something outside; tests/unit/test_faultpoints.py finds those without.
+# One for every transaction and every external call; tests/unit/test_faultpoints.py finds those without one.
 NAMES = (
     "services.submit",
     "services.intend",
@@ -94,9 +94,9 @@ _AT = frozenset(os.environ.get("CRASH_AT", "").split(",")) - {""}
 
 @contextmanager
 def atomic(name: str) -> Iterator[None]:
-    """`transaction.atomic` with a point when all is written and nothing committed, and one right after the commit.
+    """Like `transaction.atomic`, with one point when all is written but not committed, and one right after the commit.
 
-    Within another transaction it commits nothing, and that one's points stand for both.
+    Nested in another transaction it commits nothing, and the outer one's points stand for both.
     """
     is_outermost = not _MARKS or not transaction.get_connection().in_atomic_block
     with transaction.atomic():
@@ -109,7 +109,7 @@ def atomic(name: str) -> Iterator[None]:
 
 @contextmanager
 def around(name: str) -> Iterator[None]:
-    """A point before and one after a call to something outside, or a write that is its own transaction."""
+    """Put a point before and one after an external call, or a write that is its own transaction."""
     point(f"{name}.before")
     yield
     point(f"{name}.after")
@@ -117,11 +117,11 @@ def around(name: str) -> Iterator[None]:
 
 def point(name: str) -> None:
     if _MARKS and (number := _drawn(Path(_MARKS), name)):
-        signal.pthread_kill(threading.get_ident(), number)  # to this thread: it must not take another step first
+        signal.pthread_kill(threading.get_ident(), number)  # to this thread: it must not execute another step first
 
 
 def _drawn(marks: Path, name: str) -> int:
-    """The signal to send, for the first process that comes here while the point is armed; else 0."""
+    """Return the signal to send, to the first process that passes while the point is armed; otherwise 0."""
     mark = marks / name
     try:
         os.rename(marks / f"{name}.armed", mark)

@@ -1,12 +1,12 @@
-"""Fewer looks of the garbage collector, for processes that read thousands of small objects and keep most of them."""
+"""Run the garbage collector less often, for processes that read thousands of small objects and keep most of them."""
 
 import gc
 
-YOUNG = 50_000  # objects that are new, before the collector looks; 700 by default
+YOUNG = 50_000  # new objects before a collection; the default is 700
 
 
 def settle() -> None:
-    """When the program is read: it stays as long as its process, and needs no looking at."""
+    """Freeze what is loaded: it lives as long as the process and never needs to be collected."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 20)

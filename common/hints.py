@@ -1,9 +1,9 @@
-"""One Redis subscription per process and event loop, for every stream that waits for news: /live, and logs that grow.
+"""One Redis subscription per process and event loop, for every stream that waits for updates: /live, and growing logs.
 
-A stream authenticates, notes which teams it may hear of, gives back its thread, and is then nothing but a coroutine on
-a queue (its database connection went back with the answer's head: common/db_connections.py). What is lost needs no
-replay: every listener begins with "sync", which means fetch everything, and gets another one after any gap. A stream
-ends with the access that it was opened with.
+A stream authenticates, notes which teams' hints it may receive, gives back its thread, and from then on is only a
+coroutine on a queue (its database connection was returned with the response headers: common/db_connections.py). Lost
+hints need no replay: every listener begins with "sync", which means fetch everything, and gets another after any gap. A
+stream ends when the access it was opened with does.
 """
 
 import asyncio
@@ -29,37 +29,37 @@ log = logging.getLogger(__name__)
 _open: Counter[int] = Counter()  # by user; changed in the event loop only
 
 HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
-LIFETIME_SECONDS = 15 * 60.0  # then the browser comes again, and with it the check of who it is
-RECHECK_SECONDS = 30.0  # of a stream's access, though no hint came: what ends by time, and hints that were lost
+LIFETIME_SECONDS = 15 * 60.0  # then the browser reconnects, and is authenticated again
+RECHECK_SECONDS = 30.0  # a stream's access is also checked without a hint: access can expire, and hints can be lost
 RECHECK_WITHOUT_HINTS_SECONDS = 3.0
 SETTLE_SECONDS = 1.0
 RECONNECT_SECONDS = (0.5, 5.0)
-MOST_OPEN = 100  # streams and waits of one user: each has a connection, and each new line of a log wakes its followers
+MOST_OPEN = 100  # streams and waits of one user: each has a connection, and each new log line wakes its followers
 COME_AGAIN_SECONDS = 5
 SYNC = "event: sync\ndata: {}\n\n"
 HEARTBEAT = ": still here\n\n"
 
-Hint = tuple[int, str]  # job, what
+Hint = tuple[int, str]  # (job, what)
 
 
 class Access(Protocol):
-    """What a stream was opened with: whose it is, and whether they may still read it (accounts/access.py)."""
+    """What a stream was opened with: the user, and whether that access still holds (accounts/access.py)."""
 
     @property
     def user(self) -> int: ...
 
     def holds(self) -> bool:
-        """Asks the database."""
+        """Return whether the access still holds; queries the database."""
 
 
 class Listener:
-    """One open stream: the teams it may hear of (None: all), the hints it has not sent yet, and on whose behalf."""
+    """One open stream: the teams whose hints it may receive (None: all), its unsent hints, and its access."""
 
     def __init__(self, teams: frozenset[int] | None, access: Access):
         self.teams, self.access = teams, access
         self.is_doubtful = False
         self.checked_at = time.monotonic()
-        self.pending: dict[Hint, None] = {}  # an ordered set: a hint given twice is still one hint
+        self.pending: dict[Hint, None] = {}  # an ordered set: a repeated hint is sent once
         self.wants_sync = True
         self.news = asyncio.Event()
 
@@ -69,18 +69,21 @@ class Listener:
             self.news.set()
 
     def miss(self) -> None:
-        """Something may have been lost."""
+        """Record that hints may have been lost."""
         self.wants_sync = self.is_doubtful = True
         self.news.set()
 
     def doubt(self, user: int) -> None:
-        """Something changed in what this user may do."""
+        """Mark the access for a check if this user's permissions changed."""
         if user == self.access.user:
             self.is_doubtful = True
             self.news.set()
 
     async def may_go_on(self, hub: "Hub") -> bool:
-        """Asked before anything is sent. Looks at the database only where there is doubt, or the last look is long ago."""
+        """Return whether the stream may continue; checked before every send.
+
+        Queries the database only where there is doubt or the last check is too old.
+        """
         now = time.monotonic()
         age = RECHECK_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS
         if not self.is_doubtful and now - self.checked_at < age:
@@ -93,7 +96,10 @@ class Listener:
             return True
 
     async def hears_of(self, job: int, within: float) -> bool:
-        """Whether something of this job was said, or may have been missed, within so many seconds; or there is doubt."""
+        """Return whether a hint on this job came, or may have been missed, within `within` seconds.
+
+        Also true if the access is in doubt.
+        """
         try:
             async with asyncio.timeout(within):
                 while not self.is_doubtful:
@@ -107,27 +113,27 @@ class Listener:
             return False
 
     def forget(self) -> None:
-        """For who is about to look for themselves: what was said so far will be seen."""
+        """Drop pending hints: for a caller about to read the rows, which will see their effect."""
         self.pending, self.wants_sync = {}, False
         self.news.clear()
 
     def take(self) -> str:
-        """Everything to be sent now; a sync makes single hints needless."""
+        """Return the text to send now; a sync makes single hints unnecessary."""
         hints, self.pending, sync = list(self.pending), {}, self.wants_sync
         self.wants_sync = False
         self.news.clear()
-        if not sync and not hints:  # woken by doubt that was none
+        if not sync and not hints:  # woken by a doubt that proved unfounded
             return HEARTBEAT
         return SYNC if sync else f"event: hints\ndata: {json.dumps(hints)}\n\n"
 
 
 class Hub:
-    """One subscription to Redis per process and event loop, held while somebody listens."""
+    """One subscription to Redis per process and event loop, held while there are listeners."""
 
     def __init__(self) -> None:
         self.listeners: set[Listener] = set()
         self.task: asyncio.Task[None] | None = None
-        self.hears = asyncio.Event()  # the subscription stands
+        self.hears = asyncio.Event()  # set while the subscription is active
 
     def join(self, listener: Listener) -> None:
         self.listeners.add(listener)
@@ -142,12 +148,18 @@ class Hub:
             self.hears.clear()
 
     async def settle(self) -> None:
-        """Until nothing said from now on is lost, but not for long: without Redis pages come up all the same."""
+        """Wait until the subscription is active, so that no later hint is lost.
+
+        Waits at most SETTLE_SECONDS: without Redis pages must come up all the same.
+        """
         with suppress(TimeoutError):
             await asyncio.wait_for(self.hears.wait(), SETTLE_SECONDS)
 
     async def _listen(self) -> None:
-        """Until nobody listens. A dead Redis costs latency only: browsers also poll, slowly."""
+        """Relay hints until cancelled, when the last listener leaves.
+
+        A dead Redis costs latency only: browsers also poll, slowly.
+        """
         pause, longest = RECONNECT_SECONDS
         while True:
             try:
@@ -185,19 +197,19 @@ _hubs: dict[int, Hub] = {}
 
 
 def _hub() -> Hub:
-    """This event loop's hub; a process serves from one loop, tests from many."""
+    """Return this event loop's hub; a process serves from one loop, tests from many."""
     return _hubs.setdefault(id(asyncio.get_running_loop()), Hub())
 
 
 def too_many(user: int) -> str:
-    """Why this user may open no further stream; empty where they may."""
+    """Return why this user may open no further stream; empty if they may."""
     words = f"{MOST_OPEN} streams and waits of yours are open; close some, or follow several jobs by their list"
     return words if _open[user] >= MOST_OPEN else ""
 
 
 @asynccontextmanager
 async def counted(user: int) -> AsyncIterator[None]:
-    """From the first piece to the last, so that an answer that nobody begins to read is not counted for ever."""
+    """Count a stream from its first piece to its last: a response that the client never reads must not count."""
     _open[user] += 1
     try:
         yield
@@ -209,7 +221,7 @@ async def counted(user: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def listening(listener: Listener) -> AsyncIterator[Hub]:
-    """The hub, once nothing said from now on is lost on this listener. For streams: it gives the request's thread back."""
+    """Join the hub and yield it once no later hint can be missed. For streams: also gives back the request's thread."""
     _let_thread_go()
     hub = _hub()
     hub.join(listener)
@@ -221,8 +233,10 @@ async def listening(listener: Listener) -> AsyncIterator[Hub]:
 
 
 def _let_thread_go() -> None:
-    """Django keeps one idle thread per request for its synchronous parts until the response ends; a stream would keep it for
-    minutes. Ending it now is safe: should the request need another one, asgiref starts it."""
+    """End the idle thread that Django keeps for the synchronous parts of this request until its response ends.
+
+    A stream would keep it for minutes. Ending it now is safe: if the request needs another one, asgiref starts it.
+    """
     context = SyncToAsync.thread_sensitive_context.get(None)
     executor = SyncToAsync.context_to_thread_executor.pop(context, None) if context else None
     if executor is not None:

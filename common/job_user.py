@@ -1,7 +1,8 @@
-"""The user that local jobs run as where Muster itself runs as root. Knows no Django: bin/demo's supervisor asks too.
+"""The user that local jobs run as where Muster itself runs as root.
 
-Root may start a process under any number, with or without an account of that number. By default a number is taken that no
-account has, so nothing on the machine belongs to it and no account has to be made.
+Imports no Django: bin/demo's supervisor uses it too. Root may start a process under any uid, with or without an
+account. By default a uid without an account is used, so nothing on the machine belongs to it and no account has to be
+created.
 """
 
 import os
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 AS_ROOT = "root"
-# Debian reserves 30000 to 59999 and adduser gives accounts from 1000 upwards, so this end of the range stays free.
+# Debian reserves 30000 to 59999 and adduser assigns accounts from 1000 upwards, so this end of the range stays free.
 FREE_UIDS = range(54900, 55900)
 
 
 class BadJobUser(ValueError):
-    """Names the setting, its value and the way out."""
+    """A bad MUSTER_JOB_USER; the message names the setting, its value and how to fix it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,10 @@ class JobUser:
 
 
 def find(setting: str, *, taken: Collection[int] = ()) -> JobUser | None:
-    """The user that jobs are started as; None: the same one as Muster. `taken` are uids of others' files."""
+    """Return the user that jobs are started as; None: the same as Muster's. Raises BadJobUser.
+
+    `taken`: uids that own files of other programs, such as the database's.
+    """
     if os.geteuid() != 0:
         _need_ourselves(setting)
         return None
@@ -43,9 +47,10 @@ def find(setting: str, *, taken: Collection[int] = ()) -> JobUser | None:
 
 
 def can_run(words: Sequence[str | Path], user: JobUser) -> bool:
-    """Whether that user may run this program. Trying is the only sure answer: modes, ACLs, noexec and user namespaces.
+    """Return whether that user may run this program.
 
-    Processes of the same user may read each other's environment, so ours, with its secrets, is not handed over.
+    Trying is the only sure answer: modes, ACLs, noexec and user namespaces. Processes of the same user may read each
+    other's environment, so ours, with its secrets, is not passed on.
     """
     try:
         ended = subprocess.run(
@@ -58,12 +63,12 @@ def can_run(words: Sequence[str | Path], user: JobUser) -> bool:
 
 
 def bare_environment() -> dict[str, str]:
-    """What it takes to find and to load a program, and nothing else."""
+    """Return only the variables needed to find and load a program."""
     return {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
 
 
 def name_of(uid: int) -> str:
-    """What USER says: the account's name, or one for a number without an account."""
+    """Return the value for USER: the account's name, or a made-up one for a uid without an account."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

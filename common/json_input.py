@@ -1,4 +1,7 @@
-"""JSON bodies of /api/v1, read strictly: what no column, no log and no answer of ours can hold is refused as 400, at its field."""
+"""Parse JSON bodies of /api/v1 strictly.
+
+A value that no column, log or response can hold is refused as 400, at its field.
+"""
 
 import json
 import math
@@ -11,13 +14,13 @@ from rest_framework.parsers import JSONParser
 from .errors import Problem, Unreadable
 
 MAX_DEPTH = 32  # a job's description needs 3
-MAX_VALUES = 1_000_000  # a workspace's most files, 100,000, with their fields; a value takes up to 200 bytes of memory
+MAX_VALUES = 1_000_000  # fits the 100,000 files of the largest workspace; a value takes up to 200 bytes of memory
 _HALF = re.compile("[\ud800-\udfff]")
-_SECRET = ("secrets", "password", "code")  # what they hold is in no complaint
+_SECRET = ("secrets", "password", "code")  # values of these fields appear in no error message
 
 
 class StrictJSONParser(JSONParser):
-    """DRF's calls Infinity, half characters and a thousand brackets JSON, or fails on them."""
+    """A strict parser: DRF's accepts Infinity and lone surrogates as JSON, and fails on a thousand nested brackets."""
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
         found = loads(stream.read())
@@ -26,7 +29,8 @@ class StrictJSONParser(JSONParser):
 
 
 def loads(data: bytes, **hooks: Any) -> Any:
-    # Each value has one of these before it, so what takes far more memory than its text is refused before it is built.
+    # Each value follows one of these characters, so input that would take far more memory than its text is refused
+    # before it is built.
     if len(data) > MAX_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise Unreadable(Problem("body", None, f"holds more than {MAX_VALUES:,} values; send fewer at once"))
     try:
@@ -38,10 +42,10 @@ def loads(data: bytes, **hooks: Any) -> Any:
 
 
 def refuse_unfit(found: Any) -> None:
-    """Raises Unreadable for the first value that is JSON to Python and to nobody else.
+    """Raise Unreadable for the first value that Python accepts as JSON but other parsers do not.
 
-    A list of its own in place of recursion, since depth is what may be wrong. A field's name is put together only for a
-    complaint: kept for each value, a long key above a long list would take their product.
+    Uses its own list in place of recursion, since depth may be the problem. A field's name is built only for an error:
+    building it for every value, a long key above a long list would cost their product in memory.
     """
     _refuse_odd(found, [])
     way: list[object] = []  # keys and indexes that lead to the container at the end of `left`
@@ -64,7 +68,7 @@ def refuse_unfit(found: Any) -> None:
 
 
 def text_complaint(text: str) -> str:
-    """Why Postgres cannot keep this text; "" when it can."""
+    """Return why Postgres cannot store this text; "" if it can."""
     if "\0" in text:
         return "holds a NUL character, which no text here can; leave it out"
     if not text.isascii() and _HALF.search(text):

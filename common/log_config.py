@@ -1,6 +1,6 @@
-"""The server's own log on standard error, for people; and on standard output its security events as JSON, for programs.
+"""Configure the server's log: text for people on stderr, security events as JSON for programs on stdout.
 
-A log service of the machine or the cluster takes the second one to another system: one object a line, the same fields each time.
+The machine's or the cluster's log service can ship the latter elsewhere: one object per line, always the same fields.
 """
 
 import json
@@ -13,13 +13,13 @@ from django.core.exceptions import ImproperlyConfigured
 from .redaction import one_line, redacted, without_values
 
 EVENTS = "muster.events"
-# Beside our own events: refused requests, forged forms and hosts, and who has to pause.
+# Besides our own events: refused requests, CSRF failures and bad hosts, and lockouts.
 SOURCES = (EVENTS, "django.security", "django.request", "axes")
 _TEXT_LENGTH = 2000
 
 
 def configuration(*, level: str, events: str) -> dict[str, Any]:
-    """For Django's LOGGING. `events`: off or stdout."""
+    """Return the value of Django's LOGGING. `events`: off or stdout."""
     if events not in ("off", "stdout"):
         raise ImproperlyConfigured(f"MUSTER_EVENT_LOG is {events}; it must be off or stdout")
     line = {"()": "common.redaction.Redacted", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
@@ -34,18 +34,18 @@ def configuration(*, level: str, events: str) -> dict[str, Any]:
         "formatters": {"line": line, "json": {"()": "common.log_config.AsJson"}},
         "handlers": {"stderr": stderr, "stdout": stdout},
         "root": {"handlers": ["stderr"], "level": level},
-        # Our events are in the audit and need not stand in the log for people; the others stand in both.
+        # Our events are in the audit and need not be in the log for people; the others go to both.
         "loggers": {name: ours | {"propagate": name != EVENTS} for name in sources},
     }
 
 
 def event(act: str, **fields: Any) -> None:
-    """Something that the audit holds too; `fields` are plain values without secrets."""
+    """Log an event that the audit also holds; `fields` are plain values without secrets."""
     logging.getLogger(EVENTS).info(act, extra={"event": fields})
 
 
 class AsJson(logging.Formatter):
-    """One object a line. Secrets are taken out of every text, and a line's end is an escape."""
+    """Format a record as one JSON object per line. Secrets are removed from every text, and line ends are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"

@@ -1,4 +1,4 @@
-"""What middlewares of ours share: one class for synchronous and asynchronous chains, so that streams stay streams."""
+"""The base of our middlewares: one class for synchronous and asynchronous chains, so that streams stay streams."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
-ALIVE = "/healthz"  # asks nobody who they are: it answers while the database does not, whatever cookie comes with it
+ALIVE = "/healthz"  # authenticates no one: it answers while the database is away, whatever cookie the request carries
 
 
 class Middleware:
-    """`around` stands while a request is answered, `after` sees the answer. Neither may wait for anything."""
+    """`around` is active while a request is answered, `after` receives the response. Neither may wait for anything."""
 
     sync_capable = True
     async_capable = True

@@ -1,15 +1,16 @@
-"""Environments of processes that may be a job's. Knows no Django: bin/demo's supervisor asks too."""
+"""Read environments of processes that may belong to a job. Imports no Django: bin/demo's supervisor uses it too."""
 
 import os
 from collections.abc import Iterator
 
-# execve(2) takes no more. A process may say that its environment is any memory it has (prctl(2), PR_SET_MM), and of any size.
+# execve(2) takes no more. But a process may declare any of its memory as its environment (prctl(2), PR_SET_MM), of any
+# size.
 MOST_BYTES = 6 << 20
 PIECE_BYTES = 256 << 10
 
 
 def environs() -> Iterator[tuple[int, bytes]]:
-    """Of each process that we may ask: its id, and NAME=value pairs with a NUL before and behind each."""
+    """Yield, for each readable process, its id and its NAME=value pairs, each preceded and followed by a NUL."""
     for pid in pids():
         if found := environ(pid):
             yield pid, found
@@ -20,7 +21,7 @@ def pids() -> list[int]:
 
 
 def environ(pid: int) -> bytes:
-    """Empty where it cannot be read, or is no environment that a program was started with."""
+    """Return a process's environment; empty if unreadable, or too large to be one that a program was started with."""
     pieces, size = [b"\0"], 0
     try:
         file = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,6 +1,6 @@
-"""Token buckets: how often somebody may ask. Counted in this process's memory: a Redis that hangs cannot hold a request up.
+"""Token buckets that limit request rates, kept in this process's memory: a hanging Redis cannot delay a request.
 
-A bucket holds a minute's worth of requests and fills again steadily, so that a burst passes and a flood does not.
+A bucket holds a minute's worth of requests and refills steadily, so that a burst passes and a flood does not.
 """
 
 import math
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MOST_BUCKETS = 20_000  # beyond it full ones are forgotten: they say nothing
+MOST_BUCKETS = 20_000  # beyond that full buckets are dropped: they carry no information
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Bucket:
 
 
 class Buckets:
-    """`take` one request from who's bucket; 0, or the seconds after which there is one again."""
+    """Token buckets by key: `take` uses up one request; it returns 0, or the seconds until one is available."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self.clock = clock
@@ -42,7 +42,7 @@ class Buckets:
             return 0
 
     def _forget(self, now: float) -> None:
-        """A bucket that nobody touched for a minute is full again."""
+        """Drop buckets untouched for a minute: they are full again."""
         self.known = {who: one for who, one in self.known.items() if now - one.at < 60}
 
 

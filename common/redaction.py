@@ -1,7 +1,8 @@
-"""The server's own log: no token, password or cookie gets into it, no request can forge a line of it, and none is slow to write.
+"""Keep secrets out of the server's own log, prevent forged lines, and bound the cost of each line.
 
-Every line passes here, also one that a stranger's request caused. So a text is cut first, and each pattern takes time
-linear in its length: repetitions have a bound or are possessive, and one that may fail starts only where a run begins.
+Secrets are tokens, passwords and cookies. Every line passes through here, including those caused by unauthenticated
+requests. So a text is cut first, and each pattern takes time linear in its length: repetitions are bounded or
+possessive, and one that may fail starts only where a run begins.
 """
 
 import logging
@@ -14,7 +15,7 @@ from django.db import Error
 
 MESSAGE_CHARACTERS = 4096
 TRACEBACK_CHARACTERS = 32 * 1024
-# Longer than any secret of ours, and read beyond the cut: what is cut in two is still recognised.
+# Longer than any of our secrets, and read beyond the cut: a secret cut in two is still recognised.
 _MARGIN = 1024
 
 _SECRETS = (
@@ -29,18 +30,18 @@ _SECRETS = (
     ),
     # No scheme in front: "://" is rare, and neither part behind it can reach the next one.
     (re.compile(r"(://[^\s:/@]*+):[^\s@/]++@"), r"\1:[removed]@"),
-    # Signed by Django.
+    # Values signed by Django.
     (re.compile(r"\beyJ[\w-]{8,}+(?:\.[\w-]++)*+|(?<![\w-])[\w-]{12,}+:[\w-]{6,7}+:[\w-]{40,}+"), "[removed]"),
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def redacted(text: str, *, most: int = MESSAGE_CHARACTERS) -> str:
-    """Without secrets, and at most about `most` characters of it."""
+    """Return the text without secrets, cut to about `most` characters."""
     length = len(text)
     if length <= most:
         return without_secrets(text)
-    # The margin's end may hold the beginning of a secret that no pattern sees; it is not shown.
+    # The margin's end may hold the start of a secret that no pattern matches; it is not shown.
     return f"{without_secrets(text[: most + _MARGIN])[:-_MARGIN]} [cut; {length} characters]"
 
 
@@ -51,16 +52,16 @@ def without_secrets(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Control characters as their escapes: what somebody sent cannot look like a line of ours."""
+    """Replace control characters with their escapes, so that received text cannot imitate a line of ours."""
     return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
-# Their words are about values: a row that fails, a key that is there, a text that is no number.
+# SQLSTATE classes whose messages contain values: data exceptions (22) and integrity violations (23).
 _ABOUT_VALUES = ("22", "23")
 
 
 def of_database(error: BaseException) -> str:
-    """What Postgres said, without its DETAIL and without any value: those are commands, environments, names."""
+    """Return Postgres's error without its DETAIL and without any value: those hold commands, environments, names."""
     seen = error.__cause__ if isinstance(error, Error) else error
     state = str(getattr(seen, "sqlstate", None) or "")
     if not state:
@@ -87,9 +88,9 @@ def _is_of_database(error: object) -> bool:
 
 
 def without_values(record: logging.LogRecord) -> logging.LogRecord:
-    """With what the database said in place of its errors among the message's arguments."""
+    """Return the record with database errors among the message's arguments replaced by value-free text."""
     args, error = record.args, record.exc_info[1] if record.exc_info else None
-    if isinstance(args, dict) and "exc" in args and error:  # of a task that failed: Celery's own words
+    if isinstance(args, dict) and "exc" in args and error:  # a failed task: Celery's own message format
         if any(map(_is_of_database, _chain(error))):
             record = copy(record)
             record.args = {**args, "exc": of_database(error) if _is_of_database(error) else type(error).__name__}
@@ -104,7 +105,10 @@ def without_values(record: logging.LogRecord) -> logging.LogRecord:
 
 
 class Redacted(logging.Formatter):
-    """A message is one line. A traceback keeps its lines, without secrets and without what a failed statement held."""
+    """Format a message as one line.
+
+    A traceback keeps its lines, without secrets and without a failed statement's values.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         return super().format(without_values(record))

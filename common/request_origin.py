@@ -1,7 +1,7 @@
-"""From where the present request came: the address and the program, for the audit.
+"""Where the current request came from: the address and the program, for the audit.
 
-Whoever connects is believed only about the connection itself. A header that names another address counts only when a
-proxy wrote it that the installation named (`MUSTER_TRUSTED_PROXIES`); anybody else could write anything there.
+By default only the connection's own address is trusted. A header that names another address counts only when written by
+a proxy that the installation lists (`MUSTER_TRUSTED_PROXIES`); any other client could write anything there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ USER_AGENT_LENGTH = 200
 
 @dataclass(frozen=True)
 class Origin:
-    """`ip` None: no request (a command, a task), or a socket without addresses."""
+    """Address and user agent of a request. `ip` None: no request (a command, a task), or a socket without addresses."""
 
     ip: str | None = None
     user_agent: str = ""
@@ -46,7 +46,7 @@ def coming_from(found: Origin) -> Iterator[None]:
 
 
 def client_address(remote: str, forwarded: str, trusted: Iterable[Network]) -> str | None:
-    """The nearest address that no trusted proxy speaks for: read from the right, where our own proxies write."""
+    """Return the nearest address that is not a trusted proxy's, read from the right, where our own proxies append."""
     trusted, found = list(trusted), None
     for text in [remote, *reversed(forwarded.split(","))]:
         address = _address(text)
@@ -75,7 +75,7 @@ def _address(text: str) -> Address | None:
 
 
 class NoteOrigin(Middleware):
-    """Holds the origin while a request is answered."""
+    """Set the origin while a request is answered."""
 
     def around(self, request: HttpRequest) -> AbstractContextManager[None]:
         return coming_from(origin_of(request))

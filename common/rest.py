@@ -1,4 +1,4 @@
-"""What every endpoint of /api/v1 shares: one error shape (RFC 9457 problem details) and keyset paging."""
+"""Shared by every endpoint of /api/v1: one error format (RFC 9457 problem details) and keyset paging."""
 
 import logging
 import math
@@ -25,19 +25,19 @@ MOST_ID = 2**63 - 1
 
 
 class ConditionalGet(ConditionalGetMiddleware):
-    """ETag and 304 for the REST API. Pages hold a fresh CSRF token in each answer, so a tag of theirs says nothing."""
+    """ETag and 304 for the REST API only: each page contains a fresh CSRF token, so its tags would never match."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not request.path_info.startswith("/api/"):
             return response
-        # A browser keeps nothing; a program may, and asks with its tag whether that still holds.
+        # A browser must store nothing; a program may, and revalidates with its tag.
         is_browser = settings.SESSION_COOKIE_NAME in request.COOKIES
         response.setdefault("Cache-Control", "private, no-store" if is_browser else "private, no-cache")
         return super().process_response(request, response)
 
 
 class Paging(CursorPagination):
-    """By id, newest first: a page stays the same while new rows arrive. `limit` up to 200."""
+    """Page by id, newest first: a page stays the same while new rows arrive. `limit` up to 200."""
 
     ordering = "-id"
     page_size = 50
@@ -46,7 +46,7 @@ class Paging(CursorPagination):
     cursor_query_param = "after"
 
     def get_page_size(self, request: Request) -> int:
-        """A limit that is none is refused, since a script that means 100 should not go on with 50."""
+        """Return the page size. A bad limit is refused, since a script that means 100 should not continue with 50."""
         text = request.query_params.get(self.page_size_query_param)
         if text is None:
             return self.page_size
@@ -55,7 +55,7 @@ class Paging(CursorPagination):
         return min(int(text[:9]), self.max_page_size)
 
     def decode_cursor(self, request: Request) -> Any:
-        """One that is not ours is refused: a script with a broken cursor should not begin again at the first page."""
+        """Refuse a foreign cursor: a script with a broken cursor should not begin again at the first page."""
         text = request.query_params.get(self.cursor_query_param)
         try:
             found = super().decode_cursor(request)
@@ -90,9 +90,9 @@ def _is_id(text: str) -> bool:
 
 
 class BoundedList(serializers.ListField):
-    """Refused for its length before any item is looked at, and for its first few wrong items.
+    """A list refused for its length before any item is validated, and after its first few wrong items.
 
-    DRF looks at every item first, and answers with an error for each of half a million.
+    DRF validates every item first, and answers with an error for each of half a million.
     """
 
     default_error_messages = {"max_length": "has at most {max_length} items; send fewer"}
@@ -124,14 +124,14 @@ class BoundedList(serializers.ListField):
 
 
 def listed(shape: type[serializers.BaseSerializer[Any]]) -> serializers.Serializer[Any]:
-    """How a list that has no pages is described: in the frame that every list has."""
+    """Describe an unpaged list for the schema, in the envelope that every list has."""
     name = shape.__name__.removesuffix("Serializer")
     frame = {"results": shape(many=True), "next": serializers.CharField(allow_null=True)}
     return inline_serializer(f"{name}List", frame)
 
 
 def problem(error: Exception, context: dict[str, Any]) -> Response | None:
-    """Every refusal as problem details: what is wrong, with which field and value, and the way out."""
+    """Return every refusal as problem details: what is wrong, with which field and value, and how to fix it."""
     match error:
         case Unreadable():
             return _answer(400, "The request cannot be read", str(error), list(error.problems))
@@ -197,7 +197,7 @@ def _answer(
 
 
 def _plain(value: object) -> object:
-    """The value as JSON, and never more of it than a person wants to read."""
+    """Return the value as JSON, shortened to what a person wants to read."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -206,12 +206,12 @@ def _plain(value: object) -> object:
 
 
 def _text(text: str, most: int = 200) -> str:
-    """As an answer can carry it: half a character is no UTF-8."""
+    """Return text that a response can carry: a lone surrogate is not valid UTF-8."""
     return text[:most].encode("utf-8", "backslashreplace").decode()
 
 
 def _fields(detail: Any, prefix: str = "") -> Iterator[Problem]:
-    """DRF's nested messages, flattened to dotted field names."""
+    """Flatten DRF's nested messages to dotted field names."""
     if isinstance(detail, dict):
         for name, inner in detail.items():
             yield from _fields(inner, f"{prefix}.{name}".lstrip("."))

@@ -1,4 +1,4 @@
-"""Said loudly at the start: what is open that should not be. Also part of `manage.py check`."""
+"""Warn loudly at startup about what is exposed but should not be. Also part of `manage.py check`."""
 
 import logging
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1", "testserver"})
 
 
 def open_to_others(hosts: Iterable[str]) -> list[str]:
-    """The names that are answered and that another machine could use."""
+    """Return the allowed host names that another machine could use."""
     return [host for host in hosts if host not in LOOPBACK]
 
 
@@ -31,7 +31,7 @@ def exposure(app_configs: object = None, **_: object) -> list[CheckMessage]:
 
 
 def announce() -> None:
-    """Once, when the web process starts."""
+    """Log the warnings once, when the web process starts; raises SystemExit on an error."""
     for one in exposure():
         log.warning("%s %s. What to do: %s", "!" * 8, one.msg, one.hint)
         if isinstance(one, Error):

@@ -1,4 +1,7 @@
-"""Answers of any length, piece by piece. Under ASGI Django would gather a synchronous iterator whole before sending it."""
+"""Stream responses of any length in pieces.
+
+Under ASGI Django would collect a synchronous iterator whole before sending it.
+"""
 
 import asyncio
 import time
@@ -15,16 +18,14 @@ from django.http import HttpRequest, StreamingHttpResponse
 from . import db_connections
 
 PIECE_BYTES = 1 << 18
-MOST_OF_ONE = (
-    2  # of the threads that streams share: what one user reads through holds up the others' streams and pages little
-)
-AWAY_SECONDS = 3.0  # after the database did not answer: streams do not line up to wait for it one after the other
+MOST_OF_ONE = 2  # of the shared threads: so one user's reading delays others' streams and pages little
+AWAY_SECONDS = 3.0  # after the database did not answer: streams do not queue up to wait for it one after the other
 
-# Streams share a few threads of their own: waiting for a database that is away, they must not take the event loop's.
+# Streams share a few threads of their own: while the database is away, they must not block the event loop's.
 _threads = ThreadPoolExecutor(6, thread_name_prefix="streams")
 _away_until = 0.0
 
-# By event loop and user; gone when nobody reads.
+# By event loop and user; an entry disappears with the user's last reader.
 _turns: WeakValueDictionary[tuple[int, int], asyncio.Semaphore] = WeakValueDictionary()
 
 P = ParamSpec("P")
@@ -32,7 +33,7 @@ T = TypeVar("T")
 
 
 async def aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Something that asks the database, for a stream, which holds no connection before and after.
+    """Run a function that queries the database, for a stream, which holds no connection before or after.
 
     Raises OperationalError at once where another stream found the database away a moment ago.
     """
@@ -42,7 +43,7 @@ async def aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 async def aside_for(user: int, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for what may be long: one user's streams take turns at a few threads."""
+    """Like `aside`, for calls that may take long: one user's streams take turns at a few threads."""
     key = (id(asyncio.get_running_loop()), user)
     turn = _turns.setdefault(key, asyncio.Semaphore(MOST_OF_ONE))
     async with turn:
@@ -63,9 +64,10 @@ def _aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 def streamed(
     request: HttpRequest, pieces: Iterable[str] | Iterable[bytes], kind: str, *, user: int | None = None
 ) -> StreamingHttpResponse:
-    """`pieces` is asked for the next one only when the one before was taken; between two it holds no connection.
+    """Return a streaming response that takes the next of `pieces` only once the previous one was sent.
 
-    `user`: whose streams take turns; None for programs of ours, which read what they were started with.
+    Between two pieces it holds no connection. `user`: the user whose streams take turns; None for our own programs,
+    which read what they were started with.
     """
     content = _one_by_one(pieces, user) if isinstance(request, ASGIRequest) else pieces
     return StreamingHttpResponse(content, content_type=kind)
@@ -76,7 +78,7 @@ def text_response(request: HttpRequest, pieces: Iterable[str]) -> StreamingHttpR
 
 
 def gathered(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Small pieces travel together: each step of a stream costs a hop to a thread."""
+    """Join small pieces into larger ones: each step of a stream costs a hop to a thread."""
     waiting = bytearray()
     for piece in pieces:
         waiting += piece

@@ -1,10 +1,10 @@
-"""Values as text for people, once for pages, API and messages; and text without what steers a terminal. Pure."""
+"""Format values as text for people, for pages, API and messages alike, and strip terminal control characters. Pure."""
 
 import re
 
 
 def format_duration(seconds: float | None) -> str:
-    """ "0 s", "38 s", "6 min 02 s", "2 h 07 min", "3 d 4 h". ui.js counts on in the same form."""
+    """Format a duration: "0 s", "38 s", "6 min 02 s", "2 h 07 min", "3 d 4 h". ui.js counts on in the same form."""
     if seconds is None:
         return ""
     whole = max(0, int(seconds))
@@ -19,7 +19,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_bytes(count: float | None) -> str:
-    """Bytes in binary units, three digits at most: "812 MiB", "1.5 GiB"."""
+    """Format bytes in binary units, with at most three digits: "812 MiB", "1.5 GiB"."""
     if count is None:
         return ""
     value = float(count)
@@ -31,7 +31,7 @@ def format_bytes(count: float | None) -> str:
 
 
 def format_number(value: float) -> str:
-    """A measured value with four significant digits, never longer than needed: "2.112", "0.00029", "1.2e-07"."""
+    """Format a measured value with four significant digits, no longer than needed: "2.112", "0.00029", "1.2e-07"."""
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.4g}"
@@ -44,7 +44,7 @@ _CONTROL = re.compile(
 
 
 def plain(text: str) -> str:
-    """A log line without terminal colours and tricks; of a redrawn progress bar its last state."""
+    """Return a log line without terminal colours and control sequences; of a redrawn progress bar, its last state."""
     return _CONTROL.sub("", _ANSI.sub("", text).rstrip("\r").rpartition("\r")[2])
 
 
@@ -55,8 +55,8 @@ _CONTROL_BYTES = re.compile(
 
 
 def inert(page: bytes) -> bytes:
-    """A rendered page without characters that steer a terminal or reorder what is read, wherever they came from.
+    """Return a rendered page without characters that control a terminal or reorder text, wherever they came from.
 
-    Templates escape what HTML would act on. These survive escaping: in a command, a reason, the name of a metric.
+    Templates escape what HTML would interpret. These survive escaping: in a command, a reason, the name of a metric.
     """
     return _CONTROL_BYTES.sub(b"", page)

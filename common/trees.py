@@ -1,4 +1,4 @@
-"""Folders that somebody else filled: what is in them, and removing them. Knows no Django: bin/demo's supervisor asks too."""
+"""List and remove folders that other programs filled. Imports no Django: bin/demo's supervisor uses it too."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def remove(folder: Path) -> None:
-    """As much of it as can be removed, following no link and however deep it is.
+    """Remove as much of the folder as can be removed, following no link, however deep it is.
 
     shutil needs a descriptor and a call for each level, and a job can nest thousands of folders; rm needs neither.
     """
@@ -19,7 +19,7 @@ def remove(folder: Path) -> None:
 
 
 def folders(folder: Path) -> list[Path]:
-    """Those in it that are no links, sorted; none where there is no such folder.
+    """Return the subfolders that are no links, sorted; none where the folder does not exist.
 
     pathlib's globs fail where a job made a link to a name that is too long.
     """

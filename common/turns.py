@@ -1,4 +1,4 @@
-"""Threads take turns at what costs a core. Groups are served in rotation, and so are the people of each; their lines have an end."""
+"""Let threads take turns at CPU-heavy work, rotating over groups and over the people of each, with bounded queues."""
 
 import threading
 from collections import Counter, deque
@@ -17,14 +17,15 @@ class _Wait:
 
 
 class ThreadTurns:
-    """`at_once` turns at a time, `each` of them at most for one group (a team, or an address).
+    """Allow `at_once` turns at a time, at most `each` of them for one group (a team, or an address).
 
-    Beyond `most_waiting` of one person: Busy. Beyond `most_in_all` who came last of the longest line is sent away so. A thread
-    that waits here holds one of the places of requests (room.py), so it is better told to come again.
+    Beyond `most_waiting` waits of one person: raises Busy. Beyond `most_in_all` waits in total, the newest wait of the
+    longest queue is sent away with Busy. A waiting thread holds one of the slots for requests (room.py), so it is
+    better asked to retry.
     """
 
     def __init__(self, at_once: int, *, each: int, most_waiting: int, words: str, most_in_all: int = 64):
-        """`words` say what is waited for, and go to who is sent away."""
+        """Create the queues; `words` name what is waited for and go into the Busy errors."""
         self.each, self.most_waiting, self.most_in_all, self.words = each, most_waiting, most_in_all, words
         self._free = at_once
         self._lock = threading.Lock()
@@ -50,9 +51,9 @@ class ThreadTurns:
         return Busy(self.words, seconds=COME_AGAIN_SECONDS)
 
     def _take_or_wait(self, group: object, person: object) -> _Wait | None:
-        """None: it is ours. Raises Busy."""
+        """Return None if the turn is ours at once, else the wait. Raises Busy."""
         with self._lock:
-            if self._free and self._running[group] < self.each:  # so nobody waits who could go before us
+            if self._free and self._running[group] < self.each:  # so none of those waiting could have gone before us
                 self._start(group)
                 return None
             people = self._waiting.get(group, {})
@@ -65,7 +66,10 @@ class ThreadTurns:
             return mine
 
     def _make_room(self, ours: int) -> None:
-        """Raises Busy where no group has more waiting than ours would have."""
+        """Send the newest wait of the longest queue away.
+
+        Raises Busy where no group has more waiting than ours would have.
+        """
         longest = max(self._waiting.values(), key=_length)
         if _length(longest) <= ours + 1:
             raise self._busy()
@@ -91,7 +95,7 @@ class ThreadTurns:
                 self._next_of(following).is_over.set()
 
     def _next_of(self, group: object) -> _Wait:
-        """Who waited longest of the first person; that person, and the group, go behind the others."""
+        """Return the longest wait of the first person; that person and the group move behind the others."""
         people = self._waiting.pop(group)
         person = next(iter(people))
         line = people.pop(person)

@@ -5,5 +5,5 @@ class ControlPlaneConfig(AppConfig):
     name = "controlplane"
 
     def ready(self) -> None:
-        """Celery's app is made in every process: whoever sends a task asks for the current one (common/doorbell.py)."""
+        """Create Celery's app in every process: code that sends a task uses the current app (common/doorbell.py)."""
         from . import celery  # noqa: F401 - importing it makes the app

@@ -7,8 +7,9 @@ from django.core.asgi import get_asgi_application
 
 from common import gc_tuning
 
-# How long a thread that computes keeps the interpreter from the others. A request hops between threads a dozen times, and
-# waits at each. Beside six downloads of a log a small request took 140 ms with Python's 5 ms and 68 ms with 1 ms (10 ms alone).
+# How long a computing thread keeps the interpreter from the others. A request hops between threads a dozen times and
+# waits at each hop. Beside six downloads of a log a small request took 140 ms with Python's 5 ms and 68 ms with 1 ms
+# (10 ms alone).
 SWITCH_SECONDS = 0.001
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -23,7 +24,7 @@ from controlplane.limits import Bounded  # noqa: E402
 from jobs.ingest.asgi import AgentDoor  # noqa: E402 - models can be imported only now
 
 _django.request_class = CarefulRequest
-# Batches have a door and a limit of their own; everything else is bounded before Django reads it.
+# Batches have their own entry point and limit; everything else is bounded before Django reads it.
 application = AgentDoor(Bounded(_django))
 answer_within(settings.MUSTER_DB_SECONDS)
 announce()

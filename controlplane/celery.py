@@ -17,7 +17,10 @@ app.autodiscover_tasks()
 
 
 def _log_as_the_others_do(loglevel: int, **_: Any) -> None:
-    """Celery would put handlers of its own in place of ours, which remove secrets and what failed statements held."""
+    """Configure logging like the other processes.
+
+    Celery would install its own handlers in place of ours, which remove secrets and the values of failed statements.
+    """
     logging.config.dictConfig(settings.LOGGING)
     logging.getLogger().setLevel(loglevel)
 

@@ -1,7 +1,7 @@
-"""bin/connect: a kubeconfig for Muster's account in a cluster, and the setting that names it.
+"""bin/connect: create a kubeconfig for Muster's account in a cluster, and the setting that names it.
 
-As the person who runs it, by the kubeconfig that `kubectl` uses: it asks for a token of the account that
-deploy/account.yaml made, and changes nothing else.
+Runs with the permissions of the person who starts it, using the kubeconfig that `kubectl` uses: it requests a token for
+the account that deploy/account.yaml created, and changes nothing else.
 """
 
 import argparse
@@ -21,7 +21,7 @@ BACKEND = "jobs.clusters.kubernetes.KubernetesCluster"
 
 
 class CanNotConnect(Exception):
-    """In words, with the way out."""
+    """The reason as a message, with how to fix it."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def connect(said: argparse.Namespace) -> dict[str, Any]:
-    """The cluster's entry. The kubeconfig is written beside it."""
+    """Return the cluster's entry for MUSTER_CLUSTERS, after writing the kubeconfig."""
     api, configuration = _api(said.context)
     token, until = _token(api, said.namespace, days=said.days)
     path = Path(said.kubeconfig or f"{said.name}.kubeconfig").absolute()
@@ -51,7 +51,7 @@ def connect(said: argparse.Namespace) -> dict[str, Any]:
 
 
 def kubeconfig(cluster: Mapping[str, Any], *, token: str, namespace: str) -> dict[str, Any]:
-    """Of the account: the same server, and nothing of the person who asked."""
+    """Return the account's kubeconfig: the same server, and nothing of the caller's own."""
     context = {"cluster": "cluster", "user": ACCOUNT, "namespace": namespace}
     return {
         "apiVersion": "v1",
@@ -64,7 +64,7 @@ def kubeconfig(cluster: Mapping[str, Any], *, token: str, namespace: str) -> dic
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """For its owner alone, and never half: a running Muster may be reading it."""
+    """Write the file atomically, readable by its owner only: a running Muster may be reading it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(content, file, indent=1)
@@ -92,13 +92,13 @@ def _token(api: Any, namespace: str, *, days: int) -> tuple[str, str]:
                 f"there is no account {ACCOUNT} in namespace {namespace}: kubectl apply -f deploy/account.yaml"
             ) from error
         raise CanNotConnect(f"the cluster gives no token of {namespace}/{ACCOUNT}: {error.reason}") from error
-    except Exception as error:  # urllib3's own, of a server that is not there
+    except Exception as error:  # urllib3's own errors, if the server is unreachable
         raise CanNotConnect(f"the cluster does not answer: {error}") from error
     return str(status.token), f"{status.expiration_timestamp:%Y-%m-%d %H:%M} UTC"
 
 
 def _cluster(configuration: Any) -> dict[str, Any]:
-    """Its address and authority, with the authority inside: the file may be carried elsewhere."""
+    """Return the server's address and CA, with the CA embedded: the file may be moved to another machine."""
     found: dict[str, Any] = {"server": configuration.host}
     if configuration.ssl_ca_cert:
         found["certificate-authority-data"] = base64.b64encode(Path(configuration.ssl_ca_cert).read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""/api/docs: the API's own description, readable and tryable. Its script comes from a URL, so the policy holds."""
+"""/api/docs: the API's own description, to read and to try out. Its script is loaded from a URL, so the CSP holds."""
 
 import threading
 from typing import Any, ClassVar
@@ -9,8 +9,11 @@ from rest_framework.request import Request
 
 
 class OneGenerator(SchemaGenerator):
-    """The description is the same for everybody and takes a third of a second, so it is made once; by one thread at a time,
-    because the generator fills registries of its library that are not whole until its first run is over."""
+    """Generate the schema once: it is the same for all users and takes a third of a second.
+
+    One thread at a time, because the generator fills registries of its library that are incomplete until its first run
+    ends.
+    """
 
     _lock = threading.Lock()
     _made: ClassVar[dict[str, Any] | None] = None

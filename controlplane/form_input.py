@@ -1,4 +1,4 @@
-"""Forms with files, as strictly read as JSON: what Django's parser trips over is refused and no fault of ours."""
+"""Parse forms with files as strictly as JSON: input that Django's parser fails on is refused, not a server error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +10,15 @@ from django.http import multipartparser
 from django.http.multipartparser import MultiPartParserError
 
 _django: Any = multipartparser
-MOST_LINES = 8  # of a part's head; a browser sends two
-MOST_SEMICOLONS = 32  # in the head of a part: it is taken apart in time that grows with their square
+MOST_LINES = 8  # in a part's header; a browser sends two
+MOST_SEMICOLONS = 32  # in a part's header: parsing it takes time quadratic in their number
 
 
-class BoundedParts(_django.Parser):  # type: ignore[misc]  # of a module that is typed in part
-    """Django counts fields and files, and not the parts that are neither; nor what a part's head is made of."""
+class BoundedParts(_django.Parser):  # type: ignore[misc]  # its module is only partly typed
+    """Bound the parts of a form, and each part's header.
+
+    Django counts fields and files, but neither the parts that are neither nor what a part's header consists of.
+    """
 
     def __iter__(self) -> Iterator[Any]:
         most = (settings.DATA_UPLOAD_MAX_NUMBER_FIELDS or 0) + (settings.DATA_UPLOAD_MAX_NUMBER_FILES or 0) + 2
@@ -30,12 +33,12 @@ class BoundedParts(_django.Parser):  # type: ignore[misc]  # of a module that is
             yield _django.parse_boundary_stream(part, _django.MAX_TOTAL_HEADER_SIZE)
 
 
-_django.Parser = BoundedParts  # the only place where Django lets it be chosen
+_django.Parser = BoundedParts  # the only place where Django lets it be replaced
 
 
 class CarefulRequest(ASGIRequest):
     def parse_file_upload(self, META: Any, post_data: Any) -> Any:  # noqa: N803 - Django's name
-        """Raises MultiPartParserError, which Django answers with 400, also for heads of parts that its parser cannot read.
+        """Parse the form; raises MultiPartParserError, which Django answers with 400, also for unparsable part headers.
 
         `name="a"; filename*0=a; filename*=b` ends in a TypeError of the standard library's email package.
         """

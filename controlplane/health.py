@@ -1,4 +1,4 @@
-"""Is this process up (healthz), and can it do its work (readyz)? Neither needs an account, neither tells secrets."""
+"""Whether this process is up (healthz) and can do its work (readyz). Neither needs an account or reveals secrets."""
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
@@ -15,7 +15,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 while Postgres answers. Redis is reported, but Muster only gets slower without it."""
+    """Return 200 while Postgres answers. Redis is reported, but without it Muster only gets slower."""
     checks = {"database": _database_answers(), "redis": _redis_answers()}
     return JsonResponse(checks, status=200 if checks["database"] else 503)
 

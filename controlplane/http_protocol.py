@@ -1,7 +1,7 @@
-"""uvicorn's HTTP with a limit of time and size for a request's head: `uvicorn --http controlplane.http_protocol:BoundedHttp`.
+"""Limit time and size of a request's head: `uvicorn --http controlplane.http_protocol:BoundedHttp`.
 
-uvicorn bounds neither: a connection that sends a header drop by drop, or one without end, would be kept for good. The same
-room is for trailers, which are dropped. Bodies are bounded above it, by `controlplane.limits.Bounded`.
+uvicorn bounds neither: a connection that sends a header byte by byte, or one without end, would be kept forever. The
+same limit applies to trailers, which are dropped. Bodies are bounded above it, by `controlplane.limits.Bounded`.
 """
 
 from asyncio import Transport
@@ -10,12 +10,12 @@ from asyncio.events import TimerHandle
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 20.0
-HEAD_BYTES = 64 * 1024  # controlplane.limits refuses half of it in words; this ends what never ends
-PIECE_BYTES = 16 * 1024  # of what a socket hands over at once (256 KiB) so much is looked at before the next
+HEAD_BYTES = 64 * 1024  # controlplane.limits refuses half of it with a message; this limit ends heads that never end
+PIECE_BYTES = 16 * 1024  # a socket delivers up to 256 KiB at once, which is checked in pieces of this size
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """The time runs from the connection, or from the first byte of a request, to the end of its head."""
+    """Run the timer from the connection, or from the first byte of a request, to the end of its head."""
 
     _head_timer: TimerHandle | None = None
     _head_bytes = 0
@@ -42,7 +42,7 @@ class BoundedHttp(HttpToolsProtocol):
             return
         if (
             self._is_in_head or self._is_idle()
-        ):  # empty lines between requests begin none, and reset uvicorn's own timer
+        ):  # empty lines between requests begin none, but reset uvicorn's own timer
             self._start_timer()
         if self._is_in_message:
             self._head_bytes += len(piece)
@@ -55,7 +55,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Trailers, behind a body in chunks, are nobody's: uvicorn would add them to the headers that were looked at."""
+        """Drop trailers, which follow a chunked body: uvicorn would add them to the headers already checked."""
         if self._is_in_head:
             super().on_header(name, value)
 
@@ -66,7 +66,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._head_bytes = 0  # what is behind it may be trailers, which have no more room than a head
+        self._head_bytes = 0  # trailers may follow, with the same limit as a head
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -93,7 +93,10 @@ class BoundedHttp(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: bytes) -> None:
-        """Nothing is said in the middle of another answer, which a request behind the first would do."""
+        """Close the connection, with a status only if no response is in progress.
+
+        A request pipelined behind the first would otherwise put the status into the middle of the first one's response.
+        """
         self._stop_timer()
         if self._is_idle():
             self.transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

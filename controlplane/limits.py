@@ -1,9 +1,9 @@
-"""How much a request may bring, and how slowly: bytes of its body, of its address, of its headers. On every route.
+"""Limit each request's body, address and headers in size, and how slowly the body may arrive. On every route.
 
-Two halves, because Django's ASGI handler reads a whole body to disk, and takes headers apart, before any middleware runs.
-`Bounded` sits before Django, measures the headers, counts what arrives (whether it was announced or comes in chunks), and
-cuts it off at the limit: of size, of time, and for more than a small body of who may send one at all. `Limits` sits
-in Django and turns the cut-off request away in the words of the place it was sent to.
+Two halves, because Django's ASGI handler reads a whole body to disk, and parses headers, before any middleware runs.
+`Bounded` sits before Django, measures the headers, counts what arrives (announced or chunked), and cuts it off at the
+limit: of size, of time, and, beyond a small body, for senders without valid credentials. `Limits` sits in Django and
+answers the cut-off request in the format of the route it was sent to.
 """
 
 import asyncio
@@ -34,30 +34,30 @@ from .security import METHODS
 MIB = 2**20
 MAX_DIGESTS_BYTES = (
     100_000 * 32
-)  # an agent names the files that it lacks: one of a workspace's most files, 32 bytes each
+)  # digests of the files that an agent lacks: at most a workspace's 100,000, 32 bytes each
 ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
-# Django and DRF take these apart in time that grows with the square of their length. Real ones are shorter by far.
+# Django and DRF parse these in time quadratic in their length. Real ones are far shorter.
 HEADERS_BYTES = {b"content-type": 256, b"accept": 1024}
 CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 NEEDED_TO_REFUSE = (b"host", b"hx-request", b"x-forwarded-proto")
-HOST_CHARACTERS = 255  # RFC 1035; nobody's address is longer
+HOST_CHARACTERS = 255  # RFC 1035; no valid host name is longer
 SMALL = MIB
 TINY = 16 * 1024
 NUL = "holds a NUL character, which no name or text has; leave it out"
 SHOWN_CHARACTERS = 200
-MARK = "muster.refused"  # in the scope: the status with which a head or body was cut off
-WORDS = "muster.refused_words"  # in the scope: the same in words, where the status does not say enough
+MARK = "muster.refused"  # scope key: the status with which a head or body was cut off
+WORDS = "muster.refused_words"  # scope key: the message, where the status alone is not enough
 BODY_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 32 * 1024  # what a body must bring in the long run; 256 MiB may take two hours
-IDENTITY_THREADS = 2  # they ask the database: strangers who bring large bodies take no more of its connections
+BODY_BYTES_PER_SECOND = 32 * 1024  # a body's minimum rate in the long run; 256 MiB may take two hours
+IDENTITY_THREADS = 2  # they query the database: unauthenticated large uploads take no more of its connections
 
 Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
 class Larger:
-    """Addresses whose bodies may be larger (or must be smaller) than the usual; `needs_identity`: not for anybody."""
+    """Paths with larger (or smaller) body limits than usual; `needs_identity`: only for authenticated senders."""
 
     path: re.Pattern[str]
     most: Callable[[], int]
@@ -77,7 +77,7 @@ LARGER = (
 
 
 def most_bytes(path: str, *, has_identity: bool = True) -> int:
-    """The largest body for this path. Who brings neither token nor cookie fills no disk."""
+    """Return the largest body for this path, in bytes. A sender without token or cookie cannot fill the disk."""
     for one in LARGER:
         if one.path.match(path):
             return one.most() if has_identity or not one.needs_identity else min(SMALL, one.most())
@@ -85,7 +85,7 @@ def most_bytes(path: str, *, has_identity: bool = True) -> int:
 
 
 class Bounded:
-    """An ASGI application in front of another: what is too large, too slow or a stranger's never gets in."""
+    """An ASGI application in front of another: blocks what is too large, too slow, or large and unauthenticated."""
 
     def __init__(self, app: App):
         self.app = app
@@ -100,7 +100,7 @@ class Bounded:
         if not words:
             status, words = 400, accept_complaint(scope["headers"]) or type_complaint(scope["headers"])
         if words:
-            # Django never sees the headers that it would take apart; the words need a few of the others.
+            # Django never sees the headers that it would parse; building the refusal needs a few of the others.
             scope["headers"], scope[MARK], scope[WORDS] = _needed_to_refuse(scope["headers"]), status, words
         has_identity = any(name in (b"authorization", b"cookie") for name, _ in scope["headers"])
         scope["headers"] = with_our_cookies(scope["headers"])
@@ -113,17 +113,17 @@ class Bounded:
             return await asyncio.get_running_loop().run_in_executor(self.threads, _is_known, *asked)
 
         intake = Intake(scope, receive, is_known, most=most, announced=announced)
-        if scope["path"] == ALIVE:  # answers whoever else fills the room
+        if scope["path"] == ALIVE:  # answers however full the room is
             await self.app(scope, intake, send)
         else:
             await self.room.inside(self.app, scope, intake, send)
 
 
 class Intake:
-    """`receive` that ends a body early where it has to, and leaves the status of the refusal in the scope.
+    """A `receive` that ends a body early where it must, and leaves the status of the refusal in the scope.
 
-    The first MiB is read of anybody; for more the sender must be known. Asked once, and before any byte is read where the
-    length was announced.
+    The first MiB is read from any sender; for more the sender must be known. That is checked once, and before any byte
+    is read where the length was announced.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Intake:
         return message
 
     async def _objection(self, size: int) -> int:
-        """The status that a body of this size is refused with; 0 for none."""
+        """Return the status that a body of this size is refused with; 0 for none."""
         if size > self.most:
             return 413
         if size <= SMALL or self.is_checked:
@@ -179,7 +179,7 @@ class Intake:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def _rest(self) -> Message:
-        """What follows the end is that the sender went away; what else it sends is not kept."""
+        """Wait for the disconnect, discarding any further body."""
         while (message := await self.receive())["type"] == "http.request":
             pass
         return message
@@ -189,7 +189,7 @@ class Intake:
 
 
 def head_complaint(headers: Iterable[Header]) -> str:
-    """What is too long in these headers; "" for nothing. Linear in their bytes. Pure."""
+    """Return which headers are too long; "" if none. Linear in their bytes. Pure."""
     whole, lengths = 0, Counter[bytes]()
     for name, value in headers:
         whole += len(name) + len(value)
@@ -203,17 +203,18 @@ def head_complaint(headers: Iterable[Header]) -> str:
 
 
 def type_complaint(headers: Iterable[Header]) -> str:
-    """Why Django could not read this Content-Type, or would read the body in another encoding; "" where it can. Pure.
+    """Return why Django could not parse this Content-Type, or would decode the body differently; "" if neither. Pure.
 
-    Forms in an encoding like unicode_escape bring NUL and halves of characters past every check of the text as it was sent.
+    Forms in an encoding such as unicode_escape would carry NULs and lone surrogates past every check of the text as
+    sent.
     """
     values = [value for name, value in headers if name == b"content-type"]
-    if len(values) > 1:  # Django joins them to one, which none of them is
+    if len(values) > 1:  # Django joins them into one value, which is none of them
         return "there is more than one Content-Type header; send one"
     for value in values:
         try:
             _, parameters = parse_header_parameters(value.decode("latin-1"))
-        except Exception:  # whatever it is: Django raises the same where nobody turns it into an answer
+        except Exception:  # any exception: Django raises the same, where nothing turns it into a response
             return "the Content-Type header cannot be read; write it as type/subtype; name=value"
         if parameters.get("charset", "utf-8").lower() not in CHARSETS:
             return f"the Content-Type header names the charset {parameters['charset'][:40]!r}; send UTF-8"
@@ -221,16 +222,20 @@ def type_complaint(headers: Iterable[Header]) -> str:
 
 
 def accept_complaint(headers: Iterable[Header]) -> str:
-    """Why DRF could not read this Accept: a type's parameters in several parts, or in a charset of their own. Pure."""
+    """Return why DRF could not parse this Accept; "" if it can. Pure.
+
+    It fails on a type's parameters that are split in parts, or have a charset of their own.
+    """
     types = (one for name, value in headers if name == b"accept" for one in value.split(b","))
     is_odd = any(b"*" in one.partition(b";")[2] for one in types)
     return "the Accept header cannot be read; write types as type/subtype; q=0.5" if is_odd else ""
 
 
 def with_our_cookies(headers: Iterable[Header]) -> list[Header]:
-    """Of the cookies those that Muster sets: other applications of the host send theirs along, in any shape. Pure.
+    """Return the headers with only the cookies that Muster sets. Pure.
 
-    Ours have no backslash. Python takes a quoted value with backslashes apart in time that grows with the square of it.
+    Other applications on the host set cookies in any form. Ours contain no backslash: Python parses a quoted value with
+    backslashes in time quadratic in its length.
     """
     known = (settings.SESSION_COOKIE_NAME.encode(), settings.CSRF_COOKIE_NAME.encode())
     kept: list[Header] = []
@@ -249,7 +254,7 @@ def _needed_to_refuse(headers: Iterable[Header]) -> list[Header]:
 
 
 def seconds_left(taken: int, elapsed: float) -> float:
-    """How long the next piece may take. A body has a while, and more the more of it is there. Pure."""
+    """Return the seconds that the next piece may take: an initial allowance, and more as more has arrived. Pure."""
     return max(BODY_SECONDS + taken / BODY_BYTES_PER_SECOND - elapsed, 0.0)
 
 
@@ -258,7 +263,7 @@ def _announced(text: bytes) -> int:
 
 
 def _is_known(path: str, authorization: bytes, cookie: bytes) -> bool:
-    """Does this come from an agent, a token or a session of ours? Whether they may do it is asked later, as ever."""
+    """Return whether the request comes from an agent or has a valid token or session; permissions are checked later."""
     said = authorization.decode("latin-1")
     if path.startswith("/agent/"):
         return bearer(said) is not None
@@ -269,11 +274,11 @@ def _is_known(path: str, authorization: bytes, cookie: bytes) -> bool:
         return bool(session) and has_valid_session(session)
     finally:
         if not connection.in_atomic_block:
-            connection.close()  # to the pool: nothing else would in this thread
+            connection.close()  # to the pool: nothing else would do so in this thread
 
 
 class Limits:
-    """Turns away what is too large, too long or of an unknown method, before anything else looks at it."""
+    """Refuse what is too large, too long or of an unknown method, before anything else processes it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
         self.get_response = get_response
@@ -284,7 +289,7 @@ class Limits:
 
 def _refused(request: HttpRequest) -> HttpResponse | None:
     if getattr(request, "scope", {}).get(MARK) in (400, 431):
-        return _too_large(request)  # what was kept of such a request says nothing else about it
+        return _too_large(request)  # the rest of such a request was dropped, so nothing else can be checked
     if request.method not in METHODS:
         return refusal(request, status=405, detail=f"use one of {', '.join(sorted(METHODS))}")
     if len(request.META.get("HTTP_HOST", "")) > HOST_CHARACTERS:
@@ -298,7 +303,7 @@ def _refused(request: HttpRequest) -> HttpResponse | None:
 
 
 def _holding_nul(request: HttpRequest) -> Problem | None:
-    """The parameter, or the path, in which no name or text of ours can be: Postgres has no NUL."""
+    """Return the parameter, or the path, that contains NUL, which no name or text here can: Postgres stores none."""
     if "\0" in request.path_info:
         return Problem("path", request.path_info[:SHOWN_CHARACTERS], NUL)
     if "%00" not in request.META.get("QUERY_STRING", ""):
@@ -325,5 +330,5 @@ def _too_large(request: HttpRequest) -> HttpResponse | None:
     answer = refusal(request, status=status, detail=detail, retry_after=2 if status == 503 else 0)
     if status == 401:
         answer["WWW-Authenticate"] = "Bearer"
-    answer["Connection"] = "close"  # the rest of it is not wanted
+    answer["Connection"] = "close"  # the rest of the body is not read
     return answer

@@ -1,4 +1,4 @@
-"""/live: server-sent hints to browsers: "job 42: its ranks changed, look again". See docs/architecture.md."""
+"""/live: server-sent hints to browsers, such as "the ranks of job 42 changed". See docs/architecture.md."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,24 +22,24 @@ from common.hints import (
     too_many,
 )
 
-GATHER_SECONDS = 0.25  # hints of one kind reach a browser at most this often
+GATHER_SECONDS = 0.25  # a browser gets hints at most this often
 
 
 @require_safe
 async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     access = await sync_to_async(_access)(request)
     if access is None:
-        return HttpResponse(status=401)  # a browser's EventSource does not try again after this
+        return HttpResponse(status=401)  # a browser's EventSource does not retry after this
     if words := too_many(access.user):
         return refusal(request, status=429, detail=words, retry_after=COME_AGAIN_SECONDS)
     response = StreamingHttpResponse(_events(access), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"  # nginx holds streams back unless told not to
+    response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless told not to
     return response
 
 
 def _access(request: HttpRequest) -> Access | None:
-    """Of somebody who may hear of their teams, or None for nobody signed in."""
+    """Return the user's access to hints of their teams, or None if not signed in."""
     if not request.user.is_authenticated:
         return None
     teams = readable_teams(request.user)
@@ -53,7 +53,7 @@ async def _events(access: Access) -> AsyncIterator[str]:
     over = loop.time() + LIFETIME_SECONDS
     listener = Listener(access.teams, access)
     async with counted(access.user), listening(listener) as hub:
-        # What ended it between its authentication and the first hint it could hear of, nobody told it.
+        # If access ended between authentication and the subscription, no hint about it was received.
         listener.is_doubtful = True
         yield "retry: 2000\n\n"
         while loop.time() < over and await listener.may_go_on(hub):
@@ -62,9 +62,9 @@ async def _events(access: Access) -> AsyncIterator[str]:
 
 
 async def _news(listener: Listener, *, within: float) -> None:
-    """Until there is something to send or to check, or it is time for a word that the stream is still there."""
+    """Wait until there is something to send or to check, or a heartbeat is due."""
     if not listener.is_doubtful:
         with suppress(TimeoutError):
             await asyncio.wait_for(listener.news.wait(), within)
     if listener.news.is_set() and not listener.is_doubtful:
-        await asyncio.sleep(GATHER_SECONDS)  # what comes meanwhile goes out together
+        await asyncio.sleep(GATHER_SECONDS)  # later hints join the same message

@@ -1,6 +1,6 @@
-"""How often somebody may ask: the buckets of common/rates.py, by user, address or agent.
+"""Request rate limits, with the buckets of common/rates.py, by user, address or agent.
 
-Limits are generous: they stop a script that runs wild and a guesser at the door, not people, agents or a busy script.
+Limits are generous: they stop runaway scripts and password guessing, not people, agents or a busy script.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from jobs.ingest.agent_tokens import bearer
 
 
 class UserRate(BaseThrottle):
-    """Of the REST API: by user, whatever token or session they use."""
+    """Limit the REST API by user, whichever of their tokens or sessions is used."""
 
     seconds = 0
 
@@ -34,7 +34,7 @@ class UserRate(BaseThrottle):
 
 
 class Rates:
-    """Of everything that is not the REST API: sign-in by address, agents by token, pages by user."""
+    """Limit everything that is not the REST API: sign-in by address, agents by token, pages by user."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
         self.get_response = get_response
@@ -43,7 +43,7 @@ class Rates:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
-        """Here and not in __call__: static files are answered before a view is looked for, and are not counted."""
+        """Here and not in __call__: static files are answered before a view is resolved, and do not count."""
         who, per_minute = _counted(request)
         seconds = buckets.take(who, per_minute=per_minute) if who else 0
         if not seconds:
@@ -52,7 +52,7 @@ class Rates:
         return refusal(request, status=429, detail=detail, retry_after=seconds)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Of pages; the REST API's own handler does the same."""
+        """Handle Busy for pages; the REST API's own handler does the same."""
         if not isinstance(exception, Busy):
             return None
         return refusal(request, status=429, detail=str(exception), retry_after=exception.seconds)

@@ -1,4 +1,7 @@
-"""How many requests are inside Django at once. Each takes a thread there, and a process that can start no more answers nobody."""
+"""Limit how many requests are inside Django at once.
+
+Each takes a thread there, and a process that can start no more threads answers no requests.
+"""
 
 import asyncio
 import hashlib
@@ -20,17 +23,19 @@ from jobs.ingest.agent_tokens import bearer
 
 log = logging.getLogger(__name__)
 
-MOST_AT_ONCE = 6  # of one user or agent: what a browser opens to one server; more would only share the interpreter, and multiply memory
-MOST_OF_ADDRESS = 16  # of senders that are not known yet
-SIGN_INS = ("/login", "/api/v1/login")  # of people who have nothing to show yet
-MOST_INSIDE = 256  # of all
-SMALL_BYTES = 256 << 10  # of an answer; a page has less
-SEND_SECONDS = 60.0  # for each piece of a large one
-MOST_UNKNOWN = 128  # of senders that were not let in lately: the other places are for people who are signed in
-MOST_WAITING = 256  # of one sender: who comes behind strangers of the same address must not wait for thousands of them
+# Per user or agent: as many as a browser opens to one server; more would only share the interpreter, and multiply
+# memory.
+MOST_AT_ONCE = 6
+MOST_OF_ADDRESS = 16  # per address, of senders not yet known
+SIGN_INS = ("/login", "/api/v1/login")  # paths for people without credentials yet
+MOST_INSIDE = 256  # in total
+SMALL_BYTES = 256 << 10  # of a response; a page is smaller
+SEND_SECONDS = 60.0  # for each piece of a large response
+MOST_UNKNOWN = 128  # of senders not let in lately: the other places are for people who are signed in
+MOST_WAITING = 256  # per sender: a request behind others from the same address must not wait for thousands of them
 KNOWN_SECONDS = 86_400.0
 MOST_KNOWN = 20_000
-LET_IN = "muster.let_in"  # in the scope: whose token or session this is, as Django found
+LET_IN = "muster.let_in"  # scope key: the user of this token or session, as Django determined
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -40,9 +45,9 @@ App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
 
 
 def shown(scope: Scope) -> bytes:
-    """A digest of the token or session that counts for this request, whatever else it brings; empty where there is none.
+    """Return a digest of the token or session that counts for this request; empty where there is none.
 
-    What nobody checks must not make another one: blanks, letters of the scheme, other schemes, other cookies.
+    Parts that nothing checks must not change it: blanks, letter case of the scheme, other schemes, other cookies.
     """
     headers = dict(scope["headers"])
     if scope["path"] in SIGN_INS:
@@ -62,19 +67,25 @@ def address(scope: Scope) -> bytes:
 
 
 def session_key(cookie: bytes) -> str:
-    """As Django reads it: of two cookies of one name the last counts, and another one before it is no other sender."""
+    """Return the session key as Django parses it.
+
+    Of two cookies of one name the last counts, so another one before it does not make a new sender.
+    """
     return parse_cookie(cookie.decode("latin-1")).get(settings.SESSION_COOKIE_NAME, "")
 
 
 class LetIn:
-    """Tells the room whom Django let in. Nobody is looked up for that: who was not asked for stays unknown."""
+    """Report to the room which user Django let in.
+
+    It looks up no user for that: if the view did not need one, the sender stays unknown.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        user = request.__dict__.get("user")  # the REST API puts whom a token belongs to there
+        user = request.__dict__.get("user")  # the REST API puts the token's user there
         if isinstance(user, SimpleLazyObject):
             user = request.__dict__.get("_cached_user")
         if user is not None and user.is_authenticated and hasattr(request, "scope"):
@@ -83,11 +94,11 @@ class LetIn:
 
 
 class Known:
-    """Whose tokens and sessions Django let in lately: all of one user's are one sender, however many they are."""
+    """Users whose tokens and sessions Django let in lately: all of one user's are one sender, however many."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self.clock = clock
-        self.users: dict[bytes, tuple[int, float]] = {}  # key -> user, until when; the oldest first
+        self.users: dict[bytes, tuple[int, float]] = {}  # key -> (user, until when); the oldest first
 
     def add(self, key: bytes, user: int) -> None:
         self.users.pop(key, None)
@@ -96,7 +107,7 @@ class Known:
             del self.users[next(iter(self.users))]
 
     def sender(self, key: bytes) -> bytes:
-        """Empty for a key that nobody was let in with."""
+        """Return the sender; empty for a key that was not let in lately."""
         user, until = self.users.get(key, (0, 0.0))
         return b"user %d" % user if until > self.clock() else b""
 
@@ -106,23 +117,24 @@ class Full(Exception):
 
 
 class Room:
-    """How many requests are inside Django at once. Those of one sender wait for each other, and hold up nobody else.
+    """Limit requests inside Django. Those of one sender wait for each other, and delay no other sender's.
 
-    A sender is a user, as their token or session was let in lately, or an agent. Anybody can write another token into each
-    request: until Django has found whose it is, the request counts for the address that it comes from.
+    A sender is a user, as their token or session was let in lately, or an agent. A client can put another token into
+    each request: until Django has found its user, the request counts for the address that it comes from.
     """
 
     def __init__(self) -> None:
         self.taken = self.unknown = 0
         self.known = Known()
         self.waiting: Counter[bytes] = Counter()
-        self.turns: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()  # gone when nobody waits
+        # Dropped with the last waiter.
+        self.turns: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
 
     async def inside(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request takes a place from the end of its body to the head of its answer, a large answer until it was taken.
+        """Let a request hold a place from the end of its body to the head of its response, or the end of a large one.
 
-        Not before, since a body may take its time; not after, since a stream is no thread. A large answer lies in memory
-        until its reader has it.
+        Not before, since a body may take its time; not after, since a stream uses no thread. A large response stays in
+        memory until its client has read it.
         """
         key = shown(scope)
         known = _agent(scope) if scope["path"].startswith("/agent/") else self.known.sender(key)
@@ -144,7 +156,7 @@ class Room:
                     self.known.add(key, scope[LET_IN])
             if not is_large:
                 place.leave()
-            # Django sends a whole answer in pieces, and each waits until the one before was taken.
+            # Django sends a whole response in pieces, and each waits until the previous one was sent.
             await asyncio.wait_for(send(message), SEND_SECONDS if is_large else None)
 
         try:
@@ -193,12 +205,12 @@ class _Place:
 
 
 def _length(start: Message) -> int:
-    """What the head of an answer says; 0 for a stream."""
+    """Return a response's Content-Length; 0 for a stream."""
     return next((int(value) for name, value in start.get("headers", ()) if name.lower() == b"content-length"), 0)
 
 
 def _agent(scope: Scope) -> bytes:
-    """By the signature of its token: nobody needs to be asked. Empty for anybody else."""
+    """Return an agent's identity by the signature of its token, without a query; empty for other senders."""
     identity = bearer(dict(scope["headers"]).get(b"authorization", b"").decode("latin-1"))
     return f"agent {identity}".encode() if identity else b""
 

@@ -1,4 +1,4 @@
-"""What every operation's description shares: the refusals that any request may meet, in the one shape of api.problem."""
+"""Shared parts of every operation's description: the refusals that any request may meet, shaped like rest.problem."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ MOST_ID = 2**63 - 1
 
 
 def with_refusals(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """A postprocessing hook of drf-spectacular."""
+    """Add the refusals to the schema; a postprocessing hook of drf-spectacular."""
     result["components"].setdefault("schemas", {})["Problem"] = PROBLEM
     result["components"]["responses"] = {_name(status): _response(status) for status in WORDS}
     for path, operations in result["paths"].items():
@@ -68,7 +68,7 @@ def _possible(path: str, method: str, operation: dict[str, Any]) -> list[str]:
 
 
 def _numbers(operation: dict[str, Any]) -> None:
-    """Ids in paths are numbers that the database can hold."""
+    """Bound ids in paths to numbers that the database can hold."""
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path" and parameter["name"] == "id":
             parameter["schema"] = {"type": "integer", "minimum": 1, "maximum": MOST_ID}

@@ -1,4 +1,4 @@
-"""Headers that tell the browser what an answer of ours may do, and who may keep it."""
+"""Headers that tell the browser what our responses may do, and where they may be cached."""
 
 from django.conf import settings
 from django.http import HttpResponse
@@ -21,7 +21,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-# What Muster never asks a browser for, no page of it may ask for.
+# No page may use what Muster never needs from a browser.
 _DEVICES = "accelerometer camera display-capture geolocation gyroscope microphone midi payment usb serial hid"
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -30,19 +30,19 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 YEAR_SECONDS = 31_536_000
-# Browsers heed it over HTTPS only. Sent whenever the installation says that it has HTTPS, since TLS may end at a proxy.
+# Browsers heed it over HTTPS only. Sent whenever the installation declares HTTPS, since TLS may end at a proxy.
 TRANSPORT = f"max-age={YEAR_SECONDS}; includeSubDomains"
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class SecurityHeaders(Middleware):
-    """Adds the headers to every answer."""
+    """Add the headers to every response."""
 
     def after(self, response: HttpResponse) -> HttpResponse:
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         if settings.MUSTER_HTTPS:
             response.headers.setdefault("Strict-Transport-Security", TRANSPORT)
-        # What one person was shown is not kept for the next one; an ETag may be asked about again.
+        # One person's response must not be cached for the next; a response with an ETag may be revalidated.
         response.headers.setdefault("Cache-Control", "private, no-cache" if response.has_header("ETag") else "no-store")
         return response

@@ -19,7 +19,7 @@ VERSION = "0.1.0"
 
 
 def _secret(name: str, default: str = "") -> str:
-    """From the environment, or from the file that NAME_FILE names there."""
+    """Return a secret from the environment, or from the file that NAME_FILE names there."""
     try:
         return environment.secret(name, default)
     except environment.BadSetting as error:
@@ -41,11 +41,11 @@ if not SECRET_KEY:
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
 MUSTER_HTTPS = _flag("MUSTER_HTTPS")
-# Proxies that are believed about whom they speak for; nobody else's X-Forwarded-For is.
+# Proxies whose X-Forwarded-For is trusted; no other sender's is.
 TRUSTED_PROXIES = [
     ip_network(one.strip()) for one in os.environ.get("MUSTER_TRUSTED_PROXIES", "").split(",") if one.strip()
 ]
-PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # in links made outside a request
+PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # for links made outside a request
 
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -86,7 +86,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
-    # Innermost, because it is synchronous: so the whole chain runs in one hop to a thread, not in one per middleware.
+    # Innermost, because it is synchronous: so the whole chain runs in one hop to a thread, not one per middleware.
     "whitenoise.middleware.WhiteNoiseMiddleware",
 ]
 ROOT_URLCONF = "controlplane.urls"
@@ -128,16 +128,16 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "accounts.signin.password_rules.CommonCore"},
 ]
 PASSWORD_HASHERS = ["accounts.signin.password_hashing.InTurn"]
-# The first one refuses who failed too often; the second one looks at the password.
+# The first one refuses after too many failures; the second one checks the password.
 AUTHENTICATION_BACKENDS = ["accounts.signin.axes_backend.Pausing", "django.contrib.auth.backends.ModelBackend"]
 AXES_FAILURE_LIMIT = int(os.environ.get("MUSTER_LOGIN_FAILURES", "5"))
 AXES_COOLOFF_TIME = timedelta(minutes=int(os.environ.get("MUSTER_LOGIN_PAUSE_MINUTES", "15")))
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # nobody can lock somebody else out from elsewhere
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # so nobody can lock out another user from elsewhere
 AXES_LOCKOUT_CALLABLE = "accounts.signin.lockout.answer"
 AXES_CLIENT_IP_CALLABLE = "accounts.signin.lockout.client_address"
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-AXES_DISABLE_ACCESS_LOG = True  # audit entries are ours
+AXES_DISABLE_ACCESS_LOG = True  # the audit records sign-ins
 AXES_SENSITIVE_PARAMETERS = ["csrfmiddlewaretoken", "password"]
 AXES_VERBOSE = False
 AXES_CLIENT_STR_CALLABLE = "accounts.signin.lockout.who"
@@ -162,25 +162,25 @@ STORAGES = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies, route by route
 MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
 MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
-# How long after its attempt an agent may deliver what it still has. An agent itself goes on for 60 s after its replica ended
-# (docs/wire.md); one that was cut off needs that from the moment on at which it finds its way back.
+# How long after its attempt an agent may deliver what it still has. An agent itself continues for 60 s after its
+# replica ended (docs/wire.md); one that was cut off needs those from the moment it can connect again.
 MUSTER_AGENT_DRAIN_SECONDS = float(os.environ.get("MUSTER_AGENT_DRAIN_SECONDS", "300"))
 if MUSTER_AGENT_DRAIN_SECONDS < 60:
     raise ImproperlyConfigured(
         f"MUSTER_AGENT_DRAIN_SECONDS is {MUSTER_AGENT_DRAIN_SECONDS:g}; agents send for 60 s after their replica ended, so it must be at least 60"
     )
-MUSTER_LOG_JOB_BYTES = int(os.environ.get("MUSTER_LOG_JOB_BYTES", str(2 * 2**30)))  # as stored; 0 is no bound
+MUSTER_LOG_JOB_BYTES = int(os.environ.get("MUSTER_LOG_JOB_BYTES", str(2 * 2**30)))  # as stored; 0 is no limit
 MUSTER_LOG_TEAM_BYTES = int(os.environ.get("MUSTER_LOG_TEAM_BYTES", str(20 * 2**30)))
 MUSTER_LOG_FREE_BYTES = int(os.environ.get("MUSTER_LOG_FREE_BYTES", str(2**30)))
 MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
-MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept for ever
+MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept forever
 if 0 < MUSTER_AUDIT_DAYS < 90 or MUSTER_AUDIT_DAYS < 0:
     raise ImproperlyConfigured(f"MUSTER_AUDIT_DAYS is {MUSTER_AUDIT_DAYS:g}; it must be 0 (for ever) or at least 90")
 MUSTER_JOB_DAYS = float(os.environ.get("MUSTER_JOB_DAYS", "30"))
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
-# A doorbell: lost is fine (the safety tick comes), late is fine, but ringing must never hold up who rings.
+# A doorbell may be lost (the safety tick comes) or late, but ringing must never delay the caller.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 0.2,
@@ -226,7 +226,7 @@ SESSION_ENGINE = "accounts.session_store"
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = MUSTER_HTTPS
-if MUSTER_HTTPS:  # browsers take such names only with Secure, for this host and for all of it
+if MUSTER_HTTPS:  # browsers accept these names only with Secure, for this host only and for all paths
     SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-muster-session", "__Host-muster-csrf"
 MUSTER_SESSION_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_HOURS", "168"))
 MUSTER_SESSION_IDLE_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_IDLE_HOURS", "24"))
@@ -237,10 +237,11 @@ if MUSTER_SECOND_FACTOR not in ("off", "optional", "admins", "all"):
     raise ImproperlyConfigured(
         f"MUSTER_SECOND_FACTOR is {MUSTER_SECOND_FACTOR}; it must be off, optional, admins or all"
     )
-MUSTER_RATE_USER = int(os.environ.get("MUSTER_RATE_USER", "6000"))  # requests a minute; 0 is no limit
+MUSTER_RATE_USER = int(os.environ.get("MUSTER_RATE_USER", "6000"))  # requests per minute; 0 is no limit
 MUSTER_RATE_AGENT = int(os.environ.get("MUSTER_RATE_AGENT", "6000"))
 MUSTER_RATE_LOGIN = int(os.environ.get("MUSTER_RATE_LOGIN", "60"))
-# Our own middleware sends HSTS, also where TLS ends at a proxy; that proxy redirects, since programs must not be.
+# Our own middleware sends HSTS, also where TLS ends at a proxy; redirecting is the proxy's task, since programs must
+# not be redirected.
 SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -258,7 +259,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["common.json_input.StrictJSONParser"],
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.rates.UserRate"],
-    "DEFAULT_METADATA_CLASS": None,  # OPTIONS tells nothing; the schema does
+    "DEFAULT_METADATA_CLASS": None,  # OPTIONS returns nothing; the schema describes the API
     "EXCEPTION_HANDLER": "common.rest.problem",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
@@ -274,7 +275,7 @@ SPECTACULAR_SETTINGS = {
         "drf_spectacular.hooks.postprocess_schema_enums",
         "controlplane.schema.with_refusals",
     ],
-    # Two fields are called "kind"; without these names the schema would call one of them by a hash.
+    # Two fields are called "kind"; without these names the schema would name one of them by a hash.
     "ENUM_NAME_OVERRIDES": {"FailureKind": "jobs.api.failure_shapes.KINDS", "EntryKind": ["file", "link"]},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

@@ -1,4 +1,4 @@
-"""Every route. `tests` walk this map: a route without an entry in the access table fails."""
+"""Every route. Tests walk this map: a route without an entry in the access table fails."""
 
 from django.contrib.auth.decorators import login_required
 from django.urls import include, path

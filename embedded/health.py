@@ -1,4 +1,4 @@
-"""Does the web process answer? Asked over a plain socket: an HTTP client would cost the supervisor its small size."""
+"""Probe the web process over a plain socket: an HTTP client would make the supervisor larger."""
 
 import socket
 
@@ -6,7 +6,7 @@ _TIMEOUT_SECONDS = 1.0
 
 
 class Probe:
-    """One question that waits for its answer, so that nothing is asked twice while the process starts."""
+    """One request at a time that waits for its answer, so that requests do not pile up while the process starts."""
 
     def __init__(self, where: tuple[str, int], *, host: str):
         self._where = (_reachable(where[0]), where[1])
@@ -16,12 +16,12 @@ class Probe:
         self.refusals = 0  # answers that were not 200
 
     def is_answered(self) -> bool:
-        """Never blocks for long: call it again until it is true."""
+        """Return whether the process answered; never blocks for long, so call it again until it is true."""
         try:
             return self._listen(self._link or self._ask())
         except BlockingIOError:
             return False
-        except OSError:  # refused, or the process died on it: ask again next time
+        except OSError:  # refused, or the process died on it: try again next time
             self._close()
             return False
 
@@ -48,5 +48,5 @@ class Probe:
 
 
 def _reachable(host: str) -> str:
-    """An address to connect to for one that is listened on."""
+    """Return an address to connect to for one that is listened on."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104

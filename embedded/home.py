@@ -1,8 +1,8 @@
-"""Where the servers live.
+"""Where the servers' files are.
 
 For an ordinary user: inside the data folder. For root: in /var/lib/muster/<id>, because the servers run as a system
-user who cannot pass through a data folder of mode 0700, and no mode outside our own folders may be widened for it.
-The data folder then holds the name of that place.
+user who cannot pass through a data folder of mode 0700, and no mode outside our own folders may be widened for it. The
+data folder then records that location.
 """
 
 import os
@@ -22,10 +22,10 @@ from .account import Account, can_run, give
 from .files import private_folder, read_json, write_json
 
 ROOT_BASES = (Path("/var/lib/muster"), Path("/var/tmp/muster"), Path("/tmp/muster"))  # noqa: S108 - `_is_ours` looks
-SOCKET_PATH_BYTES = 107  # sun_path less its ending zero, unix(7)
+SOCKET_PATH_BYTES = 107  # sun_path less its terminating zero, unix(7)
 BELONGS_TO = "belongs-to.json"
 _SOCKET_NAME = "/.s.PGSQL.5432"
-_PLAIN = re.compile(r"[A-Za-z0-9/._-]+")  # a path that may stand in a URL as it is
+_PLAIN = re.compile(r"[A-Za-z0-9/._-]+")  # a path that needs no quoting in a URL
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Home:
 
 
 def find_home(data: Path, *, account: Account | None, is_temporary: bool) -> Home:
-    """The servers' home for this data folder, made if it is new."""
+    """Return the servers' home for this data folder, created if it is new. Raises EmbeddedError."""
     private_folder(data)
     if account is None:
         path = private_folder(data / "servers")
@@ -46,7 +46,7 @@ def find_home(data: Path, *, account: Account | None, is_temporary: bool) -> Hom
 
 
 def remove_home(data: Path) -> None:
-    """Delete what `find_home` made. The data folder itself is the caller's."""
+    """Delete what `find_home` created. The data folder itself is the caller's."""
     note = read_json(data / "home.json")
     if note:
         trees.remove(Path(note["path"]))
@@ -90,10 +90,10 @@ def find_base(account: Account) -> Path:
 
 
 def _is_ours(base: Path) -> bool:
-    """Made by root and writable by root alone: in /tmp anybody may have been here first."""
+    """Return whether root made it and only root may write it: in /tmp another user may have created it first."""
     try:
         base.mkdir(mode=0o755)
-        base.chmod(0o755)  # whatever the umask said: a new folder, and ours
+        base.chmod(0o755)  # whatever the umask: a new folder, and ours
     except FileExistsError:
         pass
     except OSError:
@@ -103,7 +103,7 @@ def _is_ours(base: Path) -> bool:
 
 
 def sweep(base: Path) -> None:
-    """Temporary homes (of tests) whose data folder is gone go too; a real one is never deleted unasked."""
+    """Delete temporary homes (of tests) whose data folder is gone; a real one is never deleted without a request."""
     for path in homes(base):
         note = read_json(path / BELONGS_TO)
         if note and note["is_temporary"] and not Path(note["data"]).exists():
@@ -122,7 +122,7 @@ def _given_folder(path: Path, *, account: Account) -> Path:
 
 
 def _socket_folder(home: Path) -> Path:
-    """In the home, unless its path is too long for a socket or needs quoting in a URL."""
+    """Return a folder in the home, or elsewhere if its path is too long for a socket or needs quoting in a URL."""
     inside = home / "socket"
     if len(os.fsencode(inside)) + len(_SOCKET_NAME) <= SOCKET_PATH_BYTES and _PLAIN.fullmatch(str(inside)):
         return inside

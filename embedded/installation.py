@@ -3,7 +3,7 @@
     with Installation(Path("...")) as muster:
         muster.url, muster.user, muster.password, muster.token, muster.env
 
-It is bin/demo's own supervisor in a process of its own, so what is tested and measured is what people run.
+It is bin/demo's own supervisor in a separate process, so tests and measurements cover what users run.
 """
 
 import os
@@ -23,7 +23,7 @@ from .processes import Identity, spawn
 from .programs import CHECKOUT
 
 START_SECONDS = 120.0
-# Of the caller's own tests and demo; an installation begins without them.
+# The caller's own tests and demo set these; an installation begins without them.
 _NOT_INHERITED = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -35,9 +35,10 @@ _NOT_INHERITED = (
 
 
 class Installation:
-    """`environ` is added to the processes' environment. `is_temporary`: no fsync, and the database goes with `stop`.
+    """A whole installation; `environ` is added to the processes' environment.
 
-    `checkout` is where the code lies that runs: another release of it, in tests of an upgrade.
+    `is_temporary`: no fsync, and `stop` deletes the database. `checkout` is where the running code is: another release
+    of it, in tests of an upgrade.
     """
 
     user = "admin"
@@ -79,7 +80,7 @@ class Installation:
 
     @property
     def note(self) -> dict[str, Any]:
-        """What the supervisor says of itself: supervisor, state, url, env."""
+        """Return the supervisor's note about itself: supervisor, state, url, env."""
         return instance.running(self.folder) or {}
 
     @property
@@ -88,22 +89,22 @@ class Installation:
 
     @property
     def env(self) -> dict[str, str]:
-        """The environment of its processes; enough for `manage.py` and for bin/muster."""
+        """Return the environment of its processes; enough for `manage.py` and for bin/muster."""
         return dict(self.note["env"])
 
     @property
     def token(self) -> str:
-        """The administrator's, as bin/muster uses it."""
+        """Return the administrator's token, as bin/muster uses it."""
         return str(read_json(self.folder / "cli.json")["servers"]["demo"]["token"])
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of the supervisor and its children. Postgres and ranks have children of their own."""
+        """Return the pids of the supervisor and its children. Postgres and ranks have children of their own."""
         known = {name: Identity(**who).pid for name, who in (read_json(self.folder / "running.json") or {}).items()}
         return {"supervisor": int(self.note["supervisor"]["pid"]), **known}
 
     def start(self) -> None:
-        """Begin, and return when the web process answers."""
+        """Start, and return when the web process answers. Raises EmbeddedError."""
         private_folder(self.folder)
         log = open_log(self.folder / "supervisor.log")
         try:
@@ -114,13 +115,13 @@ class Installation:
         self._await_ready(self._process)
 
     def stop(self, *, seconds: float = 90.0) -> None:
-        """As Ctrl-C does it: jobs suspended, everything ended."""
+        """Stop as Ctrl-C does: jobs suspended, all processes ended."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(seconds)
 
     def kill(self) -> None:
-        """The supervisor alone, as nobody should: what agents and ranks must survive."""
+        """Kill the supervisor alone, which agents and ranks must survive."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

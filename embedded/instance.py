@@ -1,4 +1,4 @@
-"""One installation per data folder: the lock that says so, and the note that tells others where it is.
+"""One installation per data folder: the lock that ensures it, and the note with which others find it.
 
 `instance.json` (0600) holds the supervisor's identity, the address and the children's environment.
 """
@@ -24,7 +24,7 @@ class Instance:
     _lock: int = -1
 
     def claim(self) -> bool:
-        """Become the one instance of this folder; False when there is one already. Held until the process ends."""
+        """Become the only instance of this folder; False when there is one already. Held until the process ends."""
         private_folder(self.data)
         lock = os.open(self.data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -45,13 +45,13 @@ class Instance:
 
 
 def running(data: Path) -> dict[str, Any] | None:
-    """The note of the instance that runs in this folder."""
+    """Return the note of the instance that runs in this folder."""
     note = read_json(data / "instance.json")
     return note if note and note.get("supervisor") and is_alive(Identity(**note["supervisor"])) else None
 
 
 def starting(data: Path, *, seconds: float = 5.0) -> dict[str, Any] | None:
-    """The same for one that holds the lock but has perhaps not written its note yet."""
+    """Like `running`, but wait for an instance that holds the lock and may not have written its note yet."""
     until = time.monotonic() + seconds
     while not (note := running(data)) and time.monotonic() < until:
         time.sleep(0.05)
@@ -59,7 +59,7 @@ def starting(data: Path, *, seconds: float = 5.0) -> dict[str, Any] | None:
 
 
 def stop(data: Path) -> bool:
-    """End the running instance like Ctrl-C would, and wait for it. False when there is none."""
+    """End the running instance as Ctrl-C would, and wait for it. False when there is none."""
     note = running(data)
     if note is None:
         return False

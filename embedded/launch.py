@@ -1,4 +1,4 @@
-"""Starts and ends everything of one installation, in order, under one supervisor."""
+"""Start and end all processes of one installation, in order, under one supervisor."""
 
 import json
 import os
@@ -25,8 +25,8 @@ from .supervisor import StopAsked, Supervisor
 from .terminal import say
 
 WEB_SECONDS = 60.0
-WEB_TRIES = 3  # deaths, or answers that were errors
-# What asks goes first, what is asked last: nobody meets a closed door on the way out.
+WEB_TRIES = 3  # deaths, or error responses
+# Clients before servers: no process finds its server closed during the shutdown.
 ENDING = (("web", "beat", "watcher"), ("tasks",), ("redis",), ("postgres",))
 
 
@@ -51,7 +51,7 @@ class Launch:
         self.servers = Servers(self.data, **urls, is_temporary=is_temporary)
         self.env: dict[str, str] = {}
         self.job_user: JobUser | None = None
-        self.clusters: Mapping[str, Any] = {}  # that learn our address from us
+        self.clusters: Mapping[str, Any] = {}  # that are configured with our address
         self._is_prepared = False
 
     @property
@@ -59,7 +59,7 @@ class Launch:
         return self.env["MUSTER_PUBLIC_URL"]
 
     def start(self) -> dict[str, Any]:
-        """Everything up and answering. What `steps.prepare` found is the answer."""
+        """Start everything and wait until it answers; return the result of `steps.prepare`. Raises EmbeddedError."""
         private_folder(self.data)
         setting = self.given.get("MUSTER_JOB_USER", "")
         self.job_user = find_local_home(self.data, setting=setting, is_temporary=self.servers.is_temporary)
@@ -68,7 +68,7 @@ class Launch:
         prepared = self.step("prepare", self.url, **first_password)
         self._is_prepared = True
         self._build_agent()
-        # Agents read it anew each try: those that outlived the last control plane find this one.
+        # Agents read it again for each attempt to connect: those that outlived the last control plane find this one.
         write_json(self.data / "local/control.json", value={"url": self.url}, mode=0o644)
         for program in programs(self.env, logs=self.logs, listener=self.listener):
             self.supervisor.start(program)
@@ -77,7 +77,7 @@ class Launch:
         return prepared
 
     def step(self, verb: str, *arguments: str, **env: str) -> dict[str, Any]:
-        """Run one of steps.py. Raises EmbeddedError with the end of what it said."""
+        """Run one of steps.py. Raises EmbeddedError with the end of its output."""
         code, out = self.python("-m", "embedded.steps", verb, *arguments, log=self.logs / "steps.log", **env)
         if code:
             raise EmbeddedError(
@@ -86,7 +86,10 @@ class Launch:
         return dict(json.loads(out.splitlines()[-1]))
 
     def python(self, *arguments: str, log: Path | None = None, **env: str) -> tuple[int, str]:
-        """Run our interpreter to its end: exit code and output. Its complaints go to the log, or to the terminal."""
+        """Run our interpreter to its end; return exit code and output.
+
+        Its stderr goes to the log, or to the terminal.
+        """
 
         def start(out: int) -> "subprocess.Popen[bytes]":
             errors = open_log(log) if log else None
@@ -109,14 +112,14 @@ class Launch:
         for names in ENDING:
             self.supervisor.end(*names)
         if self._is_prepared:
-            end_agents(self.data / "local")  # what tasks started until their end, to send what a killed agent had left
+            end_agents(self.data / "local")  # tasks started these until it ended, to send what a killed agent had left
         self.servers.stop()
         if self.servers.is_temporary:
             remove_local_home(self.data)
         self.instance.forget()
 
     def open_database(self) -> None:
-        """Servers and environment, enough for a step."""
+        """Start the servers and set the environment: enough for a step."""
         private_folder(self.data)
         private_folder(self.logs)
         self._start_servers()
@@ -148,7 +151,10 @@ class Launch:
         self.instance.tell(state="starting", url=self.url, env=self.env)
 
     def _build_agent(self) -> None:
-        """Always: it takes a tenth of a second, the same sources give the same bytes, and a stale one is a riddle."""
+        """Build agent.pyz at every start.
+
+        It takes a tenth of a second, the same sources give the same bytes, and a stale one would cause puzzling errors.
+        """
         code, _ = self.python("-m", "agent.build", log=self.logs / "steps.log")
         if code:
             raise EmbeddedError(f"agent.pyz could not be built; {self.logs / 'steps.log'} says why.")
@@ -164,7 +170,7 @@ class Launch:
         raise EmbeddedError(f"The web process does not answer; {log} ends with:\n{last_lines(log, count=12)}")
 
     def _bound_logs(self) -> None:
-        """While they are written: a stranger who keeps being refused would fill the disk with it."""
+        """Bound logs while they are written: a client that keeps being refused would fill the disk with them."""
         for log in self.logs.glob("*.log"):
             bound_log(log)
 
@@ -183,7 +189,7 @@ class Launch:
 
 
 def _unfolded(given: Mapping[str, str]) -> dict[str, str]:
-    """With what its files of secrets say: children get one environment, and no child reads the files again."""
+    """Return `given` with its secret files' content, so that children get one environment and read no such file."""
     try:
         return unfolded(given)
     except BadSetting as error:

@@ -1,7 +1,8 @@
-"""Where the files of local jobs lie.
+"""Where the files of local jobs are.
 
-For an ordinary user: `local` in the data folder. For root: in /var/lib/muster/<id>, because jobs then run as a user who cannot
-pass through a data folder of mode 0700, with Muster's secrets in it. `local` in the data folder is a link to that place.
+For an ordinary user: `local` in the data folder. For root: in /var/lib/muster/<id>, because jobs then run as a user who
+cannot pass through a data folder of mode 0700, with Muster's secrets in it. `local` in the data folder is then a link
+to that location.
 """
 
 import ctypes
@@ -25,17 +26,20 @@ from .files import private_folder, read_json, write_json
 from .home import BELONGS_TO, find_base, homes, sweep
 
 BLOCK_BYTES = 512  # of st_blocks, stat(2)
-FREE_BYTES = 256 << 20  # what is left on the disk that a copy goes to
+FREE_BYTES = 256 << 20  # left free on the disk that a copy goes to
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def find_local_home(data: Path, *, setting: str, is_temporary: bool) -> JobUser | None:
-    """Makes `local` of this data folder, and says whom its jobs run as; None: as ourselves."""
+    """Create `local` of this data folder; return the user its jobs run as; None: the current one.
+
+    Raises EmbeddedError.
+    """
     local = data / "local"
     try:
         if job_user.find(setting) is None:
-            if not _known_home(local):  # else jobs of another user may still run there
+            if not _known_home(local):  # else another user's jobs may still run there
                 private_folder(local)
             return None
         return _root_home(data, local, setting=setting, is_temporary=is_temporary)
@@ -95,12 +99,12 @@ def _known_home(local: Path) -> Path | None:
 
 
 def _is_ours(target: Path) -> bool:
-    """Whether we made the folder that a link leads to, as our note beside it says. Nothing else is ever deleted."""
+    """Return whether we made the folder that a link leads to, by our note beside it. Nothing else is ever deleted."""
     return target.name == "local" and "job_user" in _note(target.parent)
 
 
 def _move(local: Path, target: Path) -> None:
-    """Jobs of before go on: the old path leads to the new place at every moment."""
+    """Move the files while earlier jobs continue: the old path leads to the files at every moment."""
     if not local.exists():
         local.symlink_to(target)
         return
@@ -124,7 +128,7 @@ def _move(local: Path, target: Path) -> None:
 
 
 def _copy_to_another_disk(local: Path, target: Path) -> None:
-    """All or nothing: a copy that did not succeed is removed, and the original stays."""
+    """Copy all or nothing: a failed copy is removed, and the original stays."""
     try:
         _check_room(local, target)
         shutil.copytree(local, target, symlinks=True, ignore=_without_content)
@@ -152,7 +156,7 @@ def _check_room(local: Path, target: Path) -> None:
 
 
 def _without_content(folder: str, names: list[str]) -> set[str]:
-    """Sockets, pipes and devices cannot be copied, and mean nothing once their process is gone."""
+    """Return what to skip: sockets, pipes and devices cannot be copied, and are useless once their process is gone."""
     modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
     return {
         name for name, mode in modes.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
@@ -160,7 +164,7 @@ def _without_content(folder: str, names: list[str]) -> set[str]:
 
 
 def _first(error: Exception) -> str:
-    """shutil.Error lists (source, copy, reason) of each file."""
+    """Return the first reason: shutil.Error lists (source, copy, reason) of each file."""
     if isinstance(error, shutil.Error) and error.args and error.args[0]:
         source, _, reason = error.args[0][0]
         return f"{source}: {reason}"

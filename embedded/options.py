@@ -1,4 +1,4 @@
-"""bin/demo's options, and where its data lies."""
+"""bin/demo's options, and the location of its data."""
 
 import argparse
 import os
@@ -39,7 +39,7 @@ _ENDING = "Data lies in .muster of the checkout, or in MUSTER_DATA_DIR. DATABASE
 
 
 def data_folder(environ: Mapping[str, str] = os.environ, *, cluster: str = "local") -> Path:
-    """The rig's lies beside: it lasts no longer than its cluster."""
+    """Return the data folder. The rig's is beside the default one: it lasts no longer than its cluster."""
     path = Path(environ.get("MUSTER_DATA_DIR") or CHECKOUT / ".muster").absolute()
     return path if cluster == "local" else path.with_name(f"{path.name}-{cluster}")
 

@@ -1,4 +1,4 @@
-"""Ports: one that is free, or the first free one from a number on."""
+"""Find ports: any free one, or the first free one from a number on."""
 
 import errno
 import socket
@@ -15,11 +15,11 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def listen(host: str, *, port: int) -> socket.socket:
-    """A listening socket on the first free port from `port` on; 0 takes any.
+    """Return a listening socket on the first free port from `port` on; 0 takes any. Raises EmbeddedError.
 
-    The supervisor keeps it and lends it to the web process: while that one restarts, requests wait instead of failing,
-    and nobody else can take the port. `uvicorn --fd` takes it for a Unix socket and so leaves Nagle's algorithm on, which
-    makes every answer on a kept connection 40 ms late; Linux hands the option down to each connection (tcp(7)).
+    The supervisor keeps it and passes it to the web process: while that one restarts, requests wait instead of failing,
+    and no other process can take the port. `uvicorn --fd` treats it as a Unix socket and so leaves Nagle's algorithm
+    on, which delays every answer on a kept connection by 40 ms; Linux copies the option to each connection (tcp(7)).
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(port, port + TRIES) if port else (0,):

@@ -1,4 +1,4 @@
-"""Embedded Postgres: made once, reached through a socket in a folder of mode 0700, with a password. No TCP."""
+"""Embedded Postgres: initialised once, reached through a socket in a folder of mode 0700, with a password. No TCP."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ START_SECONDS = 60.0  # a recovery after a crash replays at most max_wal_size
 # pg_ctl(1): smart waits for clients, fast ends them, immediate is a crash that the next start recovers from.
 STOP_SIGNALS = ((signal.SIGTERM, 2.0), (signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 
-# For one small installation that is idle most of the time. Durability is not what is saved: fsync stays on.
+# For one small installation that is idle most of the time. Durability is not sacrificed: fsync stays on.
 _SETTINGS = {
     "listen_addresses": "''",
     "unix_socket_permissions": "0700",
@@ -40,7 +40,7 @@ _SETTINGS = {
     "wal_buffers": "1MB",
     "min_wal_size": "32MB",
     "max_wal_size": "128MB",
-    "wal_writer_delay": "1s",  # only commits that do not wait are written by it
+    "wal_writer_delay": "1s",  # it writes only commits that do not wait
     "bgwriter_delay": "1s",
     "checkpoint_timeout": "15min",
     "autovacuum_naptime": "5min",
@@ -52,7 +52,8 @@ _SETTINGS = {
     "lc_messages": "'C'",
     "log_line_prefix": "'%m [%p] '",
     "log_checkpoints": "off",
-    # What failed is told to us, who asked; the file holds no statement and no row (they hold commands and environments).
+    # Errors are returned to the client, which is us; the log contains no statement and no row (they hold commands and
+    # environments).
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
     "log_parameter_max_length": "0",
@@ -69,7 +70,7 @@ class Postgres:
     account: Account | None
     password: str
     log: Path
-    is_temporary: bool = False  # of a test: what a power cut would lose was not worth keeping
+    is_temporary: bool = False  # for tests: what a power cut would lose is not worth keeping
 
     name = "postgres"
     stop_signals = STOP_SIGNALS
@@ -84,7 +85,7 @@ class Postgres:
         return self.home.path / "data"
 
     def prepare(self) -> None:
-        """Make the database if there is none, and write its settings anew."""
+        """Create the database if there is none, and rewrite its settings."""
         if not self._data.exists():
             self._initialise()
         self._configure()
@@ -100,7 +101,10 @@ class Postgres:
             os.close(log)
 
     def wait_ready(self, process: "subprocess.Popen[bytes]") -> None:
-        """The postmaster says so on line 8 of its pid file (miscinit.h); pg_ctl reads the same."""
+        """Wait until Postgres is ready; raises EmbeddedError.
+
+        The postmaster reports it on line 8 of its pid file (miscinit.h); pg_ctl reads the same.
+        """
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             if process.poll() is not None:
@@ -124,7 +128,7 @@ class Postgres:
         return lines[7].strip() if len(lines) > 7 and lines[0] == str(pid) else ""
 
     def _initialise(self) -> None:
-        """Under another name until it is whole: a start that was interrupted here leaves nothing that looks finished."""
+        """Initialise under another name until complete: an interrupted start leaves nothing that looks finished."""
         draft, secret = self.home.path / "data.new", self.home.path / "password"
         _run(["rm", "-rf", draft], account=self.account, log=self.log)
         write_text(secret, text=self.password + "\n")
@@ -163,7 +167,7 @@ class Postgres:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the caller's: PGDATA, LC_ALL or a token are no business of the server."""
+    """Return a minimal environment: the caller's PGDATA, LC_ALL or tokens must not reach the server."""
     return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 

@@ -1,4 +1,4 @@
-"""What a process is: pid, start time and boot, never a pid alone. And how ours are started."""
+"""Identify processes by pid, start time and boot, never by a pid alone; and start our own."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ class Identity:
 
 
 def identity(pid: int) -> Identity | None:
-    """Who has this pid now; None when nobody has, or only a zombie."""
+    """Return the process that has this pid now; None when there is none, or only a zombie."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -57,7 +57,7 @@ def send(known: Identity, *, number: int) -> bool:
 
 
 def wait_gone(known: Identity, *, seconds: float) -> bool:
-    """Block until the process ends; it need not be a child of ours."""
+    """Block until the process ends, which need not be a child of ours; False when the seconds ran out."""
     try:
         handle = os.pidfd_open(known.pid)
     except OSError:
@@ -69,7 +69,7 @@ def wait_gone(known: Identity, *, seconds: float) -> bool:
 
 
 def end(known: Identity, *, signals: Sequence[tuple[int, float]]) -> bool:
-    """Send each signal and give it its seconds, until the process is gone."""
+    """Send each signal and wait its seconds, until the process is gone; return whether it is."""
     for number, seconds in signals:
         if not send(known, number=number) or wait_gone(known, seconds=seconds):
             return True

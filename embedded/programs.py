@@ -41,9 +41,9 @@ class PythonProgram:
 
 
 def programs(env: Mapping[str, str], *, logs: Path, listener: socket.socket) -> list[PythonProgram]:
-    """web, tasks, beat and watcher. The order is that of starting."""
+    """Return web, tasks, beat and watcher, in the order in which they are started."""
     soft = ((signal.SIGTERM, 6.0), (signal.SIGKILL, 5.0))
-    # Celery: TERM finishes the tasks at hand, QUIT leaves them (they may run twice anyway).
+    # Celery: TERM finishes the current tasks, QUIT abandons them (they may run twice anyway).
     warm = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0), (signal.SIGKILL, 5.0))
 
     def program(
@@ -70,7 +70,7 @@ _WEB = (
         "controlplane.http_protocol:BoundedHttp",
     ),
     *("--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "off"),
-    *("--no-server-header", "--no-proxy-headers"),  # who may speak for others: MUSTER_TRUSTED_PROXIES
+    *("--no-server-header", "--no-proxy-headers"),  # which proxies are trusted: MUSTER_TRUSTED_PROXIES
 )
 _TASKS = (
     *("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "threads", "--concurrency", "4"),
@@ -89,13 +89,13 @@ def environment(
     secret_key: str,
     clusters: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """What every child is started with. `clusters` are told where they reach us."""
+    """Return the environment of every child. `clusters` are configured with the address at which they reach us."""
     kept = {name: value for name, value in given.items() if name not in _OURS_ALONE}
     return kept | {
         "PATH": os.pathsep.join([given.get("PATH", "/usr/bin:/bin"), str(Path(sys.executable).parent)]),
         "PYTHONPATH": _python_path(given.get("PYTHONPATH", "")),
         "PYTHONUNBUFFERED": "1",
-        "MALLOC_ARENA_MAX": "2",  # glibc keeps an arena per thread otherwise; mallopt(3)
+        "MALLOC_ARENA_MAX": "2",  # glibc otherwise keeps an arena per thread; mallopt(3)
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
         "DATABASE_URL": database_url,
         "REDIS_URL": redis_url,
@@ -110,13 +110,13 @@ def environment(
 
 
 def address(host: str, *, port: int) -> str:
-    """Where this machine itself reaches the web process."""
+    """Return the address at which this machine itself reaches the web process."""
     name = "127.0.0.1" if host in ANYWHERE else host
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def allowed_hosts(host: str) -> str:
-    """Names that a browser may ask for. Listening everywhere, the names of this machine cannot be known."""
+    """Return the host names that a browser may use. When listening everywhere, this machine's names cannot be known."""
     own = "127.0.0.1,localhost,[::1]"
     if host in LOOPBACK:
         return own
@@ -138,7 +138,10 @@ def _reaching(clusters: Mapping[str, Any], *, url: str) -> dict[str, object]:
 
 
 def sample_command(slots: int = 4) -> list[str]:
-    """What is submitted first, as a person would type it after bin/muster. 2 x 2 processes, where the queue has fewer slots one in each replica."""
+    """Return the first job's command, as a person would type it after bin/muster.
+
+    2 x 2 processes; where the queue has fewer slots, one in each replica.
+    """
     nodes, nproc = (2, 2) if slots >= 4 else (max(slots, 1), 1)
     options = ["--queue", "default", "--nodes", str(nodes), "--nproc", str(nproc), "--dir", "examples"]
     return ["submit", *options, "--", "torchrun", "ddp_digits.py"]

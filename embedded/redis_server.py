@@ -1,4 +1,4 @@
-"""Embedded Redis: on loopback, with a password, with nothing on disk. It carries doorbells and may lose them."""
+"""Embedded Redis: on loopback, with a password, nothing on disk. It carries doorbells and may lose them."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ class Redis:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     def spawn(self) -> "subprocess.Popen[bytes]":
-        """The settings go in by standard input: on the command line everybody could read the password."""
+        """Start Redis with its settings on standard input: on the command line every user could read the password."""
         log = open_log(self.log)
         try:
             process = spawn(
@@ -64,7 +64,7 @@ class Redis:
             process.stdin.write(_SETTINGS.format(port=self.port, password=self.password, folder=self.folder).encode())
             process.stdin.close()
         except BrokenPipeError:
-            pass  # it ended already; whoever waits for it says why
+            pass  # it ended already; `wait_ready` reports why
         return process
 
     def wait_ready(self, process: "subprocess.Popen[bytes]") -> None:
@@ -80,7 +80,7 @@ class Redis:
         raise EmbeddedError(f"Redis did not answer in {START_SECONDS:.0f} s; its log is {self.log}")
 
     def _answers(self) -> bool:
-        """Asked with the password, so that a stranger on that port is not mistaken for ours."""
+        """Return whether our server answers: the password tells it from another program on that port."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as link:
                 link.sendall(f"AUTH {self.password}\r\n".encode())

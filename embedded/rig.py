@@ -1,7 +1,7 @@
-"""The cluster of `bin/demo --cluster rig`: a Kubernetes of this machine alone, started as a process beside this one.
+"""The cluster of `bin/demo --cluster rig`: a private Kubernetes on this machine, started as a process beside this one.
 
-It is a program of its own (`rig/`), and nothing here imports it. All of it, with its pods, ends with that process; so
-whatever an installation knew of its jobs is of no use to the next one.
+It is a separate program (`rig/`), and nothing here imports it. All of it, with its pods, ends with that process; so an
+installation's record of its jobs is useless to the next one.
 """
 
 import os
@@ -37,7 +37,7 @@ class RigCluster:
         self._handle = -1
 
     def start(self) -> tuple[str, dict[str, Any]]:
-        """The address at which its pods reach this machine, and its entry of CLUSTERS without a CONTROL_URL."""
+        """Start it; return the address where its pods reach this machine, and its CLUSTERS entry less CONTROL_URL."""
         _forget(self._data)
         say("Starting a Kubernetes of its own (the first time it is built from source, a quarter of an hour) ...")
         self._process = self._spawn()
@@ -48,7 +48,7 @@ class RigCluster:
         return str(told["host"]), {NAME: {"BACKEND": BACKEND, "OPTIONS": told["options"]}}
 
     def stop(self) -> None:
-        """May be called of one that never started, and of one that ended by itself."""
+        """Stop it. May be called for one that never started, or that ended by itself."""
         if self._process is not None:
             self._supervisor.unwatch(self._handle)
             self._handle = -1
@@ -64,7 +64,7 @@ class RigCluster:
             os.close(log)
 
     def _ended(self) -> None:
-        """A cluster that is gone does not come back with its jobs."""
+        """Give up: a cluster that is gone does not come back with its jobs. Raises EmbeddedError."""
         self._supervisor.unwatch(self._handle)
         self._handle = -1
         why = last_lines(self._log, count=1)
@@ -72,18 +72,21 @@ class RigCluster:
 
 
 def sample_command() -> list[str]:
-    """As a person would type it after bin/muster. PyTorch is not in the image; the claim `packages` has it."""
+    """Return the sample job's command, as a person would type it after bin/muster.
+
+    PyTorch is not in the image; the claim `packages` has it.
+    """
     options = ["--queue", QUEUE, "--nodes", "2", "--nproc", "2", "--volume", "packages", "--dir", "examples"]
     return ["submit", *options, "--", "torchrun", "ddp_digits.py"]
 
 
 def queue_command(*, user: str) -> list[str]:
-    """manage.py's, for a queue on it."""
+    """Return the arguments of manage.py that make a queue on it."""
     return ["queue", QUEUE, "--team", QUEUE, "--slots", "8", "--cluster", NAME, "--member", user]
 
 
 def _forget(data: Path) -> None:
-    """Of the run before, whose cluster is gone."""
+    """Delete the state of the previous run, whose cluster is gone."""
     remove_local_home(data)
     remove_home(data)
     for name in OF_ONE_RUN:

@@ -3,7 +3,7 @@
     with Servers(Path("...")) as servers:
         servers.database_url, servers.redis_url
 
-A URL that is given is used as it is, and that server is not started.
+A given URL is used as it is, and that server is not started.
 """
 
 import secrets
@@ -34,7 +34,7 @@ class Server(Protocol):
 
 
 class Servers:
-    """`is_temporary`: for tests; no fsync, and `stop` deletes what lies outside the folder."""
+    """The servers; `is_temporary`: for tests; no fsync, and `stop` deletes what is outside the folder."""
 
     def __init__(self, folder: Path, *, database_url: str = "", redis_url: str = "", is_temporary: bool = False):
         self.folder = folder.absolute()
@@ -72,19 +72,19 @@ class Servers:
         self.clear()
 
     def hand_over(self) -> "list[tuple[Server, subprocess.Popen[bytes]]]":
-        """The running servers, for a supervisor that ends them itself and calls `clear` then."""
+        """Return the running servers, for a supervisor that ends them itself and then calls `clear`."""
         given = [(server, self.running[server.name]) for server in self.servers]
         self.running.clear()
         return given
 
     def clear(self) -> None:
-        """After they have ended."""
+        """Clean up after they have ended."""
         (self.folder / "running.json").unlink(missing_ok=True)
         if self.is_temporary:
             remove_home(self.folder)
 
     def prepare(self) -> None:
-        """Everything but starting them: folders, programs, passwords, the empty database."""
+        """Do everything but start them: folders, programs, passwords, the empty database. Raises EmbeddedError."""
         private_folder(self.folder)
         end_leftovers(self.folder)
         if self.database_url and self.redis_url:
@@ -126,7 +126,7 @@ class Servers:
 
 
 def secret(folder: Path, *, name: str) -> str:
-    """The secret of that name, made at its first use and kept in secrets.json (0600)."""
+    """Return the secret of that name, created at its first use and kept in secrets.json (0600)."""
     known: dict[str, str] = read_json(folder / "secrets.json") or {}
     if name not in known:
         known[name] = secrets.token_urlsafe(32)
@@ -135,7 +135,7 @@ def secret(folder: Path, *, name: str) -> str:
 
 
 def stop_process(process: "subprocess.Popen[bytes]", *, signals: tuple[tuple[int, float], ...]) -> None:
-    """Ask, then insist. The process is a child of ours, so its number cannot be anybody else's before we waited."""
+    """Send each signal and wait its seconds. The process is our child, so its pid is not reused before the wait."""
     for number, seconds in signals:
         if process.poll() is None:
             process.send_signal(number)
@@ -147,13 +147,13 @@ def stop_process(process: "subprocess.Popen[bytes]", *, signals: tuple[tuple[int
 
 
 def note_running(folder: Path, *, pids: Mapping[str, int]) -> None:
-    """Who runs for this folder, for a later start that finds them still ending."""
+    """Record the running processes of this folder, for a later start that finds them still ending."""
     known = {name: identity(pid) for name, pid in pids.items()}
     write_json(folder / "running.json", value={name: who.as_json() for name, who in known.items() if who})
 
 
 def end_leftovers(folder: Path) -> None:
-    """What a supervisor that was killed left behind: the kernel told them to end, but that may still be under way."""
+    """End what a killed supervisor left behind: the kernel signalled these processes, but they may still be ending."""
     known = {name: Identity(**who) for name, who in (read_json(folder / "running.json") or {}).items()}
     ending = [
         Thread(target=end, args=[who], kwargs={"signals": _leftover_signals(name)}) for name, who in known.items()

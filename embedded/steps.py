@@ -1,4 +1,4 @@
-"""What needs Django: short processes that the supervisor runs, `python -m embedded.steps VERB ...`.
+"""Steps that need Django: short processes that the supervisor runs, `python -m embedded.steps VERB ...`.
 
 Each prints one JSON value. The supervisor itself never imports Django, and stays small.
 """
@@ -36,7 +36,7 @@ SUSPEND_SECONDS = 40.0
 
 
 def prepare(url: str) -> dict[str, Any]:
-    """Tables, and on the first start a team, a queue and an administrator. Says what jobs there are to go on with."""
+    """Create the tables, and on the first start a team, a queue and an administrator; return which jobs can go on."""
     call_command("migrate", verbosity=0, interactive=False)
     password = None
     if not User.objects.exists():
@@ -63,7 +63,7 @@ def reset_password() -> dict[str, Any]:
 
 
 def suspend() -> dict[str, Any]:
-    """Suspend the jobs of this machine, note which, and wait until their processes are gone."""
+    """Suspend the jobs of this machine, record them, and wait until their processes are gone."""
     mine = [job for job in _local_jobs() if job.phase != Phase.SUSPENDED]
     asked = sorted((job for job in mine if _suspend(job)), key=lambda job: job.pk)
     if asked:
@@ -82,13 +82,16 @@ def resume() -> dict[str, Any]:
 
 
 def forget() -> dict[str, Any]:
-    """The offer was declined: do not make it again. The jobs stay suspended."""
+    """Do not offer to resume again: the offer was declined. The jobs stay suspended."""
     _note([])
     return {}
 
 
 def _first_start(password: str, until: datetime) -> None:
-    """Its first password is asked to be changed once others are answered; see accounts/signin/initial_password.py."""
+    """Create the administrator, the team and the queue.
+
+    The first password must be changed once other hosts are served; see accounts/signin/initial_password.py.
+    """
     gpus = len(of_this_machine())
     resource, nominal = (Resource.GPU, gpus) if gpus else (Resource.CPU, max(4, os.cpu_count() or 1))
     with transaction.atomic():
@@ -100,7 +103,7 @@ def _first_start(password: str, until: datetime) -> None:
 
 
 def _log_in(url: str) -> None:
-    """Give bin/muster a token for this address, and keep the one it has while that is valid."""
+    """Give bin/muster a token for this address; keep its current one while that is valid."""
     path = Path(os.environ["MUSTER_CONFIG"])
     known = config.load(path)
     token = known.servers["demo"].token if "demo" in known.servers else ""
@@ -111,21 +114,21 @@ def _log_in(url: str) -> None:
 
 
 def _administrator() -> User:
-    """`admin`, or who took over from it."""
+    """Return `admin`, or an administrator that replaced it."""
     found = User.objects.filter(is_superuser=True, is_active=True)
     return found.filter(username=ADMIN).first() or found.order_by("pk")[0]
 
 
 def _local_jobs() -> list[Job]:
     here = [name for name, one in settings.CLUSTERS.items() if one["BACKEND"].endswith(".LocalCluster")]
-    # Those that wait come first: they must not be admitted to what the others free.
+    # Waiting jobs come first: they must not be admitted to the slots that the others free.
     found = Job.objects.active().filter(queue__cluster__in=here).select_related("queue", "team")
     return sorted(found, key=lambda job: job.phase != Phase.QUEUED)
 
 
 def _suspend(job: Job) -> bool:
     if job.suspended or job.cancel_requested_at:
-        return True  # its processes are still to be waited for
+        return True  # its processes must still be waited for
     try:
         return bool(services.suspend(job=job, by=_administrator()).suspended)
     except MusterError:  # it has just finished

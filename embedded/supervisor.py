@@ -1,7 +1,7 @@
-"""Keeps children running: starts them again when they die, ends them in order, sleeps in between.
+"""Keep children running: restart them when they die, end them in order, sleep in between.
 
-It blocks on pidfds, signals, due restarts and its chore, and never polls. Whoever waits for anything waits in `wait`, so that a
-dying child or a Ctrl-C is seen whatever else is going on.
+It blocks on pidfds, signals, due restarts and its chore, and never polls. All waiting happens in `wait`, so that a
+dying child or a Ctrl-C is noticed whatever else is going on.
 """
 
 import os
@@ -17,14 +17,14 @@ from typing import Protocol
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
 CHORE_SECONDS = 5.0
-HEALTHY_SECONDS = 5.0  # a child that lived this long was up and working: its death is a first one again
+HEALTHY_SECONDS = 5.0  # a child that ran this long was working: its next death counts as the first again
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Process = subprocess.Popen[bytes]
 
 
 class Program(Protocol):
-    """What can be started again and again."""
+    """A program that can be started repeatedly."""
 
     @property
     def name(self) -> str: ...
@@ -34,7 +34,7 @@ class Program(Protocol):
 
 
 class StopAsked(Exception):
-    """A signal asked for the end while something was waited for."""
+    """A signal requested the end during a wait."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Step:
-    """A short process that is waited for, and what it printed."""
+    """A finished short process: its exit code and output."""
 
     code: int
     out: str
@@ -60,15 +60,15 @@ class Supervisor:
     say: Callable[[str], None]
     on_change: Callable[[dict[str, int]], None] = lambda pids: None
     clock: Callable[[], float] = time.monotonic
-    chore: Callable[[], None] | None = None  # every few seconds, while anything is waited for
+    chore: Callable[[], None] | None = None  # called every few seconds during any wait
     chore_due: float = 0.0
     children: dict[str, Child] = field(default_factory=dict)
-    stops: int = 0  # how often a signal asked for the end
+    stops: int = 0  # how often a signal requested the end
     _heard: int = 0
     _selector: selectors.DefaultSelector = field(default_factory=selectors.DefaultSelector)
 
     def listen(self) -> None:
-        """Take SIGINT, SIGTERM and SIGHUP. Only in the main thread of a process of its own."""
+        """Handle SIGINT, SIGTERM and SIGHUP. Only in the main thread of a dedicated process."""
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in STOP_SIGNALS:
@@ -85,7 +85,7 @@ class Supervisor:
         self._changed()
 
     def wait(self, until: Callable[[], bool], *, seconds: float | None = None) -> bool:
-        """Until that is so; False when the seconds ran out. Raises StopAsked for a signal, once for each."""
+        """Wait until `until()` holds; False when the seconds ran out. Raises StopAsked once per signal."""
         end = None if seconds is None else self.clock() + seconds
         while not until():
             if self.stops > self._heard:
@@ -109,7 +109,7 @@ class Supervisor:
             os.close(out)
 
     def ask(self, stream: int) -> str:
-        """One line from a terminal, while children and signals are still looked after."""
+        """Read one line from a terminal, while children and signals are still handled."""
         lines: list[bytes] = []
         self._selector.register(stream, selectors.EVENT_READ, lambda: lines.append(os.read(stream, 4096)))
         try:
@@ -119,7 +119,7 @@ class Supervisor:
         return lines[0].decode(errors="replace").strip()
 
     def end(self, *names: str) -> None:
-        """End these children: all are asked at once, then each is waited for, and the stubborn are killed."""
+        """End these children: all are signalled at once, then each is waited for, and those that remain are killed."""
         ending = [child for name in names if (child := self.children.pop(name, None))]
         for child in ending:
             self.unwatch(child.handle)
@@ -147,7 +147,7 @@ class Supervisor:
         handle = self.watch(process, lambda: ended.append(True))
         try:
             self.wait(lambda: bool(ended))
-        except BaseException:  # asked to stop, or what it needs is gone
+        except BaseException:  # asked to stop, or something it needs is gone
             process.kill()
             raise
         finally:
@@ -191,17 +191,17 @@ class Supervisor:
 
 
 def backoff(deaths: int) -> float:
-    """Seconds to wait after that many deaths in a row."""
+    """Return the seconds to wait after that many deaths in a row."""
     return float(min(FIRST_BACKOFF_SECONDS * 2 ** (deaths - 1), LONGEST_BACKOFF_SECONDS))
 
 
 def how(code: int) -> str:
-    """An exit code in words, as subprocess gives it: negative for a signal."""
+    """Describe an exit code as subprocess returns it: negative for a signal."""
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
 
 
 def _insist(process: Process, *, signals: tuple[tuple[int, float], ...]) -> None:
-    """The first signal was sent already."""
+    """Wait and send the further signals; the first was sent already."""
     for number, (_, seconds) in enumerate(signals):
         if number:
             process.send_signal(signals[number][0])

@@ -1,4 +1,4 @@
-"""Speaking to whoever started the demo. The terminal may be gone: that must not keep it from stopping well."""
+"""Print to the terminal that started the demo. It may be gone, which must not prevent a clean stop."""
 
 import contextlib
 import sys

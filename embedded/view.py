@@ -1,4 +1,4 @@
-"""How a running job looks in a terminal. Pure: values in, lines out."""
+"""Render a running job for a terminal. Pure: values in, lines out."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class RankView:
     replica: str = ""
     step: int | None = None
     cpu: float | None = None
-    ending: str = ""  # exit code or signal, in words
+    ending: str = ""  # exit code or signal, as text
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class JobView:
 
 
 def screen(job: JobView, *, width: int) -> list[str]:
-    """One line for the job and one for each rank."""
+    """Return one line for the job and one for each rank."""
     head = f"{job.name}  {job.phase}  {job.seconds:.0f} s"
     head += f"  {job.message}" if job.message and job.phase not in ("running", "succeeded") else ""
     return [line[: width - 1] for line in [head, *(rank_line(rank, job=job) for rank in job.ranks)]]
@@ -43,7 +43,7 @@ def rank_line(rank: RankView, *, job: JobView) -> str:
 
 
 def plain(job: JobView, *, before: JobView | None) -> list[str]:
-    """For a pipe or a log: only what changed, each line complete in itself."""
+    """Return only what changed, each line complete in itself: for a pipe or a log."""
     told = {rank.rank: rank.state for rank in before.ranks} if before else {}
     lines = (
         [] if before and before.phase == job.phase else [f"{job.phase}: {job.message}" if job.message else job.phase]
@@ -52,6 +52,9 @@ def plain(job: JobView, *, before: JobView | None) -> list[str]:
 
 
 def _values(rank: int, *, reported: Mapping[tuple[str, int], float]) -> Iterable[tuple[str, float]]:
-    """Loss first: it is what people look for. What the agent measures (`system/...`) is on the job's page."""
+    """Return up to three reported values, loss first, since that is of most interest.
+
+    What the agent measures (`system/...`) is on the job's page.
+    """
     mine = [(name, value) for (name, of), value in reported.items() if of == rank and not name.startswith("system/")]
     return sorted(mine, key=lambda pair: (pair[0] != "loss", pair[0]))[:3]

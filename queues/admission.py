@@ -1,7 +1,7 @@
-"""Who may start now: a snapshot of queues and pending jobs in, one word per pending job out. Pure.
+"""Decide admission: a snapshot of queues and pending jobs in, one decision per pending job out. Pure.
 
-First come, first served within one queue's quota: a job that does not fit makes those behind it wait, so that a
-large job cannot be starved by small ones. All arithmetic runs on the snapshot; all writes come after.
+First come, first served within one queue's quota: a job that does not fit makes those behind it wait, so that a large
+job cannot be starved by small ones. All arithmetic runs on the snapshot; all writes come after.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from .resources import Resources, add, describe, fits, subtract
 
 @dataclass(frozen=True)
 class QueueState:
-    """One queue: what it may use in all, and what its jobs hold now."""
+    """One queue: its quota, and what its jobs hold now."""
 
     name: str
     nominal: Resources
@@ -46,7 +46,7 @@ class Admit:
 
 @dataclass(frozen=True)
 class Wait:
-    """Not now, and why, in words for the person who waits."""
+    """Not admitted now; `reason` is shown to the user."""
 
     job: int
     reason: str
@@ -56,7 +56,7 @@ Decision = Admit | Wait
 
 
 def decide(queues: Iterable[QueueState], pending: Iterable[Pending]) -> list[Decision]:
-    """One decision per pending job, in the order in which they were considered."""
+    """Return one decision per pending job, in the order in which they were considered."""
     states = {queue.name: queue for queue in queues}
     ahead: dict[str, list[int]] = {}
     decisions: list[Decision] = []
@@ -73,7 +73,7 @@ def decide(queues: Iterable[QueueState], pending: Iterable[Pending]) -> list[Dec
 
 
 def consider(job: Pending, queue: QueueState, blockers: list[int]) -> Decision:
-    """One job against one queue, given the jobs of that queue that already have to wait."""
+    """Decide on one job in its queue, given the jobs of that queue that already have to wait."""
     if not queue.is_open:
         return Wait(job.job, f"queue {queue.name} is closed; an administrator can open it")
     if not fits(job.asked, queue.nominal):

@@ -1,4 +1,4 @@
-"""How much: a queue belongs to a team, points at one cluster and holds one quota."""
+"""Queues: each belongs to a team, points at one cluster and holds one quota."""
 
 from django.db import models
 from django.utils import timezone

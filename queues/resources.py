@@ -1,7 +1,7 @@
-"""Resource vectors: how much of each countable thing, as whole numbers. Pure.
+"""Resource vectors: how much of each countable resource, as whole numbers. Pure.
 
-A vector maps a resource name to a count: `{"gpu": 8}` or `{"cpu": 4}`. On machines without accelerators a
-CPU slot stands for the place of one training process, so that the same arithmetic holds.
+A vector maps a resource name to a count: `{"gpu": 8}` or `{"cpu": 4}`. On machines without accelerators a CPU slot
+stands for the place of one training process, so that the same arithmetic holds.
 """
 
 import re
@@ -25,7 +25,7 @@ _QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?\Z")
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a quantity such as "512Gi" or "1.5G"; raises ValueError for anything else."""
+    """Return the bytes of a quantity such as "512Gi" or "1.5G"; raises ValueError for anything else."""
     found = _QUANTITY.match(text.strip())
     if not found:
         raise ValueError(f"{text!r} is not a quantity; write a number with Ki, Mi, Gi, Ti, k, M, G or T")
@@ -41,12 +41,12 @@ def subtract(left: Resources, right: Resources) -> dict[str, int]:
 
 
 def fits(asked: Resources, free: Resources) -> bool:
-    """True when every asked count is there; a resource that nobody offers counts as zero."""
+    """Return whether every requested count is free; a resource missing from `free` counts as zero."""
     return all(count <= free.get(name, 0) for name, count in asked.items())
 
 
 def describe(resources: Resources) -> str:
-    """ "8 GPUs" or "4 CPU slots": how people say it."""
+    """Describe resources for people: "8 GPUs" or "4 CPU slots"."""
     words = {"gpu": ("GPU", "GPUs"), "cpu": ("CPU slot", "CPU slots")}
     parts = []
     for name, count in sorted(resources.items()):

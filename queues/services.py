@@ -1,4 +1,4 @@
-"""Making queues and changing their quota: the only writers of a queue's row. What runs is never ended by it."""
+"""Make queues and change their quota: the only writers of a queue's row. Running jobs are never ended by it."""
 
 import re
 from collections.abc import Mapping
@@ -20,13 +20,16 @@ MOST_SLOTS = 1_000_000
 MOST_GPUS_PER_NODE = 256
 NAME = re.compile(r"[-a-zA-Z0-9_]{1,40}")
 CHANGEABLE = ("slots", "is_open", "description", "gpus_per_node")
-_COLUMN = {"slots": "nominal"}  # people's word for it, and the schedulers'
+_COLUMN = {"slots": "nominal"}  # the users' name for it -> the schedulers'
 
 
 def make(
     *, by: User | None, name: str, team: str, cluster: str, slots: int, resource: str = Resource.CPU, **others: Any
 ) -> Queue:
-    """A new queue for a team. `by` None is the server's own command line."""
+    """Create a queue for a team.
+
+    `by` None is the server's own command line. Raises InvalidInput, Conflict, NotAllowed.
+    """
     if by is not None:
         require_platform_admin(by, "make queues")
     values = {"slots": slots, **others}
@@ -46,7 +49,10 @@ def make(
 
 
 def change(*, queue: Queue, by: User | None, **values: Any) -> Queue:
-    """New quota, open or closed, what it is for. Jobs that hold slots keep them, also when more than there are now."""
+    """Change a queue's quota, whether it is open, or its description.
+
+    Jobs keep their slots, even beyond a lower quota.
+    """
     if by is not None:
         require(by, Act.MANAGE, queue.team)
     if problems := problems_in(values):
@@ -71,7 +77,7 @@ def described(queue: Queue) -> dict[str, Any]:
 
 
 def problems_in(values: Mapping[str, Any]) -> list[Problem]:
-    """Everything that is wrong with these fields of a queue."""
+    """Return everything that is wrong with these fields of a queue."""
     found = [
         Problem(name, values[name], f"cannot be changed; what can is {', '.join(CHANGEABLE)}")
         for name in sorted(set(values) - set(CHANGEABLE))

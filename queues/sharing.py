@@ -1,4 +1,4 @@
-"""Which teams run jobs side by side with nothing between them: queues on clusters that are this machine itself."""
+"""Which teams run jobs side by side without isolation: those with queues on clusters that are this machine itself."""
 
 from typing import Any
 
@@ -15,19 +15,22 @@ NOTICE = (
 
 
 def shared_clusters() -> list[str]:
-    """Those that do not keep teams apart (`SEPARATES` of their class), unless the operator says that none need be."""
+    """Return the clusters that do not keep teams apart (`SEPARATES` of their class).
+
+    Empty where the operator declares that the teams trust each other.
+    """
     if settings.MUSTER_TEAMS_TRUST:
         return []
     return [alias for alias, one in settings.CLUSTERS.items() if not import_string(one["BACKEND"]).SEPARATES]
 
 
 def with_others() -> Any:
-    """For an annotation `has_others` of queues: spares `has_others` a query for each."""
+    """Return an annotation `has_others` for queues, which saves the function `has_others` a query for each."""
     return Exists(Queue.objects.filter(cluster__in=shared_clusters()).exclude(team=OuterRef("team")))
 
 
 def has_others(queue: Queue) -> bool:
-    """Whether jobs of another team may run where this queue's do."""
+    """Return whether jobs of another team may run where this queue's do."""
     shared = shared_clusters()
     if queue.cluster not in shared:
         return False

@@ -1,4 +1,4 @@
-"""A real Kubernetes control plane for the tests: built from source once, started in seconds, with nodes that are not there.
+"""A real Kubernetes control plane for tests: built from source once, started in seconds, with simulated nodes.
 
-`python -m rig up --nodes 20` prints a kubeconfig and stays up until it is interrupted.
+`python -m rig up --nodes 20` prints a kubeconfig and runs until it is interrupted.
 """

@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def build(*, is_real: bool) -> None:
-    """What is missing; a node's part only where it could run."""
+    """Build what is missing; a node's programs only where it could run."""
     if is_real and (problem := why_not()):
         raise programs.CanNotBuild(problem)
     for sources in (programs.SOURCES, programs.NODE_SOURCES if is_real else ()):
@@ -51,7 +51,7 @@ def build(*, is_real: bool) -> None:
 
 
 def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
-    """Until it is interrupted."""
+    """Run a cluster until interrupted."""
     with contextlib.suppress(KeyboardInterrupt), ExitStack() as at_the_end:
         cable = network.lay() if is_real else None
         if cable:
@@ -70,7 +70,7 @@ def up(nodes: int, *, has_lifted_limits: bool, is_real: bool) -> None:
 
 
 def lend_to(file: Path) -> None:
-    """Until it is interrupted: a cluster with one real node, for an installation that listens on this end of its cable."""
+    """Run a cluster with one real node until interrupted, for an installation that listens on this end of its cable."""
     with contextlib.suppress(KeyboardInterrupt), raised() as (plane, node):
         draft = file.with_name(f"{file.name}.new")
         draft.write_text(json.dumps({"host": node.cable.host, "options": lend(plane, node)}))

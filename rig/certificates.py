@@ -1,4 +1,4 @@
-"""One authority and what it signs: the API server, its clients, and the key of service accounts."""
+"""One CA and what it signs: the API server, its clients, and the key of service accounts."""
 
 import datetime
 import ipaddress
@@ -21,7 +21,7 @@ class Pair:
 
 
 class Authority:
-    """Files lie in `folder`, readable by their owner alone."""
+    """Files are in `folder`, readable by their owner only."""
 
     def __init__(self, folder: Path):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class Authority:
         return self._sign(user.replace(":", "-"), _name(user, group=group), ExtendedKeyUsageOID.CLIENT_AUTH, days=days)
 
     def service_account_key(self) -> Pair:
-        """The API server signs tokens with the key and checks them by its public half."""
+        """Create the key with which the API server signs tokens; its public half checks them."""
         key = ec.generate_private_key(ec.SECP256R1())
         public = self.folder / "accounts.pub"
         public.write_bytes(
@@ -77,7 +77,7 @@ def _builder(
 
 
 def _name(user: str, *, group: str = "") -> x509.Name:
-    """Kubernetes reads the user from CN and the group from O."""
+    """Build a name: Kubernetes reads the user from CN and the group from O."""
     parts = [x509.NameAttribute(NameOID.COMMON_NAME, user)]
     if group:
         parts.insert(0, x509.NameAttribute(NameOID.ORGANIZATION_NAME, group))

@@ -1,4 +1,4 @@
-"""A cluster that somebody else runs: the rig of another terminal, or a real one with an administrator's kubeconfig."""
+"""A cluster that is already running: the rig of another terminal, or a real one with an administrator's kubeconfig."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from .processes import Process
 
 
 class Elsewhere:
-    """What tests need of a control plane, for one that they did not start. None of its processes are ours."""
+    """What tests need of a control plane, for one they did not start. None of its processes are ours."""
 
     def __init__(self, kubeconfig: str, folder: Path):
         self.folder = folder
@@ -27,7 +27,7 @@ class Elsewhere:
         self.processes: dict[str, Process] = {}
 
     def client(self) -> httpx.Client:
-        """As the administrator. Close it."""
+        """Return a client for the administrator, which the caller closes."""
         context = self.tls()
         headers = {}
         if "token" in self._user:
@@ -47,7 +47,7 @@ class Elsewhere:
         return write_kubeconfig(self.folder, name, url=self.url, authority=self.authority_file, user=user)
 
     def _file(self, where: dict[str, Any], name: str) -> Path:
-        """The file of this name, or its content from the kubeconfig itself."""
+        """Return the named file, or write its content from the kubeconfig itself."""
         if name in where:
             return Path(where[name])
         path = self.folder / name

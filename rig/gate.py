@@ -1,6 +1,6 @@
-"""A gate in front of the API server that loses, refuses and cuts what it is told to. Everything else passes unchanged.
+"""A proxy in front of the API server that loses, refuses and cuts requests on demand. All else passes unchanged.
 
-It speaks plain HTTP to Muster and TLS to the server, and hands the caller's own token on.
+It uses plain HTTP towards Muster and TLS towards the server, and passes the caller's own token on.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ PASSED_ON = ("Authorization", "Content-Type", "Accept")
 
 @dataclass
 class Trouble:
-    """`when` says which requests; `answer` is (status, Retry-After), None loses the answer after the server acted."""
+    """`when` selects requests; `answer` is (status, Retry-After), None loses the answer after the server acted."""
 
     when: Callable[[str, str], bool]
     answer: tuple[int, str] | None
@@ -34,7 +34,7 @@ class Gate:
     plane: ControlPlane | Elsewhere
     troubles: list[Trouble] = field(default_factory=list)
     cut_watches_after: float | None = None
-    held: set[str] = field(default_factory=set)  # kinds whose watches are open and tell nothing
+    held: set[str] = field(default_factory=set)  # kinds whose watches stay open but deliver nothing
     seen: Counter[str] = field(default_factory=Counter)  # "POST pods" and the like
     is_open: bool = True  # closed: connections are cut without an answer
 
@@ -49,7 +49,7 @@ class Gate:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def kubeconfig(self, source: Path) -> Path:
-        """The same account through this gate."""
+        """Return a kubeconfig of the same account through this gate."""
         path = source.with_name(f"{source.stem}-gate-{self.port}.kubeconfig")
         path.write_text(source.read_text().replace(self.plane.url, f"http://127.0.0.1:{self.port}"))
         return path
@@ -58,7 +58,7 @@ class Gate:
         self.troubles.append(Trouble(_are(verb, kind), (status, retry_after), times))
 
     def lose(self, *, verb: str, kind: str, times: int) -> None:
-        """The server does it, the caller never hears of it."""
+        """Lose answers: the server acts, but the caller gets none."""
         self.troubles.append(Trouble(_are(verb, kind), None, times))
 
     def _do(self, work: Any) -> None:
@@ -132,7 +132,7 @@ def _are(verb: str, kind: str) -> Callable[[str, str], bool]:
 
 
 def _kind(path: str) -> str:
-    """pods of /api/v1/namespaces/n/pods/x"""
+    """Return the resource kind: pods for /api/v1/namespaces/n/pods/x."""
     parts = path.strip("/").split("/")
     return parts[4] if len(parts) > 4 else parts[-1]
 

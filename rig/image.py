@@ -1,7 +1,8 @@
-"""An image for pods, made of this machine's own Python: no registry, no download, and always the version that the packages fit.
+"""Build an image for pods from this machine's own Python.
 
-It has what a minimal training image has: Python with its library, the C library, a shell and torchrun. PyTorch is not in it;
-the packages of this environment are mounted where its PYTHONPATH points. Kept in the user's cache folder by what it is made of.
+So there is no registry and no download, and the version always fits the packages. It has what a minimal training image
+has: Python with its library, the C library, a shell and torchrun. PyTorch is not in it; the packages of this
+environment are mounted where its PYTHONPATH points. Kept in the user's cache folder, keyed by its inputs.
 """
 
 import hashlib
@@ -33,12 +34,12 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def packages() -> Path:
-    """This environment's installed packages."""
+    """Return the folder of this environment's installed packages."""
     return Path(sysconfig.get_path("purelib"))
 
 
 def archive() -> Path:
-    """A docker-archive with both images; made once."""
+    """Return a docker-archive with both images; built once."""
     made_of = f"{sys.version}\n{sys.base_prefix}\n{Path(__file__).read_text()}\n{_version_of('torch')}"
     key = hashlib.sha256(made_of.encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
@@ -96,7 +97,7 @@ def _fill(into: tarfile.TarFile) -> None:
 
 
 def _libraries(into: tarfile.TarFile, programs: list[Path]) -> None:
-    """What they load from this machine, in the folder of its C library, and the loader where programs expect it."""
+    """Add the programs' shared libraries to the folder of the C library, and the loader where programs expect it."""
     needed = dict(_needed(programs))
     home = next(path.parent for name, path in needed.items() if name.startswith("libc.so"))
     for name, path in sorted(needed.items()):
@@ -114,7 +115,10 @@ def _needed(programs: list[Path]) -> Iterator[tuple[str, Path]]:
 
 
 def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """As root's and readable by all, without what no job needs. What is compiled stays: nobody can write it into a read-only root."""
+    """Normalise an entry: owned by root, readable by all, without what no job needs.
+
+    Compiled files stay: they could not be written into a read-only root.
+    """
     if Path(info.name).name in LEFT_OUT or ".opt-" in info.name:  # compiled for flags that no job here sets
         return None
     info.uid = info.gid = 0

@@ -1,4 +1,7 @@
-"""What an installation is told to use the real node, and the two claims on it: this environment's packages and the job folder."""
+"""The OPTIONS with which an installation uses the real node, and its two claims.
+
+The claims are this environment's packages, and the job folder.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +17,7 @@ from .world import NAMESPACE, settle
 
 @contextmanager
 def raised() -> Iterator[tuple[ControlPlane, Node]]:
-    """A cluster with one real node and nothing else; `node.cable` is what ties it to this machine."""
+    """Run a cluster with one real node and nothing else; `node.cable` connects it to this machine."""
     with ExitStack() as at_the_end:
         cable = network.lay()
         at_the_end.callback(cable.remove)
@@ -28,7 +31,7 @@ def raised() -> Iterator[tuple[ControlPlane, Node]]:
 
 
 def lend(plane: ControlPlane, node: Node) -> dict[str, Any]:
-    """The OPTIONS of a cluster of real pods, all but the CONTROL_URL: where pods reach Muster is for Muster to say."""
+    """Return the OPTIONS of a cluster of real pods, except CONTROL_URL: Muster itself supplies that address."""
     kubeconfig = settle(plane, NAMESPACE)
     with plane.client() as admin:
         _claim(admin, "packages", path=LENT)
@@ -40,7 +43,7 @@ def lend(plane: ControlPlane, node: Node) -> dict[str, Any]:
 
 
 def _claim(admin: httpx.Client, name: str, *, path: str) -> None:
-    """A claim that many pods may mount, on a folder of the node."""
+    """Create a claim on a folder of the node that many pods may mount."""
     what = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": name}
     size = {"storage": "1Gi"}
     claim = {"metadata": {"name": name}, "spec": {**what, "resources": {"requests": size}}}

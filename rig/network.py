@@ -1,7 +1,7 @@
 """A cable between this machine and one node: a pair of interfaces on a small network of its own.
 
-The machine's end is where pods reach a control plane here. Whoever takes the node's end away ends both, so nothing is
-left behind; and as the interface's name is unique, two rigs at once never choose the same network.
+Pods reach a control plane here at the machine's end. Removing the node's end removes both, so nothing is left behind;
+and as the interface's name is unique, two rigs at once never choose the same network.
 """
 
 import os
@@ -13,7 +13,7 @@ NETWORKS = range(1, 200)  # the third number of 10.88.x.0/24
 
 
 class NoNetwork(Exception):
-    """In words."""
+    """The reason as a message."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Cable:
 
     @property
     def host(self) -> str:
-        """The machine's address on it."""
+        """Return the machine's address on it."""
         return f"10.88.{self.number}.1"
 
     @property
@@ -42,22 +42,22 @@ class Cable:
         return f"10.88.{self.number}.0/24"
 
     def hand_over(self, pid: int) -> None:
-        """The far end goes into that process's network, and with it at its end."""
+        """Move the far end into that process's network; it is removed when the process ends."""
         _ip("link", "set", self.far_end, "netns", str(pid))
 
     def has_neighbours(self) -> bool:
-        """Whether another rig has a node on this machine."""
+        """Return whether another rig has a node on this machine."""
         there = {name for _, name in socket.if_nameindex() if name.startswith("muster-")}
         return bool(there - {self.name, self.far_end})
 
     def remove(self) -> None:
-        """Whether or not somebody has the far end, or took both along."""
+        """Remove the cable, if it still exists: it may have ended with the node's network."""
         subprocess.run(["ip", "link", "delete", self.name], capture_output=True)
 
 
 def lay() -> Cable:
-    """The first network that nobody has."""
-    start = os.getpid() % len(NETWORKS)  # two that begin at once do not meet at each step
+    """Create the first network that is not in use. Raises NoNetwork."""
+    start = os.getpid() % len(NETWORKS)  # so that two that start at once do not collide at each step
     for number in (*NETWORKS[start:], *NETWORKS[:start]):
         cable = Cable(number)
         words = ["ip", "link", "add", cable.name, "type", "veth", "peer", "name", cable.far_end]

@@ -1,7 +1,7 @@
 """One real node: containerd, kubelet and the cluster's DNS, in namespaces of their own (`node_init.py`). Root only.
 
-Its pods share a network with this machine (`network.py`), its image is made here (`image.py`), and its packages and the job
-folder are two claims on folders of this machine. What is left when it was stopped: nothing.
+Its pods share a network with this machine (`network.py`), its image is made here (`image.py`), and its packages and the
+job folder are two claims on folders of this machine. After a stop nothing is left.
 """
 
 import json
@@ -26,10 +26,10 @@ SOCKET = "/run/muster/containerd.sock"
 LENT = "/run/muster/packages"  # this environment's packages, as the node sees them
 START_SECONDS = 600
 CGROUPS = Path("/sys/fs/cgroup")
-PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))  # Debian's place, and everybody else's
+PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))  # Debian's location, and everyone else's
 DEBIAN = {"containerd": "containerd", "runc": "runc"}  # program to package; the plug-ins have no program of their name
 NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")  # fmt: skip
-# What kubelet and containerd write besides the folders that are theirs by option.
+# What kubelet and containerd write outside the folders given to them as options.
 HIDDEN = ("/run", "/var/lib/kubelet", "/var/log/containers", "/var/lib/cni")
 # kubernetes/pkg/kubelet/cm: setupKernelTunables
 KERNEL = {
@@ -39,7 +39,7 @@ KERNEL = {
 
 
 class Node:
-    """`cable` leads to it, `plane` must listen on the cable's address. Claims lie in `folder` below the plane's."""
+    """`cable` leads to it, `plane` must listen on the cable's address. Claims are in `folder` below the plane's."""
 
     def __init__(self, plane: ControlPlane, cable: Cable):
         self.plane, self.cable = plane, cable
@@ -64,13 +64,14 @@ class Node:
         self.process.until(self.is_ready, seconds=START_SECONDS)
 
     def stop(self) -> None:
-        """With its first process the kernel ends all others, and takes mounts and interfaces away."""
+        """Kill the first process: the kernel then ends all others, and removes mounts and interfaces."""
         if pid := self._init():
             os.kill(pid, signal.SIGKILL)
         self.process.stop(seconds=60)
         for group in _groups(self.group):
             remove(group)
-        # Under another node it would take that one's mount along, whose kubelet then wrote into this machine's own.
+        # While another rig has a node, removing this folder would detach that node's mount on it, and its kubelet would
+        # then write to this machine's own folder.
         for folder in () if self.cable.has_neighbours() else self._made:
             if folder.exists():
                 folder.rmdir()
@@ -82,7 +83,7 @@ class Node:
         return any(one["type"] == "Ready" and one["status"] == "True" for one in said)
 
     def processes(self, pod: str) -> list[int]:
-        """What runs in the pod of this UID, as this machine numbers it. The pause container is among them."""
+        """Return the pids, on this machine, of the processes in the pod of this UID, the pause container included."""
         group = next(iter(_groups(self.group)))
         lists = group.glob(f"**/pod{pod}/**/cgroup.procs")
         return [int(pid) for file in lists for pid in file.read_text().split()]
@@ -94,14 +95,14 @@ class Node:
         return int(children[0]) if children else 0
 
     def _open_jobs(self) -> None:
-        """For the pods' user: fsGroup is not applied to a folder of the node."""
+        """Create the jobs folder, writable for the pods' user: fsGroup is not applied to a folder of the node."""
         self.plane.folder.chmod(0o711)
         self.folder.chmod(0o711)
         self.jobs.mkdir()
         self.jobs.chmod(0o777)
 
     def _told(self, there: Path) -> dict[str, Any]:
-        """Everything that the node's first process has to know."""
+        """Return everything that the node's first process needs."""
         ctr = ["ctr", "--address", SOCKET]
         return {
             "hidden": {str(self._own(name)): name for name in HIDDEN},
@@ -119,7 +120,7 @@ class Node:
         }
 
     def _own(self, name: str) -> Path:
-        """Short paths for the node, whatever our folder is called: sockets lie in them, and theirs end at 107 bytes."""
+        """Return a folder mounted at a short path in the node: it contains sockets, whose paths end at 107 bytes."""
         path = self.folder / "own" / name.lstrip("/")
         path.mkdir(parents=True)
         return path
@@ -127,7 +128,7 @@ class Node:
     def _containerd(self) -> Path:
         cri = {
             "sandbox_image": image.PAUSE,
-            "restrict_oom_score_adj": True,  # a machine without CAP_SYS_RESOURCE cannot give the pause container its own
+            "restrict_oom_score_adj": True,  # without CAP_SYS_RESOURCE the pause container cannot get its own score
         }
         pods = {"bin_dir": str(plugins()), "conf_dir": str(self._cni())}
         text = [
@@ -177,7 +178,7 @@ class Node:
             "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self.group}", "failCgroupV1": False, "failSwapOn": False,
             "containerRuntimeEndpoint": f"unix://{SOCKET}", "clusterDNS": [self.cable.node], "clusterDomain": "cluster.local",
             "resolvConf": str(self._write("resolv.conf", "")), "evictionHard": {"memory.available": "50Mi", **least},
-            "imageGCHighThresholdPercent": 100,  # on a full disk it would remove what no registry gives back
+            "imageGCHighThresholdPercent": 100,  # on a full disk it would remove images that no registry can restore
             "makeIPTablesUtilChains": False, "podLogsDir": str(self.folder / "pod-logs"),
             "volumePluginDir": str(self.folder / "plugins"), "nodeStatusUpdateFrequency": "5s",
         }  # fmt: skip
@@ -189,7 +190,7 @@ class Node:
 
 
 def why_not() -> str:
-    """Empty where a node can run, else what is missing. Installs what Debian has."""
+    """Return what is missing for a node to run; empty if nothing. Installs what Debian has."""
     if os.geteuid() != 0:
         return "a real node runs containers: run this as root"
     install()
@@ -200,7 +201,7 @@ def why_not() -> str:
 
 
 def install() -> None:
-    """Only what is not there: another containerd than Debian's does as well."""
+    """Install only what is missing: a containerd other than Debian's works as well."""
     wanted = [package for program, package in DEBIAN.items() if not shutil.which(program)]
     if not plugins().is_dir():
         wanted.append("containernetworking-plugins")
@@ -215,7 +216,7 @@ def plugins() -> Path:
 
 
 def _groups(name: str) -> Iterator[Path]:
-    """The group of this name in each hierarchy; version 2 has one."""
+    """Yield the group of this name in each hierarchy; version 2 has one."""
     if (CGROUPS / "cgroup.controllers").exists():
         yield CGROUPS / name
         return
@@ -225,7 +226,10 @@ def _groups(name: str) -> Iterator[Path]:
 
 
 def remove(group: Path) -> None:
-    """A control group and those below it. Empty by now; the kernel may still be counting the last process out."""
+    """Remove a control group and those below it.
+
+    Empty by now, but the kernel may still be releasing the last process.
+    """
     folders = [Path(place) for place, _, _ in os.walk(group, topdown=False)]
     end = time.monotonic() + 10
     while folders:

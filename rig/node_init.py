@@ -1,7 +1,7 @@
-"""The first process of a node: it and all below live in namespaces of their own, and end with it.
+"""The first process of a node: it and all below run in namespaces of their own, and end with it.
 
 Mounts, interfaces, filter rules and processes of kubelet and containerd exist nowhere else, so killing this one process
-takes them all away, however the tests ended. Standard library, told everything by one JSON file.
+removes them all, however the tests ended. Standard library, configured by one JSON file.
 """
 
 import json
@@ -32,7 +32,10 @@ def main(path: str) -> int:
 
 
 def hide(folders):
-    """What kubelet and containerd fill, whatever their options say, is a folder of the rig here: the machine's own stays."""
+    """Mount the rig's folders over those that kubelet and containerd fill whatever their options.
+
+    The machine's own stay intact.
+    """
     for own, folder in folders.items():
         os.makedirs(folder, exist_ok=True)
         run("mount", "--bind", own, folder)
@@ -40,7 +43,10 @@ def hide(folders):
 
 
 def pretend(kernel):
-    """The kubelet sets what it finds different in the kernel, for the whole machine. So it finds what it wants."""
+    """Mount files with the wanted values over kernel settings.
+
+    The kubelet changes what differs in the kernel, for the whole machine. So it finds what it wants.
+    """
     for number, (path, value) in enumerate(sorted(kernel.items())):
         file = f"{HIDDEN}/kernel-{number}"
         with open(file, "w", encoding="ascii") as into:
@@ -49,7 +55,7 @@ def pretend(kernel):
 
 
 def lend(folders):
-    """Folders of the machine that pods may read and not write."""
+    """Mount folders of the machine that pods may read and not write."""
     for source, target in folders.items():
         os.makedirs(target, exist_ok=True)
         run("mount", "--bind", source, target)
@@ -57,7 +63,7 @@ def lend(folders):
 
 
 def connect(network):
-    """A bridge for pods with the cable's end in it; the machine itself is their way out."""
+    """Create a bridge for pods with the cable's end in it; the machine itself is their gateway."""
     run("ip", "link", "set", "lo", "up")
     until(lambda: network["cable"] in dict(map(reversed, socket.if_nameindex())), "cable")
     run("ip", "link", "add", "pods", "type", "bridge")
@@ -89,7 +95,7 @@ def until(is_so, what):
 
 
 def reap(watched):
-    """Orphans come here to end. A node without one of its programs is none."""
+    """Reap orphans; exit if a watched program ended, since a node without one of its programs is useless."""
     while True:
         pid, status = os.wait()
         if pid in watched:

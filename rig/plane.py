@@ -18,20 +18,20 @@ from .processes import Process
 SERVICES = "10.96.0.0/16"
 STAGES = Path(__file__).with_name("stages.yaml")
 START_SECONDS = 300  # on a machine that builds and tests at the same time
-# Beyond this nothing but the machine holds a component; what Kubernetes ships with is 20/s and 50/s.
+# High enough that only the machine limits a component; Kubernetes ships with 20/s and 50/s.
 LIFTED = ["--kube-api-qps=5000", "--kube-api-burst=5000"]
 
-# Memory for CPU, where there are two cores: the collector of Go runs a quarter as often. An eighth of the API server's time.
+# Trade memory for CPU, where there are two cores: Go's collector runs a quarter as often. An eighth of the API server's
+# time is at stake.
 GO = {"GOGC": "400"}
 
 
 class ControlPlane:
-    """`has_lifted_limits`: whether controllers and scheduler may ask as often as they like, or as shipped.
+    """A control plane. `has_lifted_limits`: controllers and scheduler without request limits, or as shipped.
 
-    `silent_node_seconds`: how long a node may say nothing before it counts as lost; 50 is what Kubernetes ships with. KWOK
-    speaks for all nodes, and on a busy machine it is late for a thousand.
-
-    `address`: where the API server listens; a real node does not live on this machine's loopback.
+    `silent_node_seconds`: after this long without a report a node counts as lost; 50 is what Kubernetes ships with.
+    KWOK reports for all nodes, and on a busy machine it is late for a thousand. `address`: where the API server
+    listens; a real node cannot reach this machine's loopback.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ControlPlane:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def client(self) -> httpx.Client:
-        """As the administrator. Close it."""
+        """Return a client for the administrator, which the caller closes."""
         context = self.tls()
         context.load_cert_chain(self._admin.certificate, self._admin.key)
         return httpx.Client(base_url=self.url, verify=context, timeout=30)
@@ -136,7 +136,7 @@ class ControlPlane:
         return [f"--config={path}", "--bind-address=127.0.0.1", f"--secure-port={free_port()}"]
 
     def component(self, user: str, *, group: str = "") -> Path:
-        """A kubeconfig of its own for one of the cluster's programs."""
+        """Return a new kubeconfig for one of the cluster's programs."""
         pair = self.authority.client(user, group=group)
         return self.write_kubeconfig(user.replace(":", "-"), user=_by_certificate(pair))
 

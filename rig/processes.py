@@ -1,4 +1,4 @@
-"""The programs as processes of ours: they die with us, and nobody else's are ever touched."""
+"""Run the programs as child processes: they die with us, and no other processes are ever touched."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _libc = ctypes.CDLL(None)
 
 
 class DidNotStart(Exception):
-    """With the last lines of its log."""
+    """Carries the last lines of the program's log."""
 
 
 class Process:
@@ -47,7 +47,7 @@ class Process:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """Without a word, as a crash does it."""
+        """Kill without warning, as a crash would."""
         self._signal(signal.SIGKILL)
         if self._child is not None:
             self._child.wait()
@@ -76,7 +76,7 @@ class Process:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """For the child, before it becomes the program. No I/O and no locks there."""
+    """Return a function for the child to call before exec. No I/O and no locks there."""
 
     def prepare() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -19,7 +19,7 @@ from pathlib import Path
 KUBERNETES, ETCD, KWOK, COREDNS = "v1.34.4", "v3.6.5", "v0.7.0", "v1.12.4"
 # Kubernetes lists its own libraries at v0.0.0 and expects them from its checkout; outside of it they have this version.
 STAGING = "v0.34.4"
-OLDEST_GO = (1, 24)  # what the modules above ask for
+OLDEST_GO = (1, 24)  # required by the modules above
 VERSION = "k8s.io/component-base/version"
 LDFLAGS = f"-s -w -X {VERSION}.gitVersion={KUBERNETES} -X {VERSION}.gitMajor=1 -X {VERSION}.gitMinor=34"
 FLAGS = ("-mod=mod", "-buildvcs=false", "-trimpath", f"-ldflags={LDFLAGS}")
@@ -30,7 +30,7 @@ class Source:
     module: str
     version: str
     packages: Mapping[str, str]  # program to package
-    main: str = ""  # a program of our own over the module, where its own brings more than we want to compile
+    main: str = ""  # source of our own main program, where the module's own brings more than we want to compile
 
 
 Sources = tuple[Source, ...]
@@ -46,7 +46,7 @@ SOURCES = (
         },
     ),
 )
-# Only the plug-ins that pods need: a tenth of what the whole of it takes to build.
+# Only the plug-ins that pods need: building them takes a tenth of the time of building all.
 RESOLVER = """package main
 
 import (
@@ -62,7 +62,7 @@ func main() {
 	coremain.Run()
 }
 """
-# A node that runs pods. Kept apart, so that who only wants the control plane waits for nothing more.
+# A node that runs pods. Separate, so that starting only the control plane does not wait for more.
 NODE_SOURCES = (
     Source("k8s.io/kubernetes", KUBERNETES, {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}),
     Source("github.com/coredns/coredns", COREDNS, {"coredns": "."}, main=RESOLVER),
@@ -70,11 +70,11 @@ NODE_SOURCES = (
 
 
 class CanNotBuild(Exception):
-    """In words for the person who has to install something."""
+    """Explains what has to be installed."""
 
 
 def folder(sources: Sources = SOURCES) -> Path:
-    """Where the programs of exactly these versions and flags lie, built or not."""
+    """Return the folder for the programs of exactly these versions and flags, built or not."""
     said = [[source.module, source.version, sorted(source.packages.items())] for source in sources]
     mains = [source.main for source in sources if source.main]
     key = hashlib.sha256(json.dumps([said, FLAGS, STAGING, *mains]).encode()).hexdigest()[:12]
@@ -91,12 +91,12 @@ def is_built(sources: Sources = SOURCES) -> bool:
 
 
 def why_not(sources: Sources = SOURCES) -> str:
-    """Empty where the programs are there or can be built; else what to install."""
+    """Return what to install; empty where the programs exist or can be built."""
     return "" if is_built(sources) else _problem_of_go()
 
 
 def build(sources: Sources = SOURCES) -> Path:
-    """The folder with every program; builds what is missing. Two that ask at once build once."""
+    """Build what is missing; return the folder with every program. Concurrent calls build once. Raises CanNotBuild."""
     there = folder(sources)
     there.mkdir(parents=True, exist_ok=True)
     with _alone(there / "lock"):
@@ -131,7 +131,7 @@ def _build(source: Source, into: Path) -> None:
 
 
 def _staging(source: Source, work: Path) -> list[str]:
-    """The libraries that this module names without a version of their own."""
+    """Return the libraries that this module requires without a version of their own."""
     (work / "go.mod").write_text("module rig\n")
     found = json.loads(_go(work, "mod", "download", "-json", f"{source.module}@{source.version}"))
     return re.findall(r"^\s*(k8s\.io/\S+) v0\.0\.0$", Path(found["GoMod"]).read_text(), re.MULTILINE)
@@ -144,7 +144,7 @@ def _go_mod(source: Source, staging: list[str]) -> str:
 
 
 def _go(work: Path, *words: str) -> str:
-    """Runs go without its checkouts or tool chains of other versions; niced, and never with cgo."""
+    """Run go without other checkouts or tool chains; niced, and never with cgo. Raises CanNotBuild."""
     env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "", "GOMAXPROCS": "2"}
     done = subprocess.run(["nice", "-n", "19", "go", *words], cwd=work, env=env, capture_output=True, text=True)
     if done.returncode:

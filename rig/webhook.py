@@ -1,4 +1,4 @@
-"""An admission webhook that says no, over TLS with a certificate of the rig's authority."""
+"""An admission webhook that denies requests, over TLS with a certificate of the rig's CA."""
 
 import base64
 import http.server
@@ -11,7 +11,7 @@ from .plane import ControlPlane
 
 
 class Webhook:
-    """Denies the pods of one namespace, in these words. Use as a context."""
+    """Deny the pods of one namespace, with this message. Use as a context manager."""
 
     def __init__(self, plane: ControlPlane, namespace: str, *, words: str):
         self._plane, self._namespace, self._words = plane, namespace, words

@@ -1,4 +1,4 @@
-"""What the control plane is filled with: nodes that are not there, a namespace, and the account that Muster has."""
+"""Fill the control plane: simulated nodes, a namespace, and Muster's account."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ PLURALS = {"ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": 
 
 
 def fill(plane: ControlPlane, *, nodes: int) -> Path:
-    """Nodes, and the namespace that people are told to make. Returns the kubeconfig of its account."""
+    """Create nodes, and the namespace of the deployment guide; return the kubeconfig of its account."""
     with plane.client() as client:
         for number in range(nodes):
             _made(client.post("/api/v1/nodes", json=node(f"fake-{number}")))
@@ -28,7 +28,7 @@ def fill(plane: ControlPlane, *, nodes: int) -> Path:
 
 
 def settle(plane: ControlPlane | Elsewhere, namespace: str) -> Path:
-    """A namespace and its account. Returns the account's kubeconfig."""
+    """Create a namespace and its account; return the account's kubeconfig."""
     with plane.client() as client:
         first, *others = objects("account", namespace)
         make_namespace(client, first)
@@ -40,14 +40,14 @@ def settle(plane: ControlPlane | Elsewhere, namespace: str) -> Path:
 
 
 def let_see_nodes(client: httpx.Client, namespace: str) -> None:
-    """The right that an installation can do without: deploy/nodes.yaml."""
+    """Grant the right that an installation can do without: deploy/nodes.yaml."""
     for thing in objects("nodes", namespace):
         _made(client.post(f"/{RBAC}/{thing['kind'].lower()}s", json=thing))
     _until_allowed(client, namespace, resource="nodes", verb="watch")
 
 
 def _until_allowed(client: httpx.Client, account: str, **asked: str) -> None:
-    """The server answers by what it has heard of its own bindings so far."""
+    """Wait for a permission: the server answers from its own cache of bindings, which may lag."""
     user = {"user": f"system:serviceaccount:{account}:muster", "groups": [f"system:serviceaccounts:{account}"]}
     body = {"apiVersion": REVIEW, "kind": "SubjectAccessReview", "spec": {**user, "resourceAttributes": asked}}
     path = f"/apis/{REVIEW}/subjectaccessreviews"
@@ -72,14 +72,14 @@ def node(name: str, *, gpus: int = GPUS, labels: Mapping[str, str] | None = None
 
 
 def make_namespace(client: httpx.Client, thing: dict[str, Any]) -> None:
-    """Ready when its default account is there: without it no pod is admitted."""
+    """Create a namespace and wait for its default account: without it no pod is admitted."""
     name = _made(client.post("/api/v1/namespaces", json=thing))["metadata"]["name"]
     path = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     _until(lambda: client.get(path).status_code == 200, "the controllers do not answer")
 
 
 def _until(is_so: Callable[[], bool], otherwise: str) -> None:
-    """After a minute without its server a controller takes its time."""
+    """Wait up to five minutes: after a minute without its server a controller is slow to recover."""
     end = time.monotonic() + 300
     while not is_so():
         assert time.monotonic() < end, otherwise
@@ -87,7 +87,7 @@ def _until(is_so: Callable[[], bool], otherwise: str) -> None:
 
 
 def objects(file: str, namespace: str) -> list[dict[str, Any]]:
-    """As people apply them, so that the tests prove these files."""
+    """Return the objects of a deploy file as users apply them, so that the tests prove these files."""
     return list(yaml.safe_load_all((DEPLOY / f"{file}.yaml").read_text().replace(NAMESPACE, namespace)))
 
 

@@ -1,4 +1,4 @@
-"""/api/v1/workspaces: send code file by file, read it again, compare. Parse, call one service or reader, render."""
+"""/api/v1/workspaces: send code file by file, read it back, compare. Parse, call one service or reader, render."""
 
 import io
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ from .serializers import (
 )
 
 PAGE_FILES, MOST_FILES = 1000, 10_000
-NAME_CHARACTERS = 200  # more than any team's or queue's
+NAME_CHARACTERS = 200  # longer than any team's or queue's name
 
 
 def _query(name: str, kind: type, description: str) -> OpenApiParameter:
@@ -46,7 +46,7 @@ def _query(name: str, kind: type, description: str) -> OpenApiParameter:
 
 
 class WorkspacesView(generics.ListAPIView[Workspace]):
-    """Those that you sent, newest first; with ?team= those of a team that you may read."""
+    """The workspaces that you sent, newest first; with ?team= those of a team that you may read."""
 
     queryset = Workspace.objects.none()
     serializer_class = WorkspaceSerializer
@@ -91,7 +91,7 @@ class MissingView(APIView):
 
     @extend_schema(operation_id="workspaces_missing", request=DigestsSerializer, responses=MissingSerializer)
     def post(self, request: Request) -> Response:
-        """Which of these files your team does not have yet."""
+        """Return which of these files your team does not have yet."""
         with _reading(request):
             body = sent.only(request.data, "team", "queue", "digests", "size_bytes")
             team, digests = _team(_user(request), body), sent.digests(body.get("digests"))
@@ -113,9 +113,9 @@ class ReceiveView(APIView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """Files in a pack (docs/wire.md, section 4)."""
+        """Receive files in a pack (docs/wire.md, section 4)."""
         team = _team(_user(request), request.query_params)
-        stream = cast(IO[bytes], request.data) if hasattr(request.data, "read") else io.BytesIO()  # no body at all
+        stream = cast(IO[bytes], request.data) if hasattr(request.data, "read") else io.BytesIO()  # an empty body
         count = services.receive(team=team, by=_user(request), stream=stream)
         return Response({"files": count}, status=201)
 
@@ -136,7 +136,7 @@ class FilesView(APIView):
         ],
     )
     def get(self, request: Request, pk: int) -> Response:
-        """Every file and link, sorted by path."""
+        """Return every file and link, sorted by path."""
         after, limit = request.query_params.get("after", ""), _limit(request)
         workspace = _readable(request, pk)
         with reading.turn(_user(request)):
@@ -149,7 +149,7 @@ class FilesView(APIView):
 class FileView(APIView):
     @extend_schema(operation_id="workspaces_file", responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, pk: int, path: str) -> HttpResponse:
-        """A file's content, always as an attachment: code is shown to people, never run in their browser."""
+        """Return a file's content, always as an attachment: code is shown to people, never run in their browser."""
         workspace = _readable(request, pk)
         with reading.turn(_user(request)):
             entry = found_entry(workspace, path)
@@ -159,7 +159,7 @@ class FileView(APIView):
 class DiffView(APIView):
     @extend_schema(operation_id="workspaces_diff", responses=OpenApiResponse(DifferenceSerializer))
     def get(self, request: Request, pk: int, other: int) -> HttpResponse:
-        """What changed from the first to the other."""
+        """Return what changed from the first to the other."""
         before, after = _readable(request, pk), _readable(request, other)
         with reading.turn(_user(request)):
             found = DifferenceSerializer(reading.compare(before, after)).data
@@ -168,7 +168,7 @@ class DiffView(APIView):
 
 
 def found_entry(workspace: Workspace, path: str) -> Entry:
-    """The file of this path. Raises Http404, and InvalidInput for a link: it has no content of its own."""
+    """Return the file of this path. Raises Http404, and InvalidInput for a link: it has no content of its own."""
     entry = next((one for one in reading.entries(workspace) if one.path == path), None)
     if entry is None:
         raise Http404(f"workspace {workspace.pk} holds no {path}")
@@ -210,9 +210,9 @@ def _user(request: Request) -> User:
 
 @contextmanager
 def _reading(request: Request) -> Iterator[None]:
-    """A body of up to 48 MiB is parsed of who may send code at all, and only a few are at a time.
+    """Parse a body of up to 48 MiB, only for users who may send code at all, and only a few at a time.
 
-    Raises NotAllowed, and Busy where too many of one person wait.
+    Raises NotAllowed, and Busy where too many of one user wait.
     """
     if not _may_send_to(_user(request)):
         raise _nowhere(_user(request))
@@ -229,7 +229,7 @@ def _nowhere(user: User) -> NotAllowed:
 
 
 def _team(user: User, asked: Mapping[str, Any]) -> Team:
-    """The team that shall own the code: as named, or the only one in which the user may submit."""
+    """Return the team that will own the code: the named one, or the only one in which the user may submit."""
     name, queue = (_name(asked, field) for field in ("team", "queue"))
     teams = _may_send_to(user)
     if queue:

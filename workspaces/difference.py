@@ -1,7 +1,7 @@
-"""What changed between two trees: which files, and for text which lines, within bounds of work and size. Pure.
+"""Compare two trees: which files changed, and for text which lines, within limits on work and size. Pure.
 
-Every bound is a count and not a time, so that the same two trees have the same answer on every machine. What is beyond
-one says so in `why`; the file itself is always named.
+Every limit is a count and not a time, so that the same two trees give the same answer on every machine. What exceeds
+one is explained in `why`; the file itself is always listed.
 """
 
 from collections import Counter
@@ -13,15 +13,16 @@ from typing import NamedTuple
 
 from .manifest import Entry
 
-MAX_FILE_BYTES = 256 << 10  # larger files are only named
-MAX_READ_FILES = 200  # of one answer: each is looked up, opened and unpacked twice
+MAX_FILE_BYTES = 256 << 10  # larger files are only listed
+MAX_READ_FILES = 200  # in one answer: each is looked up, opened and unpacked twice
 MAX_READ_BYTES = 4 << 20
-MAX_TOTAL_BYTES = 1 << 20  # of all line differences of one answer
+MAX_TOTAL_BYTES = 1 << 20  # of all line differences in one answer
 MAX_TOTAL_LINES = 20_000
-MAX_CORE_LINES = 1200  # between what is alike at both ends; finding the least difference is at least quadratic
-# Of two lines with each other, about ten million a second. Lines that occur often make difflib cubic: 60 small files took 11 s.
+MAX_CORE_LINES = 1200  # between the equal lines at both ends; finding the smallest difference is at least quadratic
+# Line comparisons; about ten million run per second. Lines that occur often make difflib cubic: 60 small files took 11
+# s.
 MAX_COMPARISONS = 5_000_000
-MAX_FILE_COMPARISONS = 1_000_000  # so that one such file does not leave the others without
+MAX_FILE_COMPARISONS = 1_000_000  # so that one expensive file does not use up the others' share
 CONTEXT = 3
 
 TOO_LARGE = f"larger than {MAX_FILE_BYTES >> 10} KiB"
@@ -29,14 +30,14 @@ TOO_MANY = f"not compared: the lines of at most {MAX_READ_FILES} files and {MAX_
 TOO_COSTLY = "not compared: lines that repeat this often take too long; look at this file in both"
 FULL = f"the answer is full: it shows at most {MAX_TOTAL_LINES:,} lines and {MAX_TOTAL_BYTES >> 20} MiB"
 
-Pair = tuple[Entry, Entry]  # a path, before and after
+Pair = tuple[Entry, Entry]  # the entries of a path, before and after
 
 
 class Change(NamedTuple):
     before: Entry
     after: Entry
     lines: str | None  # a unified diff; None: not shown
-    why: str = ""  # it is not shown
+    why: str = ""  # reason that no lines are shown
 
     @property
     def path(self) -> str:
@@ -54,12 +55,12 @@ class Difference:
 
 
 class TooCostly(Exception):
-    """Comparing these lines takes more work than there is left."""
+    """Comparing these lines takes more work than is left."""
 
 
 @dataclass
 class Budget:
-    """What is left of one answer's bounds."""
+    """What is left of one answer's limits."""
 
     comparisons: int = MAX_COMPARISONS
     file_comparisons: int = MAX_FILE_COMPARISONS
@@ -67,14 +68,17 @@ class Budget:
     size: int = MAX_TOTAL_BYTES
 
     def compare(self, count: int) -> None:
-        """Called before the work: what is refused was not done, and leaves the budget for others."""
+        """Use up comparisons.
+
+        Called before the work: what is refused was not done, and leaves the budget for others.
+        """
         if count > min(self.comparisons, self.file_comparisons):
             raise TooCostly
         self.comparisons -= count
         self.file_comparisons -= count
 
     def show(self, text: str) -> bool:
-        """Whether there is room for this text; if not, the answer is full."""
+        """Return whether there is room for this text; if not, the answer is full."""
         lines = text.count("\n") + 1
         is_room = lines <= self.lines and len(text) <= self.size
         self.lines = self.lines - lines if is_room else 0
@@ -83,7 +87,10 @@ class Budget:
 
 
 def difference(before: list[Entry], after: list[Entry], *, read: Callable[[str, Entry], bytes]) -> Difference:
-    """`read` gives a file's content, of those that `to_read` names; its first argument is "before" or "after"."""
+    """Compare two trees; `read` returns the content of files that `to_read` lists.
+
+    Its first argument is "before" or "after".
+    """
     old, new = ({entry.path: entry for entry in tree} for tree in (before, after))
     pairs = _changed(before, after)
     readable = {entry.path for _, entry in _to_read(pairs)}
@@ -96,12 +103,15 @@ def difference(before: list[Entry], after: list[Entry], *, read: Callable[[str, 
 
 
 def to_read(before: list[Entry], after: list[Entry]) -> list[Pair]:
-    """The changed files whose lines are compared, so that a reader can look all of them up at once."""
+    """Return the changed files whose lines are compared, so that a reader can look them all up at once."""
     return _to_read(_changed(before, after))
 
 
 def unified(before: str, after: str, budget: Budget | None = None) -> str:
-    """The hunks of a unified diff, without its head. Equal lines at both ends are set aside first. Raises TooCostly."""
+    """Return the hunks of a unified diff, without its header. Raises TooCostly.
+
+    Equal lines at both ends are set aside first.
+    """
     old, new = before.split("\n"), after.split("\n")
     begin = _alike(zip(old, new, strict=False))
     tail = _alike(zip(reversed(old[begin:]), reversed(new[begin:]), strict=False))
@@ -130,7 +140,7 @@ def _to_read(pairs: list[Pair]) -> list[Pair]:
 
 
 def _objection(before: Entry, after: Entry) -> str:
-    """Why the lines of these two cannot be compared, as far as their entries say."""
+    """Return why the lines of these two cannot be compared, judging by their entries; "" if they can."""
     if not (before.is_file and after.is_file):
         return "a link is involved"
     if before.digest == after.digest:
@@ -186,7 +196,7 @@ def _hunks(old: list[str], new: list[str], *, skip: int, budget: Budget) -> Iter
 
 
 class _Matcher(SequenceMatcher[str]):
-    """Counts its work before it does it: each look for the longest match goes over all pairs of equal lines in a range."""
+    """Count the work before doing it: each search for the longest match visits all pairs of equal lines in a range."""
 
     def __init__(self, old: list[str], new: list[str], budget: Budget):
         super().__init__(None, old, new, autojunk=False)
@@ -201,7 +211,7 @@ class _Matcher(SequenceMatcher[str]):
 
 def _groups(old: list[str], new: list[str], budget: Budget) -> list[list[tuple[str, int, int, int, int]]]:
     if max(len(old), len(new)) > MAX_CORE_LINES:
-        return [[("replace", 0, len(old), 0, len(new))]]  # true, if not the least
+        return [[("replace", 0, len(old), 0, len(new))]]  # correct, if not minimal
     matcher = _Matcher(old, new, budget)
     return [list(group) for group in matcher.get_grouped_opcodes(CONTEXT)]
 

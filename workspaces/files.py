@@ -1,4 +1,4 @@
-"""Stored files of a team: packs and manifests, through Django's storage API. Names are never used twice."""
+"""A team's stored files: packs and manifests, through Django's storage API. Names are never reused."""
 
 import io
 import secrets
@@ -22,7 +22,10 @@ class NotStored(MusterError):
 
 
 def save(team: int, kind: str, content: IO[bytes]) -> str:
-    """`kind` is the ending: pack or manifest. Returns the name. Raises NotStored when the disk takes no more."""
+    """Store content; return its name. Raises NotStored when the disk is full or fails.
+
+    `kind` is the file name's ending: pack or manifest.
+    """
     content.seek(0)
     name = f"{FOLDER}/{team}/{secrets.token_hex(12)}.{kind}"
     try:
@@ -53,7 +56,7 @@ def save_packed(team: int, packed: bytes) -> str:
 
 
 def packed_text(name: str) -> bytes:
-    """As it is stored: zlib."""
+    """Return the text as stored: zlib."""
     with open_file(name) as file:
         return file.read()
 
@@ -63,7 +66,7 @@ def text(name: str) -> str:
 
 
 def listed() -> Iterator[tuple[str, datetime]]:
-    """Every stored file and when it was written. One that goes meanwhile is left out."""
+    """Yield every stored file and when it was written. A file deleted meanwhile is left out."""
     if not default_storage.exists(FOLDER):
         return
     folders, loose = default_storage.listdir(FOLDER)

@@ -1,6 +1,7 @@
 """Packs: many files in one stream, each in a frame with its digest and sizes (docs/wire.md, section 4).
 
-A frame is checked while it passes, with the memory of one piece; what is larger than it says is stopped there.
+A frame is checked while it streams through, using the memory of one piece; a file that exceeds its declared size stops
+it.
 """
 
 import hashlib
@@ -10,14 +11,14 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 MAGIC = b"MUSTERP1"
-HEAD = struct.Struct(">B32sQQ")  # kind, sha256 of the plain bytes, their number, how many bytes follow
+HEAD = struct.Struct(">B32sQQ")  # kind, sha256 of the plain bytes, their count, how many bytes follow
 RAW, DEFLATED, END, LOST = range(4)
 PIECE_BYTES = 1 << 18
 MAX_FRAMES = 100_000
 
 
 class BadPack(ValueError):
-    """The stream is no pack, or not what its heads say; `value` is the number that was refused, if there is one."""
+    """The stream is no pack, or contradicts its headers; `value` is the number that was refused, if any."""
 
     def __init__(self, message: str, *, value: int | None = None):
         super().__init__(message)
@@ -29,28 +30,28 @@ class Frame(NamedTuple):
     size: int
     packed: int
     is_deflated: bool
-    offset: int = 0  # of its bytes, behind the head
+    offset: int = 0  # of its bytes, behind the header
 
     def head(self) -> bytes:
         return HEAD.pack(DEFLATED if self.is_deflated else RAW, self.digest, self.size, self.packed)
 
 
 def end(count: int) -> bytes:
-    """Without it a stream that was cut between two frames would look whole."""
+    """Return the end frame; without it a stream that was cut between two frames would look complete."""
     return HEAD.pack(END, bytes(32), count, 0)
 
 
 def lost(digest: bytes, *, why: str) -> bytes:
-    """In place of a file that cannot be given: the stream says so instead of breaking off."""
+    """Return a frame that replaces an unavailable file: the stream reports it instead of breaking off."""
     text = why.encode()
     return HEAD.pack(LOST, digest, 0, len(text)) + text
 
 
 def receive(stream: IO[bytes], *, into: IO[bytes], limit_bytes: int) -> list[Frame]:
-    """Copies a pack and checks every byte of it. `limit_bytes` bounds the pack with its heads, and the sum of the sizes
-    that its files declare: inflating and hashing cost by plain bytes, and zlib makes a thousand of them from one.
+    """Copy a pack into `into` and check every byte of it. Raises BadPack; what was written to `into` is then useless.
 
-    Raises BadPack; what was written to `into` is then of no use.
+    `limit_bytes` bounds the pack with its headers, and also the sum of the sizes that its files declare: inflating and
+    hashing cost by plain bytes, and zlib makes a thousand of them from one.
     """
     if _exactly(stream, len(MAGIC), "its first bytes") != MAGIC:
         raise BadPack(f"does not begin with {MAGIC.decode()}: send a pack, as docs/wire.md describes it")
@@ -73,7 +74,7 @@ def receive(stream: IO[bytes], *, into: IO[bytes], limit_bytes: int) -> list[Fra
 
 
 def copied(stored: IO[bytes], *, frame: Frame, into: IO[bytes]) -> int:
-    """Appends one frame of a stored pack to another; returns the new place of its bytes. Raises BadPack."""
+    """Append one frame of a stored pack to another; return the new offset of its bytes. Raises BadPack."""
     stored.seek(frame.offset)
     into.write(frame.head())
     at = into.tell()
@@ -82,7 +83,7 @@ def copied(stored: IO[bytes], *, frame: Frame, into: IO[bytes]) -> int:
 
 
 def plain(pieces: Iterator[bytes], *, frame: Frame) -> Iterator[bytes]:
-    """The file's own bytes, and never more of them than the frame says. Raises BadPack."""
+    """Yield the file's own bytes, never more than the frame declares. Raises BadPack."""
     left = frame.size
     for piece in _inflated(pieces) if frame.is_deflated else pieces:
         left -= len(piece)

@@ -1,9 +1,10 @@
-"""Collecting what nobody needs: old workspaces of no job, files that no manifest names, packs that are mostly dead.
+"""Collect garbage: old workspaces without a job, files that no manifest names, packs that are mostly dead.
 
-Mark and sweep, team by team. Manifests are read without a lock; under the lock only those that came meanwhile are read, and
-rows go. A manifest that appears later looks its files up under the same lock, and is told what is missing.
+Mark and sweep, team by team. Manifests are read without a lock; under the lock only those added meanwhile are read, and
+rows are deleted. A manifest created later looks its files up under the same lock, and is refused with the missing ones.
+
 Stored files go last, by the only rule that is safe at any time: no row names them, and they are a day old. So what an
-upload is about to name, and what somebody is about to read, is there.
+upload is about to name, or a reader is about to open, is still there.
 """
 
 import logging
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 KEEP_WORKSPACES = timedelta(days=7)
-KEEP_UNNAMED = timedelta(days=1)  # a file sent for a manifest that is still to come, a stored file whose row is
+KEEP_UNNAMED = timedelta(days=1)  # for a file whose manifest is still to come, or a stored file whose row is
 BATCH = 2000
 MOSTLY_DEAD = 0.5
 
@@ -40,7 +41,7 @@ class Collected:
 
 
 def collect(*, now: datetime | None = None) -> Collected:
-    """May run twice at once, and be killed anywhere: every step is whole by itself."""
+    """Run every step. May run twice at once, and be killed anywhere: every step is complete by itself."""
     now = now or timezone.now()
     found = Collected()
     for team in Team.objects.order_by("pk"):
@@ -53,13 +54,16 @@ def collect(*, now: datetime | None = None) -> Collected:
 
 
 def expire(team: Team, *, before: datetime) -> int:
-    """A job that is being submitted holds its workspace's row; what it holds is passed over."""
+    """Delete workspaces of no job that were not used lately; return how many.
+
+    A job being submitted holds a lock on its workspace's row; a row that it holds is skipped.
+    """
     old = Workspace.objects.filter(team=team, jobs=None, used_at__lt=before)
     count = 0
     for pk in old.values_list("pk", flat=True):
         with faultpoints.atomic("garbage.expire"):
             _lock(team)
-            # The full lock, not the lesser one: a job that is being inserted holds the key of the row it names.
+            # FOR UPDATE, not the weaker lock: a job being inserted holds a key lock on the row it references.
             row = Workspace.objects.select_for_update(skip_locked=True, of=("self",)).filter(pk=pk, used_at__lt=before)
             if row.first() is not None and not Workspace.objects.filter(pk=pk, jobs__isnull=False).exists():
                 Workspace.objects.filter(pk=pk).delete()
@@ -68,7 +72,7 @@ def expire(team: Team, *, before: datetime) -> int:
 
 
 def sweep(team: Team, *, before: datetime) -> int:
-    """Files that no manifest names and that nobody sent lately."""
+    """Delete the rows of files that no manifest names and that were not sent lately; return how many."""
     candidates = Blob.objects.filter(team=team, used_at__lt=before)
     if not candidates.exists():
         return 0
@@ -87,7 +91,10 @@ def _sweep_some(team: Team, dead: list[int], *, seen: set[int], before: datetime
 
 
 def _named(rows: Iterable[tuple[int, str]]) -> tuple[set[bytes], set[int]]:
-    """The digests that these manifests name. One that cannot be read ends the sweep: it may name anything."""
+    """Return the digests that these manifests name, and the rows seen.
+
+    An unreadable one ends the sweep: it may name anything.
+    """
     digests: set[bytes] = set()
     seen: set[int] = set()
     for pk, name in rows:
@@ -103,11 +110,11 @@ def _text(pk: int, name: str) -> str | None:
     except FileNotFoundError:
         if Workspace.objects.filter(pk=pk).exists():
             raise
-        return None  # collected meanwhile by somebody else
+        return None  # deleted meanwhile by another collector
 
 
 def renew(team: Team, *, before: datetime) -> int:
-    """Copies packs that are mostly dead; returns how many."""
+    """Copy packs that are mostly dead; return how many."""
     heads = Count("blobs") * frames.HEAD.size
     sized = Pack.objects.filter(team=team, created_at__lt=before).annotate(alive=Sum("blobs__packed_bytes") + heads)
     dying = sized.filter(Q(alive=None) | Q(alive__lt=F("size_bytes") * MOSTLY_DEAD))
@@ -115,7 +122,7 @@ def renew(team: Team, *, before: datetime) -> int:
 
 
 def _renew(pack: Pack) -> bool:
-    """Copy what is alive into a new pack. Readers who know the old place find it there for a day."""
+    """Copy what is alive into a new pack. Readers that know the old location find the file there for another day."""
     with tempfile.TemporaryFile() as copy:
         try:
             kept = _copied(list(pack.blobs.order_by("offset")), pack.name, copy)
@@ -143,7 +150,10 @@ def _move(pack: Pack, kept: dict[int, int], *, name: str, size: int) -> None:
 
 
 def _copied(rows: list[Blob], name: str, copy: IO[bytes]) -> dict[int, int]:
-    """Each file's new place. Every byte is checked once more on the way: a copy of damage would hide it."""
+    """Return each file's new offset.
+
+    Every byte is checked again while copying: a copy of damaged data would hide the damage.
+    """
     if not rows:
         return {}
     kept: dict[int, int] = {}
@@ -156,7 +166,10 @@ def _copied(rows: list[Blob], name: str, copy: IO[bytes]) -> dict[int, int]:
 
 
 def delete_unnamed(*, before: datetime) -> int:
-    """Rows come after their files, so a file is looked for in the rows after it was seen."""
+    """Delete stored files that no row names; return how many.
+
+    Rows are created after their files, so the rows are read after the files were listed.
+    """
     old = [name for name, written in files.listed() if written < before]
     count = 0
     for some in _batches(old):

@@ -1,6 +1,6 @@
-"""What a workspace holds, as one canonical text: its sha256 names the workspace. Pure.
+"""What a workspace contains, as one canonical text: its sha256 identifies the workspace. Pure.
 
-One line per entry, sorted by path; no path or target holds a tab or a line end, so the lines need no quoting:
+One line per entry, sorted by path; no path or target contains a tab or a line end, so the lines need no quoting:
 
     muster workspace 1
     f <TAB> size <TAB> sha256 <TAB> path      a file (x: an executable one)
@@ -17,13 +17,13 @@ from .paths import path_problem, target_problem
 
 HEADER = "muster workspace 1"
 MAX_ENTRIES = 100_000
-MAX_TEXT_BYTES = 32 << 20  # 300 for each entry where there are as many as may be
+MAX_TEXT_BYTES = 32 << 20  # 300 per entry at the maximum number of entries
 FILE, EXECUTABLE, LINK = "f", "x", "l"
 
 
 class Entry(NamedTuple):
     path: str
-    kind: str  # one of the three letters
+    kind: str  # FILE, EXECUTABLE or LINK
     size: int = 0
     digest: str = ""  # sha256 of the content, in hex
     target: str = ""
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 def text_of(entries: Iterable[Entry]) -> str:
-    """`entries` come sorted by path."""
+    """Return the text of `entries`, which must be sorted by path."""
     return f"{HEADER}\n" + "".join(entry.line() for entry in entries)
 
 
@@ -47,11 +47,11 @@ def digest_of(text: str) -> str:
 
 
 def read(text: str) -> Iterator[Entry]:
-    """The entries of a text made by `text_of`. Raises ValueError for any other."""
+    """Yield the entries of a text made by `text_of`. Raises ValueError for any other."""
     if not text.startswith(f"{HEADER}\n") or not text.endswith("\n"):
         raise ValueError("is not a manifest that this release can read")
     at = len(HEADER) + 1
-    while at < len(text):  # one after another: a reader of a few entries makes no list of all
+    while at < len(text):  # one after another: a reader of a few entries builds no list of all
         end = text.index("\n", at)
         fields = text[at:end].split("\t")
         at = end + 1
@@ -64,7 +64,10 @@ def read(text: str) -> Iterator[Entry]:
 
 
 def changed(base: Iterable[Entry], *, put: Iterable[Entry], remove: Iterable[str]) -> list[Entry]:
-    """The base with entries put into it (over what had their path) and paths removed; sorted."""
+    """Return the base with entries put into it (replacing those at their path) and paths removed; sorted.
+
+    Raises InvalidInput.
+    """
     tree = {entry.path: entry for entry in base}
     unknown = [path for path in remove if tree.pop(path, None) is None]
     if unknown:
@@ -74,7 +77,10 @@ def changed(base: Iterable[Entry], *, put: Iterable[Entry], remove: Iterable[str
 
 
 def check(entries: list[Entry], *, limit_bytes: int) -> None:
-    """What no single entry shows: how many there are, how large together, and what lies below what is no folder."""
+    """Check what no single entry shows: their number, their total size, and entries below one that is no folder.
+
+    Raises InvalidInput.
+    """
     if len(entries) > MAX_ENTRIES:
         raise InvalidInput(
             Problem("set", len(entries), f"is more than the {MAX_ENTRIES:,} files that a workspace holds; {IGNORE}")
@@ -105,7 +111,7 @@ IGNORE = "list what the job does not need in .musterignore"
 
 
 def entry_problems(entry: Entry, *, at: str) -> Iterator[Problem]:
-    """What is wrong with one entry, whoever sent it."""
+    """Yield what is wrong with one entry, whoever sent it."""
     if said := path_problem(entry.path):
         yield Problem(f"{at}.path", entry.path, said)
     elif entry.kind == LINK and (said := target_problem(entry.target, depth=entry.path.count("/"))):
@@ -113,7 +119,10 @@ def entry_problems(entry: Entry, *, at: str) -> Iterator[Problem]:
 
 
 def _below_no_folder(entries: list[Entry]) -> Iterator[Problem]:
-    """Sorted by their parts, what lies below an entry follows it at once: nothing has to be remembered but that entry."""
+    """Yield a problem for each entry below a file or link.
+
+    Sorted by path parts, entries below another follow it at once, so only that one is remembered.
+    """
     above: Entry | None = None
     for entry in sorted(entries, key=lambda one: one.path.replace("/", "\0")):
         if above is not None and entry.path.startswith(f"{above.path}/"):

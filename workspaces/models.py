@@ -1,7 +1,7 @@
-"""The code a job runs: a manifest of files, kept once per team and content; the files' bytes lie in packs.
+"""The code a job runs: a manifest of files, kept once per team and content; the files' bytes are in packs.
 
-A file is named by its sha256 within its team, never across teams. Stored files come before the rows that name them, so no
-row names bytes that are not there; a stored file that no row names is rubbish and is collected (`garbage.py`).
+A file is named by its sha256 within its team, never across teams. Stored files are written before the rows that name
+them, so no row names missing bytes; a stored file that no row names is garbage and is collected (`garbage.py`).
 """
 
 from django.conf import settings
@@ -14,7 +14,7 @@ from .frames import Frame
 
 
 class TeamStore(models.Model):
-    """A team's limits (null: the installation's), and the row whose lock puts changes of its store in a line."""
+    """A team's limits (null: the installation's), and the row whose lock serializes changes of its store."""
 
     team = models.OneToOneField(Team, models.CASCADE, primary_key=True, related_name="store")
     workspace_limit_bytes = models.PositiveBigIntegerField(null=True, blank=True)
@@ -22,18 +22,18 @@ class TeamStore(models.Model):
 
     @property
     def workspace_limit(self) -> int:
-        """Bytes of one workspace, unpacked."""
+        """Return the limit on one workspace, unpacked, in bytes."""
         own = self.workspace_limit_bytes
         return settings.MUSTER_MAX_WORKSPACE_BYTES if own is None else own
 
     @property
     def store_limit(self) -> int:
-        """Bytes of all the team's stored files."""
+        """Return the limit on all the team's stored files, in bytes."""
         return settings.MUSTER_MAX_STORE_BYTES if self.store_limit_bytes is None else self.store_limit_bytes
 
 
 class Pack(models.Model):
-    """One stored file with many files in frames."""
+    """One stored file that contains many files in frames."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="+")
     name = models.CharField(max_length=120, unique=True, help_text="of the stored file")
@@ -42,7 +42,7 @@ class Pack(models.Model):
 
 
 class Blob(models.Model):
-    """A file's content, and where it lies."""
+    """A file's content, and where it is stored."""
 
     team = models.ForeignKey(Team, models.CASCADE, related_name="+")
     digest = models.BinaryField(max_length=32, help_text="sha256 of the plain bytes")

@@ -1,4 +1,4 @@
-"""Files that a browser uploads become a workspace, by the same way as those of the command line."""
+"""Turn files that a browser uploads into a workspace, the same way as those of the command line."""
 
 import hashlib
 import tempfile
@@ -24,9 +24,9 @@ class Packed(NamedTuple):
 
 
 def store_files(*, team: Team, by: User, files: "Iterable[tuple[str, UploadedFile[bytes]]]") -> Workspace:
-    """The uploaded files under their paths. Raises InvalidInput naming a path that could leave the folder.
+    """Store the uploaded files under their paths. Raises InvalidInput naming a path that could leave the folder.
 
-    A browser cannot say whether a file is executable: scripts that begin with #! are made so.
+    A browser does not report whether a file is executable: scripts that begin with #! are made so.
     """
     require(by, Act.SUBMIT, team)
     with tempfile.TemporaryFile() as pack:

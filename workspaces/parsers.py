@@ -1,4 +1,4 @@
-"""Bodies of the workspace routes: JSON that may come gzipped, and packs, each read within a bound."""
+"""Parse bodies of the workspace routes: JSON, optionally gzipped, and packs, each read within a limit."""
 
 import math
 import re
@@ -13,12 +13,12 @@ from common.errors import InvalidInput, Problem
 
 MAX_JSON_BYTES = 48 << 20  # 100,000 files with long paths
 PIECE_BYTES = 1 << 16
-_ODD_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")  # NUL, or half of a character at least
+_ODD_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")  # NUL, or possibly a lone surrogate
 GZIP = 16 + zlib.MAX_WBITS
 
 
 class GzippedJsonParser(BaseParser):
-    """`Content-Encoding: gzip` is understood; a small body that unpacks to a large one is stopped at the bound."""
+    """Accept `Content-Encoding: gzip`; a small body that unpacks to a large one is stopped at the limit."""
 
     media_type = "application/json"
 
@@ -32,7 +32,7 @@ class GzippedJsonParser(BaseParser):
 
 
 class PackParser(BaseParser):
-    """The body as it comes: it is checked while it is read."""
+    """Return the body as a stream: it is checked while it is read."""
 
     media_type = "application/x-muster-pack"
 
@@ -41,9 +41,9 @@ class PackParser(BaseParser):
 
 
 def _read(data: bytes) -> Any:
-    """A list of 100,000 files is looked through value by value only where something odd was seen in it.
+    """Parse JSON; check a list of 100,000 files value by value only where its bytes contain something odd.
 
-    A small body always is, so that one nested too deep is told so.
+    A small body always is, so that one nested too deep is refused as such.
     """
     odd: list[str] = []
 

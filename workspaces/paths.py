@@ -1,6 +1,6 @@
-"""Which paths and links a workspace may hold. Pure; the agent checks the same once more before it writes.
+"""Which paths and links a workspace may contain. Pure; the agent checks the same again before it writes.
 
-A target's `..` may only stand at its beginning: the folders above a link are real ones (nothing lies below a link), so
+A target's `..` may only stand at its beginning: the folders above a link are real ones (nothing is below a link), so
 the way up is exact, and every link on the way down leads inside by the same rule. So no chain of links leads out.
 """
 
@@ -9,11 +9,11 @@ import re
 MAX_PATH_BYTES = 1024
 MAX_PART_BYTES = 255  # of a name in every common file system
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # the last: halves of characters, which no UTF-8 text has
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # the last range: surrogates, which no UTF-8 text contains
 
 
 def path_problem(path: str) -> str:
-    """What is wrong with a path, with the way out; empty when nothing is."""
+    """Return what is wrong with a path, and how to fix it; empty if nothing is."""
     if said := _text_problem(path):
         return said
     if path.startswith("/"):
@@ -27,7 +27,7 @@ def path_problem(path: str) -> str:
 
 
 def target_problem(target: str, *, depth: int) -> str:
-    """What is wrong with where a link points, `depth` folders below the top."""
+    """Return what is wrong with a link's target, for a link `depth` folders below the top; empty if nothing is."""
     if said := _text_problem(target):
         return said
     if target.startswith("/"):

@@ -1,6 +1,7 @@
-"""Reading code again: what a workspace holds, one file of it, many as a pack. Whoever calls has checked who asks.
+"""Read code back: a workspace's entries, one file of it, many as a pack. Callers have checked permissions.
 
-There is no way in by a digest alone: everything begins with a workspace, and only what its manifest names is given.
+No file can be read by its digest alone: every access starts with a workspace, and only files that its manifest names
+are returned.
 """
 
 import logging
@@ -26,17 +27,17 @@ from .models import Blob, Workspace
 log = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 8 << 20  # of one file, held in memory
-# Each takes some 100 MB while it is looked through.
+# Each takes some 100 MB while the list is processed.
 turns = ThreadTurns(2, each=1, most_waiting=4, words="several lists of files of yours are being read")
 _agents = ThreadTurns(
     1, each=1, most_waiting=64, most_in_all=128, words="many replicas of this team ask for their code"
 )
-KEPT_LISTS = 4  # of digests, which never change; the largest takes 10 MB
+KEPT_LISTS = 4  # sets of digests, which never change; the largest takes 10 MB
 _kept: dict[int, frozenset[bytes]] = {}
 
 
 class Lost(MusterError):
-    """A stored file is not there or not what it was."""
+    """A stored file is missing or damaged."""
 
 
 class FramePosition(NamedTuple):
@@ -51,14 +52,17 @@ def readable_by(user: User) -> QuerySet[Workspace]:
 
 @contextmanager
 def turn(user: User) -> Iterator[None]:
-    """Around whatever holds a whole list of files. Raises Busy where too many of one person wait."""
-    give_back()  # who waits keeps no connection from others
+    """Hold a turn around work on a whole list of files. Raises Busy where too many of one user wait."""
+    give_back()  # so that waiting here does not use up a connection
     with turns.turn(user.pk):
         yield
 
 
 def entries(workspace: Workspace) -> Iterator[Entry]:
-    """Sorted by path, one after another. Raises InvalidInput for a workspace of an older release, Lost when the store is damaged."""
+    """Yield the entries, sorted by path, one after another.
+
+    Raises InvalidInput for a workspace of an older release, Lost when the store is damaged.
+    """
     if not workspace.manifest:
         said = "was stored by an older release, which kept it in another form; upload the code again"
         raise InvalidInput(Problem("workspace", workspace.pk, said))
@@ -70,9 +74,10 @@ def entries(workspace: Workspace) -> Iterator[Entry]:
 
 
 def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
-    """Which of these digests are none of a file of this workspace. All replicas of a job ask, so the last lists are kept.
+    """Return which of these digests belong to no file of this workspace.
 
-    Raises InvalidInput and Lost as `entries` does, and Busy where very many of a team wait.
+    All replicas of a job ask for this, so the last lists are kept. Raises InvalidInput and Lost as `entries` does, and
+    Busy where very many of a team wait.
     """
     known = _kept.get(workspace.pk)
     if known is None:
@@ -88,7 +93,7 @@ def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
 
 
 def content(workspace: Workspace, entry: Entry) -> bytes:
-    """A whole file. Raises InvalidInput for one too large to show, Lost when the store is damaged."""
+    """Return a whole file. Raises InvalidInput for one too large to show, Lost when the store is damaged."""
     if entry.size > MAX_SHOWN_BYTES:
         said = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} are shown; run a job that reads it"
         raise InvalidInput(Problem("path", entry.path, said))
@@ -99,7 +104,7 @@ def content(workspace: Workspace, entry: Entry) -> bytes:
 
 
 def compare(before: Workspace, after: Workspace) -> Difference:
-    """What changed from the one to the other, with lines where both are text."""
+    """Return what changed from one to the other, with lines where both are text. Raises InvalidInput and Lost."""
     old, new = list(entries(before)), list(entries(after))
     pairs = to_read(old, new)
     sides = {
@@ -123,7 +128,7 @@ def _by_digest(workspace: Workspace, asked: list[Entry]) -> dict[str, FramePosit
 
 
 def manifest_text(workspace: Workspace) -> Iterator[bytes]:
-    """As it is stored: zlib, in pieces. Raises Lost at once."""
+    """Return the manifest as stored: zlib, in pieces. Raises Lost at once."""
     try:
         stored = files.open_file(workspace.manifest)
     except OSError as error:
@@ -138,9 +143,9 @@ def _pieces(stored: IO[bytes]) -> Iterator[bytes]:
 
 
 def pack(workspace: Workspace, digests: Iterable[str]) -> Iterator[bytes]:
-    """These files as a pack, in the order in which they lie; one that cannot be given is told within.
+    """Return these files as a pack, in storage order; an unavailable file is reported inside it.
 
-    All questions to the database are asked at once, so that the pieces can be taken without a connection.
+    All database queries run at once, so that the pieces can be taken without a connection.
     """
     asked = list(dict.fromkeys(digests))
     return _packed(_positions(workspace, asked), asked)
@@ -166,7 +171,10 @@ def _packed(positions: list[FramePosition], asked: list[str]) -> Iterator[bytes]
 
 
 def _from_one(name: str, some: list[frames.Frame]) -> Iterator[bytes]:
-    """Frames of one stored file. What is not all there is said before its frame begins: within, the stream can only break."""
+    """Yield frames of one stored file.
+
+    An incomplete one is reported before its frame begins, since later the stream can only break.
+    """
     try:
         stored = files.open_file(name)
     except OSError:

@@ -1,4 +1,4 @@
-"""Reading what clients send as JSON: entries, paths, digests. Strict, and every problem at its field. Pure."""
+"""Validate what clients send as JSON: entries, paths, digests. Strict, and every problem at its field. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,11 @@ from .manifest import EXECUTABLE, FILE, LINK, MAX_ENTRIES, Entry, entry_problems
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _KEYS = {"path", "kind", "size", "digest", "executable", "target"}
-MAX_SIZE = 1 << 53  # the largest whole number that every JSON reader keeps
+MAX_SIZE = 1 << 53  # the largest whole number that every JSON reader represents exactly
 
 
 def entries(sent: Any) -> list[Entry]:
-    """The `set` of a manifest. Raises InvalidInput."""
+    """Return a manifest's `set`. Raises InvalidInput."""
     found = [_entry(item, at=f"set.{index}") for index, item in enumerate(_listed("set", sent))]
     problems = [problem for index, entry in enumerate(found) for problem in entry_problems(entry, at=f"set.{index}")]
     problems += _twice(found)
@@ -24,7 +24,7 @@ def entries(sent: Any) -> list[Entry]:
 
 
 def paths(sent: Any) -> list[str]:
-    """The `remove` of a manifest."""
+    """Return a manifest's `remove`. Raises InvalidInput."""
     return [_text(item, at=f"remove.{index}") for index, item in enumerate(_listed("remove", sent))]
 
 
@@ -33,7 +33,7 @@ def digests(sent: Any) -> list[str]:
 
 
 def digest(sent: Mapping[str, Any]) -> str:
-    """Of the whole, where it was given."""
+    """Return the digest of the whole, "" where none was given. Raises InvalidInput."""
     return "" if sent.get("digest") is None else _digest(sent["digest"], at="")
 
 
@@ -47,7 +47,10 @@ def whole(sent: Mapping[str, Any], name: str, *, at: str = "") -> int | None:
 
 
 def only(sent: Any, *names: str) -> Mapping[str, Any]:
-    """The body as an object with no other fields than these: a misspelt one must not be passed over."""
+    """Return the body as an object with no other fields than these: a misspelt one must not be ignored.
+
+    Raises InvalidInput.
+    """
     if not isinstance(sent, dict):
         raise InvalidInput(Problem("body", type(sent).__name__, "must be a JSON object"))
     for name in sent:

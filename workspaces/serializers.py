@@ -1,4 +1,4 @@
-"""The shapes of the workspace routes. Output only reads; what comes in is checked by `sent` and `manifest`."""
+"""Serializers of the workspace routes, for output and the schema; input is checked by `sent` and `manifest`."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ class EntrySerializer(serializers.Serializer[Any]):
     target = serializers.CharField()
 
     def to_representation(self, entry: Entry) -> dict[str, Any]:
-        """Without DRF's fields, which take twenty times as long: a workspace has up to 100,000 entries."""
+        """Return the entry without DRF's fields, which take twenty times as long for up to 100,000 entries."""
         return {
             "path": entry.path,
             "kind": self.get_kind(entry),

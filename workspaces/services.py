@@ -1,7 +1,7 @@
-"""Sending code: which files are missing, a pack of them, a manifest that names them. The only writers of a team's store.
+"""Send code: which files are missing, a pack of them, a manifest that names them. The only writers of a team's store.
 
-Every change of a team's store takes the lock of its row for the moment of the change, never while bytes travel. So what a
-manifest names is there when its row appears, and the collector takes nothing away from under it.
+Every change of a team's store locks its row for the moment of the change, never while bytes travel. So what a manifest
+names exists when its row appears, and the collector cannot remove it concurrently.
 """
 
 import tempfile
@@ -25,11 +25,11 @@ from . import files, frames, manifest, reading
 from .manifest import Entry
 from .models import Blob, Pack, TeamStore, Workspace
 
-QUERY_DIGESTS = 5000  # named in one query
-IN_MEMORY_BYTES = 1 << 20  # of a pack that is being received; the rest goes to a temporary file
+QUERY_DIGESTS = 5000  # in one query
+IN_MEMORY_BYTES = 1 << 20  # of a pack being received; the rest goes to a temporary file
 TOUCH_AFTER = timedelta(hours=1)
 
-# Of the connections of a process (MUSTER_DB_POOL) two at most.
+# At most two of a process's connections (MUSTER_DB_POOL).
 changes = ThreadTurns(2, each=1, most_waiting=32, words="a lot of code of this team is being stored")
 
 T = TypeVar("T")
@@ -44,7 +44,11 @@ class Missing(MusterError):
 
 
 def missing(*, team: Team, by: User, digests: Iterable[str], size_bytes: int = 0) -> list[str]:
-    """Which of these files the team does not have. `size_bytes` of the whole is refused before anybody reads it all."""
+    """Return which of these files the team does not have.
+
+    A `size_bytes` of the whole above the limit is refused before anything is read or sent. Raises NotAllowed,
+    InvalidInput.
+    """
     require(by, Act.SUBMIT, team)
     store = _store(team)
     if size_bytes > store.workspace_limit:
@@ -55,7 +59,7 @@ def missing(*, team: Team, by: User, digests: Iterable[str], size_bytes: int = 0
 
 
 def receive(*, team: Team, by: User, stream: IO[bytes]) -> int:
-    """Keep the files of a pack; returns how many there were. Nothing is kept of a pack with a fault."""
+    """Store the files of a pack; return how many there were. Nothing is kept of a faulty pack. Raises InvalidInput."""
     require(by, Act.SUBMIT, team)
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as copy:
         try:
@@ -68,7 +72,7 @@ def receive(*, team: Team, by: User, stream: IO[bytes]) -> int:
 
 
 def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
-    """Store a pack that was checked. Files that the team has already are not taken twice."""
+    """Store a checked pack. Files that the team already has are not stored twice."""
     size = content.seek(0, 2)
     _check_room(team, _store(team), size)
     name = files.save(team.pk, "pack", content)
@@ -85,10 +89,10 @@ def keep(team: Team, found: list[frames.Frame], content: IO[bytes]) -> None:
 def create(
     *, team: Team, by: User, put: list[Entry], base: int | None = None, remove: Iterable[str] = (), expected: str = ""
 ) -> tuple[Workspace, bool]:
-    """The workspace of these entries, laid over those of `base`; False when the team had it already.
+    """Return the workspace of these entries, laid over those of `base`; False when the team had it already.
 
-    `expected` is the digest of what the sender has in mind: its base may be of another server that had this address.
-    Raises Missing when files have to be sent first, InvalidInput for what cannot be a workspace.
+    `expected` is the digest that the sender computed: its base may be from another server that had this address. Raises
+    Missing when files have to be sent first, InvalidInput for what cannot be a workspace.
     """
     require(by, Act.SUBMIT, team)
     store, origin = _store(team), _base(team, base)
@@ -128,14 +132,17 @@ def create(
 
 
 def hold(workspace: Workspace) -> None:
-    """Called in the transaction that begins to use a workspace: the collector passes over what was used lately."""
+    """Mark a workspace as used, in the transaction that begins to use it: the collector skips recently used ones.
+
+    Raises InvalidInput where it was collected already.
+    """
     if not Workspace.objects.filter(pk=workspace.pk).update(used_at=timezone.now()):
         raise InvalidInput(Problem("workspace", workspace.pk, "was unused for long and is gone; upload the code again"))
 
 
 @contextmanager
 def _changing(team: Team) -> Iterator[None]:
-    """Around a transaction that takes a team's lock: rows of a pack take seconds, and who waits keeps no connection."""
+    """Wrap a transaction that locks a team: rows of a pack take seconds, and waiting here holds no connection."""
     give_back()
     with changes.turn(team.pk):
         yield
@@ -151,7 +158,7 @@ def _lock(team: Team) -> TeamStore:
 
 
 def used_bytes(team: Team) -> int:
-    """What the team's files take as stored: packs, and the lists of its workspaces."""
+    """Return what the team's stored files take in bytes: packs, and the lists of its workspaces."""
     packs = Pack.objects.filter(team=team).aggregate(sum=Sum("size_bytes"))["sum"] or 0
     return packs + (Workspace.objects.filter(team=team).aggregate(sum=Sum("manifest_bytes"))["sum"] or 0)
 
@@ -164,7 +171,7 @@ def _check_room(team: Team, store: TeamStore, size: int, *, field: str = "body")
 
 
 def _register(team: Team, found: list[frames.Frame], *, name: str, size: int) -> bool:
-    """Rows for what is new; False when nothing was. Files sent again count as used now."""
+    """Create rows for new files; return False when there were none. Files sent again count as used now."""
     store, now = _lock(team), timezone.now()
     known = {blob.digest for blob in _known(team, [frame.digest.hex() for frame in found])}
     for some in _batches(known):
@@ -224,7 +231,7 @@ def _entries(workspace: Workspace | None) -> list[Entry]:
 
 
 def _earlier(team: Team, digest: str) -> Workspace | None:
-    """The same tree, sent before. An older release's row has no files any more."""
+    """Return the workspace of the same tree, if sent before. An older release's row has no files any longer."""
     found = Workspace.objects.filter(team=team, digest=digest).exclude(manifest="").first()
     if found is not None and timezone.now() - found.used_at > TOUCH_AFTER:
         hold(found)
@@ -232,7 +239,7 @@ def _earlier(team: Team, digest: str) -> Workspace | None:
 
 
 def _check_present(team: Team, put: list[Entry]) -> None:
-    """Raises Missing; InvalidInput where an entry's size is not that of the file with its digest."""
+    """Raise Missing; or InvalidInput where an entry's size differs from that of the file with its digest."""
     sizes = {entry.digest: entry.size for entry in put if entry.is_file}
     known = {blob.digest.hex(): blob.size_bytes for blob in _known(team, sizes)}
     if absent := [digest for digest in sizes if digest not in known]:
@@ -244,7 +251,7 @@ def _check_present(team: Team, put: list[Entry]) -> None:
 
 
 def _check_still_there(team: Team, origin: Workspace | None, put: list[Entry]) -> None:
-    """Under the lock: what a base names is kept while the base is there, everything else is looked up once more."""
+    """Check again under the lock: files that a base names are kept while it exists, all others are looked up."""
     if origin is not None:
         _base(team, origin.pk)
     _check_present(team, put)

@@ -1,4 +1,4 @@
-"""What Celery runs for the store of code."""
+"""Celery tasks of the code store."""
 
 from celery import shared_task
 

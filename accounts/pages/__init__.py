@@ -1,1 +1,1 @@
-"""The pages of people and teams: parse, call one service, render. Each works without JavaScript."""
+"""The pages of users and teams: parse, call one service, render. Each works without JavaScript."""

@@ -1,4 +1,4 @@
-"""/account: who one is, one's teams, one's password."""
+"""/account: the user's name, teams and password."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class OwnPassword(PasswordChangeForm):
     end_tokens = BooleanField(required=False)
 
     def clean_new_password1(self) -> str:
-        """The present one again would leave it with whoever gave it."""
+        """Refuse the current password: the person who handed it out would still know it."""
         new = str(self.cleaned_data["new_password1"])
         if self.user.check_password(new):
             raise ValidationError("This is the present one. Choose another.", code="same")
@@ -41,7 +41,7 @@ class OwnPassword(PasswordChangeForm):
 
 
 class ChangePassword(PasswordChangeView):
-    """Asks for the present one; every other session of this person ends with it, and their tokens where they say so."""
+    """Change the password, given the current one; ends the user's other sessions, and on request their tokens."""
 
     template_name = "accounts/password.html"
     form_class = OwnPassword

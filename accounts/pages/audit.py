@@ -22,7 +22,7 @@ PAGE = 50
 
 @dataclass(frozen=True)
 class Change:
-    """One field, as it was and as it is, in words; empty where there was none."""
+    """One field, before and after, as text; empty where it did not exist."""
 
     field: str
     old: str
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def nobody(self) -> str:
-        """Who it was where no user is known."""
+        """The actor to show where no user is known."""
         return "somebody" if self.entry.act == AuditAction.LOGIN_FAILED else "the command line"
 
     @property
@@ -67,7 +67,7 @@ def of_team(request: Request, team: str) -> HttpResponse:
 @login_required
 @require_safe
 def of_all(request: Request) -> HttpResponse:
-    """Also what belongs to no team: who signed in, and who failed to."""
+    """Show every entry, including those of no team: sign-ins and failed ones."""
     _allowed(lambda: require_platform_admin(request.user, "read the audit of every team"))
     return _page(request, AuditEntry.objects.all(), None)
 

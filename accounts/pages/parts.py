@@ -1,4 +1,4 @@
-"""What these pages share: trying a change and saying in words what went against it."""
+"""Shared parts of these pages: trying a change, and showing why it failed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,20 +15,23 @@ from common.errors import Conflict, InvalidInput, NotAllowed
 
 
 class Request(HttpRequest):
-    """What reaches a page behind `login_required`; for types only."""
+    """The request that a page behind `login_required` receives; for types only."""
 
     user: User
 
 
 def answer(request: HttpRequest, *, template: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    """What is shown belongs to one person at one moment: no proxy and no back button keeps it."""
+    """Render a page that no proxy and no back button may keep: it is for one person at one moment."""
     response = render(request, template, context, status=status)
     response["Cache-Control"] = "private, no-store"
     return response
 
 
 def attempt(request: HttpRequest, change: Callable[[], Any], *, done: str) -> bool:
-    """Carry out a change and say so, or what is wrong with it; what is not allowed at all is a 403."""
+    """Carry out a change and report success, or what is wrong with it.
+
+    Raises PermissionDenied where it is not allowed.
+    """
     try:
         change()
     except NotAllowed as error:
@@ -44,7 +47,10 @@ def attempt(request: HttpRequest, change: Callable[[], Any], *, done: str) -> bo
 
 
 def knows_password(request: HttpRequest) -> bool:
-    """Whoever found a session open must not change how its owner signs in. Tries count as sign-ins do."""
+    """Check the posted password; on failure add a message, and count the try as a sign-in.
+
+    Someone who found a session open must not be able to change how its owner signs in.
+    """
     assert isinstance(request.user, User)
     name, password = request.user.get_username(), request.POST.get("password", "")[:512]
     if authenticate(request, username=name, password=password) == request.user:
@@ -55,5 +61,5 @@ def knows_password(request: HttpRequest) -> bool:
 
 
 def text(request: HttpRequest, name: str) -> str:
-    """A field of a form, as people typed it; NUL, which Postgres stores nowhere, is taken out."""
+    """Return a form field as typed, cut to 150 characters, without NUL, which Postgres cannot store."""
     return request.POST.get(name, "").replace("\0", "").strip()[:150]

@@ -66,7 +66,7 @@ def _remove(request: Request) -> None:
 
 
 def _end_others(request: Request) -> None:
-    """Whoever sits at another session did not pass the door as it is now."""
+    """End the user's other sessions: they did not sign in the way that is now required."""
     session_list.end_others(request.user, this=request.session.session_key)
 
 

@@ -1,4 +1,4 @@
-"""/account/sessions: where one is signed in, and ending that."""
+"""/account/sessions: list one's sign-ins, and end them."""
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required

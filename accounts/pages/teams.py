@@ -94,7 +94,10 @@ def remove_service_account(request: Request, team: str) -> HttpResponse:
 
 
 def _change(request: Request, name: str, change: Callable[[Team], Any], done: str) -> HttpResponse:
-    """404 for strangers, 403 for those who may look; then back to the team, or to the list for who took themselves out."""
+    """Change a team and redirect to it, or to the list for users who removed themselves.
+
+    404 for users who may not read the team, 403 for those who may only read it.
+    """
     found = members.readable_team(request.user, name)
     attempt(request, lambda: change(found), done=done)
     still = members.teams_of(request.user).filter(pk=found.pk).exists()

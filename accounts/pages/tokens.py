@@ -21,7 +21,7 @@ DAYS = [(7, "a week"), (30, "a month"), (TOKEN_DAYS, "three months"), (tokens.MO
 
 
 class TokenForm(forms.Form):
-    """Checks no rule of its own: `tokens.issue` does, and its complaints are put at their fields."""
+    """Check no rules itself: `tokens.issue` does, and its problems are shown at their fields."""
 
     name = forms.CharField(max_length=80)
     scope = forms.ChoiceField(choices=Scope.choices, initial=Scope.SUBMIT, widget=forms.RadioSelect)
@@ -82,7 +82,7 @@ def revoke(request: Request, pk: int) -> HttpResponse:
 
 
 def programs(user: User) -> list[str]:
-    """Service accounts that `user` may make tokens for."""
+    """Return the names of the service accounts that `user` may make tokens for."""
     teams = teams_where(user, Act.MANAGE)
     found = User.objects.filter(service_team__isnull=False, is_active=True).order_by("username")
     found = found if teams is None else found.filter(service_team__in=teams)

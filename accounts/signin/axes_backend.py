@@ -1,4 +1,4 @@
-"""The backend that refuses who failed too often. Without a request nobody knocks from outside: a command asks, or a test."""
+"""The backend that refuses after too many failures. Without a request (a command, a test) nothing is counted."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Trying a name and a password, and writing down how it went: one way for the page and for the API."""
+"""Check a name and a password, and record the outcome: the same way for the page and for the API."""
 
 from django.http import HttpRequest
 from django.utils import timezone
@@ -15,7 +15,7 @@ def note_success(user: User, *, way: str) -> None:
 
 
 def note_failure(username: str, *, way: str) -> None:
-    """A name that nobody has is not written down: people type their password there by mistake."""
+    """Record a failed sign-in. An unknown name is not recorded: people type their password there by mistake."""
     user = User.objects.filter(username=username).first() if "\0" not in username else None
     audit.record(AuditAction.LOGIN_FAILED, by=None, on=user, after={"way": way, "is_known": user is not None})
 
@@ -27,12 +27,15 @@ def note_wrong_code(user: User, *, way: str) -> None:
 
 
 def may_use_password(user: User) -> bool:
-    """Programs have tokens; they have no password either, so this is the second lock."""
+    """Return whether this user may sign in with a password.
+
+    Programs use tokens; they have no password either, so this is a second safeguard.
+    """
     return user.is_active and not user.is_service_account
 
 
 def objection(user: User) -> str:
-    """Why the right password does not open the door all the same; "" is no objection."""
+    """Return why the right password is not enough; "" is no objection."""
     if initial_password.is_over(user):
         return "this first password is over; ask an administrator for a new one, and use it within 14 days"
     return ""
@@ -43,13 +46,13 @@ HALF_SECONDS = 300
 
 
 def begin_half(request: HttpRequest, user: User) -> None:
-    """The password was right and a code is still to come; a session that somebody planted is not used on."""
+    """Note that the password was right and a code must follow; the new session key defeats session fixation."""
     request.session.cycle_key()
     request.session[_HALF] = [user.pk, int(timezone.now().timestamp()), user.get_session_auth_hash()]
 
 
 def half(request: HttpRequest) -> User | None:
-    """Who gave the right password in this session a few minutes ago."""
+    """Return the user who gave the right password in this session within the last HALF_SECONDS, if a code is due."""
     pk, at, proof = request.session.get(_HALF) or (0, 0, "")
     if timezone.now().timestamp() - at > HALF_SECONDS:
         return None

@@ -1,4 +1,4 @@
-"""Whoever got a password from somebody else chooses their own before anything else; see docs/security.md."""
+"""Make people who were given a password choose their own before anything else; see docs/security.md."""
 
 from django.conf import settings
 from django.utils import timezone
@@ -11,8 +11,12 @@ WORDS = f"this password came from somebody else; sign in on the web and choose y
 
 
 def must_change(user: User) -> bool:
-    """The administrator that bin/demo makes is let be while only this machine is answered: whoever reads the password on
-    that terminal already has the files and the database. Once others are answered it is asked for like everybody's."""
+    """Return whether this user must choose their own password first.
+
+    The administrator that bin/demo creates is exempt while only this machine is served: anyone who can read the
+    password on that terminal already has the files and the database. Once other hosts are served, the rule applies to
+    that account too.
+    """
     if user.first_password_until is None:
         return False
     return not (user.is_superuser and not open_to_others(settings.ALLOWED_HOSTS))

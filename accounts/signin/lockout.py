@@ -1,4 +1,4 @@
-"""What somebody is told whose sign-ins failed too often. django-axes counts, per user name and address together."""
+"""The response after too many failed sign-ins. django-axes counts, per user name and address together."""
 
 import math
 from typing import Any
@@ -16,12 +16,18 @@ from common.request_origin import origin_of
 
 
 def client_address(request: HttpRequest) -> str | None:
-    """Of the connection, or what a trusted proxy says (MUSTER_TRUSTED_PROXIES); never what a client claims."""
+    """Return the connection's address, or the one a trusted proxy reports (MUSTER_TRUSTED_PROXIES).
+
+    Never what a client claims.
+    """
     return origin_of(request).ip
 
 
 def who(username: str, ip_address: str, user_agent: str, path_info: Any, request: HttpRequest) -> str:
-    """How the log names who tried. A name that nobody has is not written down: people type their password there by mistake."""
+    """Return how the log names the user of an attempt.
+
+    An unknown name is not written down: people type their password there by mistake.
+    """
     is_known = bool(username) and "\0" not in username and User.objects.filter(username=username).exists()
     return f"{username if is_known else 'an unknown name'} from {ip_address}"
 

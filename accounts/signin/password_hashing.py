@@ -1,4 +1,4 @@
-"""Passwords are stretched on purpose, 0.3 s of a core each: without a database connection, and only a few at a time.
+"""Hash passwords, 0.3 s of a core each by design, without a database connection, and only a few at a time.
 
 Fifty sign-ins at once would otherwise hold every connection, and the pages of all teams would wait for them.
 """
@@ -12,7 +12,7 @@ from common.request_origin import origin
 from common.turns import ThreadTurns
 
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # the other cores are for pages
-MOST_WAITING = 4  # of one address
+MOST_WAITING = 4  # per address
 MOST_IN_ALL = 64  # each holds one of web's places for requests (controlplane/room.py)
 turns = ThreadTurns(
     AT_ONCE,
@@ -24,7 +24,7 @@ turns = ThreadTurns(
 
 
 class InTurn(PBKDF2PasswordHasher):
-    """Django's own hash with its number of rounds: what is stored is the same."""
+    """Django's own hasher with its number of rounds: what is stored is the same."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
         give_back()

@@ -1,4 +1,4 @@
-"""What a password may not be, beside Django's own rules. There is no rule about kinds of characters."""
+"""Password rules beyond Django's own. There is no rule about kinds of characters."""
 
 import re
 
@@ -7,18 +7,18 @@ from django.core.exceptions import ValidationError
 
 from accounts.models import User
 
-# Words that everybody here would try first. docs/security.md lists them too.
+# Words that are likely guesses here. docs/security.md lists them too.
 OF_THE_HOUSE = ("muster", "torchrun", "pytorch", "training", "cluster", "kubernetes", "nvidia", "gradient", "dashboard")
 _ROWS = ("1234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm")
 _RUNS = [one for row in _ROWS for one in (row * 4, row[::-1] * 4)]
-# Behind: only from where a run begins, or a megabyte of signs takes hours.
+# The trailing run matches only from where it begins; otherwise a megabyte of signs would take hours.
 _AROUND = re.compile(r"\A[\W\d_]++|(?<![\W\d_])[\W\d_]++\Z")
 
 
 class CommonCore:
-    """Refuses a common password in a longer coat: `password-1234!`, `12qwertyuiop34`, `letmeinletmein`.
+    """Refuse a common password with padding: `password-1234!`, `12qwertyuiop34`, `letmeinletmein`.
 
-    Few of the lists' passwords have 12 characters, so comparing whole ones would hardly ever catch anything.
+    Few of the list's passwords have 12 characters, so comparing whole ones would rarely match anything.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class CommonCore:
 
 
 def _cores(text: str) -> set[str]:
-    """The text without what surrounds its letters, without any sign, and the piece that it repeats."""
+    """Return the text, the text without what surrounds its letters, its letters only, and each one's repeating unit."""
     bare, letters = _AROUND.sub("", text), re.sub(r"[\W\d_]+", "", text)
     return {text, bare, letters, *(_unit(one) for one in (text, bare, letters))}
 

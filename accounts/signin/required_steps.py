@@ -1,4 +1,4 @@
-"""What somebody must do before anything else: choose their own password, set up a second factor."""
+"""What a user must do before anything else: choose their own password, set up a second factor."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from common.error_responses import is_program, refusal
 
 from . import initial_password, second_factor
 
-# What is open before: the doors, and what tells nobody anything.
+# Open before that: the sign-in routes, and those that reveal nothing.
 OPEN = frozenset({"login", "login-code", "api-login", "logout", "healthz", "readyz"})
 
 
@@ -30,7 +30,7 @@ def first_thing(user: User) -> FirstThing | None:
 
 
 class FirstThings:
-    """Leads everybody with a session there, whatever page they ask for."""
+    """Redirect every user with a session there, whatever page they request."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]):
         self.get_response = get_response

@@ -1,7 +1,8 @@
 """A second factor: six digits that a person's authenticator makes from a secret and the time (TOTP, RFC 6238).
 
-The secret is sealed at rest, a code opens once, wrong ones pause the account's codes wherever they come from: only who
-knows the password gets as far as that, so nobody can hold a colleague up. Recovery codes open without the authenticator.
+The secret is encrypted at rest, a code works once, and wrong codes pause the account's codes from any address: only
+someone who knows the password gets that far, so nobody can block a colleague. Recovery codes work without the
+authenticator.
 """
 
 import hashlib
@@ -24,12 +25,12 @@ WORDS = f"your account needs a second factor; sign in on the web and set it up a
 CODES = 10
 STEP_SECONDS = 30
 _PURPOSE = b"muster.second.factor"
-_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # without letters that look alike
 _GROUPS, _GROUP = 4, 6  # 118 random bits, so that a plain digest hides a code as well as a slow one
 
 
 class TooManyCodes(Exception):
-    """Codes are not looked at for some seconds."""
+    """Codes are not checked for some seconds."""
 
     def __init__(self, seconds: int):
         super().__init__(f"too many wrong codes; try again in {max(1, seconds // 60)} minutes, or ask for help")
@@ -37,12 +38,12 @@ class TooManyCodes(Exception):
 
 
 def is_asked(user: User) -> bool:
-    """Whether the password alone does not open the door."""
+    """Return whether the password alone is not enough."""
     return settings.MUSTER_SECOND_FACTOR != "off" and _confirmed(user) is not None
 
 
 def is_missing(user: User) -> bool:
-    """Whether the installation wants one of this person who has none."""
+    """Return whether the installation requires one of this person, who has none."""
     return is_required(user) and _confirmed(user) is None
 
 
@@ -56,7 +57,10 @@ def is_required(user: User) -> bool:
 
 
 def begin(user: User) -> str:
-    """A secret for the authenticator; worth nothing until a code of it is confirmed."""
+    """Store and return a secret for the authenticator; it takes effect once a code of it is confirmed.
+
+    Raises Conflict.
+    """
     if settings.MUSTER_SECOND_FACTOR == "off":
         raise Conflict("this installation asks nobody for a second factor (MUSTER_SECOND_FACTOR)", "act", "begin")
     secret = pyotp.random_base32()
@@ -68,18 +72,21 @@ def begin(user: User) -> str:
 
 
 def pending(user: User) -> str:
-    """The secret that waits for its first code, or ""."""
+    """Return the secret that waits for its first code, or ""."""
     row = SecondFactor.objects.filter(user=user, confirmed_at=None).first()
     return _open(row) if row else ""
 
 
 def address(user: User, secret: str) -> str:
-    """What authenticators read: opened on a telephone it adds the account there."""
+    """Return the URI that authenticators read: opened on a telephone it adds the account there."""
     return pyotp.TOTP(secret).provisioning_uri(name=user.get_username(), issuer_name="Muster")
 
 
 def confirm(user: User, code: str) -> list[str]:
-    """The authenticator works: from now on it is asked for. Recovery codes, which cannot be had again."""
+    """Require the second factor from now on; return recovery codes, which cannot be recovered later.
+
+    Raises InvalidInput for a wrong code, and Conflict where nothing waits for one.
+    """
     with audit.change():
         row = _row(user)
         if row is None or row.confirmed_at:
@@ -94,7 +101,7 @@ def confirm(user: User, code: str) -> list[str]:
 
 
 def check(user: User, code: str) -> bool:
-    """Use a code up. Raises TooManyCodes without having looked at it."""
+    """Use a code up; return whether it was right. Raises TooManyCodes without having checked it."""
     now = timezone.now()
     with audit.change():
         row = _row(user)
@@ -109,7 +116,7 @@ def check(user: User, code: str) -> bool:
 
 
 def new_codes(user: User) -> list[str]:
-    """The old ones end."""
+    """Return new recovery codes; the old ones stop working. Raises Conflict without a second factor."""
     with audit.change():
         if (row := _row(user)) is None or row.confirmed_at is None:
             raise Conflict("there is no second factor; set one up first", "act", "codes")
@@ -118,7 +125,10 @@ def new_codes(user: User) -> list[str]:
 
 
 def remove(user: User, *, by: User | None) -> bool:
-    """Whether there was one. `by` None: whoever runs the server, for somebody who lost it and the recovery codes."""
+    """Remove the second factor; return whether there was a confirmed one.
+
+    `by` None: the server's operator, for a person who lost it and the recovery codes.
+    """
     with audit.change():
         row = _row(user)
         if row is None:
@@ -136,7 +146,7 @@ def codes_left(user: User) -> int:
 
 
 def matching_step(secret: str, code: str, *, now: datetime, after: int) -> int:
-    """The half minute whose code this is, one to either side for clocks that differ; 0 for none, or for one used before."""
+    """Return the half minute whose code this is, one to either side for clock skew; 0 for none, or one used before."""
     present = int(now.timestamp()) // STEP_SECONDS
     typed = "".join(code.split())
     totp = pyotp.TOTP(secret, interval=STEP_SECONDS)
@@ -147,7 +157,7 @@ def matching_step(secret: str, code: str, *, now: datetime, after: int) -> int:
 
 
 def pause(failures: int, failed_at: datetime | None, *, now: datetime) -> int:
-    """Seconds until codes are looked at again: as many tries and as long as with passwords."""
+    """Return the seconds until codes are checked again: the same tries and pause as for passwords."""
     if failed_at is None or not failures or failures % settings.AXES_FAILURE_LIMIT:
         return 0
     left: timedelta = failed_at + settings.AXES_COOLOFF_TIME - now
@@ -155,7 +165,7 @@ def pause(failures: int, failed_at: datetime | None, *, now: datetime) -> int:
 
 
 def _row(user: User) -> SecondFactor | None:
-    """One try at a time, or the same code would open twice."""
+    """Return the row after locking the user: one attempt at a time, or the same code would work twice."""
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     return SecondFactor.objects.filter(user=user).first()
 

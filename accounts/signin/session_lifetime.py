@@ -1,4 +1,4 @@
-"""How long a sign-in holds: not past its age, and not past a time of silence. See docs/security.md."""
+"""How long a sign-in lasts: up to a maximum age, and a maximum idle time. See docs/security.md."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from common.middleware import ALIVE
 from common.request_origin import origin
 
 SINCE, SEEN, FROM, AGENT = "signed_in_at", "seen_at", "from", "agent"
-APART = ("/api/v1/login",)  # gives a token: the session of a browser that sends its cookie along is another matter
+APART = ("/api/v1/login",)  # returns a token: the session of a browser that sends its cookie along is unrelated
 NOTED_EVERY_SECONDS = 300  # one write in five minutes, not one per request
 
 
@@ -28,7 +28,7 @@ def begin(sender: object, request: HttpRequest | None, **_: Any) -> None:
 
 
 def is_over(data: Mapping[str, Any], now: int) -> bool:
-    """By age, or by silence."""
+    """Return whether the session ended by age or by idle time."""
     since, seen = data.get(SINCE, now), data.get(SEEN, now)
     return bool(now - since > settings.MUSTER_SESSION_SECONDS or now - seen > settings.MUSTER_SESSION_IDLE_SECONDS)
 
@@ -46,7 +46,7 @@ class SessionLifetime:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or SESSION_KEY not in request.session:
             return
         now = int(time.time())
-        # One that does not say when it began begins now: it is from before this was noted.
+        # A session without a start time predates this record, and starts now.
         since, seen = request.session.get(SINCE, now), request.session.get(SEEN, 0 if SINCE in request.session else now)
         if now - since > settings.MUSTER_SESSION_SECONDS or now - seen > settings.MUSTER_SESSION_IDLE_SECONDS:
             request.session.flush()

@@ -1,4 +1,4 @@
-"""A person's own sign-ins in browsers: which there are, and ending one or all others. Tokens are another matter."""
+"""A person's own browser sign-ins: list them, end one or all others. Tokens are separate."""
 
 import hashlib
 import time
@@ -19,7 +19,7 @@ from . import session_lifetime
 
 @dataclass(frozen=True)
 class Shown:
-    ref: str  # names it on the page without opening it
+    ref: str  # identifies it on the page without granting access
     since: datetime
     seen: datetime
     ip: str
@@ -28,7 +28,7 @@ class Shown:
 
 
 def has_valid_session(key: str) -> bool:
-    """Is somebody signed in with this cookie's value? Nothing is written but the end of a session that is over anyway."""
+    """Return whether this cookie value belongs to a signed-in user; writes nothing, except to end an expired one."""
     request = HttpRequest()
     request.session = SessionStore(key)
     return get_user(request).is_authenticated and not session_lifetime.is_over(
@@ -37,7 +37,7 @@ def has_valid_session(key: str) -> bool:
 
 
 def of(user: User, *, this: str | None) -> list[Shown]:
-    """Newest use first; those that ended by age or silence are none."""
+    """Return a user's sessions, this one first, then by latest use; without those that ended by age or idle time."""
     now = int(time.time())
     rows = SignIn.objects.filter(user=user, expire_date__gt=timezone.now())
     found = [(row, row.get_decoded()) for row in rows]
@@ -46,14 +46,14 @@ def of(user: User, *, this: str | None) -> list[Shown]:
 
 
 def end(user: User, ref: str) -> bool:
-    """Whether there was such a one. What shows its cookie is nobody from the next request on."""
+    """End one session; return whether it existed. Its cookie is anonymous from the next request on."""
     with audit.change():
         keys = [row.session_key for row in SignIn.objects.filter(user=user) if ref_of(row.session_key) == ref]
         return bool(keys) and _end(user, keys)
 
 
 def end_others(user: User, *, this: str | None) -> bool:
-    """Whether there were any."""
+    """End all other sessions; return whether there were any."""
     with audit.change():
         keys = SignIn.objects.filter(user=user).exclude(session_key=this or "").values_list("session_key", flat=True)
         return bool(keys) and _end(user, list(keys))
@@ -85,13 +85,13 @@ def _shown(row: SignIn, data: dict[str, object], this: str | None) -> Shown:
     )
 
 
-# What browsers call themselves, the telling word first: most name the others too.
+# Browsers' markers in the user agent, the most specific first: most also name the others.
 _PROGRAMS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))
 _SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS", "Linux")
 
 
 def _program(agent: str) -> str:
-    """`Firefox on Linux`; of what is no browser we know, the beginning of what it says."""
+    """Return `Firefox on Linux`; for unknown programs, the start of their user agent."""
     name = next((name for word, name in _PROGRAMS if word in agent), agent[:40])
     system = next((word for word in _SYSTEMS if word in agent), "")
     return f"{name} on {system}" if name and system else name or "unknown"

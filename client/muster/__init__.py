@@ -1,6 +1,6 @@
-"""Muster for training scripts and for people: `muster.report(step=1, loss=0.4)`, `muster.checkpoints()`, `muster.Client`.
+"""For training scripts and for people: `muster.report(step=1, loss=0.4)`, `muster.checkpoints()`, `muster.Client`.
 
-The first two need nothing but Python 3.8; Muster's agent brings them along. The clients need `pip install muster-client`.
+The first two need nothing but Python 3.8; Muster's agent provides them. The clients need `pip install muster-client`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from ._report import checkpoints, report
 
-# The agent's copy holds only this file and _report; an installed client is found behind it.
+# The agent's copy contains only this file and _report; an installed client is found after it.
 __path__ = pkgutil.extend_path(__path__, __name__)
 
 __all__ = ["AsyncClient", "Client", "checkpoints", "report"]
@@ -19,7 +19,7 @@ _LAZY = {"Client": "muster.client", "AsyncClient": "muster.async_client"}
 
 
 def __getattr__(name: str) -> Any:
-    """Clients on first use: a rank that only reports should not pay for an HTTP library."""
+    """Import clients on first use: a rank that only reports should not pay for an HTTP library."""
     if name not in _LAZY:
         raise AttributeError(f"module 'muster' has no attribute {name!r}")
     import importlib

@@ -1,6 +1,6 @@
-"""Numbers from a training loop to Muster: one line of JSON on a Unix socket, without ever waiting.
+"""Send numbers from a training loop to Muster: one line of JSON on a Unix socket, without ever waiting.
 
-Standard library only, Python 3.8+. Outside of Muster, or when the agent is gone, reports go nowhere and cost little.
+Standard library only, Python 3.8+. Outside of Muster, or when the agent is gone, reports are dropped and cost little.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from typing import Any
 
 SOCKET_ENV = "MUSTER_REPORT"
 CHECKPOINTS_ENV = "MUSTER_CHECKPOINTS"
-RETRY_SECONDS = 5.0  # between tries to reach an agent that did not answer
+RETRY_SECONDS = 5.0  # between attempts to reach an agent that did not answer
 BUFFER_BYTES = 1 << 20
 
 
 def report(**values: Any) -> None:
-    """Tells Muster where training stands: `report(step=120, loss=0.42, accuracy=0.91)`.
+    """Report training progress to Muster: `report(step=120, loss=0.42, accuracy=0.91)`.
 
-    `step` is optional. Values are numbers or what float() takes (a 0-d tensor); others raise TypeError or ValueError.
-    Costs a few microseconds. Never waits and never fails for the connection: what does not fit is dropped and counted.
+    `step` is optional. Values are numbers or anything float() accepts (a 0-d tensor); others raise TypeError or
+    ValueError. Costs a few microseconds. Never waits, and never fails because of the connection: what does not fit is
+    dropped and counted.
     """
     _reporter.send(values)
 
 
 def checkpoints() -> str:
-    """The folder for checkpoints: kept across attempts and shared by all ranks; ./checkpoints outside of Muster."""
+    """Return the folder for checkpoints, kept across attempts, shared by all ranks; ./checkpoints outside of Muster."""
     path = os.environ.get(CHECKPOINTS_ENV) or os.path.join(os.getcwd(), "checkpoints")
     os.makedirs(path, exist_ok=True)
     return path
@@ -41,10 +42,10 @@ class _Reporter:
         self.reset()
 
     def reset(self) -> None:
-        """Also after a fork: the connection belongs to the parent, and its lock may have been held right then."""
+        """Reset all state, also after a fork: the connection is the parent's, and its lock may have been held then."""
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._rest = b""  # what the socket took only a part of
+        self._rest = b""  # unsent rest of a partly sent line
         self._dropped = 0
         self._retry_at = 0.0
 
@@ -85,7 +86,7 @@ class _Reporter:
     def _write(self, line: bytes) -> None:
         if self._dropped:
             line = b'{"dropped":%d}\n' % self._dropped + line
-        # A line begun must be ended before the next: half a line would spoil both.
+        # A partly sent line must be completed before the next: half a line would corrupt both.
         pending = self._rest + line
         try:
             sent = self._socket.send(pending) if self._socket else 0
@@ -115,7 +116,7 @@ def _number(value: Any) -> str:
     if isinstance(value, (str, bytes)):
         raise TypeError(f"report() takes numbers, not {value!r}")
     number = value if type(value) is float else float(value)
-    # JSON knows no NaN: null says "not a finite number".
+    # JSON has no NaN: null means "not a finite number".
     return repr(number) if math.isfinite(number) else "null"
 
 

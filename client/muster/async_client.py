@@ -52,9 +52,9 @@ class AsyncClient(Operations, AsyncLogs):
     ) -> Job:
         """Send what is new in the folder, then submit.
 
-        `directory=None` sends no code, `workspace` names one uploaded before; `progress` is told how many bytes of how
-        many are sent. What is not given is the server's to
-        decide. The same `idempotency_key` never makes a second job.
+        `directory=None` sends no code, `workspace` is the id of one uploaded before; `progress` is called with the
+        bytes sent and the bytes in total. The server decides what is not given. The same `idempotency_key` never makes
+        a second job.
         """
         spec = calls.job_spec(
             command,
@@ -82,11 +82,14 @@ class AsyncClient(Operations, AsyncLogs):
     async def upload(
         self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
     ) -> Workspace:
-        """Send a folder for later jobs; name the queue they will go to when you belong to several teams."""
+        """Send a folder for later jobs; name the queue they will go to if you belong to several teams."""
         return await self._run(sending.upload(directory, url=self.url, queue=queue, progress=progress))
 
     async def wait(self, job: JobRef, *, timeout: float | None = None) -> Job:
-        """The job once it has ended or is suspended. Raises WaitTimeout after `timeout` seconds; the job goes on."""
+        """Return the job once it has ended or is suspended.
+
+        Raises WaitTimeout after `timeout` seconds; the job goes on.
+        """
         began = time.monotonic()
         look = calls.patient(calls.job(await self._run(calls.find_id(job))))
         while not ((seen := await self._send(look)).is_finished or seen.is_suspended):

@@ -25,9 +25,9 @@ class AsyncLogs(AsyncTransport):
         tail: int | None = None,
         cursor: str | None = None,
     ) -> AsyncIterator[LogLine]:
-        """Lines of all ranks, or of one, as far as there are any.
+        """Yield the lines of all ranks, or of one, that exist so far.
 
-        With `follow` as they come, until the job has ended or is suspended.
+        With `follow`, as they come, until the job has ended or is suspended.
         """
         async for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
             for line in page.lines:
@@ -43,7 +43,7 @@ class AsyncLogs(AsyncTransport):
         tail: int | None = None,
         cursor: str | None = None,
     ) -> AsyncIterator[LogPage]:
-        """As `logs`, a page at a time: each carries the cursor at which another reader goes on."""
+        """Like `logs`, a page at a time: each carries the cursor from which another reader continues."""
         job_id = await self._run(calls.find_id(job))
         reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
         if follow:
@@ -66,7 +66,7 @@ class AsyncLogs(AsyncTransport):
         cursor: str | None = None,
         wait_seconds: int = 0,
     ) -> LogPage:
-        """One answer of the log endpoint, for callers that keep the cursor themselves."""
+        """Return one answer of the log endpoint, for callers that keep the cursor themselves."""
         job_id = await self._run(calls.find_id(job))
         asked: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail, "cursor": cursor}
         return await self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
@@ -74,10 +74,10 @@ class AsyncLogs(AsyncTransport):
     async def follow(
         self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
     ) -> AsyncIterator[LogLine | Job]:
-        """Each line as it comes and, whenever its phase changes, the job; the last item is the job that has ended.
+        """Yield each line as it comes and, whenever its phase changes, the job; the last item is the ended job.
 
-        A restart of the server in between is waited out, for up to five minutes; no line is lost or comes twice. Ends
-        with a suspended job too.
+        A server restart is waited out, for up to five minutes; no line is lost or repeated. Also ends when the job is
+        suspended.
         """
         async for seen in self.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
             for item in lines_of(seen):
@@ -86,14 +86,14 @@ class AsyncLogs(AsyncTransport):
     async def follow_pages(
         self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
     ) -> AsyncIterator[LogPage | Job]:
-        """As `follow`, a page of lines at a time."""
+        """Like `follow`, a page of lines at a time."""
         job_id = await self._run(calls.find_id(job))
         reader = LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True)
         async for seen in self._followed(Follower(reader)):
             yield seen
 
     async def log_text(self, job: JobRef, *, rank: int | None = None, attempt: int | None = None) -> AsyncIterator[str]:
-        """The whole log of one attempt as text, piece by piece, however long: time, who printed it, the line."""
+        """Yield the whole log of one attempt as text, in pieces, however long: time, rank, line."""
         call = log_text(await self._run(calls.find_id(job)), rank=rank, attempt=attempt)
         async with self._open(call) as reply:
             async for piece in reply.aiter_text():
@@ -111,7 +111,7 @@ class AsyncLogs(AsyncTransport):
             yield seen
 
     async def _streamed(self, follower: Follower) -> AsyncIterator[Seen]:
-        """What one open connection brings, until it breaks off or is of no more use."""
+        """Yield what one open connection delivers, until it breaks off or is no longer needed."""
         try:
             async with self._open(follower.stream()) as reply:
                 async for line in reply.aiter_lines():

@@ -1,7 +1,7 @@
 """One request of the REST API (/api/v1) and how its answer is read, without any I/O.
 
-A `Call` is one request. A *flow* is a generator that yields calls, is sent their answers (or thrown what went wrong),
-and returns a result: so the steps of `submit`, for example, are written once for the sync and the async client.
+A `Call` is one request. A *flow* is a generator that yields calls, is sent their answers (or thrown their errors), and
+returns a result: so the steps of `submit`, for example, are written once for the sync and the async client.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class Call(Generic[T]):
     content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     is_public: bool = False  # sent without a token
-    is_repeatable: bool = False  # doing it twice is doing it once, so it may be tried again
-    wait_seconds: float = 0  # how long the server may hold the answer back, on top of the usual time limit
+    is_repeatable: bool = False  # idempotent, so it may be retried
+    wait_seconds: float = 0  # how long the server may hold the answer back, on top of the usual timeout
     tries: int = 5
-    patience_seconds: float = 0  # go on trying, beyond `tries`, until so long has been spent in pauses
-    missing: str = ""  # what a 404 means here, with the way out
-    accepted: tuple[int, ...] = ()  # statuses that are an answer too, and no error
-    is_raw: bool = False  # the answer is given to `parse` as bytes
-    on_sent: Callable[[float], None] | None = None  # told which share of the content is on its way
+    patience_seconds: float = 0  # keep retrying, beyond `tries`, until this long has been spent in pauses
+    missing: str = ""  # what a 404 means here, with what to do about it
+    accepted: tuple[int, ...] = ()  # statuses that are answers too, not errors
+    is_raw: bool = False  # the answer is passed to `parse` as bytes
+    on_sent: Callable[[float], None] | None = None  # called with the share of the content sent so far
 
 
 @dataclass(frozen=True)
 class Work(Generic[T]):
-    """A step that reads this machine's disk: done at once, or in a thread where others must not wait for it."""
+    """A step that reads this machine's disk: run directly, or in a thread where it must not block others."""
 
     run: Callable[[], T]
 
@@ -59,8 +59,8 @@ def get(path: str, *, parse: Callable[[Any], T], params: Mapping[str, Any] | Non
 def page(path: str, *, parse: Callable[[Any], T], missing: str = "", **params: Any) -> Call[Page[T]]:
     def read(answer: Json) -> Page[T]:
         following = answer.get("next")
-        # Only the query of `next` is used: a server behind a proxy may not know its own address, and the token
-        # must never go to another one.
+        # Only the query of `next` is used: a server behind a proxy may not know its own address, and the token must
+        # never go to another one.
         query = dict(parse_qsl(urlsplit(following).query)) if following else {}
         items = tuple(parse(item) for item in answer["results"])
         return Page(items, page(path, parse=parse, missing=missing, **query) if following else None)
@@ -69,7 +69,7 @@ def page(path: str, *, parse: Callable[[Any], T], missing: str = "", **params: A
 
 
 def whole(first: Call[Page[T]]) -> Flow[list[T]]:
-    """The items of all pages."""
+    """Return the items of all pages."""
     page = yield from ask(first)
     items = list(page.items)
     while page.next:
@@ -92,9 +92,9 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def place(*parts: object) -> str:
-    """A path of these parts; none of them can reach another one, whatever people type."""
+    """Return a path of these parts; each is quoted, so that no input can reach another path."""
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
 def nothing(answer: Any) -> None:
-    """What there is to read in an answer without content."""
+    """Parse an answer without content."""

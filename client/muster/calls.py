@@ -1,4 +1,4 @@
-"""The requests about jobs and queues; what a call is, `muster.call` says."""
+"""Requests about jobs and queues; for calls see `muster.call`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 JobRef = Union[Job, int, str]
 
 LONG_POLL_SECONDS = 10
-PATIENCE_SECONDS = 300.0  # a server that is moved to a new version is back sooner
+PATIENCE_SECONDS = 300.0  # a server upgrade takes less
 
 
 def login(
@@ -55,7 +55,7 @@ def jobs(
     kind: str | None = None,
     limit: int | None = None,
 ) -> Call[Page[Job]]:
-    """Jobs, newest first; `phase` is one, several separated by commas, or `active` or `finished`.
+    """List jobs, newest first; `phase` is one, several separated by commas, or `active` or `finished`.
 
     `kind` is how their newest attempt failed (docs/verdicts.md).
     """
@@ -69,7 +69,7 @@ def job(job_id: int) -> Call[Job]:
 
 
 def act(job_id: int, *, verb: str) -> Call[Job]:
-    """`verb` is cancel, suspend, resume or resubmit."""
+    """Act on a job; `verb` is cancel, suspend, resume or resubmit."""
     return Call("POST", f"/jobs/{job_id}/{verb}", Job.parse, json={}, missing=no_job(job_id))
 
 
@@ -90,7 +90,7 @@ def log_page(
     cursor: str | None = None,
     wait_seconds: int = 0,
 ) -> Call[LogPage]:
-    """`rank` -1 is the launcher; `wait_seconds` holds an empty answer back until there is news."""
+    """Get a page of the log; `rank` -1 is the launcher, `wait_seconds` delays an empty answer until lines come."""
     tail = None if cursor else tail
     params = _given(rank=rank, attempt=attempt, cursor=cursor, tail=tail, wait=wait_seconds or None)
     call = _get(f"/jobs/{job_id}/logs", parse=LogPage.parse, missing=no_job(job_id))
@@ -98,7 +98,7 @@ def log_page(
 
 
 def patient(call: Call[T]) -> Call[T]:
-    """A person who follows a job would rather wait out a restart of the server than lose the place."""
+    """Return a call that waits out a server restart, so that someone following a job does not lose their place."""
     return replace(call, patience_seconds=PATIENCE_SECONDS)
 
 
@@ -107,18 +107,18 @@ def create_job(spec: Mapping[str, Any], *, key: str) -> Call[Job]:
 
 
 def job_spec(command: str | Sequence[str], **options: Any) -> dict[str, Any]:
-    """The body of a submission: only what was given, so that the server's defaults apply to the rest."""
+    """Return the body of a submission: only what was given, so that the server's defaults apply to the rest."""
     words = shlex.split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
     return {"command": words, **_given(**options)}
 
 
 def find_job(ref: JobRef) -> Flow[Job]:
-    """The job by id, or the newest one of that name, with all that the server tells of one job. Raises NotFound."""
+    """Return the job by id, or the newest one of that name, with all details of one job. Raises NotFound."""
     return (yield from ask(job((yield from find_id(ref)))))
 
 
 def find_id(ref: JobRef) -> Flow[int]:
-    """The job's id; asks the server only for a name."""
+    """Return the job's id; queries the server only for a name. Raises NotFound."""
     if isinstance(ref, Job):
         return ref.id
     if isinstance(ref, int) or ref.isdigit():
@@ -131,19 +131,19 @@ def find_id(ref: JobRef) -> Flow[int]:
 
 
 def of_job(ref: JobRef, *, call: Callable[[int], Call[T]]) -> Flow[T]:
-    """One call about a job that may be given by name."""
+    """Make one call about a job that may be given by name."""
     return (yield from ask(call((yield from find_id(ref)))))
 
 
 def submit(spec: Mapping[str, Any], *, code: Flow[Workspace] | None, key: str) -> Flow[Job]:
-    """`code` are the steps that bring the workspace."""
+    """Submit a job; `code` are the steps that produce the workspace."""
     if code is not None:
         spec = {**spec, "workspace": (yield from code).id}
     return (yield from ask(create_job(spec, key=key)))
 
 
 def every(first: Callable[[int], Call[Page[T]]], *, ref: JobRef) -> Flow[list[T]]:
-    """All items of a list that belongs to a job."""
+    """Return all items of a list that belongs to a job."""
     return (yield from whole(first((yield from find_id(ref)))))
 
 

@@ -17,7 +17,7 @@ MOST_AT_ONCE = 100  # jobs in one bulk call; more go in several
 
 
 def cancel(ref: JobRef, *, now: bool = False) -> Flow[Job]:
-    """End the job for good, with `now` without its grace; the answer is the job as the wish was noted."""
+    """End the job for good, with `now` without its grace; returns the job as the request was recorded."""
     said = {"now": True} if now else {}
     return (yield from of_job(ref, call=lambda job_id: replace(act(job_id, verb="cancel"), json=said)))
 
@@ -28,39 +28,39 @@ def suspend(ref: JobRef) -> Flow[Job]:
 
 
 def resume(ref: JobRef) -> Flow[Job]:
-    """Let a suspended job wait for its turn again."""
+    """Return a suspended job to its queue."""
     return (yield from of_job(ref, call=lambda job_id: act(job_id, verb="resume")))
 
 
 def attempts(ref: JobRef) -> Flow[list[Attempt]]:
-    """Each launch of the job: when it ran, how it ended, which rank failed first."""
+    """Return the launches of the job: when each ran, how it ended, which rank failed first."""
     return (yield from every(lambda job_id: _part(job_id, "attempts", parse=Attempt.parse), ref=ref))
 
 
 def replicas(ref: JobRef, *, attempt: int | None = None) -> Flow[list[Replica]]:
-    """The replicas of the newest attempt, or of a given one."""
+    """Return the replicas of the newest attempt, or of a given one."""
     return (yield from every(lambda job_id: _part(job_id, "replicas", parse=Replica.parse, attempt=attempt), ref=ref))
 
 
 def ranks(ref: JobRef, *, attempt: int | None = None) -> Flow[list[Rank]]:
-    """The ranks of the newest attempt, or of a given one."""
+    """Return the ranks of the newest attempt, or of a given one."""
     return (yield from every(lambda job_id: _part(job_id, "ranks", parse=Rank.parse, attempt=attempt), ref=ref))
 
 
 def events(ref: JobRef) -> Flow[list[Event]]:
-    """What happened to the job, oldest first."""
+    """Return what happened to the job, oldest first."""
     return (yield from every(lambda job_id: _part(job_id, "events", parse=Event.parse), ref=ref))
 
 
 def metrics(ref: JobRef, *, names: Sequence[str] = (), attempt: int | None = None) -> Flow[list[Series]]:
-    """What the ranks reported, thinned; of the newest attempt or a given one."""
+    """Return what the ranks reported, thinned; of the newest attempt or a given one."""
     return (yield from of_job(ref, call=lambda job_id: series(job_id, names=names, attempt=attempt)))
 
 
 def search_logs(
     ref: JobRef, text: str, *, rank: int | None = None, attempt: int | None = None, limit: int = 1000
 ) -> Flow[list[FoundLine]]:
-    """Lines that hold these words, whatever the case of their letters; at most `limit`, oldest first."""
+    """Return lines that contain `text`, ignoring case; at most `limit`, oldest first."""
     job_id = yield from find_id(ref)
     asked, start = given(text=text, rank=rank, attempt=attempt), ""
     found: list[FoundLine] = []
@@ -75,12 +75,18 @@ def search_logs(
 
 
 def plan(spec: Mapping[str, Any]) -> Flow[Plan]:
-    """What a submission (see `muster.job_spec`) would become, without submitting it. Raises Invalid as submit would."""
+    """Return what a submission (see `muster.job_spec`) would become, without submitting it.
+
+    Raises Invalid as submit would.
+    """
     return (yield from ask(Call("POST", "/plans", Plan.parse, json=dict(spec), is_repeatable=True)))
 
 
 def act_on_many(verb: str, jobs: Sequence[JobRef], *, now: bool = False) -> Flow[list[Acted]]:
-    """`verb` is cancel, suspend or resume. A refused job keeps none of the others from it. `now` is of cancel alone."""
+    """Act on many jobs; `verb` is cancel, suspend or resume. `now` applies to cancel only.
+
+    A refused job does not stop the others.
+    """
     done: list[Acted] = []
     ids = yield from _ids(jobs)
     for begin in range(0, len(ids), MOST_AT_ONCE):
@@ -95,7 +101,7 @@ def delete_log(ref: JobRef) -> Flow[Job]:
 
 
 def resubmit(ref: JobRef, *, idempotency_key: str | None = None) -> Flow[Job]:
-    """A new job like this one; with a key, at most one however often it is asked for."""
+    """Submit a new job like this one; with a key, at most one however often it is requested."""
     job_id = yield from find_id(ref)
     headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
     call = Call("POST", f"/jobs/{job_id}/resubmit", Job.parse, json={}, headers=headers, missing=no_job(job_id))
@@ -103,7 +109,7 @@ def resubmit(ref: JobRef, *, idempotency_key: str | None = None) -> Flow[Job]:
 
 
 def schema() -> Flow[dict[str, Any]]:
-    """The API's own description (OpenAPI)."""
+    """Return the API's own description (OpenAPI)."""
     return (yield from ask(get("/schema", parse=dict, params={"format": "json"})))
 
 

@@ -12,7 +12,7 @@ from muster.models_teams import AuditEntry, Member, Team, Token
 
 
 def me() -> Flow[Me]:
-    """Who you are, in which teams, and what the token in use may do."""
+    """Return your user, your teams, and what the token in use may do."""
     return (yield from ask(calls.me()))
 
 
@@ -25,15 +25,16 @@ def login(
     scope: str | None = None,
     expires_in_days: int | None = None,
 ) -> Flow[Login]:
-    """A new token, by password, and by `code` where the account has a second factor. `name` tells the user's tokens
-    apart; `scope` is read, submit or manage.
+    """Return a new token, by password, and by `code` where the account has a second factor.
+
+    `name` distinguishes the user's tokens; `scope` is read, submit or manage.
     """
     asked: dict[str, Any] = {"code": code, "scope": scope, "expires_in_days": expires_in_days}
     return (yield from ask(calls.login(username, password=password, name=name, **asked)))
 
 
 def tokens() -> Flow[list[Token]]:
-    """Your tokens, and of service accounts that you administer; never their text."""
+    """Return your tokens, and those of service accounts that you administer; never their text."""
     return (yield from whole(page("/tokens", parse=Token.parse)))
 
 
@@ -45,19 +46,19 @@ def create_token(
     expires_in_days: int | None = None,
     service_account: str | None = None,
 ) -> Flow[Token]:
-    """A new token; its `text` is told this once. `scope` is read, submit or manage."""
+    """Create a token; its `text` is returned only this once. `scope` is read, submit or manage."""
     body = given(name=name, scope=scope, team=team, expires_in_days=expires_in_days, service_account=service_account)
     return (yield from ask(Call("POST", "/tokens", Token.parse, json=body)))
 
 
 def revoke_token(token_id: int) -> Flow[None]:
-    """The token opens nothing from now on."""
+    """Revoke a token: it is refused from now on. Raises NotFound."""
     missing = f"no token {token_id} that you may revoke: `muster tokens` lists them"
     return (yield from ask(_delete(place("tokens", token_id), missing=missing)))
 
 
 def revoke_own_token() -> Flow[None]:
-    """The token this client speaks with. Raises NotFound where the server does not list it."""
+    """Revoke the token that this client uses. Raises NotFound where the server does not list it."""
     used = (yield from ask(calls.me())).token
     if used and used.id is not None:
         return (yield from revoke_token(used.id))
@@ -68,67 +69,73 @@ def revoke_own_token() -> Flow[None]:
 
 
 def teams() -> Flow[list[Team]]:
-    """Those you may see, with your own role in each."""
+    """Return the teams you may see, with your own role in each."""
     return (yield from whole(page("/teams", parse=Team.parse)))
 
 
 def team(name: str) -> Flow[Team]:
-    """One team. Raises NotFound."""
+    """Return one team. Raises NotFound."""
     return (yield from ask(get(place("teams", name), parse=Team.parse, missing=_no_team(name))))
 
 
 def create_team(name: str) -> Flow[Team]:
-    """Of platform administrators."""
+    """Create a team; for platform administrators."""
     return (yield from ask(Call("POST", "/teams", Team.parse, json={"name": name})))
 
 
 def members(team: str) -> Flow[list[Member]]:
-    """Who is in a team, and as what; service accounts too."""
+    """Return the members of a team with their roles, service accounts included. Raises NotFound."""
     return (yield from whole(page(place("teams", team, "members"), parse=Member.parse, missing=_no_team(team))))
 
 
 def set_member(team: str, username: str, *, role: str) -> Flow[Member]:
-    """Add somebody, or change the role (viewer, member, admin) of a member."""
+    """Add a user, or change the role (viewer, member, admin) of a member."""
     path = place("teams", team, "members", username)
     return (yield from ask(Call("PUT", path, Member.parse, json={"role": role}, is_repeatable=True)))
 
 
 def remove_member(team: str, username: str) -> Flow[None]:
-    """They keep their account and their jobs, and see the team no more."""
+    """Remove a member; they keep their account and their jobs, and no longer see the team. Raises NotFound."""
     missing = f"{username} is no member of {team}: `muster teams members list {team}` shows who is"
     return (yield from ask(_delete(place("teams", team, "members", username), missing=missing)))
 
 
 def service_accounts(team: str) -> Flow[list[Member]]:
-    """The accounts of a team that are for programs."""
+    """Return a team's service accounts, which are for programs."""
     path = place("teams", team, "service-accounts")
     return (yield from whole(page(path, parse=Member.parse, missing=_no_team(team))))
 
 
 def create_service_account(team: str, name: str, *, role: str) -> Flow[Member]:
-    """An account for programs, which cannot log in; `create_token(..., service_account=name)` opens it."""
+    """Create an account for programs, which cannot log in.
+
+    `create_token(..., service_account=name)` makes its token.
+    """
     body = {"name": name, "role": role}
     return (yield from ask(Call("POST", place("teams", team, "service-accounts"), Member.parse, json=body)))
 
 
 def remove_service_account(team: str, username: str) -> Flow[None]:
-    """Its tokens open nothing from then on."""
+    """Remove a service account; its tokens are refused from then on. Raises NotFound."""
     missing = f"{team} has no service account {username}: `muster teams accounts list {team}` shows them"
     return (yield from ask(_delete(place("teams", team, "service-accounts", username), missing=missing)))
 
 
 def queues() -> Flow[list[Queue]]:
-    """The queues of your teams, and what is taken of each."""
+    """Return the queues of your teams, and how much of each is used."""
     return (yield from whole(calls.queues()))
 
 
 def queue(name: str) -> Flow[Queue]:
-    """One queue, its quota and what is used of it. Raises NotFound."""
+    """Return one queue, its quota and how much is used. Raises NotFound."""
     return (yield from ask(get(place("queues", name), parse=Queue.parse, missing=_no_queue(name))))
 
 
 def create_queue(name: str, **fields: Any) -> Flow[Queue]:
-    """Of platform administrators; `fields` as the API names them (team, cluster, slots, resource, ...)."""
+    """Create a queue; for platform administrators.
+
+    `fields` as the API names them (team, cluster, slots, resource, ...).
+    """
     return (yield from ask(Call("POST", "/queues", Queue.parse, json={"name": name, **given(**fields)})))
 
 
@@ -142,12 +149,12 @@ def set_queue(name: str, **fields: Any) -> Flow[Queue]:
 def audit(
     *, team: str | None = None, actor: str | None = None, act: str | None = None, limit: int | None = None
 ) -> Call[Page[AuditEntry]]:
-    """Who changed what, newest first."""
+    """List who changed what, newest first."""
     return page("/audit", parse=AuditEntry.parse, team=team, actor=actor, act=act, limit=limit)
 
 
 def _delete(path: str, *, missing: str) -> Call[None]:
-    # Not repeatable: a second try would be told that there is nothing to delete, and look like a failure.
+    # Not repeatable: a retry would find nothing left to delete, which would look like a failure.
     return Call("DELETE", path, nothing, missing=missing)
 
 

@@ -34,7 +34,7 @@ from muster.errors import Forbidden, MusterError, NotLoggedIn, ServerError, TooM
 from muster.render import printable
 from muster.version import VERSION
 
-# What scripts may tell apart; docs/cli.md lists them. The numbers are those of sysexits.h.
+# Exit codes that scripts may distinguish; docs/cli.md lists them. The numbers are those of sysexits.h.
 NO_CONTACT = 75
 NOT_ALLOWED = 77
 WRONG_USAGE = 2
@@ -51,18 +51,18 @@ CODES: tuple[tuple[type[MusterError], int], ...] = (
 
 
 class Problem(click.ClickException):
-    """One line on stderr: what is wrong and the way out."""
+    """One line on stderr: what is wrong and how to fix it."""
 
     def __init__(self, message: str, *, exit_code: int = 1) -> None:
         super().__init__(printable(" ".join(message.split())))
-        self.exit_code = exit_code  # type: ignore[misc]  # click declares it of the class, and reads it of the error
+        self.exit_code = exit_code  # type: ignore[misc]  # click declares it on the class, and reads it off the error
 
     def show(self, file: Any = None) -> None:
         click.echo(f"muster: {self.message}", err=file is None, file=file)
 
 
 class OneLineErrors(click.Group):
-    """Turns every error into one line that says what to do; MUSTER_DEBUG=1 shows where it comes from."""
+    """Turn every error into one line that says what to do; MUSTER_DEBUG=1 shows where it comes from."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _problems():
@@ -100,7 +100,7 @@ cli.add_command(about.me, "whoami")
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character must not end the command that prints it.
+        # A character that the terminal cannot show must not end the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     cli(prog_name="muster")
@@ -116,7 +116,7 @@ def _problems() -> Iterator[None]:
         code = next((code for kind, code in CODES if isinstance(error, kind)), 1)
         raise _told(str(error), exit_code=code) from error
     except click.UsageError as error:
-        # Without any argument click shows the whole help, which is the better answer.
+        # Without any argument click shows the whole help, which is more useful.
         if type(error).__name__ == "NoArgsIsHelpError":
             raise
         path = error.ctx.command_path if error.ctx else "muster"
@@ -125,7 +125,7 @@ def _problems() -> Iterator[None]:
     except KeyboardInterrupt as error:
         raise click.exceptions.Exit(INTERRUPTED) from error
     except (BrokenPipeError, click.ClickException):
-        raise  # click ends quietly when the reader of a pipe has gone
+        raise  # click exits quietly when the reader of a pipe is gone
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         message = f"this should not have happened ({said}): MUSTER_DEBUG=1 shows where; please report it"

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Client(Operations, Logs):
-    """One server. Without arguments the environment (MUSTER_URL, MUSTER_TOKEN) or the current saved login decides."""
+    """One server, chosen by the arguments, else the environment (MUSTER_URL, MUSTER_TOKEN), else the saved login."""
 
     def submit(
         self,
@@ -59,9 +59,9 @@ class Client(Operations, Logs):
     ) -> Job:
         """Send what is new in the folder, then submit.
 
-        `directory=None` sends no code, `workspace` names one uploaded before; `progress` is told how many bytes of how
-        many are sent. What is not given is the server's to
-        decide. The same `idempotency_key` never makes a second job.
+        `directory=None` sends no code, `workspace` is the id of one uploaded before; `progress` is called with the
+        bytes sent and the bytes in total. The server decides what is not given. The same `idempotency_key` never makes
+        a second job.
         """
         spec = calls.job_spec(
             command,
@@ -89,11 +89,14 @@ class Client(Operations, Logs):
     def upload(
         self, directory: str | os.PathLike[str], *, queue: str | None = None, progress: Progress | None = None
     ) -> Workspace:
-        """Send a folder for later jobs; name the queue they will go to when you belong to several teams."""
+        """Send a folder for later jobs; name the queue they will go to if you belong to several teams."""
         return self._run(sending.upload(directory, url=self.url, queue=queue, progress=progress))
 
     def wait(self, job: JobRef, *, timeout: float | None = None) -> Job:
-        """The job once it has ended or is suspended. Raises WaitTimeout after `timeout` seconds; the job goes on."""
+        """Return the job once it has ended or is suspended.
+
+        Raises WaitTimeout after `timeout` seconds; the job goes on.
+        """
         began = time.monotonic()
         look = calls.patient(calls.job(self._run(calls.find_id(job))))
         while not ((seen := self._send(look)).is_finished or seen.is_suspended):

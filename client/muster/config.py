@@ -1,6 +1,6 @@
-"""Which server to speak to, and with which token.
+"""Which server to use, and with which token.
 
-`$MUSTER_CONFIG`, or else `$XDG_CONFIG_HOME/muster/config.json`, holds several named servers, one of them current:
+`$MUSTER_CONFIG`, or else `$XDG_CONFIG_HOME/muster/config.json`, contains several named servers, one of them current:
 
     {"current": "lab", "servers": {"lab": {"url": "https://...", "token": "...", "user": "ada"}}}
 
@@ -40,7 +40,11 @@ class Config:
         return replace(self, current=name, servers={**self.servers, name: server})
 
     def without(self, name: str) -> Config:
-        """Where the current one goes, none takes its place: the next command should not reach another by surprise."""
+        """Return the configuration without this server.
+
+        Where it was the current one, none takes its place: the next command should not reach another server
+        unexpectedly.
+        """
         left = {known: server for known, server in self.servers.items() if known != name}
         return replace(self, current="" if self.current == name else self.current, servers=left)
 
@@ -53,7 +57,10 @@ def config_path(environ: Environ = os.environ) -> Path:
 
 
 def load(path: Path) -> Config:
-    """An absent file is an empty configuration. Raises ConfigError when it is not one, or others can read it."""
+    """Load the configuration; an absent file is an empty one.
+
+    Raises ConfigError when it is invalid, or others can read it.
+    """
     try:
         config = _config(json.loads(path.read_text(encoding="utf-8")))
         _check_mode(path, config=config)
@@ -68,7 +75,7 @@ def load(path: Path) -> Config:
 
 
 def save(config: Config, *, path: Path) -> None:
-    """Replace the file in one step, readable by its owner only: it holds tokens."""
+    """Replace the file in one step, readable by its owner only: it contains tokens. Raises ConfigError."""
     content = {"current": config.current, "servers": {name: asdict(item) for name, item in config.servers.items()}}
     try:
         replace_file(path, text=json.dumps(content, indent=2) + "\n")
@@ -80,10 +87,10 @@ def save(config: Config, *, path: Path) -> None:
 def find_server(
     *, url: str | None = None, token: str | None = None, name: str | None = None, environ: Environ = os.environ
 ) -> Server:
-    """The server to speak to: arguments, then a server named on purpose, then the environment, then the file.
+    """Return the server to use: arguments, then a server named explicitly, then the environment, then the file.
 
     MUSTER_URL may also be the name of a saved server. A token from the file goes only to the server it was saved for:
-    MUSTER_URL alone never sends it elsewhere.
+    MUSTER_URL alone never sends it elsewhere. Raises ConfigError, NotLoggedIn.
     """
     chosen = environ.get("MUSTER_URL", "").strip()
     given = token or environ.get("MUSTER_TOKEN")
@@ -102,7 +109,10 @@ def find_server(
 
 
 def clean_url(url: str) -> str:
-    """The server's address without the trailing slash and the API's path, both easily pasted along."""
+    """Return the server's address without a trailing slash and the API's path, both easily pasted along.
+
+    Raises ConfigError.
+    """
     url = url.strip().rstrip("/")
     url = url[: -len("/api/v1")] if url.endswith("/api/v1") else url
     if not _is_address(url):
@@ -111,7 +121,7 @@ def clean_url(url: str) -> str:
 
 
 def _checked_token(token: str) -> str:
-    """Only what can stand in a header: a whole file pasted into MUSTER_TOKEN is no token."""
+    """Return a token that can be a header value: a whole file pasted into MUSTER_TOKEN is none. Raises ConfigError."""
     if token.isascii() and token.isprintable() and " " not in token:
         return token
     raise ConfigError("MUSTER_TOKEN holds what no token has (spaces, line ends or other scripts): paste it again")
@@ -120,7 +130,7 @@ def _checked_token(token: str) -> str:
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        # Reading the port is what checks it.
+        # Accessing the port validates it.
         return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         return False
@@ -135,7 +145,7 @@ def _config(content: Any) -> Config:
 
 
 def _check_mode(path: Path, *, config: Config) -> None:
-    """A token that others can read is theirs too; whoever made it readable should hear of it."""
+    """Raise ConfigError if others can read a token: they could use it too, and the user should know."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077 and any(server.token for server in config.servers.values()):
         fix = f"`chmod 600 {path}`, and if others use this machine revoke the token (`muster tokens`)"
@@ -159,14 +169,14 @@ def _current(config: Config) -> Server:
 
 
 def _saved(config: Config, *, url: str) -> Server:
-    """What the file knows of this address; the current server first, since two users may share an address."""
+    """Return what the file has on this address; the current server first, since two users may share an address."""
     current = [item for name, item in config.servers.items() if name == config.current]
     known = [item for item in [*current, *config.servers.values()] if _origin(item.url) == _origin(url)]
     return replace(known[0], url=url) if known else Server(url)
 
 
 def _origin(url: str) -> tuple[str, str, int, str]:
-    """What makes two addresses one: case and the scheme's own port make no difference (RFC 3986, section 6.2)."""
+    """Return what identifies an address: letter case and default ports do not matter (RFC 3986, section 6.2)."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, parts.hostname or "", port, parts.path

@@ -15,15 +15,15 @@ from muster.workspace import File, Stat, unreadable
 MAGIC = b"MUSTERP1"
 HEAD = struct.Struct(">B32sQQ")  # kind, sha256, plain bytes, bytes that follow
 RAW, DEFLATED, END = 0, 1, 2
-PACK_BYTES = 4 << 20  # plain bytes of one pack; a larger file travels alone
+PACK_BYTES = 4 << 20  # plain bytes of one pack; a larger file gets its own
 PIECE_BYTES = 1 << 20
 TRIES = 3
-# A link that took the file's place must not be followed, and a pipe not be waited for. Not every system has each flag.
+# Do not follow a link that replaced the file, nor wait for a pipe. Not every system has each flag.
 FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
 class Changed(WorkspaceError):
-    """A file is no longer what it was when the folder was looked at."""
+    """A file is no longer what it was when the folder was scanned."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -37,7 +37,10 @@ class Pack(NamedTuple):
 
 
 def digest(file: File) -> str:
-    """sha256 of a file's content, in hex. Raises Changed when it is not the file that was seen, before or after."""
+    """Return the sha256 of a file's content, in hex.
+
+    Raises Changed when the file was replaced or changed since the scan.
+    """
     found = hashlib.sha256()
     for piece in _pieces(file):
         found.update(piece)
@@ -45,7 +48,7 @@ def digest(file: File) -> str:
 
 
 def packs(files: Iterable[File], *, digest_of: Callable[[str], str]) -> Iterator[Pack]:
-    """Each content once. Raises Changed when one is not what its digest says any more."""
+    """Yield packs with each content once. Raises Changed when one no longer matches its digest."""
     frames: list[bytes] = []
     size, done = 0, set()
     for file in files:
@@ -77,7 +80,7 @@ def _frame(file: File, *, digest: str) -> bytes:
 
 
 def _pieces(file: File) -> Iterator[bytes]:
-    """The file from its beginning to the end it had; its stat before and after must be the one that was seen."""
+    """Yield the file from beginning to end; its stat before and after must be that of the scan. Raises Changed."""
     try:
         with open(os.open(file.source, FLAGS), "rb") as source:
             _check(source.fileno(), file=file)

@@ -1,4 +1,4 @@
-"""Files of ours in the user's home."""
+"""Our own files in the user's home."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def replace_file(path: Path, *, text: str) -> None:
-    """In one step; makes its folder. Only its owner can read it, at every moment (mkstemp). Raises OSError."""
+    """Replace a file in one step, creating its folder. Raises OSError.
+
+    It is readable by its owner only, at every moment (mkstemp).
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
     try:

@@ -1,16 +1,16 @@
-"""What can go wrong, each with one line for people that says the way out.
+"""The package's errors, each with one line for people that says what to do about it.
 
 MusterError
 |- ConfigError             the configuration file cannot be used
 |  `- NotLoggedIn          no server, or no token for it
 |- WorkspaceError          the folder cannot be packed
-|- JobFileError            a job file or an environment file says what cannot be
+|- JobFileError            a job file or an environment file is invalid
 |- WaitTimeout             the job did not finish in time
 |- Unreachable             no connection to the server
 |  |- TimedOut             connected, but no answer in time
 |  `- CutOff               an answer that broke off in the middle
-|- UnexpectedAnswer        something answered, but it does not speak Muster's API
-`- ApiError                the server said no (status, title, detail, problems)
+|- UnexpectedAnswer        something answered, but not Muster's API
+`- ApiError                the server refused (status, title, detail, problems)
    |- Invalid              400, 422
    |- Unauthorized         401
    |- Forbidden            403
@@ -79,7 +79,7 @@ class Problem:
 
 
 class ApiError(MusterError):
-    """A problem-details answer (RFC 9457), parsed. `hint` is what the client adds: the way out it knows of."""
+    """A problem-details answer (RFC 9457), parsed. `hint` is added by the client: what to do, where it knows."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ApiError(MusterError):
         return f"{said.rstrip('.')}: {self.hint}" if self.hint else said
 
     def _is_repeating(self, fields: str) -> bool:
-        """A detail beside field errors mostly says the same; the fields say where to change something."""
+        """Return whether the detail repeats the field errors, as is common; the fields say where to change things."""
         plain = "; ".join(f"{problem.field}: {problem.message}" for problem in self.problems)
         return not self.detail or self.detail in fields or self.detail == plain
 
@@ -153,7 +153,7 @@ CLASS_OF_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def from_problem(status: int, *, problem: Mapping[str, Any], hint: str = "") -> ApiError:
-    """The error for a problem-details object; members that are missing or of another shape are left out."""
+    """Return the error for a problem-details object; missing or malformed members are left out."""
     kind = CLASS_OF_STATUS.get(status, ServerError if status >= 500 else ApiError)
     listed = problem.get("problems") or problem.get("errors")
     return kind(
@@ -171,5 +171,5 @@ def _problem(item: Mapping[str, Any]) -> Problem:
 
 
 def _is_told(value: Any, *, message: str) -> bool:
-    """Whether the message already names the value, or there is none worth a place in one line."""
+    """Return whether the message already contains the value, or there is none that fits in one line."""
     return value in (None, "", [], {}) or str(value) in message or len(str(value)) > 60

@@ -1,7 +1,7 @@
-"""What to ask next, while following a log or waiting for a job. No clock: the caller sleeps.
+"""Decide the next request while following a log or waiting for a job. No clock: the caller sleeps.
 
-Lines come over a stream that stays open. Asking for them again and again (polling) is for servers that have no such
-route, for networks that let no stream through, and for the last lines of a job that was suspended.
+Lines come over a stream that stays open. Polling is for servers without such a route, for networks that let no stream
+through, and for the last lines of a suspended job.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from muster.errors import WaitTimeout
 from muster.models import Job, LogLine, LogPage
 from muster.streams import Event, EventReader, log_stream
 
-# The server answers a long poll at the first new line; without a rest, a talkative job would cost a request a line.
+# The server answers a long poll at the first new line; without a pause, a busy job would cost a request per line.
 REST_SECONDS = 0.25
 BUSY_PAGE_LINES = 500  # a page this full has more behind it
-MOST_EMPTY_PAGES = 20  # in a row; a bound, should a server's cursor never come to rest
+MOST_EMPTY_PAGES = 20  # in a row; a limit, in case a server's cursor never stops advancing
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 2.0
-PAGES_PER_LOOK = 8  # of a job that prints without a pause, its phase is looked at after so many pages
-QUIET_POLL_SECONDS = 2  # before a job runs there is no log, and its phases are what people wait for
-MOST_EMPTY_STREAMS = 3  # in a row; each begins with an event, so somebody on the way holds them back
+PAGES_PER_LOOK = 8  # while a job prints without a pause, its phase is checked after this many pages
+QUIET_POLL_SECONDS = 2  # before a job runs there is no log, and users wait for its phases
+MOST_EMPTY_STREAMS = 3  # in a row; each begins with an event, so a proxy must be buffering them
 
 Seen = Union[LogPage, Job]
 
 
 @dataclass
 class LogReader:
-    """The place in a log. Ask `call()`, hand the page to `take()`, rest as long as it says, until `is_done`."""
+    """A position in a log. Send `call()`, pass the page to `take()`, pause as long as it returns, until `is_done`."""
 
     job_id: int
     rank: int | None = None
@@ -43,7 +43,7 @@ class LogReader:
     empty_pages: int = 0
 
     def call(self, *, wait_seconds: int = LONG_POLL_SECONDS) -> Call[LogPage]:
-        # The first page shows at once what there is.
+        # The first page returns at once what exists.
         wait = wait_seconds if self.is_following and self.cursor else 0
         asked: dict[str, Any] = {"rank": self.rank, "attempt": self.attempt, "tail": self.tail}
         call = log_page(self.job_id, cursor=self.cursor, wait_seconds=wait, **asked)
@@ -54,14 +54,17 @@ class LogReader:
         return log_stream(self.job_id, rank=self.rank, attempt=self.attempt, tail=tail, cursor=self.cursor)
 
     def take(self, page: LogPage) -> float:
-        """Seconds to rest before the next call."""
+        """Advance by a page; return the seconds to pause before the next call."""
         self.is_done = page.is_complete or (not self.is_following and self._is_at_end(page))
         self.cursor = page.cursor or self.cursor
         is_caught_up = len(page.lines) < BUSY_PAGE_LINES
         return REST_SECONDS if self.is_following and is_caught_up and not self.is_done else 0.0
 
     def _is_at_end(self, page: LogPage) -> bool:
-        """An empty page is not yet the end: the cursor may have gone on to the next attempt."""
+        """Return whether the log is read to its end.
+
+        One empty page is not enough: the cursor may have moved to the next attempt.
+        """
         self.empty_pages = 0 if page.lines else self.empty_pages + 1
         is_stuck = page.cursor in (None, self.cursor)
         return is_stuck or self.empty_pages >= MOST_EMPTY_PAGES
@@ -69,11 +72,12 @@ class LogReader:
 
 @dataclass
 class Follower:
-    """A job's lines and phases as they happen. Open `stream()` while it `is_streaming`, and hand each line to `hear()`;
-    else, and whenever it `wants_look`, send `call()` and hand the answer to `take()`. Rest, and go on until `is_done`.
+    """A job's lines and phases as they happen.
 
-    It ends when the job has ended and its log is complete, or when the job is suspended: nobody knows for how long.
-    `cursor` says where another follower goes on without a line lost or doubled.
+    Open `stream()` while it `is_streaming`, and pass each line to `hear()`; else, and whenever it `wants_look`, send
+    `call()` and pass the answer to `take()`. Pause for `rest_seconds`, and continue until `is_done`. It ends when the
+    job has ended and its log is complete, or when the job is suspended, for an unknown time. `cursor` is where another
+    follower continues without a line lost or repeated.
     """
 
     reader: LogReader
@@ -103,19 +107,19 @@ class Follower:
         return self.reader.stream()
 
     def hear(self, line: str) -> Iterator[LogPage]:
-        """What is news in a line of the stream."""
+        """Yield what is new in a line of the stream."""
         event = self.events.take(line)
         if event is not None:
             self.empty_streams = 0
             yield from self._heard(event)
 
     def broke_off(self) -> None:
-        """The stream is over, by its end or without one."""
+        """Note that the stream is over, with or without its final event."""
         self.rest_seconds = 0.0 if self.reader.is_done else REST_SECONDS
         self.has_stream = self.empty_streams < MOST_EMPTY_STREAMS
 
     def do_without_stream(self) -> None:
-        """The server has no such route."""
+        """Fall back to polling: the server has no such route."""
         self.has_stream, self.rest_seconds = False, 0.0
 
     def call(self) -> Call[Any]:
@@ -124,7 +128,7 @@ class Follower:
         return self.reader.call(wait_seconds=LONG_POLL_SECONDS if self.job.phase == "running" else QUIET_POLL_SECONDS)
 
     def take(self, seen: Seen) -> Iterator[Seen]:
-        """What is news in the answer."""
+        """Yield what is new in the answer."""
         return self._look(seen) if isinstance(seen, Job) else self._read(seen)
 
     @property
@@ -137,20 +141,20 @@ class Follower:
         elif event.kind in ("lines", "end"):
             page = LogPage.parse(event.content)
             self.reader.take(page)
-            if page.lines and event.kind == "lines":  # `end` repeats the page that was the last
+            if page.lines and event.kind == "lines":  # `end` repeats the last page
                 yield page
 
     def _look(self, seen: Job) -> Iterator[Seen]:
         before, self.job, self.pages_since_look = self.job, seen, 0
         self.is_done = self.reader.is_done and seen.is_finished
         self.rest_seconds = REST_SECONDS if self.reader.is_done and not self.is_done else 0.0
-        # That it has ended is said once, after the last line.
+        # The end is reported once, after the last line.
         if self.is_done or (not seen.is_finished and _told(before) != _told(seen)):
             yield seen
 
     def _read(self, page: LogPage) -> Iterator[Seen]:
         self.rest_seconds = self.reader.take(page)
-        # A page without lines means that time went by, and perhaps the phase with it.
+        # A page without lines means that time passed, so the phase may have changed.
         self.pages_since_look = self.pages_since_look + 1 if page.lines else PAGES_PER_LOOK
         if page.lines:
             yield page
@@ -171,7 +175,7 @@ def lines_of(seen: Seen) -> Iterator[LogLine | Job]:
 
 
 def wait_pause(waited: float, *, timeout: float | None) -> float:
-    """Short jobs are seen to end soon, long ones are asked about less often."""
+    """Return the seconds until the next poll: short at first, so that short jobs are noticed soon, then longer."""
     pause = min(max(FIRST_WAIT_SECONDS, waited / 10), LONGEST_WAIT_SECONDS)
     return pause if timeout is None else min(pause, max(timeout - waited, 0.01))
 

@@ -1,4 +1,4 @@
-"""Which files stay at home: the patterns of .gitignore and .musterignore, read as git reads them.
+"""Which files are not sent: the patterns of .gitignore and .musterignore, interpreted as git does.
 
 Not supported, and never matching: POSIX classes within brackets (`[[:alpha:]]`).
 """
@@ -28,9 +28,10 @@ class Rule:
 
 
 def is_ignored(path: str, *, is_folder: bool, rules: Iterable[Rule]) -> bool:
-    """The last rule that matches decides. `path` has forward slashes and is relative to where the rules begin.
+    """Return whether the path is ignored; the last matching rule decides.
 
-    Nothing within an ignored folder can be had back: the caller does not look into it.
+    `path` has forward slashes and is relative to where the rules begin. Nothing within an ignored folder can be
+    re-included: the caller does not descend into it.
     """
     matching = [rule for rule in rules if rule.matches(path, is_folder=is_folder)]
     return bool(matching) and not matching[-1].is_negated
@@ -41,7 +42,7 @@ def rules_of_text(text: str, *, base: str = "") -> list[Rule]:
 
 
 def rules_of_folder(folder: Path, *, base: str) -> list[Rule]:
-    """The rules in the ignore files of one folder."""
+    """Return the rules in the ignore files of one folder."""
     found: list[Rule] = []
     for name in FILES:
         path = folder / name
@@ -51,9 +52,9 @@ def rules_of_folder(folder: Path, *, base: str) -> list[Rule]:
 
 
 def inherited_rules(root: Path) -> tuple[list[Rule], str]:
-    """The rules that hold before the root's own, and the root's place below the folder they begin at.
+    """Return the rules that apply before the root's own, and the root's path below the folder they begin at.
 
-    A folder inside a git work tree is also ruled by the .gitignore of the folders above it.
+    A folder inside a git work tree is also subject to the .gitignore files of the folders above it.
     """
     root = root.resolve()
     above = _work_tree(root)
@@ -92,7 +93,7 @@ def _without_trailing_spaces(line: str) -> str:
 
 
 def _regex(pattern: str) -> re.Pattern[str] | None:
-    """None for a pattern that can match nothing: an open bracket, a lone backslash at the end."""
+    """Translate a pattern; None for one that can match nothing: an open bracket, a lone backslash at the end."""
     # A slash anywhere but at the end ties the pattern to the folder of its file; without one it may match at any depth.
     is_anchored = "/" in pattern
     pattern = pattern[1:] if pattern.startswith("/") else pattern
@@ -113,7 +114,7 @@ def _translated(pattern: str) -> str:
 
 
 def _piece(pattern: str, *, at: int) -> tuple[str, int]:
-    """The regular expression of the next element, and where the one after it begins."""
+    """Return the regular expression of the next element, and where the one after it begins."""
     char = pattern[at]
     if char == "*":
         return _stars(pattern, at=at)
@@ -129,7 +130,7 @@ def _piece(pattern: str, *, at: int) -> tuple[str, int]:
 
 
 def _stars(pattern: str, *, at: int) -> tuple[str, int]:
-    """`**` spans folders only where it stands between slashes; elsewhere any number of stars is one."""
+    """Translate stars: `**` spans folders only between slashes; elsewhere any number of stars is one."""
     end = at
     while end < len(pattern) and pattern[end] == "*":
         end += 1
@@ -145,7 +146,7 @@ def _bracket(pattern: str, *, at: int) -> tuple[str, int]:
     begin = at + 1
     is_negated = pattern[begin : begin + 1] in ("!", "^")
     begin += is_negated
-    end = begin + 1  # a closing bracket in the first place is a member
+    end = begin + 1  # a closing bracket in the first position is a member
     while end < len(pattern) and pattern[end] != "]":
         end += 2 if pattern[end] == "\\" else 1
     if end >= len(pattern) or "[:" in pattern[begin:end]:
@@ -156,7 +157,7 @@ def _bracket(pattern: str, *, at: int) -> tuple[str, int]:
 
 
 def _members(text: str) -> str:
-    """The class's members for `re`: ranges and backslash escapes stay, everything else is taken literally."""
+    """Translate a class's members for `re`: ranges and backslash escapes stay, everything else is taken literally."""
     out, at = [], 0
     while at < len(text):
         is_escape = text[at] == "\\" and at + 1 < len(text)

@@ -1,8 +1,8 @@
-"""What is remembered of a folder between two submissions: digests of files that did not change, and what was sent last.
+"""What is remembered of a folder between submissions: digests of unchanged files, and what was sent last.
 
-One file per server and folder, in `$MUSTER_CACHE` or else in the user's cache. The last workspace may be of another
-team than the one that is sent to now: the server says so, and everything is named anew. It is a help and never needed:
-what cannot be read or written is as if it had never been.
+One file per server and folder, in `$MUSTER_CACHE` or else in the user's cache. The last workspace may belong to another
+team than the current one: the server reports that, and everything is named again. It is a help and never needed: what
+cannot be read or written is treated as absent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from muster.disk import replace_file
 from muster.workspace import File, Stat, Tree
 
 VERSION = 1
-# A file written after it was read, within one tick of the file system's clock, looks as if it had not been.
+# A file written after it was read, within one tick of the file system's clock, looks unchanged.
 SETTLED_NS = 2_000_000_000
 KEPT_SECONDS = 90 * 24 * 3600
 
@@ -34,13 +34,13 @@ Entries = dict[str, Entry]
 class Memory:
     path: Path
     workspace: int | None = None
-    sent: Entries = field(default_factory=dict)  # what that workspace holds
+    sent: Entries = field(default_factory=dict)  # the entries of that workspace
     digests: dict[str, tuple[Stat, str]] = field(default_factory=dict)
 
     began_ns: int = 0  # when the first file was read
 
     def entries(self, tree: Tree) -> Entries:
-        """All of the tree as it is sent; reads the files that changed. Raises Changed."""
+        """Return the whole tree as it is sent; reads the files that changed. Raises Changed."""
         self.began_ns = self.began_ns or time.time_ns()
         files = {file.path: _file_entry(file, digest=self._digest(file)) for file in tree.files}
         self.digests = {path: one for path, one in self.digests.items() if path in files}
@@ -48,7 +48,7 @@ class Memory:
         return {**files, **links}
 
     def forget(self) -> None:
-        """The server does not know the last workspace any more."""
+        """Forget the last workspace: the server no longer has it."""
         self.workspace, self.sent = None, {}
 
     def save(self, workspace: int, *, entries: Entries) -> None:

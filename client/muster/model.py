@@ -1,4 +1,4 @@
-"""How an answer of the server becomes a frozen value.
+"""Parse a server's answers into frozen values.
 
 Fields that a newer server adds stay readable in `raw` and are otherwise ignored; fields that it leaves out, or answers
 with null, take their default. So an old client reads a new server, and the other way round.
@@ -22,7 +22,7 @@ _KNOWN: dict[type, Readers] = {}
 
 
 def as_time(text: str) -> datetime:
-    """An aware datetime from ISO 8601; Python before 3.11 does not read the Z."""
+    """Return an aware datetime from ISO 8601; Python before 3.11 does not parse the Z."""
     found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
@@ -32,7 +32,7 @@ def read(parse: Callable[[Any], Any], *, default: Any = None) -> Any:
 
 
 def each(kind: type[M]) -> Any:
-    """A tuple of models."""
+    """Declare a field that is a tuple of models."""
     return read(lambda items: tuple(kind.parse(item) for item in items), default=())
 
 
@@ -41,7 +41,7 @@ def moment() -> Any:
 
 
 def mapping() -> Any:
-    # Out of the hash: a dict has none, and a model should be usable as a key.
+    # Not part of the hash: a dict has none, and a model should be usable as a key.
     return field(default_factory=dict, hash=False)
 
 
@@ -52,7 +52,7 @@ def as_sent() -> Any:
 class Model:
     @classmethod
     def parse(cls: type[M], answer: Any) -> M:
-        """Raises UnexpectedAnswer when a field that names the thing is missing, or a value cannot be read."""
+        """Parse an answer. Raises UnexpectedAnswer when an identifying field is missing, or a value cannot be read."""
         try:
             return cls(**cls._fields(answer))
         except (TypeError, ValueError, AttributeError) as error:
@@ -72,7 +72,7 @@ class Model:
 
 
 def _known(kind: type) -> Readers:
-    """The fields of a model and how each is read. Looked up once: a log has a model for every line."""
+    """Return the fields of a model and how each is parsed. Cached: a log has a model for every line."""
     if kind not in _KNOWN:
         fields = [known for known in dataclasses.fields(kind) if known.name != "raw"]
         _KNOWN[kind] = tuple((known.name, known.metadata.get("parse")) for known in fields)

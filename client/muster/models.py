@@ -1,4 +1,4 @@
-"""What the server answers about jobs and queues, as frozen values (`muster.model` says how they are read)."""
+"""The server's answers about jobs and queues, as frozen values (`muster.model` describes how they are parsed)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Failure(Model):
     kind: str = ""  # docs/verdicts.md names each, with what to do
     headline: str = ""  # the error itself in one line
     certainty: str = ""  # sure or likely
-    explanation: str = ""  # the end in words
+    explanation: str = ""  # how it ended, as text
     traceback: tuple[str, ...] = read(tuple, default=())
-    traceback_rank: int | None = None  # whose it is: where the named rank was silent, that of one that waited for it
+    traceback_rank: int | None = None  # the traceback's rank: if the named rank printed none, a rank that waited for it
     last_lines: tuple[str, ...] = read(tuple, default=())
 
     @property
     def words(self) -> str:
-        """What to show: servers from before had no headline."""
+        """Return what to show: older servers send no headline."""
         return self.headline or self.explanation
 
 
@@ -57,7 +57,7 @@ class Job(Model):
     failures: int = 0
     max_retries: int = 0
     nodes: int = 1
-    min_nodes: int | None = None  # the least an elastic job goes on with
+    min_nodes: int | None = None  # the fewest nodes an elastic job continues with
     nproc_per_node: int = 1
     command: tuple[str, ...] = read(tuple, default=())
     env: Mapping[str, str] = mapping()
@@ -73,18 +73,18 @@ class Job(Model):
     url: str = ""
     secrets: tuple[str, ...] = read(tuple, default=())  # their names
     volumes: tuple[str, ...] = read(tuple, default=())
-    suspended: bool = False  # as somebody asked for it; the phase follows
+    suspended: bool = False  # as requested; the phase follows
     cancel_requested_at: datetime | None = moment()
     raw: Json = as_sent()
 
     @property
     def span(self) -> str:
-        """How many nodes: "4", or of an elastic job "2 to 4"."""
+        """Return the number of nodes: "4", or of an elastic job "2 to 4"."""
         return str(self.nodes) if self.min_nodes is None else f"{self.min_nodes} to {self.nodes}"
 
     @property
     def is_suspended(self) -> bool:
-        """It rests until somebody resumes it; after that its phase may say so for a moment longer."""
+        """Whether it is suspended and not yet resumed: after a resume its phase may lag for a moment."""
         return self.phase == "suspended" and bool(self.raw.get("suspended", True))
 
 
@@ -93,7 +93,7 @@ class Rank(Model):
     rank: int
     attempt: int = 0
     local_rank: int | None = None
-    world_rank: int | None = None  # of an elastic job: RANK as torchrun has it now; `rank` is its place and stays
+    world_rank: int | None = None  # elastic jobs: RANK as torchrun has it now; `rank` is its place and stays
     world_size: int | None = None
     replica: str = ""
     node: str = ""
@@ -109,7 +109,7 @@ class Rank(Model):
     lines: int = 0
     started_at: datetime | None = moment()
     ended_at: datetime | None = moment()
-    ending: str = ""  # how it ended, in words
+    ending: str = ""  # how it ended, as text
     raw: Json = as_sent()
 
 
@@ -166,7 +166,7 @@ class Queue(Model):
     gpus_per_node: int = 0
     is_open: bool = True
     description: str = ""
-    notice: str = ""  # what a person should know about the quota now
+    notice: str = ""  # what a user should know about the quota now
     raw: Json = as_sent()
 
 

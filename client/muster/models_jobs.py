@@ -1,4 +1,4 @@
-"""What the server answers about a job's attempts and replicas, plans, and acts on many jobs."""
+"""The server's answers about a job's attempts and replicas, plans, and acts on many jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Replica(Model):
     ended_at: datetime | None = moment()
     last_heard_at: datetime | None = moment()  # when its agent sent its last batch
     is_silent: bool = False  # it runs, but its agent has sent nothing for a minute
-    ending: str = ""  # how it ended, in words
+    ending: str = ""  # how it ended, as text
     raw: Json = as_sent()
 
 
@@ -54,14 +54,14 @@ class PlanRole(Model):
 @dataclass(frozen=True)
 class Distribution(Model):
     nodes: int = 1
-    min_nodes: int | None = None  # the least an elastic job goes on with
+    min_nodes: int | None = None  # the fewest nodes an elastic job continues with
     nproc_per_node: int = 1
     world_size: int = 1
 
 
 @dataclass(frozen=True)
 class Plan(Model):
-    """What a submission would become. `asked` is a count of each resource, `spec` the job with everything filled in."""
+    """What a submission would become. `asked` counts each resource, `spec` is the job with all defaults filled in."""
 
     queue: str
     framework: str = ""
@@ -77,7 +77,7 @@ class Plan(Model):
 
 @dataclass(frozen=True)
 class Acted(Model):
-    """What became of one job in an act on many: `problem` says why it was refused, in words."""
+    """The outcome for one job of an act on many: `problem` explains why it was refused."""
 
     id: int
     status: int = 200
@@ -91,7 +91,7 @@ class Acted(Model):
 
 
 def problem_text(given: Any) -> str:
-    """Of a sentence or of problem details alike."""
+    """Return the text of a sentence or of problem details alike."""
     if isinstance(given, Mapping):
         return str(given.get("detail") or given.get("message") or given.get("title") or "refused")
     return str(given)

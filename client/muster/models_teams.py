@@ -1,4 +1,4 @@
-"""What the server answers about teams, tokens and the audit."""
+"""The server's answers about teams, tokens and the audit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Member(Model):
 
 @dataclass(frozen=True)
 class Token(Model):
-    """`text` is what to send as a bearer; the server shows it once, in the answer that makes the token."""
+    """`text` is what to send as a bearer token; the server returns it once, in the answer that makes the token."""
 
     id: int
     name: str = ""

@@ -1,7 +1,7 @@
 """The operations that both clients share, each named once.
 
-An `Operation` is made of a flow (`muster.call`). Read from a `Client` it is a function that answers; read from an
-`AsyncClient` it is one that answers something to await. So there is one definition of each, and one documentation.
+An `Operation` is made of a flow (`muster.call`). On a `Client` it is a function that returns the result; on an
+`AsyncClient` one that returns an awaitable. So each has one definition, and one documentation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Operation(Generic[P, T]):
 
     def __get__(self, client: Any, kind: Any) -> Any:
         if client is None:
-            return self._flow  # so `help(Client.plan)` shows what is asked for, not this machinery
+            return self._flow  # so that `help(Client.plan)` shows the arguments, not this machinery
 
         @functools.wraps(self._flow)
         def perform(*args: Any, **options: Any) -> Any:
@@ -50,7 +50,7 @@ class Operation(Generic[P, T]):
 
 
 class Listing(Generic[P, T]):
-    """As an operation, for a list that may be long: items come page by page, as they are needed, at most `limit`."""
+    """Like an operation, for a list that may be long: items come page by page, as they are needed, at most `limit`."""
 
     def __init__(self, first: Callable[P, Call[Page[T]]]) -> None:
         self._first = first

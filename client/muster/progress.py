@@ -1,4 +1,4 @@
-"""How far an upload is, on one line of a terminal; nothing where nobody looks, nor for what is quick."""
+"""Show upload progress on one line of a terminal; nothing when not on a terminal, nor for quick uploads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 import time
 from typing import Callable, TextIO
 
-WAIT_SECONDS = 0.5  # what takes no longer needs no progress
+WAIT_SECONDS = 0.5  # quicker uploads need no progress display
 STEP_SECONDS = 0.1
 WIDTH = 24
 
 
 class Upload:
-    """Call it with the bytes sent and the bytes in all; `close` leaves the line clean for what comes next."""
+    """Call it with the bytes sent and the bytes in total; `close` clears the line for what comes next."""
 
     def __init__(self, to: TextIO | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._to = sys.stderr if to is None else to

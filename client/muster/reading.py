@@ -1,4 +1,4 @@
-"""Reading code again: what a job ran, one file of it, what changed between two jobs."""
+"""Read code back: what a job ran, one file of it, what changed between two jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CodeChange(Model):
     before: CodeFile = read(CodeFile.parse, default=CodeFile(""))
     after: CodeFile = read(CodeFile.parse, default=CodeFile(""))
     lines: str | None = None  # the hunks of a unified diff
-    why: str = ""  # there are none
+    why: str = ""  # reason that there are none
 
 
 @dataclass(frozen=True)
@@ -49,25 +49,25 @@ class CodeDiff(Model):
 
 
 def workspaces(*, team: str | None = None, limit: int | None = None) -> Call[Page[Workspace]]:
-    """The code that you sent, newest first; or all that a team of yours did."""
+    """List the code that you sent, newest first; or all that one of your teams sent."""
     return page("/workspaces", parse=Workspace.parse, team=team, limit=limit)
 
 
 def workspace(workspace_id: int) -> Flow[Workspace]:
-    """Code that was sent: its digest, its size, when and by whom."""
+    """Return code that was sent: its digest, its size, when and by which user. Raises NotFound."""
     missing = f"no workspace {workspace_id} that you may see: `muster workspaces` lists them"
     return (yield from ask(get(f"/workspaces/{workspace_id}", parse=Workspace.parse, missing=missing)))
 
 
 def files(ref: JobRef) -> Flow[list[CodeFile]]:
-    """What the job's code holds, sorted by path."""
+    """Return the files of the job's code, sorted by path."""
     workspace = yield from workspace_of(ref)
     first = page(f"/workspaces/{workspace}/files", parse=CodeFile.parse, limit=FILES_PAGE)
     return (yield from whole(first))
 
 
 def file(ref: JobRef, path: str) -> Flow[bytes]:
-    """One file of the job's code."""
+    """Return one file of the job's code. Raises NotFound."""
     workspace = yield from workspace_of(ref)
     call: Call[bytes] = Call("GET", f"/workspaces/{workspace}/files/{quote(path)}", bytes, is_repeatable=True)
     missing = f"the code of this job holds no {path}: `muster files` lists what it holds"
@@ -75,14 +75,14 @@ def file(ref: JobRef, path: str) -> Flow[bytes]:
 
 
 def diff(before: JobRef, after: JobRef) -> Flow[CodeDiff]:
-    """What changed in the code from one job to the other."""
+    """Return what changed in the code from one job to the other."""
     first, second = (yield from workspace_of(before)), (yield from workspace_of(after))
     call: Call[CodeDiff] = Call("GET", f"/workspaces/{first}/diff/{second}", _diff, is_repeatable=True)
     return (yield from ask(call))
 
 
 def workspace_of(ref: JobRef) -> Flow[int]:
-    """Raises NotFound for a job that was submitted without code."""
+    """Return the job's workspace. Raises NotFound for a job that was submitted without code."""
     job = yield from find_job(ref)
     if job.workspace is None:
         raise NotFound(404, detail=f"job {job.name or job.id} was submitted without code")

@@ -1,4 +1,4 @@
-"""How things look in a terminal: tables that fit it, phases, durations. Plain text for pipes and files."""
+"""Terminal output: tables that fit the width, phases, durations. Plain text for pipes and files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NARROWEST_COLUMN = 6
 GAP = "  "
 UNLIMITED = 10**6
 
-# Control characters but the tab, marks that reorder text, line ends that are none, halves of a character.
+# Control characters except the tab, marks that reorder text, Unicode line separators, surrogates.
 STEERING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 # phase or rank state: symbol and colour, the same words as on the web pages
@@ -38,7 +38,7 @@ LOOKS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Terminal:
-    """Where output goes: how wide, and whether symbols and colours are welcome there."""
+    """The output's width, and whether it supports symbols and colours."""
 
     width: int = UNLIMITED
     has_symbols: bool = False
@@ -60,7 +60,7 @@ class Terminal:
 
 
 def terminal_of(stream: TextIO | None = None, *, environ: Mapping[str, str] = os.environ) -> Terminal:
-    """The terminal behind a stream. A pipe has no width of its own, so `grep` sees whole words; COLUMNS sets one."""
+    """Return the terminal of a stream. A pipe has no width of its own, so `grep` sees whole words; COLUMNS sets one."""
     stream = stream or sys.stdout
     is_tty = stream.isatty()
     can_draw = "utf" in (getattr(stream, "encoding", None) or "").lower()
@@ -72,7 +72,7 @@ def terminal_of(stream: TextIO | None = None, *, environ: Mapping[str, str] = os
 
 
 def table(headers: Sequence[str], *, rows: Sequence[Sequence[Any]], terminal: Terminal) -> list[str]:
-    """Lines no wider than the terminal: the widest columns give way first, and say so with an ellipsis.
+    """Return lines no wider than the terminal: the widest columns are cut first, marked with an ellipsis.
 
     Cells may carry colour. The column of a word in LOOKS is drawn as a phase.
     """
@@ -87,7 +87,7 @@ def table(headers: Sequence[str], *, rows: Sequence[Sequence[Any]], terminal: Te
 
 
 def duration(seconds: float) -> str:
-    """At most two units: 42s, 3m 07s, 2h 05m, 4d 03h."""
+    """Format a duration with at most two units: 42s, 3m 07s, 2h 05m, 4d 03h."""
     whole = max(0, int(seconds))
     for unit, size, smaller, step in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= size:
@@ -100,7 +100,7 @@ def ago(moment: datetime | None, *, now: datetime) -> str:
 
 
 def clock(moment: datetime | None) -> str:
-    """In the reader's time zone."""
+    """Format a time in the reader's time zone."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
 
 
@@ -116,17 +116,17 @@ def size(size_bytes: int | None) -> str:
 
 
 def printable(text: str) -> str:
-    """On one line and without control characters: a job's name must not be able to steer the reader's terminal."""
+    """Return text on one line and without control characters: a job's name must not control the reader's terminal."""
     return "".join(" " if char in "\n\t" else char for char in text if char in "\n\t" or char.isprintable())
 
 
 def inert(text: str) -> str:
-    """A line of a log for a terminal: tabs stay, what could move its cursor or recolour it is shown as an escape."""
+    """Return a log line for a terminal: tabs stay, what could move its cursor or recolour it is shown as an escape."""
     return STEERING.sub(lambda found: _escape(found[0]), text)
 
 
 def columns(text: str) -> int:
-    """Columns on screen: East Asian wide characters take two, combining ones none."""
+    """Return the columns on screen: East Asian wide characters take two, combining ones none."""
     return sum(_columns(char) for char in text)
 
 
@@ -169,7 +169,7 @@ def _widths(rows: Sequence[Sequence[str]], *, limit: int) -> list[int]:
 
 
 def _line(cells: Sequence[str], *, widths: Sequence[int], terminal: Terminal, colours: Sequence[str] = ()) -> str:
-    """Padded to its columns; what still does not fit a very narrow terminal is cut, last columns first."""
+    """Return a line padded to its columns; what does not fit a very narrow terminal is cut, last columns first."""
     room, pieces = terminal.width, []
     for at, (cell, width) in enumerate(zip(cells, widths)):
         text = shortened(cell, width=min(width, room))

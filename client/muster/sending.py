@@ -1,4 +1,4 @@
-"""The steps by which a folder becomes a workspace: only what the server does not have is sent."""
+"""The steps that turn a folder into a workspace: only what the server does not have is sent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from muster.workspace import File, Tree, walk
 
 Progress = Callable[[int, int], None]  # bytes of files sent, and to be sent
 
-ASK_BYTES = 64 << 20  # before so much is read, the server is asked whether it would take it
-EAGER_BYTES = 256 << 10  # what is new beside the last workspace is sent unasked up to here: one request less
+ASK_BYTES = 64 << 20  # before reading more than this, ask whether the server would accept it
+EAGER_BYTES = 256 << 10  # new files are sent without asking up to this size, which saves a request
 ROUNDS = 5
 GZIP_BYTES = 1024  # shorter bodies gain nothing
 
@@ -31,19 +31,19 @@ class Missing(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """One workspace in words: entries over those of a base, without what was removed."""
+    """The description of a workspace: entries over those of a base, without what was removed."""
 
     queue: str | None
     base: int | None
     put: list[Entry]
     remove: list[str]
-    digest: str  # of the result: a server that took over this address may have another workspace of the base's number
+    digest: str  # of the result: a different server at this address may have another workspace with the base's id
 
 
 def upload(
     directory: str | os.PathLike[str], *, url: str, queue: str | None, progress: Progress | None = None
 ) -> Flow[Workspace]:
-    """A file that changes meanwhile makes the folder be looked at again, three times in all."""
+    """Send a folder; if a file changes meanwhile the folder is scanned again, three times in all."""
     memory: Memory = yield Work(lambda: memories.load(url, root=os.path.realpath(directory)))
     for tried in range(1, TRIES + 1):
         try:
@@ -94,7 +94,7 @@ def _difference(entries: Entries, *, memory: Memory, queue: str | None) -> Offer
 
 
 def digest_of(entries: Entries) -> str:
-    """The workspace's digest: that of its canonical list (docs/wire.md, section 4)."""
+    """Return the workspace's digest: that of its canonical list (docs/wire.md, section 4)."""
     lines = ["muster workspace 1\n"]
     for path, entry in sorted(entries.items()):
         if entry["kind"] == "link":
@@ -105,7 +105,7 @@ def digest_of(entries: Entries) -> str:
 
 
 def _offer(sender: _Sender, offer: Offer, *, known: Entries) -> Flow[Workspace]:
-    """Files first where they are surely needed, else the list, until nothing is missing."""
+    """Send files first where they are surely needed, otherwise the list, until nothing is missing."""
     had = {entry.get("digest") for entry in known.values()}
     wanted = {entry["digest"]: entry["size"] for entry in offer.put if entry["kind"] == "file"}
     fresh = [digest for digest in wanted if digest not in had]
@@ -123,7 +123,7 @@ def _offer(sender: _Sender, offer: Offer, *, known: Entries) -> Flow[Workspace]:
 
 
 class _Sender:
-    """Sends files by their digests, and tells how far it is."""
+    """Send files by their digests, and report progress."""
 
     def __init__(self, tree: Tree, entries: Entries, *, queue: str | None, progress: Progress | None) -> None:
         self._by_digest = {entries[file.path]["digest"]: file for file in tree.files}
@@ -150,7 +150,7 @@ def _path(file: File) -> str:
 
 
 def _with_names(error: Invalid, tree: Tree) -> Exception:
-    """A limit is easier to keep when one sees what takes the room."""
+    """Add the largest files to a size error, which shows the user what takes the space."""
     is_size = any(one.field in ("size_bytes", "body") for one in error.problems)
     return WorkspaceError(f"{error}; the largest files are {tree.largest()}") if is_size else error
 
@@ -161,7 +161,7 @@ def missing(digests: Iterable[str], *, queue: str | None, size_bytes: int | None
 
 
 def create(offer: Offer) -> Call[Workspace | Missing]:
-    """Content-addressed: the server answers a second one of the same content with the first."""
+    """Create a workspace. Content-addressed: the server answers a repeated request with the first one's workspace."""
 
     def parse(answer: Json) -> Workspace | Missing:
         return Missing(tuple(answer["missing"])) if "missing" in answer else Workspace.parse(answer)

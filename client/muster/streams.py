@@ -1,4 +1,4 @@
-"""Answers that go on for long: a whole log as text, and a log as server-sent events. No I/O, no clock."""
+"""Long answers: a whole log as text, and a log as server-sent events. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.calls import PATIENCE_SECONDS, no_job
 from muster.model import Json
 
 STREAM = "text/event-stream"
-QUIET_SECONDS = 15.0  # on top of the usual time limit; the server says at least this often that it is still there
+QUIET_SECONDS = 15.0  # on top of the usual timeout; the server sends a heartbeat at least this often
 
 
 def log_text(job_id: int, *, rank: int | None = None, attempt: int | None = None) -> Call[Any]:
@@ -20,7 +20,7 @@ def log_text(job_id: int, *, rank: int | None = None, attempt: int | None = None
 
 
 def log_stream(job_id: int, *, cursor: str | None = None, **asked: int | None) -> Call[Any]:
-    """`cursor` is where it goes on; a server that is away is waited for."""
+    """Stream a log from `cursor` on; an unavailable server is waited for."""
     params = given(**asked, cursor=cursor)
     call = get(f"/jobs/{job_id}/logs/stream", parse=dict, params=params, missing=no_job(job_id))
     accepted = {"Accept": f"{STREAM}, application/problem+json"}
@@ -35,7 +35,7 @@ class Event:
 
 @dataclass
 class EventReader:
-    """Lines of a stream become events. One that was cut off is none: whoever opens the stream again gets it whole."""
+    """Turn lines of a stream into events. A cut-off event is dropped: a reopened stream sends it again, whole."""
 
     kind: str = ""
     content: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class EventReader:
         self.kind, self.content = "", []
 
     def take(self, line: str) -> Event | None:
-        """The event that an empty line ends."""
+        """Return the event that an empty line completes."""
         name, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
         if name == "event":

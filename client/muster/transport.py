@@ -1,4 +1,4 @@
-"""How a call travels: HTTP, patience, and the steps of a flow."""
+"""Send calls over HTTP with retries, and run the steps of a flow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Transport:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
-        # An interrupt may have struck where the pool of connections had just taken its lock, and closing wants it.
+        # An interrupt may have come just as the connection pool took its lock, which closing needs too.
         if kind is None or not issubclass(kind, KeyboardInterrupt):
             self.close()
 
@@ -48,7 +48,7 @@ class Transport:
         self._http.close()
 
     def _run(self, flow: Flow[T]) -> T:
-        """Steps until the flow is done; what goes wrong in a step is the flow's to handle."""
+        """Run a flow to its end; errors of a step are thrown into the flow."""
         try:
             step = next(flow)
             while True:
@@ -66,7 +66,7 @@ class Transport:
         return step.run() if isinstance(step, Work) else self._send(step)
 
     def _items(self, first: Call[Page[T]], *, limit: int | None) -> Iterator[T]:
-        """Page by page as they are needed."""
+        """Yield items, fetching pages as they are needed."""
         following: Call[Page[T]] | None = first
         left = limit
         while following and left != 0:
@@ -80,12 +80,12 @@ class Transport:
         return self._wire.read(call, reply=reply)
 
     def _request(self, call: Call[Any]) -> dict[str, Any]:
-        """Made anew for each try: content that tells how far it is can be taken only once."""
+        """Build the request for each attempt: content that reports its progress can be consumed only once."""
         content = {} if call.on_sent is None else {"content": self._wire.pieces(call)}
         return {**self._wire.request(call), **content}
 
     def _patiently(self, call: Call[Any], attempt: Callable[[], httpx.Response]) -> httpx.Response:
-        """The first answer that is worth having. Raises Unreachable where there is none."""
+        """Return the first answer that ends the retries. Raises Unreachable where there is none."""
         tried, rested = 1, 0.0
         while True:
             try:
@@ -103,7 +103,10 @@ class Transport:
 
     @contextlib.contextmanager
     def _open(self, call: Call[Any]) -> Iterator[httpx.Response]:
-        """The answer while it is still coming, refusals raised as ever. Raises CutOff where it breaks off."""
+        """Yield the response while it is still arriving; refusals are raised as usual.
+
+        Raises CutOff where it breaks off.
+        """
         request = self._http.build_request(**self._wire.request(call))
         reply = self._patiently(call, lambda: self._http.send(request, stream=True))
         try:

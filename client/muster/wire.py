@@ -1,4 +1,4 @@
-"""Between a `Call` and an HTTP library: what to send, whether to try again, what the answer means. No I/O."""
+"""Between a `Call` and an HTTP library: what to send, whether to retry, how to read the answer. No I/O."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Reply = Union[httpx.Response, httpx.RequestError]
 
 API = "/api/v1"
 PIECE_BYTES = 1 << 16
-PASSING = (429, 502, 503, 504)  # statuses that a little patience may cure
+PASSING = (429, 502, 503, 504)  # statuses that a retry may cure
 CONNECT_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
-LONGEST_RETRY_AFTER_SECONDS = 60.0  # beyond it, better tell the person than sit silently
+LONGEST_RETRY_AFTER_SECONDS = 60.0  # beyond it, an error is better than waiting silently
 WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Told to a client's `on_retry` before it rests and tries again."""
+    """Passed to a client's `on_retry` before it pauses and tries again."""
 
     reason: str
     tried: int
     pause_seconds: float
-    is_patient: bool  # it goes on for minutes, not for seconds
+    is_patient: bool  # retries continue for minutes, not for seconds
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,15 @@ class Wire:
     chance: Callable[[], float] = random.random
 
     def settings(self) -> dict[str, Any]:
-        """How to make the HTTP client. A proxy is of no use for a server on this machine, and often breaks it."""
+        """Return the HTTP client's arguments. A proxy is useless for a server on this machine, and often breaks it."""
         is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         return {"base_url": self.url + API, "headers": {"User-Agent": USER_AGENT}, "trust_env": not is_local}
 
     def request(self, call: Call[Any]) -> dict[str, Any]:
-        """The arguments of `httpx.Client.request`. Raises NotLoggedIn when a token is needed and there is none."""
+        """Return the arguments of `httpx.Client.request`.
+
+        Raises NotLoggedIn when a token is needed and there is none.
+        """
         if not call.is_public and not self.token:
             raise NotLoggedIn(f"no token for {self.url}: run `muster login {self.url}`, or set MUSTER_TOKEN")
         bearer = {} if call.is_public else {"Authorization": f"Bearer {self.token}"}
@@ -69,14 +72,14 @@ class Wire:
         }
 
     def pieces(self, call: Call[Any]) -> Iterator[bytes]:
-        """The content, telling how much of it was taken. Its length must be in the headers: see `request`."""
+        """Yield the content, reporting how much was taken. Its length must be in the headers: see `request`."""
         content, told = call.content or b"", call.on_sent or (lambda share: None)
         for at in range(0, len(content), PIECE_BYTES):
             yield content[at : at + PIECE_BYTES]
             told(min(1.0, (at + PIECE_BYTES) / len(content)))
 
     def pause(self, call: Call[Any], *, reply: Reply, tried: int, rested: float = 0.0) -> float | None:
-        """Seconds until the next try, or None when this reply is the last word; `rested` of them were spent so far."""
+        """Return the seconds until the next attempt, None if this reply is final; `rested` seconds have been spent."""
         is_patient = rested < call.patience_seconds
         if not call.is_repeatable or (tried >= call.tries and not is_patient):
             return None
@@ -113,7 +116,7 @@ class Wire:
             raise UnexpectedAnswer(self._not_muster(f"a {reply.status_code} that is not Muster's")) from error
 
     def _back_off(self, tried: int) -> float:
-        # Half fixed, half by chance: many clients must not come back at the same moment.
+        # Half fixed, half random: many clients must not retry at the same moment.
         longest: float = min(FIRST_PAUSE_SECONDS * 2 ** min(tried - 1, 9), LONGEST_PAUSE_SECONDS)
         return longest * (0.5 + 0.5 * self.chance())
 
@@ -155,7 +158,7 @@ class Wire:
 
 USER_AGENT = f"muster-client/{VERSION} python/{platform.python_version()}"
 
-# httpx tells these apart by their text only.
+# httpx distinguishes these only by their text.
 SENTENCES: Mapping[str, str] = {
     "refused": "nothing answers at {url} (connection refused): start the server, or {way_out}",
     "all connection attempts failed": "nothing answers at {url} (connection refused): start the server, or {way_out}",
@@ -183,7 +186,7 @@ def _problem(reply: httpx.Response) -> dict[str, Any] | None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds from a Retry-After header, which is a number or a date (RFC 9110, 10.2.3)."""
+    """Return the seconds of a Retry-After header, which is a number or a date (RFC 9110, 10.2.3)."""
     text = headers.get("retry-after", "")
     try:
         return max(0.0, float(text))

@@ -1,4 +1,4 @@
-"""What a folder holds for a job: files and links, without what the ignore files name. No file is read here."""
+"""What a folder contains for a job: files and links, without ignored ones. No file is read here."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Tree(NamedTuple):
         return sum(file.seen.size for file in self.files)
 
     def largest(self) -> str:
-        """The files that one would look at first when the folder is too large."""
+        """Name the largest files, the first to check when the folder is too large."""
         found = sorted(self.files, key=lambda file: (-file.seen.size, file.path))[:LARGEST_SHOWN]
         return ", ".join(f"{file.path} ({file.seen.size / 2**20:.1f} MiB)" for file in found)
 
 
 def walk(directory: str | os.PathLike[str]) -> Tree:
-    """Raises WorkspaceError for a folder that is not there or unreadable, and for what cannot be kept, by name."""
+    """Scan a folder. Raises WorkspaceError if it is missing or unreadable, or contains what cannot be sent, by name."""
     root = Path(directory)
     if not root.is_dir():
         raise WorkspaceError(f"no folder {root}: choose one with --dir, or submit with --no-workspace")
@@ -78,7 +78,7 @@ def unreadable(error: OSError) -> WorkspaceError:
 
 
 def _below(folder: str, prefix: str, *, rules: list[Rule], place: str, root: str) -> Iterator[File | Link]:
-    """Everything kept below the folder; `prefix` is its way from the root, `place` where it lies for the rules."""
+    """Yield everything kept below the folder; `prefix` is its path from the root, `place` its path for the rules."""
     rules = rules + rules_of_folder(Path(folder), base=place)
     with os.scandir(folder) as items:
         kept = [item for item in items if not _is_left_out(item, rules=rules, place=place)]
@@ -119,7 +119,7 @@ def _check_name(path: str) -> None:
 
 
 def _target(source: str, path: str, *, root: str) -> str:
-    """Where the link points, as it will be true on the server. Raises WorkspaceError when that is outside."""
+    """Return the link's target as it will work on the server. Raises WorkspaceError when that is outside."""
     target, real = os.readlink(source), os.path.realpath(source)
     if os.path.isabs(target):
         message = f"the link {path} is absolute (it points to {target})"
@@ -130,12 +130,15 @@ def _target(source: str, path: str, *, root: str) -> str:
     _check_name(target)
     if _is_straight(target, depth=path.count("/")):
         return target
-    # It leads out and comes back by this machine's folder names; only the way within the tree exists on the server.
+    # It leads out and back in by this machine's folder names; only the path within the tree exists on the server.
     return os.path.relpath(real, os.path.dirname(source))
 
 
 def _is_straight(target: str, *, depth: int) -> bool:
-    """Whether the way goes first up, never above the folder, and then only down; `depth` folders below it at first."""
+    """Return whether the path goes first up, never above the folder, and then only down.
+
+    It starts `depth` folders below the folder.
+    """
     steps = [step for step in target.split("/") if step not in ("", ".")]
     ups = next((at for at, step in enumerate(steps) if step != ".."), len(steps))
     return ups <= depth and ".." not in steps[ups:]

@@ -1,6 +1,6 @@
-"""Make a person, or let one go: `manage.py person ada --team nlp --role member`, `manage.py person ada --deactivate`.
+"""Make or deactivate a person: `manage.py person ada --team nlp --role member`, `manage.py person ada --deactivate`.
 
-Who forgot a password: `manage.py person ada --new-password`.
+For a forgotten password: `manage.py person ada --new-password`.
 """
 
 from argparse import ArgumentParser
@@ -30,7 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             said = self._act(**options)
-            doorbell.drain()  # what is open of this person ends at once
+            doorbell.drain()  # so that this person's open streams end at once
             self.stdout.write(said)
         except (InvalidInput, Conflict) as error:
             raise CommandError(str(error)) from error

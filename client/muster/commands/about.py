@@ -1,4 +1,4 @@
-"""muster me, version, schema, open: as whom, against what."""
+"""muster me, version, schema, open: about the user, the server and the client."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def open_page(*, job: str | None, is_printing: bool) -> None:
 
 
 def _address(client: Client, *, job: str | None) -> str:
-    """A job's own address is where the server believes to be; anything but a web address is not for a browser."""
+    """Return the address to open.
+
+    A job's address comes from the server; anything but a web address is not opened in a browser.
+    """
     if job is None:
         return f"{client.url}/jobs"
     url = client.job(job).url

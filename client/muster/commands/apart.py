@@ -1,7 +1,7 @@
-"""Reading in a thread of its own, so that Ctrl-C strikes who waits and never who reads.
+"""Read in a separate thread, so that Ctrl-C interrupts the waiting thread and never the reading one.
 
-An interrupt may come between two instructions of a library that has just taken a lock. Nobody gives that lock back, and
-the next to want it waits for ever: the command would say that it leaves, and stay.
+An interrupt may come between two instructions of a library that has just taken a lock. That lock would never be
+released, and its next user would wait forever: the command would announce that it leaves, and hang.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Callable, TypeVar
 
 T = TypeVar("T")
 
-AHEAD = 4  # items read before anybody takes them: a terminal may be slower than the server
+AHEAD = 4  # items read in advance: a terminal may be slower than the server
 
 
 def apart(items: Iterable[T]) -> Iterator[T]:
-    """The same items, and the same error at the end. A thread that is left behind ends with the process."""
+    """Yield the same items, and raise the same error at the end. An abandoned thread ends with the process."""
     told: queue.Queue[tuple[T] | BaseException | None] = queue.Queue(AHEAD)
 
     def read() -> None:
@@ -25,7 +25,7 @@ def apart(items: Iterable[T]) -> Iterator[T]:
             for item in items:
                 told.put((item,))
             told.put(None)
-        except BaseException as error:  # whoever takes the items gets it
+        except BaseException as error:  # re-raised for the consumer
             told.put(error)
 
     threading.Thread(target=read, name="reading", daemon=True).start()

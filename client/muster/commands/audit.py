@@ -41,7 +41,7 @@ def _row(entry: AuditEntry) -> tuple[object, ...]:
 
 
 def _change(entry: AuditEntry) -> str:
-    """What is different, field by field; of something made or removed, all of it."""
+    """Return the differences, field by field; of something made or removed, all fields."""
     before = entry.before if isinstance(entry.before, dict) else {}
     after = entry.after if isinstance(entry.after, dict) else {}
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]

@@ -1,4 +1,4 @@
-"""muster diff, files, cat: the code that jobs run."""
+"""muster workspaces, diff, files, cat: the code that jobs run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""muster completion: what a shell runs to complete words."""
+"""muster completion: print the script with which a shell completes words."""
 
 from __future__ import annotations
 

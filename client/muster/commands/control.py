@@ -1,4 +1,4 @@
-"""muster cancel, suspend, resume, resubmit: acts on jobs."""
+"""muster cancel, suspend, resume, resubmit, delete-log: acts on jobs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def delete_log(*, jobs: tuple[str, ...], yes: bool, output: Output) -> None:
 
 
 def _act_on(jobs: tuple[str, ...], *, verb: str, output: Output, now: bool = False) -> None:
-    """Each job on its own: one that the server refuses does not keep the others from being acted on."""
+    """Act on each job separately: one that the server refuses does not stop the others."""
     with open_client() as client:
         found, refused = _found(client, jobs)
         done = client.act_on_many(verb, found, now=now) if found else []
@@ -99,7 +99,7 @@ def _refusal(one: Acted) -> str:
 
 
 def _found(client: Client, jobs: tuple[str, ...]) -> tuple[list[int], int]:
-    """The ids, and how many names nobody has."""
+    """Return the ids, and how many names match no job."""
     found, missing = [], 0
     for ref in jobs:
         try:
@@ -111,5 +111,5 @@ def _found(client: Client, jobs: tuple[str, ...]) -> tuple[list[int], int]:
 
 
 def _said(one: Acted, *, verb: str) -> str:
-    # The server has noted the wish; the phase follows within moments, and may still be the old one.
+    # The server has recorded the request; the phase follows within moments, and may still be the old one.
     return f"job {one.id}: {verb} requested, now {terminal_of().phase(one.phase)}"

@@ -1,4 +1,4 @@
-"""Following a job: its lines as they come, its phases in between, its exit code at the end."""
+"""Follow a job: its lines as they come, its phases in between, its exit code at the end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from muster.commands.output import as_json, note
 from muster.models import Job, LogLine
 from muster.render import Terminal, inert, printable, terminal_of
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells count it: the reader left, the job goes on
+INTERRUPTED = 130  # 128 + SIGINT, the shells' convention: the reader left, the job goes on
 CANCELLED = 120
 SUSPENDED = 121
-ENDED_BADLY = 1  # failed, without a rank whose exit code could be told
+ENDED_BADLY = 1  # failed, without a rank whose exit code is known
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LineWriter:
     terminal: Terminal = field(default_factory=terminal_of)
 
     def write(self, lines: Iterable[LogLine]) -> None:
-        """Straight to the stream, flushed once: `click.echo` flushes every line, too slow for a long log."""
+        """Write directly to the stream, flushed once: `click.echo` flushes every line, too slow for a long log."""
         for line in lines:
             sys.stdout.write(self._json(line) if self.is_json else self._plain(line))
         sys.stdout.flush()
@@ -61,7 +61,7 @@ def follow(
     tail: int | None = None,
     cursor: str | None = None,
 ) -> Job:
-    """Print until the job has ended (or is suspended) and its log is complete; the job as it was last seen."""
+    """Print until the job has ended (or is suspended) and its log is complete; return the job's last known state."""
     told: tuple[str, str] | None = None
     for seen in apart(client.follow_pages(job, rank=rank, tail=tail, cursor=cursor)):
         if not isinstance(seen, Job):
@@ -74,7 +74,7 @@ def follow(
 
 
 def exit_code_of(job: Job) -> int:
-    """The job's own: 0, or of the first rank that failed its exit code or 128 + signal, or 1; see docs/cli.md."""
+    """Return the job's exit code: 0, or the first failed rank's exit code or 128 + signal, or 1; see docs/cli.md."""
     if job.phase == "succeeded":
         return 0
     if job.phase != "failed":
@@ -89,7 +89,7 @@ def exit_code_of(job: Job) -> int:
 
 
 def detached(job: Job) -> NoReturn:
-    """Ctrl-C leaves the job alone: stopping hours of training must be asked for by name."""
+    """Exit on Ctrl-C without ending the job: stopping hours of training must be requested explicitly."""
     ways = f"`muster logs -f {job.id}` comes back, `muster cancel {job.id}` ends it"
     note(f"\nmuster: detached; job {job.id} goes on: {ways}")
     click.get_current_context().exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""A job written down: `--from-file job.yaml`, and environments in files. Pure: text in, values out."""
+"""Job files: `--from-file job.yaml`, and environments in files. Pure: text in, values out."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import yaml
 
 from muster.errors import JobFileError
 
-# As in the API, and what is about sending rather than about the job.
+# The API's names, plus options for sending rather than the job itself.
 FIELDS = (
     "queue", "command", "name", "framework", "nodes", "min_nodes", "nproc_per_node", "gpus", "env", "env_file",
     "secrets", "volumes", "max_retries", "priority", "deadline_seconds", "grace_seconds", "start_timeout_seconds",
     "workspace", "directory", "idempotency_key",
 )  # fmt: skip
-# The flags' words are as good as the API's.
+# The flags' names are accepted as well as the API's.
 ALIASES = {"nproc": "nproc_per_node", "retries": "max_retries", "deadline": "deadline_seconds", "dir": "directory"}
 
 
 def read_job(text: str, *, source: str) -> dict[str, Any]:
-    """The fields of a job file. Raises JobFileError for what is no mapping, or has a field that no job has."""
+    """Return the fields of a job file. Raises JobFileError if it is no mapping, or has an unknown field."""
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -38,7 +38,7 @@ def read_job(text: str, *, source: str) -> dict[str, Any]:
 
 
 def merged(file: Mapping[str, Any], *, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags win; of environments, variable by variable."""
+    """Merge both; flags win. Environments are merged variable by variable."""
     given = {name: value for name, value in flags.items() if value not in (None, (), {}, [])}
     both = {**file, **given}
     env = {**file.get("env", {}), **given.get("env", {})}
@@ -46,7 +46,10 @@ def merged(file: Mapping[str, Any], *, flags: Mapping[str, Any]) -> dict[str, An
 
 
 def read_env(text: str, *, source: str) -> dict[str, str]:
-    """`KEY=VALUE` lines as in a `.env` file: comments, `export`, and quotes are understood; nothing is expanded."""
+    """Parse `KEY=VALUE` lines as in a `.env` file: comments, `export` and quotes are supported; nothing is expanded.
+
+    Raises JobFileError.
+    """
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         line = line.strip()
@@ -71,7 +74,7 @@ def _unquoted(value: str, *, source: str, number: int) -> str:
 
 
 def _checked(name: str, value: Any, *, source: str) -> Any:
-    """Shapes that the command line itself relies on; whether a value makes sense is the server's to say."""
+    """Check the shapes that the command line itself relies on; the server validates values. Raises JobFileError."""
     if name == "command":
         return _command(value, source=source)
     if name == "env":
@@ -92,7 +95,7 @@ def _command(value: Any, *, source: str) -> list[str]:
 def _env(value: Any, *, source: str) -> dict[str, str]:
     if not isinstance(value, dict):
         raise JobFileError(f"{source}: env must hold `KEY: value` lines")
-    # YAML reads `on` and `1e3` as values of its own; quoting them is up to the author, but a flag is text either way.
+    # YAML reads `on` and `1e3` as its own types; quoting them is up to the author, but a flag is text either way.
     return {str(key): _plain(item) for key, item in value.items()}
 
 

@@ -1,4 +1,4 @@
-"""The options that say what a job is, shared by `muster submit` and `muster plan`."""
+"""The options that describe a job, shared by `muster submit` and `muster plan`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def job_options(command: F) -> F:
 
 
 def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a job from its file and the options. Raises UsageError where one is missing that must be there."""
+    """Return the fields of a job from its file and the options. Raises UsageError where a required one is missing."""
     fields = merged(read_job(_content(file), source=file) if file else {}, flags=flags)
     env: dict[str, str] = {}
     for source in fields.pop("env_file", ()):

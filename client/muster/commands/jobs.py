@@ -1,4 +1,4 @@
-"""muster jobs: the list, once or again and again."""
+"""muster jobs: the list, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from muster.commands.session import PHASES, open_client, queue_names
 from muster.models import Job
 from muster.render import ago, duration
 
-GROUPS = ("active", "finished")  # what the server takes in place of a phase
+GROUPS = ("active", "finished")  # accepted by the server in place of a phase
 HEADERS = ("ID", "NAME", "PHASE", "QUEUE", "USER", "SIZE", "RANKS", "RAN", "CREATED", "WHY")
 
 
 def _phases(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """One, or several with commas."""
+    """Accept one phase, or several separated by commas."""
     for phase in (value or "").split(",") if value else ():
         if phase not in PHASES + GROUPS:
             known = ", ".join(repr(name) for name in PHASES + GROUPS)
@@ -88,7 +88,7 @@ def _row(job: Job, *, now: datetime) -> tuple[object, ...]:
 
 
 def _ranks(job: Job) -> str:
-    """How far the gang has come; of no interest once the job has ended."""
+    """Return how many ranks run; irrelevant once the job has ended."""
     return f"{job.ranks.running}/{job.ranks.total}" if job.ranks.total and not job.is_finished else ""
 
 
@@ -97,7 +97,7 @@ def _ran(job: Job, *, now: datetime) -> str:
 
 
 def _why(job: Job) -> str:
-    """A sentence where the phase raises the question."""
+    """Return an explanation where the phase calls for one."""
     if job.phase in ("succeeded", "running"):
         return ""
     is_why = job.phase in ("failed", "stopping") and job.first_failure

@@ -1,4 +1,4 @@
-"""muster login, muster logout: keep a token for a server, and give it back."""
+"""muster login, muster logout: obtain and save a token for a server, and revoke it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def logout(*, name: str | None, keep_token: bool) -> None:
 
 
 def _revoke(server: Server, *, name: str) -> None:
-    """A token that the server does not know any more is as good as revoked."""
+    """Revoke the token; one that the server no longer knows is as good as revoked."""
     with Client(server.url, token=server.token) as client:
         try:
             client.revoke_own_token()
@@ -95,7 +95,7 @@ def _token_by_password(url: str, *, user: str | None, is_piped: bool, **asked: A
 
 
 def _owner(url: str, *, token: str) -> str:
-    """Whose token it is. Asking also proves that it works, before it is saved."""
+    """Return the token's user. The request also proves that the token works, before it is saved."""
     with Client(url, token=token) as client:
         try:
             return client.me().user
@@ -108,7 +108,7 @@ def _owner(url: str, *, token: str) -> str:
 
 
 def _warn_of_environment(url: str) -> None:
-    """A login that the environment overrides would seem not to work."""
+    """Warn if the environment overrides this login, which would seem not to work."""
     other = os.environ.get("MUSTER_URL")
     if other and clean_url(other) != url:
         note(f"muster: MUSTER_URL={other} is set and wins over this login: unset it")

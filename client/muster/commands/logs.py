@@ -71,7 +71,7 @@ def logs(
 
 
 def _find(client: Client, *, job: str, words: str, writer: LineWriter, asked: dict[str, Any]) -> None:
-    """Exits as grep does: 1 where nothing was found."""
+    """Print matching lines; exits like grep: 1 where nothing was found."""
     found = client.search_logs(job, words, rank=asked["rank"], attempt=asked["attempt"])
     writer.write(found)
     if not found:
@@ -79,7 +79,7 @@ def _find(client: Client, *, job: str, words: str, writer: LineWriter, asked: di
 
 
 def _text(client: Client, *, job: str, asked: dict[str, Any], is_raw: bool) -> None:
-    """Line by line, so that a log of any length needs little memory here."""
+    """Print line by line, so that a log of any length needs little memory here."""
     left = ""
     for piece in client.log_text(job, rank=asked["rank"], attempt=asked["attempt"]):
         *lines, left = (left + piece).split("\n")

@@ -1,4 +1,4 @@
-"""muster metrics: what the ranks reported, summed up or point by point."""
+"""muster metrics: what the ranks reported, summarised or point by point."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def metrics(
 
 
 def _write_csv(found: list[Series]) -> None:
-    """One line a point: what spreadsheets and pandas read without being told anything."""
+    """Write one line per point, which spreadsheets and pandas read without options."""
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(("series", "rank", "at_ms", "step", "value"))
     for one in found:
@@ -56,7 +56,7 @@ def _row(one: Series) -> tuple[object, ...]:
 
 
 def _figure(value: float | None) -> str:
-    """Null is a value that was not finite: JSON knows none."""
+    """Format a value; null stands for a non-finite one, which JSON lacks."""
     return "not finite" if value is None else f"{value:.6g}"
 
 

@@ -1,4 +1,4 @@
-"""One answer, four forms: a table for people, JSON and YAML (exactly the API's objects) for programs, ids."""
+"""Output in four forms: a table for people, JSON and YAML (exactly the API's objects) for programs, ids."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Output:
         empty: str,
         is_sparse: bool = False,
     ) -> None:
-        """A list. `empty` says what to do about an empty one; `is_sparse` leaves out columns that nobody fills."""
+        """Print a list. `empty` says what to do about an empty one; `is_sparse` leaves out columns without values."""
         if self.is_quiet:
             return echo_lines([inert(str(ident(item))) for item in found])
         if self.form != "table":
@@ -67,7 +67,7 @@ class Output:
 
 
 def reading(command: F) -> F:
-    """Adds `-o` and `-q` to a command, which takes them as one `output`."""
+    """Add `-o` and `-q` to a command, which receives them as one `output`."""
 
     @functools.wraps(command)
     def outer(*args: Any, output: str, quiet: bool, **options: Any) -> Any:
@@ -81,13 +81,13 @@ def reading(command: F) -> F:
 
 def as_json(answer: Any, *, indent: int | None = 2) -> str:
     text = json.dumps(answer, indent=indent, ensure_ascii=False)
-    # JSON escapes most of it itself; the line ends of an indented text are not within its strings.
+    # JSON escapes most of it itself; an indented text's line ends are outside its strings.
     return STEERING.sub(lambda found: "\n" if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def as_yaml(answer: Any) -> str:
-    """Without the line end, which printing adds."""
-    # Through JSON first: models hand out read-only mappings, which YAML has no notion of.
+    """Return YAML without the final newline, which printing adds."""
+    # Through JSON first: models return read-only mappings, which YAML does not support.
     plain = json.loads(json.dumps(answer))
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=10**6)
     if any(found[0] != "\n" for found in STEERING.finditer(text)):
@@ -99,13 +99,13 @@ def as_yaml(answer: Any) -> str:
 def without_empty_columns(
     headers: Sequence[str], *, rows: Sequence[Sequence[object]]
 ) -> tuple[list[str], list[list[object]]]:
-    """A CPU job has no GPU figures, a young one no steps: columns without any value only take room."""
+    """Drop columns without any value, such as the GPU figures of a CPU job or the steps of a young one."""
     kept = [at for at in range(len(headers)) if any(row[at] not in ("", None) for row in rows)]
     return [headers[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def say(text: str) -> None:
-    """A sentence with names in it that somebody else chose."""
+    """Print a sentence that contains names chosen by others."""
     echo_lines([printable(text)])
 
 
@@ -115,5 +115,5 @@ def echo_lines(lines: Sequence[str]) -> None:
 
 
 def note(text: str) -> None:
-    """Something for the person, not for the pipe."""
+    """Print something for the user, not for a pipe."""
     click.echo(text, err=True, color=True)

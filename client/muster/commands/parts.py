@@ -1,4 +1,4 @@
-"""muster attempts, ranks, replicas, events: what a job is made of and what happened to it."""
+"""muster attempts, ranks, replicas, events: the parts and the history of a job."""
 
 from __future__ import annotations
 

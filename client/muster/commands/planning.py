@@ -1,4 +1,4 @@
-"""How a plan reads: one sentence before a submission, or the whole of it."""
+"""Format a plan: one sentence before a submission, or the whole of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster.render import printable, table, terminal_of
 
 
 def summary(plan: Plan) -> str:
-    """2 nodes x 4 processes, 8 gpu of research; room for it now."""
+    """Return a sentence such as: 2 nodes x 4 processes, 8 gpu of research; room for it now."""
     where = plan.distribution
     least = "" if where.min_nodes is None else f"{where.min_nodes} to "
     nodes = f"{least}{where.nodes} node{'s' if where.nodes != 1 else ''}"

@@ -1,4 +1,4 @@
-"""muster queues: what there is to use, how full it is, and its quota."""
+"""muster queues: which exist, how full they are, and their quotas."""
 
 from __future__ import annotations
 

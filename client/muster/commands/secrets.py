@@ -1,4 +1,4 @@
-"""Where the values of `--secret NAME` come from: never the command line, which others on the machine can see."""
+"""Obtain the values of `--secret NAME`: never from the command line, which others on the machine can see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names_only(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
 
 
 def secret_values(names: Sequence[str], *, is_piped: bool) -> dict[str, str]:
-    """Of each name, its value: of the standard input (KEY=VALUE lines), else of the environment, else asked for."""
+    """Return each name's value: from the standard input (KEY=VALUE lines), the environment, or a prompt."""
     piped = read_env(sys.stdin.read(), source="standard input") if is_piped else {}
     found = {**piped, **{name: _value(name) for name in names if name not in piped}}
     return found

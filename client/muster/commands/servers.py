@@ -16,7 +16,7 @@ from muster.errors import ConfigError
 
 @dataclass(frozen=True)
 class Saved:
-    """A server as shown: without its token, since lists end up in chats and issues."""
+    """A saved server without its token, since lists end up in chats and issues."""
 
     name: str
     server: Server
@@ -85,7 +85,7 @@ def known(config: Config, *, name: str) -> Server:
 
 
 def default_name(url: str) -> str:
-    """The host and port, never a user or password that was pasted along."""
+    """Return the host and port, never a user or password that was pasted along."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 

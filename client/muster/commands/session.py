@@ -1,4 +1,4 @@
-"""What the commands share: a client for the chosen server, and how a job is named."""
+"""Shared by the commands: a client for the chosen server, and the job arguments."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PHASES = (
     "failed",
     "cancelled",
 )
-COMPLETION_SECONDS = 2.0  # whoever pressed Tab waits for it
+COMPLETION_SECONDS = 2.0  # the user waits for it after pressing Tab
 LONG_PAUSE_SECONDS = 3.0
 
 
 def open_client(**options: Any) -> Client:
-    """A client for the server that `--server`, the environment or the saved login chooses."""
+    """Return a client for the server that `--server`, the environment or the saved login selects."""
     return Client(server=click.get_current_context().find_root().obj, on_retry=_tell, sleep=time.sleep, **options)
 
 
@@ -55,7 +55,7 @@ def queue_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 def _offered(ctx: click.Context, names: Callable[[Client], list[str]], *, begin: str) -> list[str]:
-    """For a shell's completion, where an error has nowhere to be shown."""
+    """Return names for a shell's completion, where an error cannot be shown."""
     server = ctx.find_root().params.get("server")
     try:
         with Client(server=server, timeout_seconds=COMPLETION_SECONDS, sleep=lambda seconds: None) as client:
@@ -65,7 +65,7 @@ def _offered(ctx: click.Context, names: Callable[[Client], list[str]], *, begin:
 
 
 def _tell(retry: Retry) -> None:
-    """Once for each outage, and only where silence would be taken for a hang."""
+    """Report a retry once per outage, and only where silence would look like a hang."""
     if retry.pause_seconds >= LONG_PAUSE_SECONDS and not retry.is_patient:
         note(f"muster: {retry.reason}: trying again in {retry.pause_seconds:.0f} s")
     elif retry.is_patient and retry.tried == 2:

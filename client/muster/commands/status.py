@@ -52,7 +52,7 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
 
 
 def _after(moment: datetime | None, *, since: datetime | None, what: str) -> str:
-    """The moment, and how long the stretch before it took."""
+    """Return the time, and how long the preceding stage took."""
     if not moment:
         return ""
     return f"{clock(moment)} (after {duration((moment - since).total_seconds())} {what})" if since else clock(moment)

@@ -1,4 +1,4 @@
-"""muster submit and muster plan: a folder and a command become a job, or are only looked at."""
+"""muster submit and muster plan: turn a folder and a command into a job, or only show what it would become."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from muster.models import Job
 from muster.progress import Upload
 from muster.render import printable
 
-# Not about what the job is, so not of interest to a plan.
+# Not part of the job's description, so irrelevant to a plan.
 SENDING = ("directory", "workspace", "idempotency_key", "secrets")
 
 
@@ -84,7 +84,10 @@ def _show_plan(client: Client, *, fields: dict[str, Any], output: Output) -> Non
 
 
 def _tell_distribution(client: Client, *, fields: dict[str, Any]) -> None:
-    """Before the submission, since 8 GPUs may lie on one machine or on eight. What is wrong, the submission says."""
+    """Print the plan before the submission, since 8 GPUs may be on one machine or on eight.
+
+    Errors are left to the submission to report.
+    """
     with contextlib.suppress(MusterError):
         note(summary(client.plan(_spec(fields))))
 

@@ -9,7 +9,7 @@ from muster.commands.session import open_client
 from muster.models_teams import Member, Team
 from muster.render import printable
 
-# What a role may do is the server's to know; an unknown one is refused there.
+# The server defines what roles may do, and refuses an unknown one.
 ROLE = click.option("--role", metavar="ROLE", required=True, help="viewer, member or admin.")
 
 

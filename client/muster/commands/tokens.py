@@ -1,4 +1,4 @@
-"""muster tokens: what opens the API to programs."""
+"""muster tokens: API tokens for programs."""
 
 from __future__ import annotations
 

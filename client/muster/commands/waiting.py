@@ -1,4 +1,4 @@
-"""muster wait: until a job has ended or is suspended, for scripts."""
+"""muster wait: wait until a job has ended or is suspended, for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a queue, and its team where there is none: `manage.py queue default --team nlp --slots 8`."""
+"""Make a queue, and its team if missing: `manage.py queue default --team nlp --slots 8`."""
 
 from argparse import ArgumentParser
 from typing import Any

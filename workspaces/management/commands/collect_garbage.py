@@ -1,4 +1,4 @@
-"""`manage.py collect_garbage`: what the daily task does, at once."""
+"""`manage.py collect_garbage`: run the daily task's work at once."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`manage.py team_store TEAM`: what a team's code takes, and the limits that are its own."""
+"""`manage.py team_store TEAM`: show what a team's code takes, and its own limits."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ DEFAULT = "default"
 
 
 def limit(text: str) -> int | None:
-    """Bytes, or None for the installation's own limit."""
+    """Return bytes, or None for the installation's own limit."""
     if text == DEFAULT:
         return None
     if not text.isdecimal() or int(text) >= 1 << 63:
