@@ -3,7 +3,7 @@
 from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
-from jobs.api.plans import PlanView
+from jobs.api.plans import JobFieldsView, PlanView
 from jobs.api.queues import QueueViewSet
 from jobs.api.viewset import JobViewSet
 
@@ -16,6 +16,7 @@ router.register("queues", QueueViewSet, basename="api-queue")
 urlpatterns = [
     path("", include("accounts.api_urls")),
     path("", include("workspaces.urls")),
+    path("job-fields", JobFieldsView.as_view(), name="api-job-fields"),
     path("plans", PlanView.as_view(), name="api-plans"),
     path("schema", ApiSchema.as_view(), name="api-schema"),
     path("", include(router.urls)),

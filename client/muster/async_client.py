@@ -10,7 +10,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from muster import calls, sending
 from muster.async_logs import AsyncLogs
@@ -47,6 +47,7 @@ class AsyncClient(Operations, AsyncLogs):
         max_retries: int | None = None,
         priority: int | None = None,
         deadline_seconds: int | None = None,
+        fields: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         progress: Progress | None = None,
     ) -> Job:
@@ -54,7 +55,7 @@ class AsyncClient(Operations, AsyncLogs):
 
         `directory=None` sends no code, `workspace` is the id of one uploaded before; `progress` is called with the
         bytes sent and the bytes in total. The server decides what is not given. The same `idempotency_key` never makes
-        a second job.
+        a second job. `fields` are further fields of the job that this server knows (`job_fields()`), by name.
         """
         spec = calls.job_spec(
             command,
@@ -74,6 +75,7 @@ class AsyncClient(Operations, AsyncLogs):
             max_retries=max_retries,
             priority=priority,
             deadline_seconds=deadline_seconds,
+            **(fields or {}),
         )
         has_code = directory is not None and workspace is None
         code = sending.upload(directory or "", url=self.url, queue=queue, progress=progress) if has_code else None

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from muster.call import Call, Flow, Page, ask, get, given, page
+from muster.call import Call, Flow, Page, ask, get, given, page, whole
 from muster.calls import JobRef, act, every, find_id, no_job, of_job
 from muster.calls import metrics as series
 from muster.models import Event, FoundLine, Job, Rank, Series
-from muster.models_jobs import Acted, Attempt, Plan, Replica
+from muster.models_jobs import Acted, Attempt, JobField, Plan, Replica
 
 MOST_FOUND = 1000  # lines in one answer of a search
 MOST_AT_ONCE = 100  # jobs in one bulk call; more go in several
@@ -80,6 +80,11 @@ def plan(spec: Mapping[str, Any]) -> Flow[Plan]:
     Raises Invalid as submit would.
     """
     return (yield from ask(Call("POST", "/plans", Plan.parse, json=dict(spec), is_repeatable=True)))
+
+
+def job_fields() -> Flow[list[JobField]]:
+    """Return the fields of a job that this server knows, more or fewer than this client has options for."""
+    return (yield from whole(page("/job-fields", parse=JobField.parse)))
 
 
 def act_on_many(verb: str, jobs: Sequence[JobRef], *, now: bool = False) -> Flow[list[Acted]]:

@@ -87,7 +87,7 @@ def cli(ctx: click.Context, *, server: str | None) -> None:
 
 for command in (
     login.login, login.logout, servers.servers, about.me,
-    submit.submit, submit.plan, jobs.jobs, status.status, logs.logs, waiting.wait,
+    submit.submit, submit.plan, submit.fields, jobs.jobs, status.status, logs.logs, waiting.wait,
     control.cancel, control.suspend, control.resume, control.resubmit, control.delete_log,
     parts.attempts, parts.ranks, parts.replicas, parts.events, metrics.metrics,
     code.workspaces, code.diff, code.files, code.cat,

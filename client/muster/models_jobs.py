@@ -76,6 +76,24 @@ class Plan(Model):
 
 
 @dataclass(frozen=True)
+class JobField(Model):
+    """A field of a job that the server knows. Numbers are between `minimum` and `maximum`, both inclusive."""
+
+    name: str
+    type: str = ""  # integer, string, array (of text) or object (names to text)
+    minimum: int | None = None
+    maximum: int | None = None
+    default: Any = None  # where the queue has none of its own
+    help: str = ""
+    remedy: str = ""
+    raw: Json = as_sent()
+
+    @property
+    def bounds(self) -> str:
+        return "" if self.minimum is None or self.maximum is None else f"{self.minimum} to {self.maximum}"
+
+
+@dataclass(frozen=True)
 class Acted(Model):
     """The outcome for one job of an act on many: `problem` explains why it was refused."""
 

@@ -93,6 +93,7 @@ class Operations:
     metrics = Operation(calls_jobs.metrics)
     search_logs = Operation(calls_jobs.search_logs)
     plan = Operation(calls_jobs.plan)
+    job_fields = Operation(calls_jobs.job_fields)
     act_on_many = Operation(calls_jobs.act_on_many)
     resubmit = Operation(calls_jobs.resubmit)
     delete_log = Operation(calls_jobs.delete_log)

@@ -1,14 +1,16 @@
-"""/api/v1/plans: what a submission would do, without doing it."""
+"""/api/v1/plans: what a submission would do, without doing it; /api/v1/job-fields: what it may say."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from common.rest import listed
 from jobs import dry_run
+from jobs.core.fields import FIELDS
 
 from .params import description, user_of
-from .serializers import PlanSerializer, SubmitSerializer
+from .serializers import JobFieldSerializer, PlanSerializer, SubmitSerializer
 
 
 class PlanView(APIView):
@@ -18,6 +20,13 @@ class PlanView(APIView):
         queue, workspace, sent = description(request)
         found = dry_run.preview(user=user_of(request), queue=queue, sent=sent, workspace=workspace)
         return Response(PlanSerializer(_shown(found)).data)
+
+
+class JobFieldsView(APIView):
+    @extend_schema(operation_id="job_fields_list", responses=listed(JobFieldSerializer))
+    def get(self, request: Request) -> Response:
+        """The fields of a job that this server knows, with type, bounds, default and help."""
+        return Response({"results": JobFieldSerializer(FIELDS.values(), many=True).data, "next": None})
 
 
 def _shown(found: dry_run.Preview) -> dict[str, object]:

@@ -10,39 +10,59 @@ from common.rest import BoundedList
 from jobs.analysis import failures
 from jobs.core import exits
 from jobs.core import unexpected_ranks as unexpected
+from jobs.core.fields import FIELDS, Field, Type
 from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 from .failure_shapes import FailureSerializer
 
+NUMBER_AS_TEXT = {"type": "string", "pattern": r"^-?[0-9]{1,18}$"}  # as forms and command lines send it
+
+
+def _schema(field: Field) -> dict[str, Any]:
+    """Return a field's JSON schema for OpenAPI."""
+    if field.type is Type.WHOLE:
+        bounds = {"minimum": field.least, "maximum": field.most, "default": field.default}
+        given = {name: value for name, value in bounds.items() if value is not None}
+        return {"anyOf": [{"type": "integer", **given}, NUMBER_AS_TEXT]}
+    inner = {"items": {"type": "string"}} if field.type is Type.LIST else {"additionalProperties": {"type": "string"}}
+    return {"type": field.type.value, **inner}
+
+
+def _input(field: Field) -> serializers.Field[Any, Any, Any, Any]:
+    """Return the serializer field of a job's field. It takes any JSON: `spec.parse` reports every problem at once."""
+    if field.name == "command":
+        child = serializers.CharField(allow_blank=True, trim_whitespace=False)
+        return BoundedList(child=child, allow_empty=True, max_length=MAX_WORDS, help_text=field.help)
+    if field.type is Type.TEXT:
+        options = {"allow_blank": True, "allow_null": True} if field.default is None else {"max_length": 40}
+        return serializers.CharField(required=False, trim_whitespace=False, help_text=field.help, **options)
+    anything = serializers.JSONField(required=False, write_only=field.is_secret, help_text=field.help)
+    extend_schema_field(_schema(field))(anything)  # type: ignore[type-var]  # marks instances as well as classes
+    return anything
+
 
 class SubmitSerializer(serializers.Serializer[Any]):
-    """A job to run. Counts are checked against the queue; `gpus` may replace `nodes` and `nproc_per_node`."""
+    """A job to run: its queue, its code, and the fields of `GET /job-fields`; `gpus` may replace `nodes` and `nproc_per_node`."""
 
     queue = serializers.CharField(max_length=40, trim_whitespace=False)
-    command = BoundedList(
-        child=serializers.CharField(allow_blank=True, trim_whitespace=False), allow_empty=True, max_length=MAX_WORDS
-    )
     workspace = serializers.IntegerField(required=False, allow_null=True)
-    framework = serializers.CharField(required=False, max_length=40)
-    name = serializers.CharField(required=False, allow_blank=True, allow_null=True, trim_whitespace=False)
-    nodes = serializers.JSONField(required=False, help_text="replicas; a whole number")
-    min_nodes = serializers.JSONField(
-        required=False, help_text="makes it elastic: it goes on with so few; `nodes` is the most"
-    )
-    nproc_per_node = serializers.JSONField(required=False, help_text="processes in each; a whole number")
-    gpus = serializers.JSONField(required=False, help_text="a total, split evenly over nodes")
-    env = serializers.JSONField(required=False, help_text="names to text")
-    secrets = serializers.JSONField(
-        required=False, write_only=True, help_text="names to text; given to the job, never shown again"
-    )
-    volumes = serializers.JSONField(required=False, help_text="the team's shared folders: name, or name:/path")
-    max_retries = serializers.JSONField(required=False)
-    priority = serializers.JSONField(required=False)
-    grace_seconds = serializers.JSONField(required=False)
-    start_timeout_seconds = serializers.JSONField(required=False)
-    deadline_seconds = serializers.JSONField(required=False)
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {**super().get_fields(), **{field.name: _input(field) for field in FIELDS.values()}}
+
+
+class JobFieldSerializer(serializers.Serializer[Any]):
+    """One field of a job, as the server checks it."""
+
+    name = serializers.CharField()
+    type = serializers.ChoiceField(choices=[kind.value for kind in Type])
+    minimum = serializers.IntegerField(source="least", allow_null=True)
+    maximum = serializers.IntegerField(source="most", allow_null=True)
+    default = serializers.JSONField(allow_null=True, help_text="where the queue has none of its own")
+    help = serializers.CharField()
+    remedy = serializers.CharField(help_text="what to write instead of a value that is refused")
 
 
 class RankCounts(serializers.Serializer[Any]):

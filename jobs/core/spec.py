@@ -13,11 +13,10 @@ from typing import Any
 from common.errors import InvalidSpec, Problem
 
 from . import volumes
+from .fields import FIELDS, Field, Type
 from .plan import distribute
 from .shell_words import MAX_COMMAND_BYTES, is_too_long, needs_shell, quoted_whole, split
 
-MAX_NODES = 4096
-MAX_PROCESSES_PER_NODE = 256
 MAX_VARIABLES = 500
 MAX_VARIABLE_BYTES = 64 * 1024
 NAME = re.compile(
@@ -61,20 +60,6 @@ class JobSpec:
         return cls(**{**data, **lists})
 
 
-# field: (least, most, what to do instead)
-_BOUNDS = {
-    "nodes": (1, MAX_NODES, "use 1 for a single replica"),
-    "min_nodes": (1, MAX_NODES, "leave it out unless the job is elastic"),
-    "nproc_per_node": (1, MAX_PROCESSES_PER_NODE, "one process per GPU is usual"),
-    "max_retries": (0, 100, "use 0 for none"),
-    "priority": (-1000, 1000, "0 is usual, higher starts first"),
-    "grace_seconds": (0, 3600, "30 is usual"),
-    "start_timeout_seconds": (5, 86400, "300 is usual"),
-    "deadline_seconds": (1, 365 * 86400, "leave it out for no limit"),
-}
-_KNOWN = {"command", "framework", "name", "env", "secrets", "volumes", "gpus", *_BOUNDS}
-
-
 def parse(
     sent: Mapping[str, Any],
     *,
@@ -89,14 +74,14 @@ def parse(
     """
     data = {**(defaults or {}), **{name: value for name, value in sent.items() if value is not None}}
     problems = [
-        Problem(name, data[name], f"is not a field of a job; known are {', '.join(sorted(_KNOWN))}")
-        for name in sorted(set(data) - _KNOWN)
+        Problem(name, data[name], f"is not a field of a job; known are {', '.join(sorted(FIELDS))}")
+        for name in sorted(set(data) - set(FIELDS))
     ]
     values: dict[str, Any] = {}
-    for name in _BOUNDS:
-        if name in data:
-            _take_count(name, data[name], values, problems)
-    _take_gpus(data, gpus_per_node, values, problems)
+    for one in FIELDS.values():
+        if one.type is Type.WHOLE and one.name in data:
+            _take_count(one, data[one.name], values, problems)
+    _take_gpus(gpus_per_node, values, problems)
     _take_command(data.get("command"), values, problems, is_file)
     values["env"] = _variables("env", data.get("env", {}), problems)
     secrets = _variables("secrets", data.get("secrets", {}), problems)
@@ -104,21 +89,21 @@ def parse(
     values["secrets"] = tuple(sorted(secrets))
     values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
     _take_name(data.get("name", ""), values, problems)
-    values["framework"] = data.get("framework", "torchrun")
+    values["framework"] = data.get("framework", FIELDS["framework"].default)
     if problems:
         raise InvalidSpec(*problems)
     return JobSpec(**values)
 
 
-def _take_count(name: str, value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
-    least, most, way_out = _BOUNDS[name]
+def _take_count(field: Field, value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
     number = _whole(value)
     if number is None:
-        problems.append(Problem(name, value, f"must be a whole number, not {value!r}; {way_out}"))
-    elif not least <= number <= most:
-        problems.append(Problem(name, value, f"must be from {least} to {most}, not {number}; {way_out}"))
+        problems.append(Problem(field.name, value, f"must be a whole number, not {value!r}; {field.remedy}"))
+    elif field.least is not None and field.most is not None and not field.least <= number <= field.most:
+        words = f"must be from {field.least} to {field.most}, not {number}; {field.remedy}"
+        problems.append(Problem(field.name, value, words))
     else:
-        values[name] = number
+        values[field.name] = number
 
 
 def _whole(value: Any) -> int | None:
@@ -134,18 +119,10 @@ def _whole(value: Any) -> int | None:
     return None
 
 
-def _take_gpus(data: Mapping[str, Any], per_node: int, values: dict[str, Any], problems: list[Problem]) -> None:
-    if "gpus" not in data:
-        return
-    total = _whole(data["gpus"])
-    if total is None:
-        problems.append(Problem("gpus", data["gpus"], f"must be a whole number, not {data['gpus']!r}"))
-        return
-    most = MAX_NODES * MAX_PROCESSES_PER_NODE
-    if total > most:
-        problems.append(Problem("gpus", total, f"must be at most {most}"))
-        return
-    if total == 0 and "nproc_per_node" in values:  # a CPU job that gives its own shape
+def _take_gpus(per_node: int, values: dict[str, Any], problems: list[Problem]) -> None:
+    """Replace a total by nodes and processes on each."""
+    total = values.pop("gpus", None)
+    if total is None or (total == 0 and "nproc_per_node" in values):  # a CPU job that gives its own shape
         return
     try:
         split = distribute(total, per_node, values.get("nodes", 1))

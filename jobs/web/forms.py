@@ -16,12 +16,15 @@ from django.http import QueryDict
 from accounts.models import User
 from accounts.permissions import Act, teams_where
 from common.errors import Problem
+from jobs.core.fields import FIELDS, Field, Type
 from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
 from workspaces.models import Workspace
 
 RECENT = 20  # earlier workspaces offered
+NUMBERS = [field for field in FIELDS.values() if field.type is Type.WHOLE and field.name != "gpus"]
+SHAPE = ("nodes", "nproc_per_node")  # what every job says
 
 _AT = {
     "env": "env",
@@ -55,7 +58,18 @@ def _variables(text: str) -> dict[str, str]:
     return found
 
 
+def _number(field: Field) -> forms.CharField:
+    """Return the input of a whole number; what is left empty takes the queue's default."""
+    attrs = {"min": field.least, "max": field.most, "placeholder": "" if field.default is None else field.default}
+    return forms.CharField(
+        required=field.name in SHAPE, initial=field.default if field.name in SHAPE else None, label=field.label,
+        help_text=field.help, widget=forms.NumberInput(attrs=attrs),
+    )  # fmt: skip
+
+
 class SubmitForm(forms.Form):
+    """Fields of whole numbers come from the table of a job's fields (`jobs/core/fields.py`)."""
+
     CODE = [("upload", "Upload files"), ("earlier", "Earlier code"), ("none", "No code")]
 
     queue = forms.ModelChoiceField(Queue.objects.none(), empty_label=None)
@@ -69,14 +83,10 @@ class SubmitForm(forms.Form):
         max_length=70_000,
         strip=False,
     )
-    nodes = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
-    min_nodes = forms.CharField(required=False, widget=forms.NumberInput(attrs={"min": 1}))
-    nproc_per_node = forms.CharField(initial="1", widget=forms.NumberInput(attrs={"min": 1}))
     env = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
     secrets = forms.CharField(
         required=False, widget=Unseen(attrs={"rows": 2, "spellcheck": "false", "autocomplete": "off"})
     )
-    max_retries = forms.CharField(required=False, initial="0", widget=forms.NumberInput(attrs={"min": 0}))
     idempotency_key = forms.CharField(max_length=80, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, user: User, **kwargs: Any):
@@ -85,10 +95,21 @@ class SubmitForm(forms.Form):
         self.workspaces = (
             Workspace.objects.filter(team__in=self.queues.values("team")).exclude(manifest="").order_by("-id")
         )
+        self.fields |= {field.name: _number(field) for field in NUMBERS}
         self.fields["queue"].queryset = self.queues  # type: ignore[attr-defined]
         self.fields["workspace"].queryset = self.workspaces  # type: ignore[attr-defined]
         for field in self.fields.values():
             field.error_messages["required"] = "is missing"
+
+    def more(self) -> list[forms.BoundField]:
+        """Return the numbers that most jobs leave to the queue."""
+        return [self[field.name] for field in NUMBERS if field.name not in SHAPE]
+
+    def has_more(self) -> bool:
+        """Whether one of the folded fields is wrong, or differs from what most jobs have."""
+        usual = {field.name: ("", None, field.default, str(field.default)) for field in NUMBERS}
+        changed = [field for field in self.more() if field.errors or field.value() not in usual[field.name]]
+        return bool(changed or self["env"].value() or self["env"].errors or self["secrets"].errors)
 
     def describe_errors(self) -> None:
         """Focus the first wrong field and describe every wrong one to screen readers."""
@@ -118,11 +139,7 @@ class SubmitForm(forms.Form):
     def sent(self) -> dict[str, Any]:
         """Return what `services.submit` takes. Empty fields are left to the queue's defaults."""
         data = self.cleaned_data
-        flat = {
-            name: data[name]
-            for name in ("name", "command", "nodes", "min_nodes", "nproc_per_node", "max_retries")
-            if data[name]
-        }
+        flat = {name: data[name] for name in ("name", "command", *(field.name for field in NUMBERS)) if data[name]}
         return {**flat, **{name: data[name] for name in ("env", "secrets") if data[name]}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
@@ -172,9 +189,6 @@ def from_job(job: Job) -> dict[str, Any]:
         "code": "earlier" if job.workspace_id else "none",
         "workspace": job.workspace_id,
         "command": shlex.join(job.command),
-        "nodes": job.nodes,
-        "min_nodes": job.min_nodes or "",
-        "nproc_per_node": job.nproc_per_node,
+        **{field.name: value for field in NUMBERS if (value := job.spec.get(field.name)) is not None},
         "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
-        "max_retries": job.spec.get("max_retries", 0),
     }

@@ -63,7 +63,7 @@ class FakeMuster(More):
         parts = seen["path"].removeprefix("/api/v1/").split("/")
         if parts != ["login"] and seen["headers"].get("Authorization") != f"Bearer {TOKEN}":
             return problem(401, "Unauthorized", "the token is missing, wrong or revoked")
-        handler = getattr(self, f"{seen['method'].lower()}_{parts[0]}", None)
+        handler = getattr(self, f"{seen['method'].lower()}_{parts[0].replace('-', '_')}", None)
         return handler(seen, *parts[1:]) if handler else problem(404, "Not found", "no such page")
 
     def post_login(self, seen: dict[str, Any]) -> Answer:

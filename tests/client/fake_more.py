@@ -119,6 +119,11 @@ class More:
     def get_schema(self, seen: dict[str, Any]) -> Answer:
         return 200, {"openapi": "3.1.0", "paths": {}}, {}
 
+    def get_job_fields(self, seen: dict[str, Any]) -> Answer:
+        known = {"name": "nodes", "type": "integer", "minimum": 1, "maximum": 4096, "default": 1, "help": "replicas"}
+        newer = {"name": "checkpoint_minutes", "type": "integer", "minimum": 1, "maximum": 90, "help": "how often"}
+        return _results([known, newer])
+
     def post_plans(self, seen: dict[str, Any]) -> Answer:
         body = json.loads(seen["body"])
         if body["queue"] not in [queue["name"] for queue in self.queues]:

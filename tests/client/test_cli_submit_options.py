@@ -106,6 +106,48 @@ def test_a_plan_says_what_is_wrong_as_a_submission_would(run: Run, logged_in: Fa
     assert result.stderr == "muster: this is no job: queue: no such queue (you gave 'nowhere')\n"
 
 
+def test_a_field_that_only_the_server_knows_is_sent_as_a_job_file_has_it(run: Run, logged_in: FakeMuster) -> None:
+    result = run(*BASIC, "--set", "checkpoint_minutes=5", "--set", "nodes=3", "true")
+
+    assert result.exit_code == 0, result.stderr
+    assert (sent(logged_in)["checkpoint_minutes"], sent(logged_in)["nodes"]) == (5, 3)
+
+
+@pytest.mark.parametrize("where", ["submit", "plan", "file"])
+def test_a_field_that_nobody_knows_is_refused_before_code_is_sent(
+    where: str, run: Run, logged_in: FakeMuster, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("queue: research\ncommand: true\nquue: x\n".replace("true", "'true'"))
+    (tmp_path / "train.py").write_text("code")
+    words = {
+        "submit": ["submit", "--queue", "research", "--dir", tmp_path, "--set", "quue=x", "true"],
+        "plan": ["plan", "--queue", "research", "--set", "quue=x", "true"],
+        "file": ["submit", "--from-file", file, "--dir", tmp_path],
+    }[where]
+    result = run(*words)
+
+    assert result.exit_code == 1
+    assert "quue is not a field of a job; known are checkpoint_minutes, command" in result.stderr
+    assert [seen["path"] for seen in logged_in.requests] == ["/api/v1/job-fields"]
+
+
+def test_a_server_that_lists_no_fields_has_those_of_this_client(run: Run, logged_in: FakeMuster) -> None:
+    logged_in.faults = [(404, {"detail": "no such page"}, {})]
+    result = run(*BASIC, "--set", "checkpoint_minutes=5", "true")
+
+    assert (result.exit_code, logged_in.jobs) == (1, {})
+    assert "checkpoint_minutes is not a field of a job" in result.stderr
+
+
+def test_the_fields_are_listed_with_their_bounds(run: Run, logged_in: FakeMuster) -> None:
+    lines = run("fields").stdout.splitlines()
+
+    assert lines[0].split() == ["FIELD", "TYPE", "BOUNDS", "DEFAULT", "MEANING"]
+    assert lines[1].split() == ["nodes", "integer", "1", "to", "4096", "1", "replicas"]
+    assert run("fields", "-q").stdout.split() == ["nodes", "checkpoint_minutes"]
+
+
 def test_only_the_id_is_printed_for_scripts(run: Run, logged_in: FakeMuster) -> None:
     assert run(*BASIC, "-q", "true").stdout == "1\n"
     assert json.loads(run(*BASIC, "-o", "json", "true").stdout)["id"] == 2

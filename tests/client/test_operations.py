@@ -34,6 +34,7 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
     "metrics": ((1,), {"names": ["loss"]}, lambda found: found[0].points[0].value == 0.5),
     "search_logs": ((1, "NEEDLE"), {}, lambda found: [(one.number, one.text) for one in found] == [(2, "a needle")]),
     "plan": ((SPEC,), {}, lambda found: (found.distribution.world_size, found.asked["gpu"], found.roles[0].processes) == (8, 8, 4)),
+    "job_fields": ((), {}, lambda found: [(one.name, one.bounds) for one in found] == [("nodes", "1 to 4096"), ("checkpoint_minutes", "1 to 90")]),
     "act_on_many": (("cancel", [1, "job-1"]), {}, lambda found: [one.phase for one in found] == ["stopping"] * 2),
     "resubmit": ((1,), {"idempotency_key": "k"}, lambda found: found.id == 2),
     "delete_log": ((1,), {}, lambda found: found.id == 1),

@@ -45,6 +45,7 @@ CLIENT = {
     "GET /jobs/{id}/logs/text": ("log_text", "logs"),
     "GET /jobs/{id}/metrics": ("metrics", "metrics"),
     "POST /plans": ("plan", "plan"),
+    "GET /job-fields": ("job_fields", "fields"),
     "GET /queues": ("queues", "queues"),
     "POST /queues": ("create_queue", "queues create"),
     "GET /queues/{name}": ("queue", "queues show"),
@@ -241,6 +242,8 @@ def queues_and_the_rest(script):
     shown = script.run("queues show night")
     assert "0 of 6" in shown and "closed" in shown and "slow" in shown
     assert script.read("schema")["openapi"].startswith("3.")
+    assert {"nodes", "deadline_seconds"} <= set(script.ids("fields"))
+    assert "1 to 4096" in script.run("fields")
     assert script.run("version").count("\n") == 2
 
 

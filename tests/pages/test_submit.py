@@ -4,6 +4,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from jobs.models import Job
+from jobs.web.forms import NUMBERS
 from workspaces import reading
 
 
@@ -22,6 +23,23 @@ def test_a_job_is_made_and_shown(owner, sent, people):
     assert (job.name, job.user, job.nodes, job.nproc_per_node) == ("mine", people.owner, 2, 2)
     assert job.spec["env"] == {"LR": "3e-4", "NAME": "a=b"}
     assert job.spec["max_retries"] == 2
+
+
+def test_the_form_has_every_number_of_a_job(owner, queue):
+    page = owner.get("/jobs/new").text
+    for field in NUMBERS:
+        assert f'name="{field.name}"' in page
+    assert "etween the request to stop (SIGTERM) and SIGKILL" in page
+
+
+def test_numbers_reach_the_job_and_a_repeated_one_has_them_again(owner, sent):
+    owner.post("/jobs/new", {**sent, "deadline_seconds": "60", "grace_seconds": "5", "priority": "7"})
+    job = Job.objects.get()
+    assert (job.spec["deadline_seconds"], job.spec["grace_seconds"], job.priority) == (60, 5, 7)
+    assert job.spec["start_timeout_seconds"] == 300, "left empty"
+    form = owner.get(f"/jobs/new?from={job.pk}").context["form"]
+    assert (form["deadline_seconds"].value(), form["priority"].value()) == (60, 7)
+    assert form.has_more()
 
 
 def test_an_elastic_job_says_so_on_its_page(owner, sent):

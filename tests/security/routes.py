@@ -141,6 +141,7 @@ TABLE: dict[str, Route] = {
     # the REST API, by token or session
     "api/v1/me": route(API, GET=ANY),
     "api/v1/schema": route(API, GET=ANY),
+    "api/v1/job-fields": route(API, GET=ANY),
     "api/v1/tokens": route(API, GET=ANY, POST=OWN, body={"name": "x"}),
     "api/v1/tokens/{pk}": route(API, DELETE=HIS, at="api/v1/tokens/{token}"),
     "api/v1/teams": route(API, GET=ANY, POST=PLATFORM, body={"name": "more"}),

@@ -10,7 +10,8 @@ import yaml
 
 from muster.errors import JobFileError
 
-# The API's names, plus options for sending rather than the job itself.
+NOT_GIVEN: tuple[Any, ...] = (None, (), {}, [])
+# The API's names that this client has options for, plus options for sending rather than the job itself.
 FIELDS = (
     "queue", "command", "name", "framework", "nodes", "min_nodes", "nproc_per_node", "gpus", "env", "env_file",
     "secrets", "volumes", "max_retries", "priority", "deadline_seconds", "grace_seconds", "start_timeout_seconds",
@@ -21,7 +22,7 @@ ALIASES = {"nproc": "nproc_per_node", "retries": "max_retries", "deadline": "dea
 
 
 def read_job(text: str, *, source: str) -> dict[str, Any]:
-    """Return the fields of a job file. Raises JobFileError if it is no mapping, or has an unknown field."""
+    """Return the fields of a job file, known to this client or not. Raises JobFileError if it is no mapping."""
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -31,15 +32,20 @@ def read_job(text: str, *, source: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise JobFileError(f"{source} must hold fields such as `queue: research`, one a line")
     fields = {ALIASES.get(str(name), str(name)): value for name, value in content.items()}
-    unknown = sorted(set(fields) - set(FIELDS))
-    if unknown:
-        raise JobFileError(f"{source}: {unknown[0]} is not a field of a job; known are {', '.join(sorted(FIELDS))}")
     return {name: _checked(name, value, source=source) for name, value in fields.items() if value is not None}
+
+
+def job_value(name: str, text: str, *, source: str) -> Any:
+    """Return the value of one field from text, as a job file would have it. Raises JobFileError."""
+    try:
+        return _checked(name, yaml.safe_load(text), source=source)
+    except yaml.YAMLError as error:
+        raise JobFileError(f"{source}: the value of {name} is not YAML; put it in quotes") from error
 
 
 def merged(file: Mapping[str, Any], *, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Merge both; flags win. Environments are merged variable by variable."""
-    given = {name: value for name, value in flags.items() if value not in (None, (), {}, [])}
+    given = {name: value for name, value in flags.items() if value not in NOT_GIVEN}
     both = {**file, **given}
     env = {**file.get("env", {}), **given.get("env", {})}
     return {**both, "env": env} if env else both

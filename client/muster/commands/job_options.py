@@ -8,10 +8,11 @@ from typing import Any, Callable, TypeVar
 
 import click
 
-from muster.commands.job_file import merged, read_env, read_job
+from muster.client import Client
+from muster.commands.job_file import FIELDS, NOT_GIVEN, job_value, merged, read_env, read_job
 from muster.commands.secrets import names_only
 from muster.commands.session import queue_names
-from muster.errors import JobFileError
+from muster.errors import JobFileError, NotFound
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +26,11 @@ def _env(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) ->
         if not name or not equals:
             raise click.BadParameter(f"{name!r} is not KEY=VALUE", ctx, param)
     return {name: value for name, _, value in pairs}
+
+
+def _set(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """Parse NAME=VALUE; a value is read as in a job file, so `[a, b]` is a list."""
+    return {name: job_value(name, text, source="--set") for name, text in _env(ctx, param, values).items()}
 
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -52,6 +58,8 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Between asking its processes to end and ending them."),
     click.option("--start-timeout", "start_timeout_seconds", metavar="S", type=COUNT,
                  help="Queue again when it has not started after S seconds."),
+    click.option("--set", "more", metavar="NAME=VALUE", multiple=True, callback=_set,
+                 help="Any field of a job that the server knows (`muster fields` lists them); may be repeated."),
 )  # fmt: skip
 
 
@@ -63,6 +71,7 @@ def job_options(command: F) -> F:
 
 def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a job from its file and the options. Raises UsageError where a required one is missing."""
+    flags = {**flags.pop("more"), **{name: value for name, value in flags.items() if value not in NOT_GIVEN}}
     fields = merged(read_job(_content(file), source=file) if file else {}, flags=flags)
     env: dict[str, str] = {}
     for source in fields.pop("env_file", ()):
@@ -74,6 +83,23 @@ def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
     if not fields.get("command"):
         raise click.UsageError("Missing argument '-- COMMAND...'")
     return fields
+
+
+def check_known(fields: dict[str, Any], *, client: Client) -> None:
+    """Ask the server about fields that this client has no option for, before code is sent.
+
+    Raises JobFileError for one that the server does not know either.
+    """
+    unknown = sorted(set(fields) - set(FIELDS))
+    if not unknown:
+        return
+    try:
+        known = {*FIELDS, *(field.name for field in client.job_fields())}
+    except NotFound:  # a server of before: it has the fields that this client knows
+        known = set(FIELDS)
+    wrong = [name for name in unknown if name not in known]
+    if wrong:
+        raise JobFileError(f"{wrong[0]} is not a field of a job; known are {', '.join(sorted(known))}")
 
 
 def _content(path: str) -> str:

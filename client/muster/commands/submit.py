@@ -11,7 +11,8 @@ import click
 from muster.calls import job_spec
 from muster.client import Client
 from muster.commands.following import LineWriter, detached, follow, leave
-from muster.commands.job_options import job_fields, job_options
+from muster.commands.job_file import FIELDS
+from muster.commands.job_options import check_known, job_fields, job_options
 from muster.commands.output import Output, note, reading
 from muster.commands.planning import plan_lines, summary
 from muster.commands.secrets import secret_values
@@ -50,6 +51,7 @@ def submit(
     """Submit COMMAND as a job, together with the code in a folder."""
     fields = job_fields(file, flags=flags)
     with open_client() as client:
+        check_known(fields, client=client)
         if is_dry:
             return _show_plan(client, fields=fields, output=output)
         fields["secrets"] = secret_values(fields.get("secrets", ()), is_piped=secrets_stdin) or None
@@ -74,8 +76,25 @@ def submit(
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def plan(*, file: str | None, output: Output, **flags: Any) -> None:
     """Show what COMMAND would become, and what is wrong with it, without submitting."""
+    fields = job_fields(file, flags=flags)
     with open_client() as client:
-        _show_plan(client, fields=job_fields(file, flags=flags), output=output)
+        check_known(fields, client=client)
+        _show_plan(client, fields=fields, output=output)
+
+
+@click.command()
+@reading
+def fields(*, output: Output) -> None:
+    """List the fields of a job that the server knows, with their bounds and defaults."""
+    with open_client() as client:
+        found = client.job_fields()
+    output.items(
+        found,
+        ident=lambda one: one.name,
+        headers=("FIELD", "TYPE", "BOUNDS", "DEFAULT", "MEANING"),
+        row=lambda one: (one.name, one.type, one.bounds, "" if one.default is None else one.default, one.help),
+        empty="This server lists no fields.",
+    )
 
 
 def _show_plan(client: Client, *, fields: dict[str, Any], output: Output) -> None:
@@ -103,7 +122,10 @@ def _submitted(client: Client, *, fields: dict[str, Any]) -> Job:
     directory = fields.pop("directory", ".")
     with contextlib.closing(Upload()) as progress:
         command = fields.pop("command")
-        return client.submit(command, directory=directory, idempotency_key=str(key), progress=progress, **fields)
+        more = {name: fields.pop(name) for name in set(fields) - set(FIELDS)}
+        return client.submit(
+            command, directory=directory, idempotency_key=str(key), progress=progress, fields=more, **fields
+        )
 
 
 def _announce(job: Job, *, output: Output, is_following: bool) -> None:

@@ -1,0 +1,72 @@
+"""The fields of a job as users describe it: one table with type, bounds, help and remedy.
+
+The parser (`spec.py`), the serializer and its OpenAPI schema, the submit form, and the list that the server publishes
+(`GET /api/v1/job-fields`, `muster fields`) derive from it. A new field is a row here and an attribute of `JobSpec`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_NODES = 4096
+MAX_PROCESSES_PER_NODE = 256
+MAX_GPUS = MAX_NODES * MAX_PROCESSES_PER_NODE
+
+
+class Type(StrEnum):
+    """The JSON type of a field's value. Whole numbers and commands may also be given as text, as forms send them."""
+
+    WHOLE = "integer"
+    TEXT = "string"
+    LIST = "array"  # of text
+    MAPPING = "object"  # of names to text
+
+
+@dataclass(frozen=True)
+class Field:
+    """`least` and `most` bound a whole number, both inclusive. `default` applies where the queue has none of its own."""
+
+    name: str
+    type: Type
+    label: str  # in the form
+    help: str
+    remedy: str = ""  # what to do instead, said with every problem of its value
+    least: int | None = None
+    most: int | None = None
+    default: int | str | None = None
+    is_secret: bool = False  # accepted, never returned
+
+
+def _whole(name: str, label: str, help: str, *, least: int, most: int, remedy: str, default: int | None = 0) -> Field:
+    return Field(name, Type.WHOLE, label, help, remedy, least, most, default)
+
+
+_ROWS = (
+    Field("command", Type.LIST, "Command", "the words of the command; `torchrun train.py` is enough"),
+    Field("framework", Type.TEXT, "Framework", "how its processes find each other", default="torchrun"),
+    Field("name", Type.TEXT, "Name", "what to call the job, unique in its team; Muster makes one if it is empty"),
+    _whole("nodes", "Nodes", "replicas; for an elastic job the most",
+           least=1, most=MAX_NODES, remedy="use 1 for a single replica", default=1),
+    _whole("min_nodes", "Fewest nodes", "makes the job elastic: it goes on with so few, and lost replicas come back while it runs",
+           least=1, most=MAX_NODES, remedy="leave it out unless the job is elastic", default=None),
+    _whole("nproc_per_node", "Processes on each", "processes in each replica",
+           least=1, most=MAX_PROCESSES_PER_NODE, remedy="one process per GPU is usual", default=1),
+    _whole("gpus", "GPUs", "a total in place of nodes and nproc_per_node, split evenly over nodes of the queue's size",
+           least=0, most=MAX_GPUS, remedy="leave it out and give nodes and nproc_per_node", default=None),
+    Field("env", Type.MAPPING, "Environment", "environment variables of every rank, names to text"),
+    Field("secrets", Type.MAPPING, "Secrets", "further variables, names to text: kept encrypted, given to the ranks, never shown again",
+          is_secret=True),
+    Field("volumes", Type.LIST, "Volumes", "the team's shared folders: `name`, or `name:/path` if the cluster mounts them"),
+    _whole("max_retries", "Retries after a failure", "how often a failed job is started again",
+           least=0, most=100, remedy="use 0 for none"),
+    _whole("priority", "Priority", "higher starts first within the queue",
+           least=-1000, most=1000, remedy="0 is usual, higher starts first"),
+    _whole("grace_seconds", "Seconds to stop", "between the request to stop (SIGTERM) and SIGKILL, in seconds",
+           least=0, most=3600, remedy="30 is usual", default=30),
+    _whole("start_timeout_seconds", "Seconds to start", "not all replicas run after this time, in seconds: the job is queued again",
+           least=5, most=86400, remedy="300 is usual", default=300),
+    _whole("deadline_seconds", "Deadline in seconds", "the job is stopped after this time, in seconds",
+           least=1, most=365 * 86400, remedy="leave it out for no limit", default=None),
+)  # fmt: skip
+
+FIELDS: Mapping[str, Field] = {row.name: row for row in _ROWS}
