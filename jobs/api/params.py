@@ -23,8 +23,8 @@ from .serializers import SubmitSerializer
 NUMBER = 10**9
 
 
-def query(name: str, kind: type, description: str) -> OpenApiParameter:
-    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description)
+def query(name: str, kind: type, description: str, *, deprecated: bool = False) -> OpenApiParameter:
+    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=description, deprecated=deprecated)
 
 
 IDEMPOTENCY_KEY = OpenApiParameter(

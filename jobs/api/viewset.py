@@ -169,7 +169,12 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             query("limit", int, "about so many lines"),
             TAIL,
             ONLY_ATTEMPT,
-            query("wait", int, f"seconds to wait for news, up to {MAX_WAIT_SECONDS}"),
+            query(
+                "wait",
+                int,
+                f"seconds to wait for new lines, up to {MAX_WAIT_SECONDS}; use logs/stream",
+                deprecated=True,
+            ),
         ],
     )
     @action(detail=True, pagination_class=None)

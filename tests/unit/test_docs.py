@@ -15,6 +15,33 @@ def test_every_setting_is_documented():
     assert named == documented
 
 
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
+
+
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target, anchor in LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        found = (page.parent / target).resolve()
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", found.read_text(), re.M)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{target}#{anchor}"
+
+
+def test_the_index_names_every_page():
+    index = (ROOT / "docs/README.md").read_text()
+    named = {target for target, _ in LINK.findall(index)}
+    there = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert there <= named
+
+
 def test_every_dependency_has_its_line_of_reason():
     import tomllib
 
@@ -37,7 +64,7 @@ def test_lock_files_pin_with_hashes_and_name_no_address(name):
 
 
 def test_no_file_of_ours_is_a_crowded_room():
-    """Past 450 lines a file is redrawn, not added to."""
+    """Past 500 lines a file is redrawn, not added to."""
     folders = (
         "accounts",
         "agent",
@@ -54,7 +81,7 @@ def test_no_file_of_ours_is_a_crowded_room():
         str(path.relative_to(ROOT)): count
         for folder in folders
         for path in (ROOT / folder).rglob("*.py")
-        if "migrations" not in path.parts and (count := len(path.read_text().splitlines())) > 450
+        if "migrations" not in path.parts and (count := len(path.read_text().splitlines())) > 500
     }
     assert crowded == {}
 
