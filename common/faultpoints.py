@@ -17,7 +17,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-# One for every transaction and every external call; tests/unit/test_faultpoints.py finds those without one.
+# One for every transaction and every external call; tests/unit/project/test_faultpoints.py finds those without one.
 NAMES = (
     "services.submit",
     "services.intend",

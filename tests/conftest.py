@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from accounts.models import Membership, Role, Team, User
 from agent.build import build
 from queues.models import Queue
-from tests.agent.fake_control_plane import FakeControlPlane
-from tests.builders import Lab
+from tests.support.builders import Lab
+from tests.support.fake_control_plane import FakeControlPlane
 
 # How long an example takes is the machine's affair.
 settings.register_profile("ours", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -4,10 +4,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from queues.models import Queue
-from tests.builders import Lab
-from tests.machine import need_chromium
-from tests.pages.site import Site, serve
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import Lab
+from tests.support.machine import need_chromium
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.site import Site, serve
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 COUNT_SYNCS = "window.syncs = 0; addEventListener('live-sync', () => { window.syncs += 1 }, true)"

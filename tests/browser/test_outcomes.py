@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from accounts.models import Membership, Role, SignIn
 from jobs.models import Job
-from tests.pages import seed
+from tests.support import seed
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from playwright.sync_api import expect
 from jobs.ingest import apply
 from jobs.models import Job
 from tests.browser.conftest import new_context
-from tests.builders import batch, identity, item, log_item
-from tests.pages import seed
-from tests.patience import PATIENCE_SECONDS
+from tests.support import seed
+from tests.support.builders import batch, identity, item, log_item
+from tests.support.patience import PATIENCE_SECONDS
 from workspaces import reading
 
 IS_LIVE = """(patience) => new Promise((done, fail) => {

@@ -23,7 +23,7 @@ from rig.elsewhere import Elsewhere
 from rig.gate import Gate
 from rig.plane import ControlPlane
 from rig.world import fill, node, settle
-from tests.machine import need
+from tests.support.machine import need
 
 TOLERATIONS = [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}]
 MERGE = {"Content-Type": "application/merge-patch+json"}

@@ -20,8 +20,8 @@ from jobs.clusters.replica_file import child_env
 from jobs.core.plan import Host as HostOf
 from jobs.core.plan import Index, Plan, Port, Role
 from jobs.core.verdict import ReplicaState, Seen
-from tests.builders import Clock
-from tests.patience import PATIENCE_SECONDS
+from tests.support.builders import Clock
+from tests.support.patience import PATIENCE_SECONDS
 
 EXPECTED = [("worker", 0), ("worker", 1)]
 SLEEP = ("sh", "-c", "echo up; sleep 60 & wait")

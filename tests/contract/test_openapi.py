@@ -27,11 +27,11 @@ from accounts import members
 from accounts.models import Membership, Role, Team, Token
 from jobs.ingest import apply
 from queues.models import Queue
-from tests import packs
-from tests.builders import Lab, batch, identity, item, log_item
 from tests.conftest import make_user
-from tests.pages.site import serve
-from tests.patience import PATIENCE_SECONDS
+from tests.support import packs
+from tests.support.builders import Lab, batch, identity, item, log_item
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.site import serve
 from workspaces import sent, services
 
 DESCRIPTION = SchemaGenerator().get_schema(request=None, public=True)

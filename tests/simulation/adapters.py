@@ -12,8 +12,7 @@ from jobs.clusters.local.adapter import LocalCluster
 from jobs.clusters.local.host import Identity
 from jobs.clusters.memory import MemoryCluster
 from jobs.clusters.replica_file import incarnation_of
-
-from .world import RUN, World
+from tests.simulation.world import RUN, World
 
 
 class MemoryWorld:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from .adapters import local, memory
-from .world import ELASTIC, GUARDS, STRICT, Violation, World
+from tests.simulation.adapters import local, memory
+from tests.simulation.world import ELASTIC, GUARDS, STRICT, Violation, World
 
 
 def first_violation(

@@ -1,0 +1,88 @@
+"""What is due by the clock, on real pods: the start timeout, the deadline, and when tombstones go. The clock is moved."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs import services
+from jobs.control.reconciler import visit
+from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
+from jobs.core.lifecycle import Phase
+from jobs.models import Job
+from queues.models import Queue
+from tests.cluster.api.test_life import Life
+from tests.cluster.conftest import until
+
+IMAGE = {"Content-Type": "application/strategic-merge-patch+json"}
+
+
+class Later(Life):
+    """A life whose clock, and whose cluster's, may be moved on."""
+
+    ahead = 0.0
+
+    def __init__(self, place, queue, user, **options):
+        super().__init__(place, queue, user, clock=lambda: time.time() + self.ahead, **options)
+
+    def until(self, job: Job, *phases: Phase) -> Job:
+        def there() -> Job | None:
+            schedule()
+            visit(job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=self.clock, owner="test")
+            job.refresh_from_db()
+            return job if job.phase in phases else None
+
+        return until(there)
+
+    def clock(self):
+        return timezone.now() + timedelta(seconds=self.ahead)
+
+    def told(self, job: Job) -> list[str]:
+        return [event.message for event in job.events.order_by("id")]
+
+
+@pytest.fixture
+def queue(team) -> Queue:
+    return Queue.objects.create(name="gpus", team=team, cluster="local", nominal=32, resource="gpu", gpus_per_node=8)
+
+
+def test_a_job_past_its_deadline_ends_with_all_its_pods(place, people, queue):
+    life = Later(place, queue, people.owner)
+    job = life.submit(deadline_seconds=600)
+    life.ahead = 300
+    assert life.until(job, *Phase).phase == Phase.RUNNING
+    life.ahead = 601
+    life.until(job, Phase.FAILED)
+    assert "ran longer than its deadline of 600 s" in life.told(job) and place.pods() == {}
+
+
+def test_a_gang_that_does_not_come_up_in_time_gives_its_quota_back_and_is_tried_again(place, people, queue):
+    life = Later(place, queue, people.owner, IMAGE="rig/waits")
+    job = life.submit_only(start_timeout_seconds=300)
+    until(lambda: life.until(job, Phase.STARTING) and len(place.pods()) == 2)
+    life.ahead = 301
+    until(lambda: life.until(job, *Phase).attempt == 2)
+    assert "not all replicas ran within 300 s" in life.told(job)
+    assert job.events.filter(kind="step", phase=Phase.QUEUED, attempt=1).exists(), "others had their turn in between"
+    until(lambda: life.until(job, Phase.STARTING) and sorted(place.pods()) == [life.pod(job, 0), life.pod(job, 1)])
+    for index in range(2):
+        body = {"spec": {"containers": [{"name": "replica", "image": "x:1"}]}}
+        assert place.admin.patch(place.path("pods", life.pod(job, index)), headers=IMAGE, json=body).status_code == 200
+    life.until(job, Phase.RUNNING)
+
+
+def test_what_is_left_of_a_finished_job_goes_in_its_time_by_whoever_follows_the_cluster(place, people, queue):
+    life = Later(place, queue, people.owner)
+    job = life.submit()
+    following = life.cluster.changes()
+    until(lambda: next(following) == "")
+    services.cancel(job=job, by=people.owner)
+    life.until(job, Phase.CANCELLED)
+    until(lambda: [one.is_sealed for one in life.cluster.owners.everything()] == [True])
+    life.ahead = 1800
+    until(lambda: next(following) == "")
+    assert len(place.admin.get(place.path("services")).json()["items"]) == 1
+    life.ahead = 7200
+    until(lambda: next(following) is not None and place.admin.get(place.path("services")).json()["items"] == [])

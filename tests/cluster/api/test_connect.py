@@ -1,0 +1,64 @@
+"""From nothing to a job on a cluster, by the commands that the README has."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster.conftest import TOLERATIONS, end, run_all
+
+ROOT = Path(__file__).resolve().parents[3]
+WORDS = ["gpus", "--image", "x:1", "--control-url", "http://muster.test"]
+
+
+def connect(place, folder: Path, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "KUBECONFIG": str(kubeconfig or place.plane.kubeconfig)}
+    argv = [sys.executable, "-m", "controlplane.connect", *WORDS, "--namespace", place.namespace, *words]
+    env["PYTHONPATH"] = str(ROOT)
+    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_what_it_prints_is_the_setting_of_a_cluster_that_runs_jobs(place, tmp_path):
+    done = connect(place, tmp_path, "--days", "30")
+    assert done.returncode == 0, done.stderr
+    entry = json.loads(done.stdout)["gpus"]
+    assert entry["BACKEND"] == "jobs.clusters.kubernetes.KubernetesCluster"
+    path = Path(entry["OPTIONS"]["KUBECONFIG"])
+    assert path == tmp_path / "gpus.kubeconfig" and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "rig-admin" not in path.read_text()
+    cluster = place.cluster(**{**entry["OPTIONS"], "TOLERATIONS": TOLERATIONS})
+    run_all(cluster)
+    end(cluster)
+
+
+def test_asked_again_it_renews_the_same_file(place, tmp_path):
+    tokens = set()
+    for _ in range(2):
+        assert connect(place, tmp_path).returncode == 0
+        tokens.add((tmp_path / "gpus.kubeconfig").read_text())
+    assert len(tokens) == 2
+
+
+def test_an_account_that_is_not_there_names_the_command_that_makes_it(place, tmp_path):
+    done = connect(place, tmp_path, "--namespace", "elsewhere")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "kubectl apply -f deploy/account.yaml" in line
+
+
+def test_a_kubeconfig_that_is_none_is_said_in_one_line(place, tmp_path):
+    done = connect(place, tmp_path, kubeconfig=tmp_path / "missing")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "set KUBECONFIG" in done.stderr
+
+
+def test_the_readme_needs_three_commands_at_most_and_they_are_there():
+    text = (ROOT / "README.md").read_text().partition("## Point Muster at a cluster")[2].partition("\n## ")[0]
+    commands = [line for line in re.findall(r"```\n(.*?)```", text, re.S)[0].splitlines() if line.strip()]
+    assert 1 <= len(commands) <= 3
+    named = set(re.findall(r"\b(?:bin|deploy)/[\w.]+", text))
+    assert {"deploy/account.yaml", "bin/connect", "bin/demo"} <= named
+    assert [name for name in named if not (ROOT / name).exists()] == []

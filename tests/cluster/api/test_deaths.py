@@ -1,0 +1,262 @@
+"""A tasks process dies at every point on its way through a launch of 200 pods, an end, a look; each time another takes over."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import faultpoints
+from jobs import services
+from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.parallel import FIRST
+from jobs.control.store import plan_of
+from jobs.core.lifecycle import Phase
+from jobs.models import Job
+from rig.world import let_see_nodes
+from tests.cluster.api.test_nodes import LABEL, silence
+from tests.cluster.api.testbed import ClusterTestbed, options
+from tests.cluster.conftest import NamespaceFixture, until
+
+ROOT = Path(__file__).resolve().parents[3]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PODS = 200
+LEASE = 5.0  # longer than one lasts (jobs/core/lease.py): each life's clock is this much ahead of the one before
+
+
+def both(*names: str) -> list[str]:
+    return [f"{name}.{when}" for name in names for when in ("before", "after")]
+
+
+VISIT = ("store.take", "store.record", "cluster.observe", "kube.look")
+WITHOUT_PODS = both(
+    *VISIT, "scheduler.queue", "kube.owner", "kube.agent", "kube.secret", "kube.missing", "kube.read", "store.renew",
+)  # fmt: skip
+AFTER_PODS = both("store.applied", "store.release")
+ENDING = both("store.record", "cluster.delete", "kube.names", "kube.delete")
+CLOSING = both("kube.disown", "kube.close")
+BELLS = both("doorbell.task", "doorbell.hint")
+SMALL = both(
+    "kube.remove", "kube.node", "kube.watch", "watcher.ring", "watcher.rows", "kube.list", "kube.tidy", "strays.delete"
+)  # fmt: skip
+# Of an elastic job (tests/system/faults), of a container's log (real/test_unreachable.py).
+ELSEWHERE = both("cluster.end_replicas", "cluster.read_log")
+SUBMITTING = both("cluster.placement_problem")
+
+
+class Visitors:
+    """Lives of tasks processes, one after the other, on one job."""
+
+    def __init__(self, testbed: ClusterTestbed, marks: Path):
+        self.testbed, self.marks, self.ahead = testbed, marks, 0.0
+        marks.mkdir()
+        env = {**os.environ, "CRASH_MARKS": str(marks), **dict(one.split("=", 1) for one in testbed.environment())}
+        self._log = (marks.parent / "visitors.log").open("wb")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.api.visitor"], cwd=ROOT, env=env, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=self._log, text=True,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def arm(self, *points: str) -> None:
+        for point in points:
+            (self.marks / point).unlink(missing_ok=True)
+            (self.marks / f"{point}.armed").touch()
+
+    def armed(self) -> list[str]:
+        return sorted(path.name.removesuffix(".armed") for path in self.marks.glob("*.armed"))
+
+    def live(self, do: str, *, ahead: float = 0.0, **asked: Any) -> bool:
+        """One life. Whether it died at a point; else it came to its end."""
+        self.ahead += LEASE
+        self._process.stdin.write(json.dumps({"do": do, "ahead": self.ahead + ahead, **asked}) + "\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        assert code in (0, -9), f"{self.armed()} armed\n{(self.marks.parent / 'visitors.log').read_text()[-3000:]}"
+        return code != 0
+
+    def die_at(self, *points: str, do: str = "visit", pods_of: str = "", **asked: Any) -> None:
+        """One life after the other, each of which must die, until every point was passed; the pods stay through all of them."""
+        self.arm(*points)
+        before: dict[str, str] = {}
+        while left := self.armed():
+            assert self.live(do, **asked), f"it came to its end and never to {left}"
+            if pods_of:
+                now = self.testbed.uids(pods_of)
+                assert before.items() <= now.items(), "what one had made, the next one made again"
+                before = now
+
+
+@pytest.fixture
+def gate(place):
+    with place.gate() as gate:
+        yield gate
+
+
+@pytest.fixture
+def testbed(place: NamespaceFixture, gate, transactional_db, people, team, settings, tmp_path):
+    let_see_nodes(place.admin, place.namespace)
+    node = place.add_node()
+    settings.CLUSTERS = {
+        "rig": options(place),
+        "gated": options(place, KUBECONFIG=str(gate.kubeconfig(place.kubeconfig)), IMAGE="rig/waits"),
+        "lost": options(place, NODE_SELECTOR={LABEL: node}, NODE_LOST_SECONDS=1),
+    }
+    yield ClusterTestbed(place, people.owner, team, tmp_path, settings.CLUSTERS)
+    for kind in ("clusterrolebindings", "clusterroles"):
+        place.admin.delete(f"{RBAC}/{kind}/{place.namespace}-nodes")
+
+
+@pytest.fixture
+def visitors(testbed, tmp_path):
+    visitors = Visitors(testbed, tmp_path / "marks")
+    yield visitors
+    visitors.close()
+
+
+def test_every_point_of_a_tasks_process_and_of_the_watcher_has_its_death_here():
+    here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
+    here |= {*ELSEWHERE, *SUBMITTING}
+    mine = ("scheduler.", "store.", "cluster.", "kube.", "doorbell.", "watcher.", "strays.")
+    assert here == {point for point in faultpoints.POINTS if point.startswith(mine)}
+
+
+@pytest.mark.long
+def test_two_hundred_pods_are_launched_and_ended_through_a_death_at_every_point(testbed, visitors, gate):
+    job = testbed.submit("wide", testbed.queue("wide", PODS, cluster="gated"), nodes=PODS, start_timeout_seconds=3600)
+    visit = {"job": job.pk, "phases": [Phase.RUNNING], "cluster": "gated"}
+    gate.refuse(429, verb="POST", kind="pods", times=1_000_000, retry_after="1")
+    visitors.die_at(*WITHOUT_PODS, "cluster.apply.before", **visit)
+    assert testbed.look("wide").phase == Phase.STARTING and testbed.place.pods() == {}
+    gate.troubles.clear()
+    _die_in_the_middle(testbed, visitors, visit)
+    visitors.die_at(*AFTER_PODS, "cluster.apply.after", pods_of="wide", **visit)
+    testbed.give_image("wide")
+    assert not visitors.live("visit", **visit)
+    _need_one_of_everything(testbed)
+
+    services.cancel(job=job, by=testbed.user)
+    ended = {**visit, "phases": [Phase.CANCELLED]}
+    testbed.annotate("wide", 0, hang="true")  # so that it is not over before each of them came to its point
+    visitors.die_at(*ENDING, **ended)
+    testbed.annotate("wide", 0, hang=None)
+    visitors.die_at(*CLOSING, **ended)
+    assert not visitors.live("visit", **ended)
+    assert testbed.look("wide").phase == Phase.CANCELLED
+    testbed.need_nothing_left()
+    testbed.need_one_way_through()
+
+
+def _die_in_the_middle(testbed: ClusterTestbed, visitors: Visitors, visit: dict[str, Any]) -> None:
+    """Each of them makes a few dozen at most, and none of those is made again."""
+    visitors.die_at("kube.pod.before", **visit)
+    assert testbed.place.pods() == {}
+    uids: dict[str, str] = {}
+    for life in range(3):
+        visitors.die_at("kube.pod.after", **visit)
+        now = testbed.uids("wide")
+        assert uids.items() < now.items() and len(now) <= FIRST * (life + 1) < PODS
+        uids = now
+
+
+def _need_one_of_everything(testbed: ClusterTestbed) -> None:
+    job, pods = testbed.look("wide"), testbed.place.pods()
+    assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 1, 0)
+    assert sorted(pods) == sorted(testbed.pods("wide")) and len(pods) == PODS
+    (owner,), (_,) = testbed.everything("services"), testbed.everything("secrets")
+    assert {one["metadata"]["ownerReferences"][0]["uid"] for one in pods.values()} == {owner["metadata"]["uid"]}
+
+
+@pytest.mark.long
+def test_a_process_dies_while_it_rings(testbed, visitors):
+    """Each with a job of its own: how far its visit came meanwhile is nobody's to say."""
+    queue = testbed.queue("small")
+    for point in BELLS:
+        visit = {"job": testbed.submit(point.replace(".", "-"), queue).pk, "phases": [Phase.RUNNING]}
+        visitors.die_at(point, **visit)
+        assert not visitors.live("visit", **visit)
+    assert set(testbed.phases().values()) == {Phase.RUNNING} and len(testbed.place.pods()) == 2 * len(BELLS)
+
+
+def _running(testbed: ClusterTestbed, visitors: Visitors, cluster: str = "rig") -> dict[str, Any]:
+    """A small job that runs, and how to visit it."""
+    job = testbed.submit("small", testbed.queue("small", cluster=cluster))
+    visit = {"job": job.pk, "cluster": cluster}
+    assert not visitors.live("visit", **visit, phases=[Phase.RUNNING])
+    testbed.look("small")
+    return visit
+
+
+@pytest.mark.long
+def test_who_dies_while_the_nodes_are_asked_has_submitted_nothing(testbed, visitors):
+    testbed.queue("small")
+    asked = {"do": "submit", "user": testbed.user.username, "queue": "small"}
+    visitors.die_at(*SUBMITTING, **asked)
+    assert not Job.objects.exists()
+    assert not visitors.live(**asked)
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.long
+def test_pods_that_go_one_by_one_go_through_deaths_too(testbed, visitors):
+    visit = _running(testbed, visitors)
+    one = testbed.place.pods()[testbed.pods("small")[0]]
+    meta = {"name": "stranger", "labels": one["metadata"]["labels"]}
+    testbed.place.make("pods", {"metadata": meta, "spec": {**one["spec"], "nodeName": None}})
+    services.cancel(job=testbed.jobs["small"], by=testbed.user)
+    visitors.die_at(*both("kube.remove"), **visit, phases=[Phase.CANCELLED])
+    assert not visitors.live("visit", **visit, phases=[Phase.CANCELLED])
+    assert list(testbed.place.pods()) == ["stranger"]
+
+
+@pytest.mark.long
+def test_a_lost_node_is_made_sure_of_through_deaths_too(testbed, visitors):
+    visit = _running(testbed, visitors, "lost")
+    testbed.annotate("small", hang="true")
+    silence(testbed.place, testbed.place.nodes[0])
+    visitors.die_at(*both("kube.node"), **visit, phases=[Phase.FAILED])
+    assert not visitors.live("visit", **visit, phases=[Phase.FAILED])
+    assert "does not answer" in testbed.look("small").message
+    testbed.need_nothing_left()
+
+
+@pytest.mark.long
+def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(testbed, visitors):
+    visit = _running(testbed, visitors)
+    services.suspend(job=testbed.jobs["small"], by=testbed.user)
+    assert not visitors.live("visit", **visit, phases=[Phase.SUSPENDED])
+    services.resume(job=testbed.jobs["small"], by=testbed.user)
+    assert not visitors.live("visit", **visit, phases=[Phase.RUNNING])
+    (stone,) = (
+        one["metadata"]["name"] for one in testbed.everything("services") if labels.SEALED in one["metadata"]["labels"]
+    )
+    testbed.place.remove("services", stone)
+    testbed.place.cluster().apply(plan_of(testbed.look("small"), 1))  # as a restored cluster has it
+    present = testbed.uids("small")
+    assert testbed.jobs["small"].attempt == 2 and len(testbed.place.pods()) == 4
+    visitors.die_at(*both("strays.delete"), do="strays", ahead=60.0)
+    until(lambda: not visitors.live("strays", ahead=60.0) and len(testbed.place.pods()) == 2)
+    assert testbed.uids("small") == present and testbed.look("small").phase == Phase.RUNNING
+
+
+@pytest.mark.long
+def test_a_watcher_dies_anywhere_and_the_next_one_looks_and_tidies(testbed, visitors, gate):
+    visit = _running(testbed, visitors)
+    visitors.die_at(*both("kube.watch", "watcher.ring"), do="watch")
+    visitors.die_at(*both("watcher.rows"), do="write")
+    for point in both("kube.list"):
+        gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch: this server does not stream lists
+        visitors.die_at(point, do="look", cluster="gated")
+    services.cancel(job=testbed.jobs["small"], by=testbed.user)
+    assert not visitors.live("visit", **visit, phases=[Phase.CANCELLED])
+    assert len(testbed.everything("services")) == 1
+    visitors.die_at(*both("kube.tidy"), do="tidy", ahead=7200.0)
+    assert not visitors.live("tidy", ahead=7200.0)
+    assert testbed.everything("services") == []

@@ -1,0 +1,175 @@
+"""Whole lives of jobs: real rows, the real reconciler, a real API server. Only what runs in the pods is not there."""
+
+import base64
+
+import pytest
+from django.utils import timezone
+
+from jobs import services
+from jobs.clusters.kubernetes import labels
+from jobs.control.reconciler import visit
+from jobs.control.scheduler import schedule
+from jobs.control.store import DjangoStore
+from jobs.core.lifecycle import Phase
+from jobs.ingest import agent_tokens
+from jobs.models import Job, Replica
+from tests.cluster.conftest import TOLERATIONS, NamespaceFixture, expected, until
+
+
+class Life:
+    """Visits a job as the tasks do, with the time as it is."""
+
+    def __init__(self, place: NamespaceFixture, queue, user, **options):
+        self.place, self.queue, self.user = place, queue, user
+        self.cluster = place.cluster(**options)
+
+    def submit(self, **sent) -> Job:
+        return self.until(self.submit_only(**sent), Phase.RUNNING, Phase.FAILED)
+
+    def submit_only(self, **sent) -> Job:
+        sent = {"command": "torchrun train.py", "nodes": 2, "nproc_per_node": 4, "max_retries": 0, **sent}
+        return services.submit(user=self.user, queue=self.queue, sent=sent)[0]
+
+    def until(self, job: Job, *phases: Phase) -> Job:
+        def there() -> Job | None:
+            schedule()
+            visit(job.pk, store=DjangoStore(), clusters=lambda _: self.cluster, clock=timezone.now, owner="test")
+            job.refresh_from_db()
+            return job if job.phase in phases else None
+
+        return until(there)
+
+    def pod(self, job: Job, index: int) -> str:
+        return labels.pod(job.run, job.attempt, "worker", index)
+
+
+@pytest.fixture
+def life(place, people, team):
+    from queues.models import Queue
+
+    queue = Queue.objects.create(
+        name="gpus", team=team, cluster="local", nominal=32, resource="gpu", gpus_per_node=8
+    )  # fmt: skip
+    return Life(place, queue, people.owner)
+
+
+def test_a_job_runs_on_gpus_and_succeeds(life, place):
+    job = life.submit()
+    (container,) = place.pods()[life.pod(job, 1)]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert set(Replica.objects.filter(job=job).values_list("name", flat=True)) == set(place.pods())
+    for index in range(2):
+        place.annotate(life.pod(job, index), exit_code="0")
+    life.until(job, Phase.SUCCEEDED)
+    assert place.pods() == {}
+
+
+def test_a_replica_that_fails_ends_the_gang_and_says_who(life, place):
+    job = life.submit()
+    place.annotate(life.pod(job, 1), exit_code="3")
+    life.until(job, Phase.FAILED)
+    assert "worker-1 exited with code 3" in job.message
+    assert place.pods() == {}
+
+
+def test_a_retry_is_a_new_attempt_of_the_whole_gang(life, place):
+    job = life.submit(max_retries=1)
+    place.annotate(life.pod(job, 0), exit_code="1")
+    until(lambda: life.until(job, *Phase).attempt == 2)
+    life.until(job, Phase.RUNNING)
+    assert sorted(place.pods()) == [life.pod(job, 0), life.pod(job, 1)]
+
+
+def test_a_pod_deleted_by_hand_fails_the_attempt(life, place):
+    job = life.submit()
+    place.remove("pods", life.pod(job, 1))
+    life.until(job, Phase.FAILED)
+    assert "worker-1 vanished" in job.message
+
+
+def test_an_elastic_job_gets_a_deleted_pod_back_within_its_attempt(life, place):
+    job = life.submit(nodes=3, min_nodes=2, nproc_per_node=1)
+    first = {name: pod["metadata"]["uid"] for name, pod in place.pods().items()}
+    place.remove("pods", life.pod(job, 2))
+    row = job.replicas.get(index=2)
+
+    def is_back() -> bool:
+        life.until(job, *Phase)
+        row.refresh_from_db()
+        return (row.incarnation, row.state) == (1, "running")
+
+    until(is_back)
+    assert (job.phase, job.attempt) == (Phase.RUNNING, 1)
+    now = place.pods()
+    assert {name: now[name]["metadata"]["uid"] for name in first if name in now} == {
+        name: uid for name, uid in first.items() if name != life.pod(job, 2)
+    }  # the others are the same ones
+    back = now[row.name]
+    env = {one["name"]: one["value"] for one in back["spec"]["containers"][0]["env"]}
+    assert env["PET_NNODES"] == "2:3"
+    assert env["PET_LOCAL_ADDR"].startswith(f"{row.name}.m-{job.run}-1.")
+    assert env["PET_RDZV_ENDPOINT"].startswith(f"{job.run}-1-worker-0.m-{job.run}-1.")
+    told = next(one["secret"] for one in back["spec"]["volumes"] if one["name"] == "told")
+    token = place.admin.get(place.path("secrets", told["secretName"])).json()["data"]["worker-2"]
+    assert agent_tokens.read(base64.b64decode(token).decode()).incarnation == 1
+    for name in now:
+        place.annotate(name, exit_code="0")
+    life.until(job, Phase.SUCCEEDED)
+    assert place.pods() == {}
+
+
+def test_an_elastic_job_below_its_minimum_ends_and_names_both(life, place):
+    job = life.submit(nodes=3, min_nodes=2, nproc_per_node=1)
+    for index in (1, 2):
+        place.remove("pods", life.pod(job, index))
+    until(lambda: set(place.pods()) == {life.pod(job, 0)})
+    until(
+        lambda: {one.state for one in life.cluster.observe(job.run, 1, expected(3)).replicas} == {"running", "absent"}
+    )
+    life.until(job, Phase.FAILED)
+    assert "worker-1 vanished" in job.message
+    assert "1 of at least 2 replicas are left" in job.message
+
+
+def test_suspend_gives_everything_back_and_resume_is_another_attempt(life, place):
+    job = life.submit()
+    services.suspend(job=job, by=life.user)
+    life.until(job, Phase.SUSPENDED)
+    assert place.pods() == {}
+    services.resume(job=job, by=life.user)
+    life.until(job, Phase.RUNNING)
+    assert job.attempt == 2 and len(place.pods()) == 2
+
+
+def test_cancel_leaves_nothing_but_the_tombstone(life, place):
+    job = life.submit()
+    services.cancel(job=job, by=life.user)
+    life.until(job, Phase.CANCELLED)
+    assert place.pods() == {}
+    (stone,) = place.admin.get(place.path("services")).json()["items"]
+    assert stone["metadata"]["labels"][labels.SEALED] == "true"
+    until(lambda: place.admin.get(place.path("secrets")).json()["items"] == [])
+
+
+def test_what_the_cluster_refuses_fails_the_job_with_its_words(life, place):
+    place.make("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})
+    until(lambda: place.admin.get(place.path("resourcequotas", "few")).json().get("status", {}).get("hard"))
+    job = life.submit()
+    assert job.phase in (Phase.STOPPING, Phase.FAILED)
+    life.until(job, Phase.FAILED)
+    assert "exceeded quota: few" in job.message
+    assert place.pods() == {}
+
+
+def test_the_adapter_is_made_from_settings(place, settings):
+    from jobs import clusters
+
+    options = {
+        "KUBECONFIG": str(place.kubeconfig), "NAMESPACE": place.namespace, "IMAGE": "x:1",
+        "CONTROL_URL": "http://muster.test", "TOLERATIONS": TOLERATIONS,
+    }  # fmt: skip
+    settings.CLUSTERS = {place.namespace: {"BACKEND": "jobs.clusters.kubernetes.KubernetesCluster", "OPTIONS": options}}
+    made = clusters.get(place.namespace)
+    place.clusters.append(made)
+    assert clusters.backend(place.namespace).MOUNTS
+    assert made.observe("7-abc", 1, [("worker", 0)]).replicas[0].state == "absent"

@@ -1,0 +1,237 @@
+"""Nodes that fall silent or go: named, their pods force-deleted, and nothing of theirs given away before."""
+
+import pytest
+
+from jobs.clusters.kubernetes import labels
+from jobs.clusters.kubernetes.nodes import Nodes, read_node
+from jobs.core.lifecycle import Phase
+from rig.world import let_see_nodes
+from tests.cluster.api.test_life import Life
+from tests.cluster.conftest import end, expected, pod_name, run_all, states, until
+from tests.support.builders import Clock
+
+STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
+LABEL, UNREACHABLE = "kubernetes.io/hostname", "node.kubernetes.io/unreachable"
+
+
+def silence(place, node: str, *, status: str = "Unknown") -> None:
+    """As the controllers write it for a node that does not answer; rig/dead keeps KWOK from healing it."""
+    note = {"metadata": {"annotations": {"rig/dead": "true"}}}
+    ready = {"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}  # fmt: skip
+    for path, body in (("", note), ("/status", {"status": {"conditions": [ready]}})):
+        answer = place.admin.patch(f"/api/v1/nodes/{node}{path}", headers=STRATEGIC, json=body)
+        assert answer.status_code == 200, answer.text
+    if status != "True":  # the controllers answer: nothing new is placed there
+        until(lambda: any(one["key"] == UNREACHABLE for one in _taints(place, node)))
+
+
+def _taints(place, node: str) -> list[dict[str, str]]:
+    return place.admin.get(f"/api/v1/nodes/{node}").json()["spec"].get("taints", [])
+
+
+@pytest.fixture
+def node(place):
+    """One that the test may silence, and whose pods do not end: nobody is there who could."""
+    return place.add_node()
+
+
+@pytest.fixture
+def seeing(place):
+    let_see_nodes(place.admin, place.namespace)
+    yield
+    for kind in ("clusterrolebindings", "clusterroles"):
+        place.admin.delete(f"/apis/rbac.authorization.k8s.io/v1/{kind}/{place.namespace}-nodes")
+
+
+def run_on(place, node: str, *, lost_seconds: int = 1):
+    cluster = place.cluster(NODE_SELECTOR={LABEL: node}, NODE_LOST_SECONDS=lost_seconds)
+    run_all(cluster)
+    for index in range(2):
+        place.annotate(pod_name(index), hang="true")
+    return cluster
+
+
+def test_a_silent_node_is_named_and_its_pods_are_force_deleted(place, node, seeing):
+    cluster = run_on(place, node)
+    silence(place, node)
+    until(lambda: states(cluster) == ["lost", "lost"])
+    one = cluster.observe("7-abc", 1, expected()).replicas[0]
+    assert (one.node, one.is_alive) == (node, True), "it may still train there: it keeps its place"
+    assert one.reason == f"its node {node} does not answer for more than 1 s: Kubelet stopped posting node status."
+    assert set(place.pods()) == {pod_name(0), pod_name(1)}, "nothing is deleted before somebody decided so"
+    assert end(cluster).is_sealed
+    assert place.pods() == {}
+
+
+def test_a_node_that_is_gone_loses_what_ran_there(place, node, seeing):
+    cluster = run_on(place, node)
+    until(lambda: cluster.nodes.picture.of((node, 0)))
+    place.admin.delete(f"/api/v1/nodes/{node}")
+    until(lambda: "lost" in states(cluster))
+    assert cluster.observe("7-abc", 1, expected()).replicas[0].reason == f"its node {node} is not in the cluster any more"  # fmt: skip
+    assert end(cluster).is_sealed
+
+
+def test_before_its_time_is_over_nothing_is_forced(place, node, seeing):
+    cluster = run_on(place, node, lost_seconds=3600)
+    silence(place, node)
+    until(lambda: (found := cluster.nodes.picture.of((node, 0))) and found[0].silence)
+    cluster.delete("7-abc", 1, 3)
+    until(lambda: all("deletionTimestamp" in one["metadata"] for one in place.pods().values()))
+    cluster.delete("7-abc", 1, 3)
+    seen = cluster.observe("7-abc", 1, expected())
+    assert [one.state for one in seen.replicas] == ["running", "running"] and not seen.is_sealed
+    assert place.admin.get(place.path("pods", pod_name(0))).status_code == 200
+
+
+def test_a_node_that_is_back_by_then_is_asked_to_end_them_itself(place, node, seeing):
+    """The picture says lost, the server says ready: what cannot be taken back follows the server."""
+    with place.gate() as gate:
+        cluster = place.cluster(gate.kubeconfig(place.kubeconfig), NODE_SELECTOR={LABEL: node}, NODE_LOST_SECONDS=1)
+        run_all(cluster)
+        place.annotate(pod_name(0), hang="true")
+        silence(place, node)
+        until(lambda: states(cluster) == ["lost", "lost"])
+        gate.held.add("nodes")
+        silence(place, node, status="True")
+        cluster.delete("7-abc", 1, 3)
+        until(lambda: list(place.pods()) == [pod_name(0)])
+        assert place.pods()[pod_name(0)]["metadata"]["deletionGracePeriodSeconds"] > 0
+        gate.held.clear()
+        place.clusters.remove(cluster)
+        cluster.close()
+
+
+def test_without_the_right_nobody_is_accused(place, node):
+    cluster = run_on(place, node)
+    silence(place, node)
+    changes = cluster.changes()
+    for _ in range(5):
+        until(lambda: next(changes) == "")
+    assert states(cluster) == ["running", "running"]
+    assert cluster.nodes.lost([node]) == {}
+
+
+def test_a_job_on_a_lost_node_begins_anew_elsewhere(place, node, seeing, people, team):
+    from queues.models import Queue
+
+    other = place.add_node()
+    queue = Queue.objects.create(name="gpus", team=team, cluster="local", nominal=8, resource="gpu", gpus_per_node=8)
+    life = Life(place, queue, people.owner, NODE_LOST_SECONDS=1, NODE_SELECTOR={"rig": place.namespace})
+    for one in (node, other):
+        answer = place.admin.patch(f"/api/v1/nodes/{one}", headers=STRATEGIC, json={"metadata": {"labels": {"rig": place.namespace}}})  # fmt: skip
+        assert answer.status_code == 200
+    job = life.submit(nodes=1, nproc_per_node=8, max_retries=1)
+    first = place.pods()[life.pod(job, 0)]["spec"]["nodeName"]
+    place.annotate(life.pod(job, 0), hang="true")
+    waiting = life.submit_only(nodes=1, nproc_per_node=8)
+    silence(place, first)
+    until(lambda: life.until(job, *Phase).attempt == 2)
+    life.until(job, Phase.RUNNING)
+    assert place.pods()[life.pod(job, 0)]["spec"]["nodeName"] == ({node, other} - {first}).pop()
+    told = [event.message for event in job.events.filter(attempt=1)]
+    assert any(f"its node {first} does not answer" in one for one in told)
+    waiting.refresh_from_db()
+    assert waiting.phase == Phase.QUEUED, "the quota went over to the next attempt"
+    assert labels.pod(job.run, 1, "worker", 0) not in place.pods()
+
+
+def test_an_elastic_job_goes_on_while_one_of_its_nodes_is_lost(place, node, seeing, people, team):
+    """The pod there is deleted by force before another one takes its place; the others stay as they are."""
+    from queues.models import Queue
+
+    nodes = {node, place.add_node(), place.add_node()}
+    queue = Queue.objects.create(name="gpus", team=team, cluster="local", nominal=16, resource="gpu", gpus_per_node=8)
+    life = Life(place, queue, people.owner, NODE_LOST_SECONDS=1, NODE_SELECTOR={"rig": place.namespace})
+    for one in nodes:
+        label = {"metadata": {"labels": {"rig": place.namespace}}}
+        assert place.admin.patch(f"/api/v1/nodes/{one}", headers=STRATEGIC, json=label).status_code == 200
+    job = life.submit(nodes=2, min_nodes=1, nproc_per_node=8)
+    row = job.replicas.get(index=1)
+    until(lambda: life.until(job, *Phase) and job.replicas.filter(index=1, state="running").exists())
+    before = place.pods()
+    lost = before[row.name]["spec"]["nodeName"]
+    place.annotate(row.name, hang="true")
+    silence(place, lost)
+
+    def is_back() -> bool:
+        life.until(job, *Phase)
+        row.refresh_from_db()
+        return (row.incarnation, row.state) == (1, "running")
+
+    until(is_back)
+    assert (job.phase, job.attempt) == (Phase.RUNNING, 1)
+    now = place.pods()
+    assert set(now) == {life.pod(job, 0), row.name}, "what was lost is gone, and was gone first"
+    assert now[life.pod(job, 0)]["metadata"]["uid"] == before[life.pod(job, 0)]["metadata"]["uid"]
+    assert now[row.name]["spec"]["nodeName"] != lost
+    assert f"its node {lost} does not answer" in job.events.get(kind="replaced").message
+
+
+# -- the count alone
+
+
+class Seen:
+    def __init__(self):
+        self.clock = Clock()
+        self.nodes = Nodes(lost_seconds=30, fresh_seconds=25, clock=self.clock.seconds)
+        self.version = 0
+
+    def tell(self, name: str = "a", *, ready: str = "True", uid: str = "u", seconds: float = 0) -> dict[str, str]:
+        """The watch says this, time passes, and the picture is confirmed."""
+        self.version += 1
+        fact = read_node({
+            "metadata": {"name": name, "uid": uid, "resourceVersion": str(self.version)},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "message": "said"}]},
+        })  # fmt: skip
+        self.nodes.picture.put(fact)
+        self.nodes.changed((name, 0))
+        self.clock.advance(seconds)
+        self.nodes.picture.confirm(self.clock.seconds())
+        return self.nodes.lost(["a"])
+
+
+@pytest.fixture
+def seen():
+    made = Seen()
+    made.tell("other")
+    return made
+
+
+def test_the_time_counts_from_when_it_was_seen_silent(seen):
+    assert seen.tell(ready="Unknown", seconds=29) == {}
+    assert seen.tell(ready="Unknown", seconds=2) == {"a": "does not answer for more than 30 s: said"}
+
+
+def test_a_node_that_answered_in_between_is_counted_anew(seen):
+    seen.tell(ready="False", seconds=29)
+    seen.tell(ready="True")
+    assert seen.tell(ready="False", seconds=29) == {}
+
+
+def test_an_old_picture_accuses_nobody(seen):
+    seen.tell(ready="False", seconds=60)
+    seen.clock.advance(60)
+    assert seen.nodes.lost(["a"]) == {}
+
+
+def test_where_all_are_silent_nobody_is_accused(seen):
+    seen.tell("other", ready="Unknown", seconds=5)
+    assert seen.tell(ready="Unknown", seconds=60) == {}
+    assert seen.tell("other", ready="True") == {"a": "does not answer for more than 30 s: said"}
+
+
+def test_a_node_that_was_never_seen_is_gone_after_the_same_time(seen):
+    seen.tell("other")
+    assert seen.nodes.lost(["b"]) == {}
+    seen.tell("other", seconds=31)
+    assert seen.nodes.lost(["b"]) == {"b": "is not in the cluster any more"}
+
+
+@pytest.mark.parametrize("thing", [None, {}, {"metadata": {"name": 3, "uid": "u"}}, "x"])
+def test_what_is_no_node_is_nobody(thing):
+    assert read_node(thing) is None
+
+
+def test_an_absurd_node_is_silent():
+    assert read_node({"metadata": {"name": "n", "uid": "u"}, "status": 7}).silence

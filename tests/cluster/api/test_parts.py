@@ -1,0 +1,264 @@
+"""The adapter's parts without a cluster: answers, limits, pictures, options."""
+
+import asyncio
+import json
+
+import pytest
+
+from common.errors import InvalidInput, Refused, Unreachable
+from jobs.clusters.kubernetes import options
+from jobs.clusters.kubernetes.answers import NEVER, Answer, need, need_created
+from jobs.clusters.kubernetes.cache import Picture
+from jobs.clusters.kubernetes.parallel import FIRST, MOST, Limit, each
+from jobs.clusters.kubernetes.pods import Owner, read_pod
+from tests.support.builders import Clock
+
+
+def answered(status: int, body: dict, retry_after: str = "") -> Answer:
+    return Answer(status, json.dumps(body).encode(), retry_after)
+
+
+GOOD = {"NAMESPACE": "jobs", "IMAGE": "x:1", "CONTROL_URL": "https://muster.example"}
+
+
+# -- answers
+
+
+@pytest.mark.parametrize("status, error", [(403, Refused), (422, Refused), (404, Refused), (400, Refused), (401, Unreachable), (409, Unreachable), (429, Unreachable), (500, Unreachable), (504, Unreachable)])  # fmt: skip
+def test_what_a_creation_that_failed_means(status, error):
+    with pytest.raises(error, match="exceeded quota: gpus"):
+        need_created(answered(status, {"message": "exceeded quota: gpus"}), "pod x")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410, 429, 500])
+def test_reading_is_never_final(status):
+    with pytest.raises(Unreachable, match="said"):
+        need(answered(status, {"message": "said"}), "the pods")
+
+
+def test_a_good_answer_that_is_no_json_is_nobodys_pod():
+    """A proxy's page."""
+    answer = Answer(201, b"<html>")
+    assert answer.body == {"message": "<html>"}
+    assert read_pod(answer.thing) is None
+
+
+def test_409_has_two_meanings():
+    assert answered(409, {"reason": "AlreadyExists"}).is_there_already
+    assert not answered(409, {"reason": "Conflict"}).is_there_already
+
+
+@pytest.mark.parametrize("text, seconds", [("7", 7), ("", 1), ("soon", 1), ("-3", 1), ("99999", 30), ("9999999999", 1), ("²", 1)])  # fmt: skip
+def test_retry_after_is_read_with_care(text, seconds):
+    assert answered(429, {}, text).wait_seconds == seconds
+
+
+# -- how many at once
+
+
+def test_the_limit_grows_with_good_answers_and_halves_once_per_refusal():
+    limit = Limit()
+    for _ in range(10_000):
+        limit.good()
+    assert limit.at_once == MOST
+    for _ in range(20):  # all that were under way say the same
+        limit.crowded(now=100, wait=2)
+    assert limit.at_once == MOST / 2
+    assert not limit.is_open(0, now=101) and limit.is_open(0, now=102.1)
+    assert not limit.is_open(MOST // 2, now=102.1)
+
+
+def test_one_call_is_always_allowed():
+    limit = Limit()
+    for now in range(50):
+        limit.crowded(now=now * 10, wait=1)
+    assert limit.is_open(0, now=1000) and not limit.is_open(1, now=1000)
+
+
+class Server:
+    """Answers from a list, then 201; counts what is under way."""
+
+    def __init__(self, *first):
+        self.first, self.now, self.most, self.calls = list(first), 0, 0, []
+
+    async def __call__(self, thing):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.calls.append(thing)
+        await asyncio.sleep(0)
+        self.now -= 1
+        answer = self.first.pop(0) if self.first else answered(201, {})
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def go(server, count=200, **kwargs):
+    return asyncio.run(each(range(count), server, limit=Limit(), seconds=kwargs.pop("seconds", 60), **kwargs))
+
+
+def test_everything_is_called_once_and_in_parallel():
+    server = Server()
+    done = go(server)
+    assert sorted(thing for thing, _ in done) == list(range(200)) == sorted(server.calls)
+    assert 1 < server.most <= MOST
+
+
+def test_crowded_faulty_and_lost_answers_are_tried_again():
+    server = Server(answered(429, {}, "0"), answered(500, {}, "0"), Unreachable("cut"), answered(503, {}, "0"))
+    done = go(server, 50)
+    assert sorted(thing for thing, _ in done) == list(range(50))
+    assert len(server.calls) == 54
+
+
+def test_a_final_refusal_ends_it_early():
+    server = Server(answered(403, {"message": "exceeded quota"}))
+    done = go(server, 2000, stop_at=NEVER)
+    assert any(answer.status == 403 for _, answer in done)
+    assert len(server.calls) <= FIRST + 1
+
+
+def test_what_is_left_when_time_is_over_is_said():
+    class Never(Server):
+        async def __call__(self, thing):
+            return answered(429, {"message": "too many requests"}, "0")
+
+    with pytest.raises(Unreachable, match="0 of 5 done, then: too many requests"):
+        go(Never(), 5, seconds=0.2)
+
+
+def test_a_visit_ends_long_before_its_lease_is_renewed_no_more():
+    from jobs.clusters.kubernetes.adapter import LAST_SECONDS, LOOK_SECONDS
+    from jobs.clusters.kubernetes.launch import LAUNCH_SECONDS
+    from jobs.clusters.kubernetes.teardown import END_SECONDS
+    from jobs.control.lease_renewal import LONGEST_SECONDS
+
+    assert LOOK_SECONDS + max(LAUNCH_SECONDS, END_SECONDS) + LAST_SECONDS < LONGEST_SECONDS / 2
+
+
+# -- pictures
+
+
+def owner(name: str = "m-1-1", *, uid: str = "a", version: int = 1, run: str = "1", is_sealed: bool = False) -> Owner:
+    return Owner(name, uid, version, run, 1, is_sealed, is_ending=False)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def picture(clock) -> Picture[Owner]:
+    return Picture(lambda one: (one.run, one.attempt), clock=clock.seconds)
+
+
+def test_an_older_version_does_not_replace_a_newer_one(picture):
+    assert picture.put(owner(version=5))
+    assert not picture.put(owner(version=4, is_sealed=True))
+    assert picture.of(("1", 1)) == (owner(version=5),)
+
+
+def test_a_new_object_of_the_same_name_replaces_the_old_one(picture):
+    picture.put(owner(version=5))
+    assert picture.put(owner(uid="b", version=2))
+    picture.drop(owner(version=9))
+    assert picture.of(("1", 1)) == (owner(uid="b", version=2),)
+
+
+def test_what_was_deleted_does_not_come_back_with_a_late_answer(picture):
+    picture.put(owner(version=5))
+    picture.drop(owner(version=6))
+    assert not picture.put(owner(version=5))
+    assert picture.of(("1", 1)) == () and picture.gone(("1", 1)) == (owner(version=6),)
+
+
+def test_a_new_list_counts_whatever_its_versions_say(picture):
+    """etcd was restored from a backup: versions begin at an earlier number."""
+    picture.put(owner(version=500))
+    picture.put(owner("m-2-1", uid="b", run="2", version=501))
+    changed = picture.replace([owner(version=20, is_sealed=True)], at=1000)
+    assert changed == {("1", 1), ("2", 1)}
+    assert picture.of(("1", 1)) == (owner(version=20, is_sealed=True),) and picture.of(("2", 1)) == ()
+    assert picture.as_of == 1000
+
+
+def test_what_is_back_in_a_list_is_not_gone(picture):
+    picture.put(owner())
+    picture.drop(owner())
+    picture.replace([owner()], at=5)
+    assert picture.gone(("1", 1)) == () and picture.of(("1", 1)) == (owner(),)
+
+
+def test_what_was_created_while_a_list_was_on_its_way_is_kept(picture, clock):
+    """The list stands at 10; our creation was answered with 12. What the list knows to be gone goes."""
+    asked = clock.seconds()
+    clock.advance(1)
+    picture.put(owner(version=12))
+    picture.put(owner("m-2-1", uid="b", run="2", version=9))
+    picture.replace([], at=asked, version=10)
+    assert picture.of(("1", 1)) == (owner(version=12),) and picture.of(("2", 1)) == ()
+    picture.replace([], at=clock.seconds() + 1, version=11)
+    assert picture.of(("1", 1)) == (), "a list asked for later knows it"
+
+
+def test_a_list_that_changed_nothing_is_no_news(picture):
+    picture.replace([owner()], at=1)
+    assert picture.replace([owner()], at=2) == set()
+
+
+def test_what_is_gone_is_forgotten_in_time(picture, clock):
+    picture.put(owner())
+    picture.drop(owner())
+    clock.advance(3600)
+    picture.put(owner("m-2-1", uid="b", run="2"))
+    picture.drop(owner("m-2-1", uid="b", run="2"))
+    assert picture.gone(("1", 1)) == () and len(picture.gone(("2", 1))) == 1
+
+
+# -- options
+
+
+def test_the_least_that_must_be_said():
+    access, site = options.read(GOOD)
+    assert (access.kubeconfig, site.namespace, site.user) == ("", "jobs", 1000)
+
+
+def test_lists_and_maps_become_what_the_site_holds():
+    _, site = options.read({**GOOD, "PULL_SECRETS": ["a"], "TOLERATIONS": [{"key": "k"}], "REQUESTS": {"cpu": "1"}})
+    assert site.pull_secrets == ("a",) and site.tolerations == ({"key": "k"},) and site.requests == {"cpu": "1"}
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("NAMESPACE", ""), ("NAMESPACE", "No Spaces"), ("NAMESPACE", 3), ("IMAGE", ""), ("IMAGE", None), ("CONTROL_URL", "muster"),
+        ("USER", 0), ("USER", "root"), ("USER", True), ("REQUESTS", {"cpu": 4}), ("REQUESTS", "4"), ("PULL_SECRETS", "a"),
+        ("CLAIMS", ["a"]), ("NAMSPACE", "typo"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_named(name, value):
+    with pytest.raises(InvalidInput) as caught:
+        options.read({**GOOD, name: value})
+    assert [problem.field for problem in caught.value.problems] == [f"OPTIONS.{name}"]
+
+
+def test_all_problems_come_at_once():
+    with pytest.raises(InvalidInput) as caught:
+        options.read({"USER": 0, "TYPO": 1})
+    assert {problem.field for problem in caught.value.problems} == {
+        "OPTIONS.NAMESPACE", "OPTIONS.IMAGE", "OPTIONS.CONTROL_URL", "OPTIONS.USER", "OPTIONS.TYPO"
+    }  # fmt: skip
+
+
+def test_every_option_is_documented():
+    import re
+    from dataclasses import fields
+    from pathlib import Path
+
+    from jobs.clusters.kubernetes.site import Site
+
+    text = (Path(__file__).resolve().parents[3] / "docs/kubernetes.md").read_text()
+    rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", text, re.M)
+    documented = {name for row in rows for name in re.findall(r"[A-Z_]+", row)}
+    assert documented == {"KUBECONFIG", "CONTEXT", *(one.name.upper() for one in fields(Site))}

@@ -1,0 +1,203 @@
+"""What is read from pods and Services: states, reasons in words, and whose they are."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.clusters.kubernetes import labels, manifests, pods
+from jobs.clusters.kubernetes.decode import read_event, read_object
+from jobs.clusters.kubernetes.objects import get
+from jobs.clusters.kubernetes.pods import Attempt, Owner, Pod
+from jobs.core.plan import Plan, Role
+from jobs.core.verdict import ReplicaState
+from tests.cluster.api.test_manifests import SITE
+
+PLAN = Plan("7-abc", 1, (Role("worker", 2, 1, ("x",)),))
+OWNER = Owner("m-7-abc-1", "ours", 5, "7-abc", 1, is_sealed=False, is_ending=False)
+TOMBSTONE = Owner("m-7-abc-1", "stone", 9, "7-abc", 1, is_sealed=True, is_ending=False)
+
+
+def as_told(thing: Any) -> tuple[Any, Any]:
+    """As the line of a watch, read by its shape, and as plain JSON."""
+    line = json.dumps({"type": "MODIFIED", "object": thing}).encode()
+    plain = json.loads(line)["object"]
+    assert pods.read_pod(read_object(json.dumps(thing).encode())) == pods.read_pod(plain)
+    return get(read_event(line), "object"), plain
+
+
+def read_pod(thing: Any) -> Pod | None:
+    """Both ways: a shape that lacks a field would hide it."""
+    shaped, plain = (pods.read_pod(one) for one in as_told(thing))
+    assert shaped == plain
+    return plain
+
+
+def read_owner(thing: Any) -> Owner | None:
+    shaped, plain = (pods.read_owner(one) for one in as_told(thing))
+    assert shaped == plain
+    return plain
+
+
+def thing(
+    index: int = 0, *, uid: str = "pod", owner: str = "ours", phase: str = "Running", spec=None, **status
+) -> dict:
+    """`spec` replaces what it names in the pod's."""
+    made = manifests.pod(PLAN, PLAN.roles[0], index, site=SITE, owner=owner, agent="a")
+    made["metadata"] |= {"uid": uid, "resourceVersion": "17"}
+    return {**made, "spec": {**made["spec"], **(spec or {})}, "status": {"phase": phase, **status}}
+
+
+def read(*args, **kwargs) -> Pod:
+    found = read_pod(thing(*args, **kwargs))
+    assert found is not None
+    return found
+
+
+def ended(code: int, **said) -> dict:
+    return {"containerStatuses": [{"state": {"terminated": {"exitCode": code, **said}}}]}
+
+
+def waiting(reason: str, message: str = "said") -> dict:
+    return {"containerStatuses": [{"image": "x:1", "state": {"waiting": {"reason": reason, "message": message}}}]}
+
+
+def condition(kind: str, status: str, reason: str, message: str) -> dict:
+    return {"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]}
+
+
+@pytest.mark.parametrize(
+    "phase, status, state, exit_code, signal, reason",
+    [
+        ("Pending", {}, "pending", None, None, ""),
+        ("Running", {}, "running", None, None, ""),
+        ("Succeeded", ended(0), "succeeded", 0, None, ""),
+        ("Failed", ended(3), "failed", 3, None, ""),
+        ("Failed", ended(143), "failed", None, 15, ""),
+        ("Failed", ended(137, reason="OOMKilled"), "failed", None, 9, "out of memory"),
+        ("Failed", ended(1, reason="OOMKilled"), "failed", None, 9, "out of memory"),
+        ("Failed", ended(78, message="the job folder /muster/job cannot be written"), "failed", 78, None, "cannot be written"),
+        ("Failed", {"reason": "Evicted", "message": "disk is full"}, "failed", None, None, "evicted from node (none): disk is full"),
+        ("Failed", {"reason": "NodeLost"}, "lost", None, None, "node (none) does not answer"),
+        ("Unknown", {}, "lost", None, None, "does not answer"),
+        ("Pending", waiting("ErrImagePull"), "pending", None, None, "the image x:1 cannot be pulled (ErrImagePull): said"),
+        ("Pending", waiting("CreateContainerConfigError"), "pending", None, None, "cannot be created"),
+        ("Pending", waiting("ContainerCreating"), "pending", None, None, ""),
+        (
+            "Pending", condition("PodScheduled", "False", "Unschedulable", "0/9 nodes: 9 Insufficient nvidia.com/gpu."),
+            "pending", None, None, "no place for it: 0/9 nodes: 9 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            "Running", condition("DisruptionTarget", "True", "DeletionByTaintManager", "the node is not ready"),
+            "running", None, None, "its node is closed to it or does not answer (DeletionByTaintManager): the node is not ready",
+        ),
+    ],
+)  # fmt: skip
+def test_states_and_reasons(phase, status, state, exit_code, signal, reason):
+    found = read(phase=phase, **status)
+    assert (found.state, found.exit_code, found.signal) == (state, exit_code, signal)
+    assert reason in found.reason and bool(reason) == bool(found.reason)
+
+
+@pytest.mark.parametrize("phase, is_alive", [("Pending", True), ("Running", True), ("Unknown", True), ("Succeeded", False), ("Failed", False)])  # fmt: skip
+def test_what_has_not_ended_occupies_its_place(phase, is_alive):
+    assert read(phase=phase).is_alive is is_alive
+
+
+def test_a_usual_pod_is_read_by_its_shape_and_an_absurd_one_as_it_is():
+    shaped, plain = as_told(thing(**ended(3)))
+    assert type(shaped) is not dict and get(shaped, "status", "phase") == get(plain, "status", "phase")
+    shaped, plain = as_told({**thing(), "status": [1, 2]})
+    assert shaped == plain
+
+
+def test_the_words_that_end_a_watch_are_read():
+    error = {"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "message": "too old", "code": 410}}
+    said = read_event(json.dumps(error).encode())
+    assert (get(said, "type"), get(said, "object", "code"), get(said, "object", "message")) == ("ERROR", 410, "too old")
+
+
+def test_ours_is_what_the_owners_uid_says():
+    ours, forged = read(0), read(1, uid="forged", owner="somebody")
+    attempt = Attempt("7-abc", 1, OWNER, (ours, forged))
+    assert attempt.ours == (ours,)
+    assert [one.state for one in attempt.replicas([("worker", 0), ("worker", 1)])] == ["running", "absent"]
+
+
+def test_a_pod_with_our_label_and_no_owner_is_foreign():
+    bare = thing(1, uid="bare")
+    del bare["metadata"]["ownerReferences"]
+    attempt = Attempt("7-abc", 1, OWNER, (read(0), read_pod(bare)))
+    assert [pod.uid for pod in attempt.foreign] == ["bare"]
+
+
+def test_a_pod_under_another_name_is_nobodys_whatever_it_references():
+    other = thing(0)
+    other["metadata"]["name"] = "something-else"
+    attempt = Attempt("7-abc", 1, OWNER, (read_pod(other),))
+    assert attempt.ours == () and len(attempt.foreign) == 1
+
+
+def test_what_a_deleted_owner_left_still_lives():
+    for owner in (None, TOMBSTONE):
+        attempt = Attempt("7-abc", 1, owner, (read(0),))
+        assert attempt.is_any_alive and not attempt.has_live_owner
+
+
+def test_only_a_tombstone_seals():
+    assert [Attempt("7-abc", 1, owner).is_sealed for owner in (None, OWNER, TOMBSTONE)] == [False, False, True]
+
+
+def test_a_pod_that_completed_during_its_grace_completed():
+    done, killed = read(0, phase="Succeeded"), read(1)
+    attempt = Attempt("7-abc", 1, TOMBSTONE, gone=(done, killed))
+    seen = attempt.replicas([("worker", 0), ("worker", 1)])
+    assert [(one.state, one.is_alive) for one in seen] == [("succeeded", False), ("absent", False)]
+
+
+def test_a_replica_that_is_there_hides_how_an_earlier_one_of_its_name_ended():
+    attempt = Attempt("7-abc", 1, OWNER, (read(0),), gone=(read(0, uid="earlier", phase="Failed"),))
+    assert attempt.replicas([("worker", 0)])[0].state is ReplicaState.RUNNING
+
+
+def test_a_service_is_read_with_its_seal():
+    for made, is_sealed in ((manifests.service(PLAN), False), (manifests.tombstone("7-abc", 1), True)):
+        made["metadata"] |= {"uid": "u", "resourceVersion": "3"}
+        found = read_owner(made)
+        assert found is not None and found.is_sealed is is_sealed and found.version == 3
+
+
+def test_a_service_of_another_name_owns_nothing():
+    made = manifests.service(PLAN)
+    made["metadata"] |= {"uid": "u", "name": "web"}
+    assert read_owner(made) is None
+
+
+ABSURD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["phase", "reason", "message", "conditions", "containerStatuses", "state", "waiting", "type",
+                         "terminated", "exitCode", "status", "name", "message", "lastState", "limits", "uid", "kind", "ownerReferences", "resourceVersion"]),
+        inner, max_size=5,
+    ),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(ABSURD, ABSURD, ABSURD)
+def test_absurd_objects_stop_nothing(status, references, version):
+    made = thing(0)
+    made["status"] = status
+    made["metadata"] |= {"ownerReferences": references, "resourceVersion": version}
+    found = read_pod(made)
+    assert found is not None and len(found.reason) <= 500
+    Attempt("7-abc", 1, OWNER, (found,)).replicas([("worker", 0)])
+
+
+@given(ABSURD)
+def test_things_that_are_no_objects_are_nobodys(anything):
+    assert read_pod(anything) is None and read_owner(anything) is None
+    assert labels.attempt_of(anything) == ("", 0)

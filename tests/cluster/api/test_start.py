@@ -1,0 +1,146 @@
+"""What a pod's container does, as a process of this machine: the real start, the real agent, no kubelet."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from agent.pod_entry import CAN_NOT_START
+from jobs.clusters.kubernetes import adapter, labels, manifests
+from jobs.clusters.kubernetes.pods import read_pod
+from jobs.clusters.kubernetes.site import Site
+from jobs.core.plan import Host, Index, Plan, Port, Role
+from tests.support.fake_control_plane import FakeControlPlane
+
+WHO = 'import os; print("index", os.environ["NODE"], os.environ["KEY"], os.environ["USER"], os.getcwd())'
+
+
+@pytest.fixture
+def control_plane():
+    control_plane = FakeControlPlane()
+    control_plane.up()
+    yield control_plane
+    control_plane.down()
+
+
+@dataclass
+class Pod:
+    """Lays out a pod's volumes as the kubelet would, from the manifests, and runs its container's command."""
+
+    folder: Path
+    pyz: Path
+    site: Site
+    said: dict[str, str] = field(default_factory=dict)  # more of its environment
+
+    def run(self, plan: Plan, index: int = 1) -> subprocess.CompletedProcess[str]:
+        made = manifests.pod(plan, plan.roles[0], index, site=self.site, owner="uid-1", agent="muster-agent-x")
+        config = manifests.agent_config(self.pyz.read_bytes(), adapter.START.read_bytes())["binaryData"]
+        secret = manifests.secret(plan, self.site, owner="uid-1")["data"]
+        volumes = {one["name"]: one for one in made["spec"]["volumes"]}
+        told = {one["path"]: secret[one["key"]] for one in volumes["told"]["secret"]["items"]}
+        for name, content in (("agent", config), ("told", told), ("state", {})):
+            (self.folder / name).mkdir()
+            for file, text in content.items():
+                (self.folder / name / file).write_bytes(self._moved(base64.b64decode(text)))
+        (container,) = made["spec"]["containers"]
+        python, script = container["command"]
+        assert (python, script) == ("python3", "/muster/agent/start.py")
+        return subprocess.run(
+            [sys.executable, str(self.folder / "agent" / "start.py")],
+            env=self._env({one["name"]: one["value"] for one in container["env"]}),
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    def _env(self, said: dict[str, str]) -> dict[str, str]:
+        """The pod's own, with its paths moved into our folder."""
+        moved = {name: value.replace("/muster/", f"{self.folder}/") for name, value in said.items()}
+        places = {"TOLD": "told", "STATE": "state", "MESSAGE": "message"}
+        return {
+            **moved,
+            **self.said,
+            "PATH": os.defpath,
+            **{f"MUSTER_{name}": str(self.folder / file) for name, file in places.items()},
+        }
+
+    def _moved(self, content: bytes) -> bytes:
+        return content.replace(b'"/muster/', f'"{self.folder}/'.encode()) if content[:1] == b"{" else content
+
+
+@pytest.fixture
+def pod(tmp_path, pyz, control_plane) -> Pod:
+    return Pod(tmp_path, pyz, Site("jobs", "x:1", control_plane.url))
+
+
+def plan(*command: str) -> Plan:
+    env = {"NODE": Index(), "HOST": Host("worker", 0), "PORT": Port("rendezvous", 29500)}
+    tokens = {"worker-0": "worker-0", "worker-1": "worker-1"}
+    return Plan("7-abc", 1, (Role("worker", 2, 1, command, env),), env={"KEY": "secret"}, secrets=tokens)
+
+
+def test_the_command_runs_under_the_agent_and_reports_as_its_replica(pod, control_plane):
+    done = pod.run(plan(sys.executable, "-c", WHO))
+    assert done.returncode == 0, done.stderr
+    assert [one["state"] for one in control_plane.replicas["worker-1"].kind("replica")] == ["running", "succeeded"]
+    assert control_plane.replicas["worker-1"].texts() == [f"index 1 secret muster {pod.folder}/state/worker-1/code"]
+    assert "index 1 secret" in done.stdout, "what ranks print is mirrored to the container's own log"
+
+
+def test_code_that_can_not_be_had_is_said_with_the_address(pod, control_plane, monkeypatch):
+    monkeypatch.setattr(manifests, "GIVE_UP_SECONDS", 1)
+    control_plane.down()
+    done = pod.run(plan("true"))
+    assert done.returncode == CAN_NOT_START
+    said = (pod.folder / "message").read_text()
+    assert said.startswith(f"the workspace cannot be fetched: nobody answers at {control_plane.url}")
+    found = read_pod({
+        "metadata": {"name": "7-abc-1-worker-1", "uid": "u", "labels": labels.of_replica("7-abc", 1, "worker", 1, owner="o")},
+        "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 78, "message": said}}}]},
+    })  # fmt: skip
+    assert found.reason == said.strip(), "and that is the replica's reason"
+
+
+def test_what_is_in_the_image_runs_where_nobody_answers(pod, control_plane):
+    control_plane.down()
+    pod.said["MUSTER_DRAIN_SECONDS"] = "1"
+    done = pod.run(replace(plan(sys.executable, "-c", WHO), has_code=False))
+    assert done.returncode == 0, done.stderr
+    assert "index 1 secret" in done.stdout
+
+
+def test_the_exit_code_is_the_containers(pod):
+    assert pod.run(plan("sh", "-c", "exit 7")).returncode == 7
+
+
+def test_what_a_killed_agent_had_not_sent_is_sent_by_another(pod, control_plane, tmp_path):
+    kills = "import json, os, sys, time; print('the last words', flush=True); os.kill(json.load(open(sys.argv[1]))['pid'], 9); time.sleep(60)"
+    agent = tmp_path / "state/worker-1/agent.json"
+    assert pod.run(plan(sys.executable, "-c", kills, str(agent))).returncode == 128 + signal.SIGKILL
+    assert control_plane.replicas["worker-1"].texts() == ["the last words"]
+    assert json.loads((agent.parent / "status.json").read_text())["is_drained"]
+
+
+def test_the_token_is_readable_by_its_user_alone(pod):
+    pod.run(plan("true"))
+    assert (pod.folder / "state/worker-1/token").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_job_folder_that_can_not_be_written_is_said_before_anything_runs(pod, control_plane, tmp_path):
+    (tmp_path / "job").write_text("a file stands where the folder should be")
+    pod.site = replace(pod.site, job_claim="scratch")
+    done = pod.run(plan("true"))
+    assert done.returncode == CAN_NOT_START
+    assert "the job folder" in (tmp_path / "message").read_text() and control_plane.replicas == {}
+
+
+def test_a_control_planes_own_authority_is_trusted_beside_the_public_ones(pod, tmp_path):
+    pod.site = replace(pod.site, control_ca="-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n")
+    out = tmp_path / "out"
+    assert pod.run(plan("sh", "-c", f"cat $SSL_CERT_FILE > {out}")).returncode == 0
+    bundle = out.read_text()
+    assert "\nours\n" in bundle and len(bundle) > len(pod.site.control_ca), "the public ones are in it too"

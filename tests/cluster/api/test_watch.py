@@ -1,0 +1,220 @@
+"""A list and its watch against a server that says what a test wants it to: all that may go wrong, and nothing is lost."""
+
+import asyncio
+import json
+
+import pytest
+
+from jobs.clusters.kubernetes import manifests, reflector
+from jobs.clusters.kubernetes.answers import Answer
+from jobs.clusters.kubernetes.cache import Picture
+from jobs.clusters.kubernetes.client import _split
+from jobs.clusters.kubernetes.pods import read_owner
+from jobs.clusters.kubernetes.reflector import INITIAL_END, Reflector
+from tests.cluster.api.test_parts import answered
+from tests.cluster.api.test_pods import PLAN
+from tests.support.builders import Clock
+
+KEY = (PLAN.run, PLAN.attempt)
+
+
+class Over(BaseException):
+    """The script is at its end."""
+
+
+class Server:
+    """Speaks as `client.Api`: one entry of `watches` for each watch, of `lists` for each list."""
+
+    def __init__(self, watches: list, lists: list | None = None):
+        self.watches, self.lists, self.asked = list(watches), list(lists or []), []
+
+    async def lines(self, path, *, params, silence_seconds, rest=None):
+        self.asked.append(params)
+        if not self.watches:
+            raise Over
+        for one in self.watches.pop(0):
+            if isinstance(one, BaseException):
+                raise one
+            if isinstance(one, int):  # so many bytes were read in one piece
+                await rest(one)
+                continue
+            yield one if isinstance(one, bytes) else json.dumps(one).encode()
+
+    async def call(self, verb, path, *, params):
+        self.asked.append(params)
+        if not self.lists:
+            raise Over
+        return self.lists.pop(0)
+
+
+def service(version: int, *, uid: str = "u") -> dict:
+    made = manifests.service(PLAN)
+    made["metadata"] |= {"uid": uid, "resourceVersion": str(version)}
+    return made
+
+
+def event(kind: str, version: int, **said) -> dict:
+    return {"type": kind, "object": service(version, **said)}
+
+
+def bookmark(version: int, *, is_end: bool = False) -> dict:
+    notes = {INITIAL_END: "true"} if is_end else {}
+    return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version), "annotations": notes}}}
+
+
+def listed(version: int, *things: dict) -> Answer:
+    return answered(200, {"metadata": {"resourceVersion": str(version)}, "items": list(things)})
+
+
+def error(code: int) -> dict:
+    return {"type": "ERROR", "object": {"code": code, "message": f"said {code}"}}
+
+
+class Run:
+    def __init__(self, *watches, lists=(), **options):
+        self.server = Server(list(watches), list(lists))
+        self.picture = Picture(lambda one: (one.run, one.attempt), clock=Clock().seconds)
+        self.told = []
+        self.reflector = Reflector(
+            self.server, "services", wanted={"labelSelector": "x"}, read=options.pop("read", read_owner),
+            picture=self.picture, key=lambda one: (one.run, one.attempt), changed=self.told.append,
+            clock=options.pop("clock", Clock()).seconds, **options,
+        )  # fmt: skip
+        with pytest.raises(Over):
+            asyncio.run(self.reflector.follow())
+
+    @property
+    def uids(self) -> list[str]:
+        return [one.uid for one in self.picture.of(KEY)]
+
+    @property
+    def versions(self) -> list[str | None]:
+        """Where each watch began; None for a stream that lists as well."""
+        return [one.get("resourceVersion") for one in self.server.asked if "watch" in one]
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch):
+    monkeypatch.setattr(reflector, "LONGEST_PAUSE", 0.01)
+    monkeypatch.setattr(reflector, "SHORTEST_SECONDS", 0.0)
+
+
+START = [event("ADDED", 5), bookmark(7, is_end=True)]
+
+
+def test_a_stream_is_list_and_watch_in_one():
+    run = Run([*START, event("DELETED", 8), event("ADDED", 9, uid="v")])
+    assert run.uids == ["v"] and run.versions == [None, "9"]
+    assert (run.reflector.streams, run.reflector.lists) == (1, 0)
+    assert set(run.server.asked[0]) == {
+        "labelSelector", "watch", "allowWatchBookmarks", "timeoutSeconds", "sendInitialEvents", "resourceVersionMatch"
+    }  # fmt: skip
+
+
+def test_what_is_read_after_a_rest_may_be_as_old_as_its_beginning():
+    clock = Clock()
+    began = clock.seconds()
+
+    async def rest(size):
+        clock.advance(0.75)
+
+    run = Run([*START, 100, event("DELETED", 8)], clock=clock, rest=rest)
+    assert run.picture.as_of == began and run.uids == []
+    assert clock.seconds() == began + 0.75
+
+
+def test_a_watch_that_is_cut_with_news_goes_on_at_once(monkeypatch):
+    monkeypatch.setattr(reflector, "SHORTEST_SECONDS", 3600.0)
+    run = Run(START, [event("ADDED", 8, uid="v")], [event("ADDED", 9, uid="w")])
+    assert run.uids == ["w"] and run.versions[:3] == [None, "7", "8"]
+
+
+def test_a_watch_that_ends_at_once_with_nothing_waits_a_moment(monkeypatch):
+    paused = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr(reflector, "SHORTEST_SECONDS", 3600.0)
+    monkeypatch.setattr(reflector.asyncio, "sleep", sleep)
+    Run(START, [bookmark(7)], [event("ADDED", 8)])
+    assert paused == [3600.0]
+
+
+def test_a_stream_that_breaks_before_its_end_changes_nothing():
+    """Half a list must not look as if the other half were deleted."""
+    from common.errors import Unreachable
+
+    run = Run(START, [Unreachable("cut")], [event("ADDED", 9, uid="v"), Unreachable("cut in the new list")])
+    assert run.uids == ["u"] and run.versions[:3] == [None, "7", None]
+
+
+@pytest.mark.parametrize("code, streams_again", [(422, False), (400, False), (500, True), (401, True)])
+def test_where_streaming_is_refused_it_is_listed(code, streams_again):
+    run = Run([error(code)], [error(410)], lists=[listed(4, service(3))])
+    assert run.uids == ["u"] and run.reflector.lists == 1
+    assert run.versions[:2] == [None, "4"]
+    assert run.reflector.can_stream is streams_again
+
+
+def test_a_server_that_does_not_know_the_word_is_listed():
+    run = Run([event("ADDED", 5), bookmark(6)], lists=[listed(8, service(7, uid="v"))])
+    assert run.uids == ["v"] and not run.reflector.can_stream
+
+
+def test_bookmarks_move_the_place_to_go_on_from():
+    assert Run([*START, bookmark(900)]).versions == [None, "900"]
+
+
+def test_a_410_in_the_middle_is_listed_anew():
+    run = Run([*START, error(410)], [event("ADDED", 20, uid="v"), bookmark(21, is_end=True)])
+    assert run.uids == ["v"] and run.versions == [None, None, "21"]
+
+
+def test_a_server_restored_from_a_backup_is_listed_anew():
+    """Its versions go back, and of what was deleted by that it says nothing."""
+    run = Run([*START, event("ADDED", 500, uid="v")], [bookmark(30)], [event("ADDED", 20), bookmark(30, is_end=True)])
+    assert run.uids == ["u"] and run.versions == [None, "500", None, "30"]
+
+
+def test_a_server_that_says_nothing_from_our_version_on_is_listed_anew():
+    """A watch that stands in the future of a restored server is open, and silent for ever."""
+    run = Run([*START], [], [], [event("ADDED", 2, uid="v"), bookmark(3, is_end=True)])
+    assert run.uids == ["v"] and run.versions == [None, "7", "7", None, "3"]
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[]", b"7", b'{"type": "ADDED"}', b'{"object": {}}', b"\xff", b"[" * 100_000, b"null"]
+)
+def test_lines_that_make_no_sense_end_in_a_new_list(line):
+    run = Run([*START, line], [event("ADDED", 9, uid="v"), bookmark(10, is_end=True)])
+    assert run.uids == ["v"] and run.versions == [None, None, "10"]
+
+
+def test_one_object_that_is_not_understood_hides_no_other():
+    def read(thing):
+        if thing["metadata"]["uid"] == "bad":
+            raise RecursionError("absurd")
+        return read_owner(thing)
+
+    run = Run([event("ADDED", 1, uid="bad"), *START, event("MODIFIED", 8, uid="bad"), bookmark(9)], read=read)
+    assert run.uids == ["u"] and run.versions == [None, "9"]
+
+
+def test_what_may_be_forbidden_is_gone_on_without(monkeypatch):
+    monkeypatch.setattr(reflector, "DENIED_SECONDS", 0.01)
+    run = Run([error(403)], [error(403)], lists=[answered(403, {"message": "no"})] * 2, is_optional=True)
+    assert run.picture.as_of is None and run.told == []
+
+
+def test_an_object_of_ten_megabytes_arrives_whole():
+    class Content:
+        async def iter_any(self):
+            for piece in (b"a\nbig", *[b"x" * (1 << 20)] * 10, b"end\n", b"c\n", b"cut"):
+                yield piece
+
+    async def read():
+        return [line async for line in _split(Content())]
+
+    first, big, last = asyncio.run(read())
+    assert (first, last, len(big)) == (b"a", b"c", 6 + (10 << 20))

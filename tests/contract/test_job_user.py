@@ -1,0 +1,634 @@
+"""As root, local jobs run as another user. What that user can reach, and what Muster does in folders that they write to."""
+
+import fcntl
+import json
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.build import build
+from common import job_user, trees
+from common.errors import Refused
+from common.job_user import BadJobUser, JobUser
+from embedded import EmbeddedError, account, local_home
+from embedded.agents import end_agents, living
+from embedded.home import homes, remove_home
+from embedded.installation import Installation
+from embedded.local_home import find_local_home, remove_local_home
+from embedded.processes import send
+from jobs.clusters.local import drain, handed, host
+from jobs.clusters.local.adapter import LocalCluster
+from jobs.clusters.local.host import Host, Identity
+from jobs.core.verdict import ReplicaState
+from tests.contract.test_clusters import Rig, all_in, plan, until
+from tests.support.machine import need
+
+ROOT = Path(__file__).resolve().parents[2]
+USER = JobUser("muster-55911", 55911, 55911)  # no account has this number
+TOUCHES = "id -u > $MUSTER_SHARED/who; env > $MUSTER_SHARED/env; touch $MUSTER_SHARED/here.$NUMBER"
+
+
+@pytest.fixture
+def place():
+    """A folder that everybody may pass, unlike pytest's own."""
+    need(os.geteuid() == 0, "only root can start processes as another user")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@pytest.fixture
+def cluster(place, plane):
+    found = cluster_in(place, USER)
+    found.write_control(plane.url)
+    yield found
+    for attempt in (1, 2):
+        Rig(found, lambda index: None).end(attempt)
+
+
+def cluster_in(place: Path, user: JobUser | None) -> LocalCluster:
+    pyz = build(place / "agent.pyz")
+    return LocalCluster(str(place / "local"), host=Host(pyz, home=place / "local/home"), user=user)
+
+
+def signal_agents(cluster: LocalCluster, number: int) -> list[Identity]:
+    """Whoever runs or sends for a replica of it; one may end while the others are signalled."""
+    agents = list(living(cluster.root))
+    for agent in agents:
+        send(agent, number=number)
+    return agents
+
+
+def run(cluster: LocalCluster, script: str, **changes) -> Path:
+    """To its end; returns the job's own folder."""
+    cluster.apply(replace(plan("sh", "-c", script), **changes))
+    Rig(cluster, lambda index: None).until(all_in("succeeded"), changes.get("attempt", 1))
+    return cluster.root / "jobs/7-abc/shared"
+
+
+def test_a_job_runs_as_that_user_in_folders_of_its_own(cluster):
+    shared = run(cluster, TOUCHES)
+    assert (shared / "who").read_text() == f"{USER.uid}\n"
+    env = (shared / "env").read_text().splitlines()
+    assert f"HOME={cluster.root}/home" in env and f"USER={USER.name}" in env
+    assert (cluster.root / "home").stat().st_uid == USER.uid
+
+
+def test_volumes_and_the_home_can_be_written(cluster):
+    run(cluster, "touch $MUSTER_VOLUME_DATA/x$NUMBER && touch ~/y$NUMBER", team="nlp", volumes={"data": ""})
+    assert (cluster.root / "volumes/nlp/data/x1").exists()
+
+
+def test_a_job_cannot_read_what_is_ours_nor_list_other_jobs(cluster, place):
+    (place / "secrets.json").write_text("hush")
+    (place / "secrets.json").chmod(0o600)
+    script = f"cat {place}/secrets.json; ls {cluster.root}/jobs; ls {cluster.root}/active; cat /proc/1/environ"
+    shared = run(cluster, f"({script}) > $MUSTER_SHARED/said 2>&1; true")
+    said = (shared / "said").read_text()
+    assert said.count("Permission denied") == 4, said
+
+
+def test_it_is_seen_stopped_and_drained_like_any_other(cluster):
+    cluster.apply(plan())
+    rig = Rig(cluster, lambda index: None)
+    rig.until(all_in("running"))
+    agent = json.loads((cluster.root / "jobs/7-abc/1/worker-0/agent.json").read_text())["pid"]
+    os.kill(agent, signal.SIGKILL)
+    rig.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
+    rig.end()
+    assert cluster.host.carriers("7-abc-1", "worker-0") == []
+
+
+def test_a_job_that_takes_its_agents_files_away_is_seen_and_ended_all_the_same(cluster, plane):
+    """It was called vanished, its quota was free, and it went on: with a pipe for a token its agent heard no order either."""
+    cluster.write_control(plane.url)
+    script = "cd ..; rm -f spawned.json agent.json token; mkfifo token; touch $MUSTER_SHARED/gone.$NUMBER; sleep 600"
+    cluster.apply(plan("sh", "-c", script))
+    rig = Rig(cluster, lambda index: None)
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("gone.*"))) == 2)
+    assert all_in("running")(rig.look())
+    cluster.apply(plan("sh", "-c", script))  # as every visit does: nothing is begun a second time
+    agents = [pid for index in (0, 1) for pid in cluster.host.carriers("7-abc-1", f"worker-{index}")]
+    assert len(list(living(cluster.root))) == 2
+    rig.end()
+    until(lambda: not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1)))
+    assert agents
+
+
+def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(cluster):
+    script = (
+        "until grep -q running ../status.json; do sleep 0.1; done; "
+        'echo \'{"state": "succeeded", "exit_code": 0}\' > ../s; mv ../s ../status.json; '
+        "touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
+    )
+    cluster.apply(plan("sh", "-c", script))
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
+    signal_agents(cluster, signal.SIGKILL)
+    Rig(cluster, lambda index: None).end()
+    until(lambda: not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1)))
+
+
+@pytest.mark.parametrize("name", ["status.json", "replica.json", "agent.log", "guardian.lock"])
+def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluster, plane, name):
+    """What sends the rest of a killed agent's lines opened it and waited for ever, and the attempt with it."""
+    cluster.write_control(plane.url)
+    script = f"echo line; sleep 1; cd ..; rm -f {name}; mkfifo {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
+    cluster.apply(plan("sh", "-c", script))
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
+    signal_agents(cluster, signal.SIGKILL)
+    Rig(cluster, lambda index: None).end()
+
+
+@pytest.mark.parametrize(
+    "name", ["spool", "undeliverable", "status.json", "replica.json", "agent.json", "token", "../../shared/token", "../../shared/x"]
+)  # fmt: skip
+def test_a_link_to_a_name_that_is_too_long_holds_up_nobody(cluster, name):
+    """Asking what it leads to fails with an error of its own, and that kept the attempt open, and every job of the cluster unseen."""
+    script = f"cd ..; rm -rf {name}; ln -s {'x' * 300} {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
+    cluster.apply(plan("sh", "-c", script))
+    until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
+    cluster.apply(plan("sh", "-c", script))  # as every visit does
+    looks = cluster.changes()
+    assert next(looks) == "7-abc"
+    assert all_in("running", "pending")(Rig(cluster, lambda index: None).look()) or name == "status.json"
+    agents = list(living(cluster.root))
+    assert len(agents) == 2
+    for agent in agents:
+        send(agent, number=signal.SIGKILL)
+    Rig(cluster, lambda index: None).end()
+    assert not list((cluster.root / "active").iterdir())
+    assert not any(cluster.host.carriers("7-abc-1", f"worker-{index}") for index in (0, 1))
+    assert end_agents(cluster.root) == 0
+    assert next(cluster_in(cluster.root.parent, USER).changes()) == ""
+
+
+def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, plane):
+    before = cluster_in(place, None)
+    before.write_control(plane.url)
+    shared = run(before, "mkdir -p $MUSTER_SHARED/checkpoints; echo 7 > $MUSTER_SHARED/checkpoints/step")
+    Rig(before, lambda index: None).end()
+    assert shared.stat().st_uid == 0
+    outside = place / "outside"
+    outside.write_text("ours")
+    (shared / "link").symlink_to(outside)
+    os.link(outside, shared / "second-name")
+    after = cluster_in(place, USER)
+    script = "echo 8 > $MUSTER_SHARED/checkpoints/step"
+    run(after, script, attempt=2)
+    Rig(after, lambda index: None).end(2)
+    assert (shared / "checkpoints/step").stat().st_uid == USER.uid
+    assert outside.stat().st_uid == 0  # neither a link nor a second name gives away what is ours
+
+
+def test_an_attempt_that_runs_as_root_goes_on_and_ends_as_root(place, plane):
+    before = cluster_in(place, None)
+    before.write_control(plane.url)
+    before.apply(plan())
+    Rig(before, lambda index: None).until(all_in("running"))
+    after = cluster_in(place, USER)
+    after.apply(plan())  # as every visit does
+    rig = Rig(after, lambda index: None)
+    assert all_in("running")(rig.look())
+    assert (after.root / "jobs/7-abc/shared").stat().st_uid == 0
+    rig.end()
+
+
+def test_a_file_that_names_another_process_gets_nobody_signalled(cluster):
+    """A job may write to its own folder, and would have root end any process."""
+    run(cluster, "true")
+    victim = subprocess.Popen(["sleep", "600"])
+    try:
+        place = cluster.root / "jobs/7-abc/1/worker-0"
+        started = int(Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        for name in ("spawned.json", "agent.json"):
+            (place / name).unlink(missing_ok=True)
+            (place / name).write_text(json.dumps({"pid": victim.pid, "started": started, "boot": boot}))
+        cluster.delete("7-abc", 1, 0)
+        assert victim.poll() is None
+        assert victim.pid not in [one.pid for one in living(cluster.root)]
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+@pytest.mark.parametrize("name", ["drain.json", "stop_asked", "agent.log"])
+def test_nothing_is_written_through_what_a_job_put_there(place, name):
+    theirs, ours = place / "theirs", place / "ours"
+    handed.give_folder(theirs, USER)
+    ours.write_text("ours")
+    (theirs / name).symlink_to(ours)
+    handed.append(theirs / name, b"+")
+    assert ours.read_text() == "ours"
+    handed.write(theirs / name, "1")
+    assert (ours.read_text(), (theirs / name).read_text()) == ("ours", "1")
+    assert (theirs / name).stat().st_uid == USER.uid
+
+
+def test_a_link_a_pipe_and_a_huge_file_are_not_read(place, monkeypatch):
+    monkeypatch.setattr(handed, "MAX_BYTES", 10)
+    (place / "link").symlink_to("/etc/hostname")
+    os.mkfifo(place / "pipe")
+    (place / "huge").write_text("x" * 11)
+    for name in ("link", "pipe", "huge"):
+        with pytest.raises(ValueError, match=name):
+            handed.read(place / name)
+
+
+def test_what_an_agent_says_of_itself_is_read_up_to_what_it_needs(cluster):
+    """Ten replicas with statuses of 8 MB took most of a core: they are read twice a second."""
+    cluster.apply(plan("sh", "-c", "sleep 600"))
+    Rig(cluster, lambda index: None).until(all_in("running"))
+    place = cluster.root / "jobs/7-abc/1/worker-0"
+    status = json.loads((place / "status.json").read_text())
+    os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGSTOP)
+    (place / "status.json").write_text(json.dumps({**status, "x": "x" * handed.STATE_BYTES}))
+    seen = {one.index: one.state for one in Rig(cluster, lambda index: None).look().replicas}
+    assert seen == {0: ReplicaState.PENDING, 1: ReplicaState.RUNNING}
+    os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGCONT)
+
+
+def test_the_agent_is_published_once_though_several_threads_begin(place):
+    cluster = cluster_in(place, USER)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: cluster._prepare(), range(8)))
+    assert len(list((cluster.root / "agent").iterdir())) == 1
+
+
+def test_the_command_line_tells_its_token_to_nobody_elses_process(place):
+    """A local job may listen where Muster did, while it is away."""
+    asks = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); print(s.accept()[0].recv(4096))"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", asks], stdout=subprocess.PIPE, text=True, user=USER.uid, group=USER.gid
+    ) as squatter:
+        port = int(squatter.stdout.readline())
+        login = {"url": f"http://127.0.0.1:{port}", "token": "mst_secret", "user": "admin"}
+        (place / "cli.json").write_text(json.dumps({"current": "demo", "servers": {"demo": login}}))
+        env = {name: value for name, value in os.environ.items() if name not in ("MUSTER_URL", "MUSTER_CONFIG")}
+        told = [
+            subprocess.run(
+                [ROOT / "bin/muster", "jobs"],
+                env={**env, "MUSTER_DATA_DIR": str(place), **more},
+                capture_output=True,
+                text=True,
+            )
+            for more in ({}, {"MUSTER_URL": login["url"]})
+        ]
+        squatter.terminate()
+        heard = squatter.stdout.read()
+    assert [one.returncode for one in told] == [1, 1]
+    assert all(f"A process of user {USER.uid} listens on port {port}" in one.stderr for one in told)
+    assert heard == ""
+
+
+TALKS = "while :; do echo line; sleep 0.05; done"
+
+
+@pytest.fixture
+def owing(cluster, plane):
+    """A replica whose agent was killed with lines that nobody takes, and nothing of it runs any more."""
+    cluster.apply(plan("sh", "-c", TALKS))
+    Rig(cluster, lambda index: None).until(all_in("running"))
+    place = cluster.root / "jobs/7-abc/1/worker-0"
+    plane.down()
+    until(lambda: list((place / "spool").glob("*.batch")))
+    signal_agents(cluster, signal.SIGKILL)
+    until(lambda: not list(living(cluster.root)))
+    (cluster.root / "jobs/7-abc/1/sealed").touch()
+    for name in ("worker-0", "worker-1"):
+        cluster.host.kill_carriers("7-abc-1", name)
+    until(lambda: not any(cluster.host.carriers("7-abc-1", name) for name in ("worker-0", "worker-1")))
+    yield place
+    end_agents(cluster.root)
+    plane.down()
+    plane.up()
+
+
+def is_over(cluster) -> bool:
+    cluster.delete("7-abc", 1, 0)
+    return not list((cluster.root / "active").iterdir())
+
+
+def test_whoever_holds_an_agents_lock_keeps_no_attempt_open(cluster, plane, owing):
+    """A process that the job hid from us, and a note of the job's own about it."""
+    hidden = subprocess.Popen(["sleep", "600"], user=USER.uid, group=USER.gid, extra_groups=[])
+    try:
+        about = {"pid": hidden.pid, "started": host.started(hidden.pid), "boot": host.boot_id()}
+        (owing / "drain.json").write_text(json.dumps({"tries": 1, "first_at": 9e9, "at": 9e9, "process": about}))
+        with open(owing / "agent.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            plane.up()
+            until(lambda: is_over(cluster))
+        assert hidden.poll() is None  # and nobody was ended for what a job wrote
+    finally:
+        hidden.kill()
+        hidden.wait()
+
+
+def test_a_job_that_stops_who_sends_its_lines_keeps_its_attempt_open_for_a_while_only(cluster, owing):
+    ahead = 0
+    cluster.clock = lambda: time.time() + ahead
+    stopped = []
+
+    def stop_all() -> bool:
+        stopped.extend(signal_agents(cluster, signal.SIGSTOP))
+        return is_over(cluster)
+
+    for _ in range(5):
+        stop_all()
+    assert stopped and not is_over(cluster)
+    ahead = drain.MOST_SECONDS + 1
+    for _ in range(5):
+        stop_all()
+    ahead = drain.ALL_SECONDS + 2
+    until(stop_all)
+    until(lambda: not any(cluster.host.is_alive(Identity(one.pid, one.started, one.boot)) for one in stopped))
+
+
+def test_the_stop_of_muster_ends_who_still_sends(cluster, owing):
+    until(lambda: is_over(cluster) or list(living(cluster.root)))
+    assert end_agents(cluster.root) > 0
+    until(lambda: not list(living(cluster.root)))
+    assert list((owing / "spool").glob("*.batch"))  # for the next start
+
+
+def test_the_stop_of_muster_ends_what_an_agent_forked_and_a_job_stopped(cluster):
+    cluster.apply(plan("sh", "-c", "sleep 600"))
+    Rig(cluster, lambda index: None).until(all_in("running"))
+    agents = [one.pid for one in living(cluster.root)]
+    guardians = [
+        child
+        for pid in agents
+        for child in psutil.Process(pid).children()
+        if child.cmdline()[-1].startswith(str(cluster.root))
+    ]
+    assert len(guardians) == len(agents) == 2
+    for pid in (*(one.pid for one in guardians), *agents):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in agents:
+        os.kill(pid, signal.SIGKILL)
+    end_agents(cluster.root)
+    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in guardians))
+
+
+def test_a_user_who_cannot_reach_the_cluster_is_refused_in_words(place):
+    place.chmod(0o700)
+    with pytest.raises(Refused, match=r"user 55911, who cannot run .*MUSTER_JOB_USER=root"):
+        cluster_in(place, USER).apply(plan())
+
+
+def test_a_trial_run_as_that_user_is_given_no_secret(place, monkeypatch):
+    """Other processes of that user may read its environment."""
+    monkeypatch.setenv("MUSTER_SECRET_KEY", "hush")
+    script = "import os, sys; sys.exit('MUSTER_SECRET_KEY' in os.environ)"
+    assert job_user.can_run([cluster_in(place, USER).host.python, "-I", "-c", script], USER)
+    assert account.can_run(["sh", "-c", "test -z $MUSTER_SECRET_KEY"], account=account.Account("x", USER.uid, USER.gid))
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
+def test_what_cannot_be_read_leaves_no_descriptor_open(place, put):
+    put(place / "status.json")
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match=r"status\.json"):
+        handed.read(place / "status.json")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+ODD = ["[1]", '{"pid": "x", "started": 1, "boot": ""}', '{"pid": 1e999, "started": 1, "boot": ""}', "[" * 100_000]
+
+
+def test_odd_files_of_a_job_hold_up_neither_its_own_end_nor_the_stop_of_muster(cluster):
+    run(cluster, "true")
+    place, expected = cluster.root / "jobs/7-abc/1/worker-0", [("worker", 0), ("worker", 1)]
+    until(lambda: not list(living(cluster.root)))
+    os.mkfifo(cluster.root / "jobs/7-abc/shared/spawned.json")
+    for name in ("spawned.json", "agent.json", "status.json", "drain.json"):
+        for text in (None, *ODD):
+            (place / name).unlink(missing_ok=True)
+            if text is None:
+                (place / name).mkdir()
+            else:
+                (place / name).write_text(text)
+            assert list(living(cluster.root)) == []
+            cluster.observe("7-abc", 1, expected)
+            cluster.delete("7-abc", 1, 0)
+            if text is None:
+                (place / name).rmdir()
+
+
+def test_a_job_that_holds_the_lock_of_its_attempt_is_ended_all_the_same(cluster, monkeypatch):
+    monkeypatch.setattr("jobs.clusters.local.adapter.LOCK_SECONDS", 0.1)
+    cluster.apply(plan("sh", "-c", "exec 9>>../../lock; flock 9; touch $MUSTER_SHARED/held.$NUMBER; sleep 600"))
+    until(lambda: list((cluster.root / "jobs/7-abc/shared").glob("held.*")))
+    cluster.delete("7-abc", 1, 0)
+    assert {path.name for path in (cluster.root / "jobs/7-abc/1").glob("*.stop_asked")} == {
+        "worker-0.stop_asked",
+        "worker-1.stop_asked",
+    }
+    Rig(cluster, lambda index: None).end()
+    assert Rig(cluster, lambda index: None).look().is_sealed
+
+
+def test_an_interrupted_hand_over_does_not_make_the_attempt_roots(cluster):
+    begun = cluster.root / "jobs/7-abc/1/worker-0"
+    begun.mkdir(parents=True)
+    shared = run(cluster, TOUCHES)
+    assert (shared / "who").read_text() == f"{USER.uid}\n"
+    assert begun.stat().st_uid == USER.uid
+
+
+def test_a_volume_that_the_operator_made_a_link_keeps_what_it_leads_to(cluster, place):
+    elsewhere = place / "datasets"
+    elsewhere.mkdir(mode=0o755)
+    (cluster.root / "volumes/nlp").mkdir(parents=True)
+    (cluster.root / "volumes/nlp/data").symlink_to(elsewhere)
+    run(cluster, "ls $MUSTER_VOLUME_DATA", team="nlp", volumes={"data": ""})
+    assert (elsewhere.stat().st_uid, elsewhere.stat().st_mode & 0o777) == (0, 0o755)
+
+
+def test_a_link_in_place_of_the_local_folder_is_refused_and_never_deleted_through(place):
+    data, elsewhere = place / "data", place / "big" / "muster-local"
+    data.mkdir(mode=0o700)
+    elsewhere.mkdir(parents=True)
+    (data / "local").symlink_to(elsewhere)
+    for setting in ("", "root"):
+        with pytest.raises(EmbeddedError, match="that Muster did not make"):
+            find_local_home(data, setting=setting, is_temporary=True)
+    remove_local_home(data)
+    assert elsewhere.is_dir() and not (data / "local").exists()
+
+
+# -- whom
+
+
+def test_by_default_root_takes_a_number_that_nobody_has():
+    need(os.geteuid() == 0, "of root")
+    found = job_user.find("")
+    assert found is not None and found.uid not in {entry.pw_uid for entry in pwd.getpwall()}
+    other = job_user.find("", taken={found.uid})
+    assert other is not None and other.uid != found.uid
+    assert job_user.find("root") is None
+    assert job_user.find("nobody") == JobUser("nobody", 65534, pwd.getpwnam("nobody").pw_gid)
+    assert job_user.find("60123") == JobUser("muster-60123", 60123, 60123)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"), [("no-such", "no user of this machine"), ("0", "which is root"), ("99999999999", "below")]
+)
+def test_a_user_that_cannot_be_is_named_with_the_way_out(setting, words):
+    need(os.geteuid() == 0, "of root")
+    with pytest.raises(BadJobUser, match=f"MUSTER_JOB_USER is {setting}.*{words}"):
+        job_user.find(setting)
+
+
+def test_only_root_starts_jobs_as_somebody_else(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert job_user.find("") is None
+    with pytest.raises(BadJobUser, match="MUSTER_JOB_USER is nobody, but only root"):
+        job_user.find("nobody")
+
+
+# -- where
+
+
+@pytest.fixture
+def data(tmp_path):
+    need(os.geteuid() == 0, "only root keeps local jobs outside the data folder")
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    yield folder
+    remove_local_home(folder)
+    remove_home(folder)
+
+
+def test_jobs_lie_where_their_user_may_pass_and_two_installations_have_two_users(data, tmp_path):
+    user = find_local_home(data, setting="", is_temporary=True)
+    assert user == find_local_home(data, setting="", is_temporary=True)  # kept
+    home = (data / "local").resolve()
+    assert job_user.can_run(["test", "-x", home], user)
+    assert not job_user.can_run(["ls", home], user)
+    other = tmp_path / "other"
+    other.mkdir()
+    try:
+        assert find_local_home(other, setting="", is_temporary=True).uid != user.uid
+    finally:
+        remove_local_home(other)
+    remove_local_home(data)
+    assert not home.exists()
+
+
+def test_the_folder_of_todays_installation_moves_and_its_old_path_leads_there(data):
+    (data / "local/jobs/1-x/shared").mkdir(parents=True)
+    with open(data / "local/jobs/1-x/shared/open", "w") as still_open:
+        find_local_home(data, setting="", is_temporary=True)
+        still_open.write("written meanwhile")
+    assert (data / "local").is_symlink()
+    assert (data / "local/jobs/1-x/shared/open").read_text() == "written meanwhile"
+    find_local_home(data, setting="root", is_temporary=True)  # and stays when jobs run as root again
+    assert (data / "local/jobs/1-x/shared/open").exists()
+
+
+@pytest.fixture
+def data_on_another_disk():
+    """tmpfs is one in every respect that counts: a rename to it fails with EXDEV."""
+    need(os.geteuid() == 0, "only root keeps local jobs outside the data folder")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        data = Path(name, "data")
+        data.mkdir(mode=0o700)
+        yield data
+        remove_local_home(data)
+        remove_home(data)
+
+
+def test_the_folder_of_todays_installation_is_copied_to_another_disk_without_its_sockets(data_on_another_disk):
+    data = data_on_another_disk
+    job = data / "local/jobs/1-x"
+    job.mkdir(parents=True)
+    (job / "log").write_text("line")
+    (job / "link").symlink_to("log")
+    os.mkfifo(job / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(job / "socket"))
+    find_local_home(data, setting="", is_temporary=True)
+    assert (data / "local").resolve().stat().st_dev != data.stat().st_dev
+    assert sorted(path.name for path in job.iterdir()) == ["link", "log"]
+    assert (job / "link").read_text() == "line"
+
+
+def test_a_copy_to_a_full_disk_is_refused_and_changes_nothing(data_on_another_disk, monkeypatch):
+    data = data_on_another_disk
+    (data / "local/jobs/1-x").mkdir(parents=True)
+    (data / "local/jobs/1-x/log").write_text("line")
+    monkeypatch.setattr(local_home, "FREE_BYTES", 1 << 60)
+    before = set(homes(Path("/var/lib/muster")))
+    for _ in range(2):
+        with pytest.raises(EmbeddedError, match=r"MiB free and should keep.*MUSTER_JOB_USER=root"):
+            find_local_home(data, setting="", is_temporary=True)
+    assert not (data / "local").is_symlink()
+    assert set(homes(Path("/var/lib/muster"))) == before
+    assert (data / "local/jobs/1-x/log").read_text() == "line"
+
+
+def test_folders_that_a_job_nested_too_deeply_are_said_and_nothing_is_changed(data_on_another_disk):
+    data = data_on_another_disk
+    (data / "local/jobs/1-x").mkdir(parents=True)
+    deep = "/".join(["d"] * 1500)
+    subprocess.run(["mkdir", "-p", deep], cwd=data / "local/jobs/1-x", check=True)
+    before = set(homes(Path("/var/lib/muster")))
+    with pytest.raises(EmbeddedError, match=r"nested too deeply.*MUSTER_JOB_USER=root"):
+        find_local_home(data, setting="", is_temporary=True)
+    assert not (data / "local").is_symlink()
+    assert set(homes(Path("/var/lib/muster"))) == before
+    trees.remove(data / "local")
+    assert not (data / "local").exists()
+
+
+SPY = """
+import os, glob, subprocess
+mine = os.environ["MUSTER_SHARED"]
+print("uid", os.getuid(), flush=True)
+found = []
+for path in PATHS:
+    try:
+        found.append(open(path).read()[:20])
+    except OSError as error:
+        print(type(error).__name__, path, flush=True)
+print("found", found, flush=True)
+import torch
+print("torch", torch.zeros(1).item(), flush=True)
+"""
+
+
+def test_a_job_of_a_whole_installation_trains_and_reads_no_secret_of_it(tmp_path):
+    need(os.geteuid() == 0, "only root starts jobs as another user")
+    from muster.client import Client
+
+    folder, code = tmp_path / "data", tmp_path / "code"
+    code.mkdir()
+    with Installation(folder, is_temporary=True) as muster:
+        names = ["secrets.json", "cli.json", "instance.json", "logs/web.log", "local/control.json"]
+        paths = [str(folder / name) for name in names] + [f"/proc/{muster.pids['tasks']}/environ"]
+        (code / "spy.py").write_text(f"PATHS = {paths}\n{SPY}")
+        with Client(muster.url, muster.token) as client:
+            job = client.submit("torchrun spy.py", queue="default", directory=code, nodes=1, nproc_per_node=1).id
+            until(lambda: client.job(job).is_finished)
+            said = [line.text for line in client.logs(job)]
+            assert client.job(job).phase == "succeeded", said
+        uid = muster.env["MUSTER_JOB_USER"]
+        home = (folder / "local").resolve()
+    assert f"uid {uid}" in said and "found []" in said and "torch 0.0" in said
+    assert [line for line in said if line.startswith("PermissionError")] == [
+        f"PermissionError {path}" for path in paths
+    ]
+    assert not home.exists()  # a temporary one leaves nothing outside its folder

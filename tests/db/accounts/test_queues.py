@@ -1,0 +1,141 @@
+"""Quota: who changes it, what is refused, what is said, and that the scheduler hears of it."""
+
+import time
+
+import pytest
+from django.core.management import call_command
+from redis import Redis
+
+from accounts.models import AuditEntry
+from jobs.control.scheduler import schedule
+from queues import services
+from queues.models import Queue
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.django_db
+
+
+def heard(settings) -> bool:
+    """Whether the broker holds a wish to schedule."""
+    with Redis.from_url(settings.REDIS_URL) as redis:
+        return any(b"jobs.schedule" in one for one in redis.lrange("celery", 0, -1))
+
+
+def test_an_administrator_changes_the_quota_and_waiting_jobs_start(
+    api, queue, lab, settings, django_capture_on_commit_callbacks
+):
+    lab.running(nodes=1, nproc_per_node=8)
+    waiting = lab.submit(nodes=1, nproc_per_node=4)
+    Redis.from_url(settings.REDIS_URL).delete("celery")
+    with django_capture_on_commit_callbacks(execute=True) as rung:
+        answer = api("boss").patch("/queues/default", {"slots": 12, "description": "for everyone"})
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert (body["slots"], body["used"], body["description"], body["notice"]) == (12, 8, "for everyone", "")
+    assert rung  # the doorbell, and the audit entry for the log service
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not heard(settings):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    schedule()
+    waiting.refresh_from_db()
+    assert waiting.phase == "admitted"
+
+
+def test_the_audit_says_what_it_was_and_what_it_is(api, queue):
+    using = api("boss")
+    using.patch("/queues/default", {"slots": 4, "is_open": False, "gpus_per_node": 0})
+    using.patch("/queues/default", {"slots": 4})  # nothing new: nothing to write down
+    entry = AuditEntry.objects.get()
+    assert (entry.act, entry.target_name, entry.team_name) == ("queue.change", "default", "nlp")
+    assert (entry.before, entry.after) == ({"slots": 8, "is_open": True}, {"slots": 4, "is_open": False})
+
+
+def test_lowering_below_what_is_held_ends_nothing_and_says_so(api, lab):
+    job = lab.running(nodes=2, nproc_per_node=4)
+    answer = api("boss").patch("/queues/default", {"slots": 2})
+    assert (answer.status_code, answer.json()["used"]) == (200, 8)
+    assert "8 CPU slots, 6 more than the quota; nothing is ended" in answer.json()["notice"]
+    assert api("owner").get("/queues/default").json()["notice"] == answer.json()["notice"]
+    assert lab.visit(job, times=2).phase == "running"
+
+
+def test_a_closed_queue_starts_nothing_until_it_is_opened(api, lab):
+    assert api("boss").patch("/queues/default", {"is_open": False}).json()["is_open"] is False
+    job = lab.submit()
+    schedule()
+    job.refresh_from_db()
+    assert (job.phase, "is closed" in job.wait_reason) == ("queued", True)
+
+
+@pytest.mark.parametrize(
+    ("who", "scope", "status"),
+    [
+        ("boss", "manage", 200), ("admin", "manage", 200), ("boss", "submit", 403), ("owner", "manage", 403),
+        ("viewer", "manage", 403), ("stranger", "manage", 404),
+    ],
+)  # fmt: skip
+def test_who_changes_a_queue(api, queue, who, scope, status):
+    assert api(who, scope=scope).patch("/queues/default", {"slots": 3}).status_code == status
+    queue.refresh_from_db()
+    assert queue.nominal == (3 if status == 200 else 8)
+    assert api().patch("/queues/default", {"slots": 3}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"slots": 0}, "slots"), ({"slots": -1}, "slots"), ({"slots": 10**12}, "slots"), ({"slots": "many"}, "slots"),
+        ({"slots": None}, "slots"), ({"gpus_per_node": -1}, "gpus_per_node"), ({"description": "x" * 201}, "description"),
+        ({"is_open": "perhaps"}, "is_open"), ({"name": "other"}, "name"), ({"team": "vision"}, "team"),
+        ({"cluster": "moon"}, "cluster"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_change_is_named_and_nothing_is_changed(api, queue, body, field):
+    answer = api("boss").patch("/queues/default", {"description": "new", **body})
+    assert answer.status_code == 422
+    assert f'"{field}"' in answer.text
+    queue.refresh_from_db()
+    assert (queue.nominal, queue.description) == (8, "")
+
+
+NEW = {"name": "big", "team": "nlp", "cluster": "local", "slots": 16}
+
+
+def test_a_platform_administrator_makes_a_queue(api, boss):
+    assert api("boss").post("/queues", NEW).status_code == 403
+    assert api("admin", scope="submit").post("/queues", NEW).status_code == 403
+    made = api("admin").post("/queues", {**NEW, "resource": "gpu", "gpus_per_node": 8})
+    assert made.status_code == 201, made.text
+    assert (made.json()["team"], made.json()["resource"], made.json()["slots"]) == ("nlp", "gpu", 16)
+    assert api("admin").post("/queues", NEW).status_code == 409
+    assert AuditEntry.objects.get().after == {"slots": 16, "is_open": True, "description": "", "gpus_per_node": 8}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"team": "nowhere"}, "team"), ({"cluster": "moon"}, "cluster"), ({"resource": "tpu"}, "resource"),
+        ({"name": "a b"}, "name"), ({"slots": 0}, "slots"), ({"colour": "red"}, "colour"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_new_queue_is_named(api, change, field):
+    answer = api("admin").post("/queues", {**NEW, **change})
+    assert answer.status_code == 422
+    assert f'"{field}"' in answer.text
+    assert Queue.objects.count() == 0
+
+
+def test_the_servers_own_command_is_written_down_too(people):
+    call_command("queue", "big", "--team", "speech", "--slots", "4")
+    call_command("queue", "big", "--team", "speech", "--slots", "16")
+    told = list(AuditEntry.objects.order_by("id").values_list("act", "actor_name", "target_name"))
+    assert told == [("queue.make", "", "big"), ("queue.change", "", "big")]
+
+
+def test_the_service_itself_refuses_what_the_api_would(people, queue):
+    from common.errors import InvalidInput
+
+    for values in ({"slots": True}, {"slots": "8"}, {"is_open": 1}, {"nominal": 3}, {"description": "a\0"}):
+        with pytest.raises(InvalidInput):
+            services.change(queue=queue, by=people.admin, **values)

@@ -1,0 +1,263 @@
+"""The verdicts as they are stored: judged from what agents send, read by lists, filters and the API without a log."""
+
+import time
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs import services
+from jobs.analysis import failure_rows, failures, tracebacks
+from jobs.ingest import apply
+from jobs.logs import storage
+from jobs.models import AttemptFailure, Job
+from jobs.web.ranks import matrix
+from tests.support.builders import batch, identity, item, log_item
+
+LABEL = "ValueError: label 17 is outside 0..9"
+TRACE = ["Traceback (most recent call last):", '  File "/code/train.py", line 9, in <module>', "    step(17)", LABEL]
+CLOSED = "RuntimeError: [/pytorch/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:4444"
+NOW = time.time()
+
+
+@pytest.fixture
+def job(lab):
+    return lab.running()
+
+
+@pytest.fixture
+def owner(as_, people):
+    return as_(people.owner)
+
+
+@pytest.fixture
+def api(owner):
+    return owner
+
+
+def error(*lines):
+    return {"traceback": "\n".join([*TRACE[:-1], *(lines or [LABEL])]), "stderr": "", "stdout": "", "oom_kills": 0}
+
+
+def failed(rank, at=0.0, **more):
+    values = {"exit_code": 1, "at": NOW + at, **more}
+    return item("rank", rank=rank, local_rank=rank % 2, state="failed", **values)
+
+
+def send(job, *items, node=0, seq=1):
+    apply.apply_batch(identity=identity(job, node), batch=batch(seq, *items))
+
+
+def test_a_failed_rank_is_judged_as_soon_as_its_agent_says_so(job):
+    send(job, failed(1, error_at=NOW, error=error()))
+    row = AttemptFailure.objects.get(job=job, attempt=1)
+    assert (row.rank, row.replica, row.kind, row.certainty) == (1, "worker-0", "user_code", "sure")
+    assert row.headline == f"rank 1: {LABEL}"
+    assert row.traceback == TRACE
+
+
+def test_what_an_agent_sent_costs_no_look_into_a_log(job, monkeypatch):
+    send(job, failed(1, error_at=NOW, error=error()))
+    monkeypatch.setattr(storage, "read", lambda *given, **more: pytest.fail("a log was read"))
+    found = failures.first_failure(job)
+    assert (found.headline, found.last_lines) == (f"rank 1: {LABEL}", TRACE)
+
+
+def test_an_agent_one_release_old_sends_no_text_and_its_log_is_read(job):
+    lines = [f"[rank1]: {line}" for line in TRACE] + [f"step {number}" for number in range(200)]
+    send(job, log_item(1, 0, [(NOW, line) for line in lines]), failed(1, error_at=NOW))
+    found = failures.first_failure(job)
+    assert (found.headline, found.kind, found.traceback) == (f"rank 1: {LABEL}", "user_code", TRACE)
+
+
+def test_later_news_of_another_replica_change_the_verdict(job):
+    send(job, failed(0, at=1, error_at=NOW + 1, error=error(CLOSED)))
+    assert AttemptFailure.objects.get().kind == "connection_lost"
+    send(job, failed(3, at=2, error_at=NOW, error=error()), node=1)
+    row = AttemptFailure.objects.get()
+    assert (row.rank, row.kind) == (3, "user_code")
+
+
+def test_a_rank_that_left_is_named_though_its_end_is_told_last(job):
+    send(job, failed(0, at=1, error_at=NOW + 1, error=error(CLOSED)))
+    send(job, item("rank", rank=3, local_rank=1, state="succeeded", exit_code=0, at=NOW), node=1)
+    row = AttemptFailure.objects.get()
+    assert (row.rank, row.certainty) == (3, "likely")
+
+
+def test_a_restarted_rank_takes_the_verdict_back(job):
+    send(job, failed(1, error_at=NOW, error=error()))
+    send(job, item("rank", rank=1, local_rank=1, pid=7, state="running", at=NOW + 1), seq=2)
+    assert not AttemptFailure.objects.exists()
+    assert job.ranks.get(rank=1).error is None
+
+
+def test_the_history_says_the_headline(job, lab):
+    send(job, failed(1, error_at=NOW, error=error()))
+    job = lab.finish(job, 1, 1)
+    assert (job.phase, job.message) == ("failed", f"rank 1: {LABEL}")
+    assert job.events.filter(kind="step").last().message == f"rank 1: {LABEL}"
+
+
+def test_each_attempt_keeps_its_own_verdict(lab):
+    job = lab.running(max_retries=1)
+    send(job, failed(1, error_at=NOW, error=error()))
+    job = lab.visit(lab.finish(job, 1, 1), times=4)
+    assert job.attempt == 2
+    send(job, failed(2, error_at=NOW, error=error("KeyError: 'lr'")), node=1)
+    assert failures.first_failure(job, 1).headline == f"rank 1: {LABEL}"
+    assert failures.first_failure(job).headline == "rank 2: KeyError: 'lr'"
+
+
+def test_attempts_of_an_earlier_release_are_judged_when_they_are_read(job, lab):
+    send(job, failed(1, error_at=NOW, error=error()))
+    lab.finish(job, 1, 1)
+    AttemptFailure.objects.all().delete()
+    assert failures.first_failure(job).headline == f"rank 1: {LABEL}"
+
+
+def test_a_healthy_job_is_looked_at_without_its_ranks(job, lab):
+    def asked():
+        with CaptureQueriesContext(connection) as found:
+            assert failures.first_failure(Job.objects.get(pk=job.pk)) is None
+        return [one["sql"] for one in found.captured_queries]
+
+    assert len(asked()) == 3, asked()  # the job itself, no verdict, nothing that failed
+    job = lab.finish(job, 0, 0)
+    assert job.phase == "succeeded"
+    assert len(asked()) == 2, asked()
+
+
+def test_a_rank_that_failed_on_a_running_job_is_found_without_a_stored_verdict(job):
+    send(job, failed(1, error_at=NOW, error=error()))
+    AttemptFailure.objects.all().delete()
+    assert failures.first_failure(job).headline == f"rank 1: {LABEL}"
+    job.ranks.update(state="running")
+    assert failures.first_failure(job) is None
+    job.replicas.filter(index=1).update(state="lost")
+    assert failures.first_failure(job).replica == "worker-1"
+
+
+def test_a_job_that_is_cancelled_has_no_failure(job, lab, people):
+    services.cancel(job=job, by=people.owner)
+    job = lab.visit(job, times=3)
+    send(job, failed(1, signal=15, exit_code=None, is_stopped=True))
+    assert job.phase == "cancelled" and not AttemptFailure.objects.exists()
+
+
+def test_replicas_that_do_not_start_say_why_before_their_time_is_over(lab):
+    job = lab.submit()
+    from jobs.control.scheduler import schedule
+
+    schedule()
+    lab.cluster.start_seconds = 1e9
+    job = lab.visit(job, times=2)
+    why = "the image registry/x:1 cannot be pulled (ErrImagePull): not found"
+    job.replicas.filter(index=1).update(reason=why)
+    failure_rows.refresh(job.pk, job.attempt)
+    row = AttemptFailure.objects.get()
+    assert (row.kind, row.certainty, row.headline) == ("image", "likely", f"worker-1: {why}")
+
+
+def test_hostile_text_is_bounded_and_stored(job):
+    text = "Traceback (most recent call last):\n" + "\0\ud800" * 100_000
+    send(job, failed(1, error={"traceback": text, "stderr": "x" * 10**6, "stdout": "", "more": 1}))
+    assert len(str(job.ranks.get(rank=1).error)) < 100_000
+    assert AttemptFailure.objects.get().rank == 1
+
+
+def test_a_failed_replica_is_judged_by_the_lines_of_its_own_launcher(job, lab):
+    other = [*TRACE[:-1], "KeyError: 'lr'"]
+    send(job, log_item(-1, 0, [(NOW, line) for line in TRACE]), node=1)
+    send(job, log_item(-1, 0, [(NOW + 1, line) for line in other]))
+    lab.cluster.finish(job.run, job.attempt, "worker", 1, exit_code=1)
+    job = lab.visit(job, times=4)
+    row = AttemptFailure.objects.get(job=job)
+    assert (job.phase, row.replica, row.headline) == ("failed", "worker-1", f"worker-1: {LABEL}")
+    assert row.traceback == TRACE
+
+
+def test_bytes_that_no_row_can_hold_do_not_keep_a_job_from_its_end(job, lab):
+    text = '{"exc_info": "Traceback (most recent call last):\\n  File \\"a.py\\", line 3, in f\\nValueError: \\u0000\\ud800"}'
+    send(job, log_item(-1, 0, [(NOW, "begin\0end"), (NOW, text)]))
+    job = lab.finish(job, 1)
+    assert job.phase == "failed"
+    row = AttemptFailure.objects.get(job=job)
+    assert row.headline.startswith("worker-0: ValueError: \N{REPLACEMENT CHARACTER}"), row.headline
+    assert any("begin\N{REPLACEMENT CHARACTER}end" in line for line in row.last_lines), row.last_lines
+
+
+def test_a_judgement_that_fails_stands_in_the_way_of_no_step_and_no_batch(job, lab, monkeypatch, caplog):
+    def broken(*given, **more):
+        raise ValueError("a text that nobody thought of")
+
+    monkeypatch.setattr(failures, "judge", broken)
+    send(job, failed(1, error_at=NOW, error=error()))
+    assert f"job {job.pk}: attempt 1 could not be judged" in caplog.text
+    job = lab.finish(job, 1, 1)
+    assert (job.phase, AttemptFailure.objects.count()) == ("failed", 0)
+
+
+class TestReaders:
+    def test_ranks_are_listed_without_what_they_printed(self, owner, job):
+        send(job, failed(0, error_at=NOW, error=error()), failed(1, error_at=NOW, error=error()))
+        with CaptureQueriesContext(connection) as asked:
+            grid = matrix(job, attempt=1, now=timezone.now())
+            assert owner.get(f"/api/v1/jobs/{job.pk}/ranks").status_code == 200
+        assert all("error" in cell.rank.get_deferred_fields() for cell in grid.cells)
+        assert not [one["sql"] for one in asked.captured_queries if '"jobs_rank"."error"' in one["sql"]]
+
+    def test_a_list_has_headlines_without_lines(self, api, job, lab):
+        send(job, failed(1, error_at=NOW, error=error()))
+        lab.finish(job, 1, 1)
+        (one,) = api.get("/api/v1/jobs").json()["results"]
+        assert (one["first_failure"]["kind"], one["first_failure"]["headline"]) == ("user_code", f"rank 1: {LABEL}")
+        assert one["first_failure"]["traceback"] == []
+        assert api.get(f"/api/v1/jobs/{job.pk}").json()["first_failure"]["traceback"] == TRACE
+
+    def test_a_list_is_filtered_by_kind(self, api, job, lab):
+        send(job, failed(1, error_at=NOW, error=error()))
+        lab.finish(job, 1, 1)
+        other = lab.running()
+        named = lambda query: [one["id"] for one in api.get(f"/api/v1/jobs?kind={query}").json()["results"]]  # noqa: E731
+        assert (named("user_code"), named("disk"), named("disk,user_code")) == ([job.pk], [], [job.pk])
+        answer = api.get("/api/v1/jobs?kind=sabotage")
+        assert answer.status_code == 422 and "user_code" in answer.text
+        assert other.pk not in named("unknown")
+
+    def test_a_page_lists_and_filters_by_kind(self, owner, job, lab):
+        send(job, failed(1, error_at=NOW, error=error()))
+        lab.finish(job, 1, 1)
+        assert LABEL in owner.get("/jobs?kind=user_code").text
+        assert LABEL not in owner.get("/jobs?kind=disk").text
+        assert "No job matches" in owner.get("/jobs?kind=disk").text
+
+    def test_attempts_carry_their_verdicts(self, api, job, lab):
+        send(job, failed(1, error_at=NOW, error=error()))
+        lab.finish(job, 1, 1)
+        (one,) = api.get(f"/api/v1/jobs/{job.pk}/attempts").json()["results"]
+        assert (one["first_failing_rank"], one["first_failure"]["kind"]) == (1, "user_code")
+
+
+def test_a_text_is_read_once_however_often_its_attempt_is_judged(job, monkeypatch):
+    send(job, failed(1, error_at=NOW, error=error()))
+    monkeypatch.setattr(tracebacks, "chains", lambda lines: pytest.fail("a text was read again"))
+    send(job, failed(3, at=1, error_at=NOW + 1, error=error()), node=1)
+    assert AttemptFailure.objects.get().rank == 1
+
+
+def test_a_verdict_of_two_writers_is_the_later_ones(job):
+    send(job, failed(1, error_at=NOW, error=error()))
+    before = AttemptFailure.objects.get().judged_at
+    failure_rows.refresh(job.pk, 1)
+    assert AttemptFailure.objects.get().judged_at == before, "nothing new is nothing to write"
+    assert Job.objects.filter(attempt_failures__kind="user_code").count() == 1
+
+
+def test_a_verdict_whose_writer_died_is_written_by_the_next_visit(job, lab):
+    job.ranks.filter(rank=1).update(
+        state="failed", exit_code=1, ended_at=job.created_at, started_at=job.created_at, error=error()
+    )
+    lab.finish(job, 1, 1)
+    assert AttemptFailure.objects.get(job=job).headline == f"rank 1: {LABEL}"

@@ -1,0 +1,243 @@
+"""/api/v1 beyond one job: attempts, plans, bulk acts, secrets, conditional reads."""
+
+import json
+import time
+
+import pytest
+
+from accounts.models import Token
+from jobs.control import job_secrets
+from jobs.control.store import plan_of
+from jobs.ingest import apply
+from jobs.models import Job
+from tests.db.api.test_api import SENT, Api
+from tests.support.builders import batch, identity, item, log_item
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def as_(client, people):
+    return lambda who: Api(client, Token.issue(getattr(people, who), "test")[1])
+
+
+@pytest.fixture
+def api(as_) -> Api:
+    return as_("owner")
+
+
+def test_attempts_say_when_and_why_each_ended(api, lab):
+    job = lab.running(max_retries=1)
+    ended = item("rank", rank=1, local_rank=1, state="failed", exit_code=3, at=1_763_700_000.0)
+    apply.apply_batch(identity=identity(job), batch=batch(1, ended))
+    job = lab.finish(job, 3, 3)
+    first, second = api.get(f"/jobs/{job.pk}/attempts").json()["results"]
+    assert (first["attempt"], first["outcome"], first["first_failing_rank"]) == (1, "admitted", 1)
+    assert first["started_at"] <= first["running_at"] <= first["ended_at"]
+    assert (second["attempt"], second["outcome"], second["ended_at"]) == (2, "", None)
+
+
+def test_a_job_that_never_started_has_no_attempts(api, lab):
+    assert api.get(f"/jobs/{lab.submit().pk}/attempts").json()["results"] == []
+
+
+def test_a_plan_says_what_a_submission_would_do_and_makes_nothing(api, queue):
+    plan = api.post("/plans", {**SENT, "command": ["python", "train.py"]}).json()
+    assert plan["distribution"] == {"nodes": 2, "min_nodes": None, "nproc_per_node": 2, "world_size": 4}
+    assert plan["roles"] == [{"name": "worker", "replicas": 2, "processes": 2, "command": ["torchrun", "train.py"]}]
+    assert (plan["asked"], plan["fits_now"], plan["wait_reason"]) == ({"cpu": 4}, True, "")
+    assert Job.objects.count() == 0
+
+
+def test_a_command_in_one_word_is_split_and_the_plan_and_the_history_say_so(api, queue):
+    sent = {**SENT, "command": ["python train.py --name 'two words'"]}
+    plan = api.post("/plans", sent).json()
+    words = ["torchrun", "train.py", "--name", "two words"]
+    assert plan["roles"][0]["command"] == plan["spec"]["command"] == words
+    note = plan["notes"][0]
+    assert note.startswith("the command was given as one word") and "python train.py --name 'two words'" in note
+    others = api.post("/plans", {**sent, "command": ["python", "train.py"]}).json()["notes"]
+    assert others == plan["notes"][1:]
+    job = api.post("/jobs", sent).json()
+    assert job["command"] == words
+    assert "split as a shell would" in api.get(f"/jobs/{job['id']}/events").json()["results"][0]["message"]
+
+
+def test_a_launcher_is_refused_by_the_plan_with_what_to_write(api, queue):
+    answer = api.post("/plans", {**SENT, "command": ["accelerate", "launch", "--num_processes=4", "train.py"]})
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["field"] == "command" and "write torchrun train.py: " in error["message"]
+
+
+def test_a_plan_says_why_it_would_wait(api, lab):
+    lab.running()
+    lab.submit(nodes=4)
+    plan = api.post("/plans", SENT).json()
+    assert plan["fits_now"] is False
+    assert plan["wait_reason"]
+
+
+def test_a_plan_refuses_what_a_submission_would(api, as_, queue):
+    answer = api.post("/plans", {**SENT, "nodes": 0, "env": {"RANK": "1"}})
+    assert answer.status_code == 422
+    assert {one["field"] for one in answer.json()["errors"]} == {"nodes"}
+    assert as_("viewer").post("/plans", SENT).status_code == 403
+
+
+def test_one_act_on_many_jobs_answers_for_each(api, as_, lab):
+    running, queued = lab.running(), lab.submit()
+    over = lab.visit(lab.submit())
+    api.post(f"/jobs/{over.pk}/cancel")
+    lab.visit(over, times=2)
+    answer = api.post("/jobs/bulk", {"act": "suspend", "ids": [running.pk, queued.pk, over.pk, 999_999]}).json()
+    assert [(one["id"], one["status"]) for one in answer["results"]] == [
+        (running.pk, 200),
+        (queued.pk, 200),
+        (over.pk, 409),
+        (999_999, 404),
+    ]
+    assert "resubmit" in answer["results"][2]["problem"]
+    assert [
+        one["status"]
+        for one in as_("viewer").post("/jobs/bulk", {"act": "cancel", "ids": [running.pk]}).json()["results"]
+    ] == [403]
+    assert [
+        one["status"]
+        for one in as_("stranger").post("/jobs/bulk", {"act": "cancel", "ids": [running.pk]}).json()["results"]
+    ] == [404]
+    assert Job.objects.filter(cancel_requested_at__isnull=False).count() == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"act": "explode", "ids": [1]},
+        {"act": "cancel", "ids": []},
+        {"act": "cancel", "ids": ["x"]},
+        {"act": "cancel", "ids": [10**30]},
+    ],
+)
+def test_a_bulk_act_that_makes_no_sense_is_refused(api, body):
+    assert api.post("/jobs/bulk", body).status_code == 422
+
+
+def test_resubmit_with_one_key_makes_one_job(api, lab):
+    job = lab.submit()
+    first = api.post(f"/jobs/{job.pk}/resubmit", Idempotency_Key="k")
+    again = api.post(f"/jobs/{job.pk}/resubmit", Idempotency_Key="k")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json()["id"] == again.json()["id"] != job.pk
+
+
+SECRET = "hf_very-secret-value"
+
+
+def test_a_secret_reaches_the_ranks_and_no_reader(api, queue):
+    answer = api.post("/jobs", {**SENT, "env": {"LR": "1"}, "secrets": {"HF_TOKEN": SECRET}})
+    assert answer.status_code == 201, answer.json()
+    job = Job.objects.get(pk=answer.json()["id"])
+    assert (answer.json()["secrets"], answer.json()["env"]) == (["HF_TOKEN"], {"LR": "1"})
+    assert plan_of(job, 1).env["HF_TOKEN"] == SECRET
+    for path in ("", "/events", "/attempts", "/ranks", "/replicas"):
+        assert SECRET not in json.dumps(api.get(f"/jobs/{job.pk}{path}").json())
+    row = json.dumps(Job.objects.filter(pk=job.pk).values().get(), default=str)
+    assert SECRET not in row
+
+
+def test_the_pages_never_show_a_secret(client, people, api, queue):
+    made = api.post("/jobs", {**SENT, "secrets": {"HF_TOKEN": SECRET}}).json()
+    client.force_login(people.owner)
+    for path in (f"/jobs/{made['id']}", f"/jobs/new?from={made['id']}"):
+        page = client.get(path).content.decode()
+        assert SECRET not in page
+    assert "HF_TOKEN" in client.get(f"/jobs/{made['id']}").content.decode()
+
+
+def test_a_resubmitted_job_keeps_its_secrets(api, queue):
+    made = api.post("/jobs", {**SENT, "secrets": {"HF_TOKEN": SECRET}}).json()
+    again = api.post(f"/jobs/{made['id']}/resubmit").json()
+    assert plan_of(Job.objects.get(pk=again["id"]), 1).env["HF_TOKEN"] == SECRET
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"secrets": {"RANK": SECRET}}, "secrets.RANK"),
+        ({"secrets": {"1bad": SECRET}}, "secrets.1bad"),
+        ({"secrets": {"A": 3}}, "secrets.A"),
+        ({"secrets": {"A": SECRET}, "env": {"A": "x"}}, "secrets.A"),
+        ({"secrets": {"MUSTER_X": SECRET}}, "secrets.MUSTER_X"),
+        ({"secrets": SECRET}, "secrets"),
+        ({"env": {"A": "x" * 70_000}}, "env.A"),
+        ({"env": {f"A{number}": "" for number in range(501)}}, "env"),
+    ],
+)
+def test_a_refused_secret_is_not_repeated(api, queue, change, field):
+    answer = api.post("/jobs", {**SENT, **change})
+    assert answer.status_code == 422
+    assert field in {one["field"] for one in answer.json()["errors"]}
+    assert SECRET not in answer.content.decode()
+
+
+def test_secrets_outlive_a_new_key_while_the_old_one_is_kept(settings):
+    sealed = job_secrets.seal({"A": "b"})
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key"
+    assert job_secrets.unseal(sealed) == {"A": "b"}
+    settings.SECRET_KEY_FALLBACKS = []
+    with pytest.raises(Exception, match="MUSTER_SECRET_KEY was changed"):
+        job_secrets.unseal(sealed)
+
+
+def test_what_did_not_change_is_answered_with_304(api, lab):
+    job = lab.submit()
+    for path in (f"/jobs/{job.pk}", "/jobs", f"/jobs/{job.pk}/ranks", "/queues", "/me"):
+        first = api.get(path)
+        tag = first["ETag"]
+        same = api.client.get(f"/api/v1{path}", headers={**api.headers, "If-None-Match": tag})
+        assert (same.status_code, same.content) == (304, b""), path
+        assert "private" in first["Cache-Control"]
+    tag = api.get(f"/jobs/{job.pk}")["ETag"]
+    api.post(f"/jobs/{job.pk}/cancel")
+    changed = api.client.get(f"/api/v1/jobs/{job.pk}", headers={**api.headers, "If-None-Match": tag})
+    assert changed.status_code == 200
+
+
+def test_a_list_is_filtered_by_team_and_user(api, lab, people):
+    lab.submit()
+    assert len(api.get("/jobs", user="owner", team="nlp").json()["results"]) == 1
+    assert api.get("/jobs", user="teammate").json()["results"] == []
+    assert api.get("/jobs", user="a\0b").status_code == 400
+
+
+def test_a_volume_is_a_folder_of_the_team(api, queue):
+    made = api.post("/jobs", {**SENT, "volumes": ["datasets"]})
+    assert (made.status_code, made.json()["volumes"]) == (201, ["datasets"])
+    plan = plan_of(Job.objects.get(pk=made.json()["id"]), 1)
+    assert (plan.team, plan.volumes) == ("nlp", {"datasets": ""})
+
+
+def test_a_mount_path_is_refused_where_nothing_is_mounted(api, queue, settings):
+    settings.CLUSTERS = {queue.cluster: {"BACKEND": "jobs.clusters.local.LocalCluster"}}
+    answer = api.post("/jobs", {**SENT, "volumes": ["data-sets:/data"]})
+    assert answer.status_code == 422
+    assert "$MUSTER_VOLUME_DATA_SETS" in answer.json()["errors"][0]["message"]
+    assert Job.objects.count() == 0
+
+
+def test_a_log_is_searched_and_read_as_text(api, lab):
+    job, now = lab.running(), time.time()
+    texts = ["all is well", "Loss is NaN", "all is well"]
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, text) for text in texts])))
+    found = api.get(f"/jobs/{job.pk}/logs/search", text="nan").json()
+    assert [(one["number"], one["rank"], one["text"]) for one in found["lines"]] == [(1, 0, "Loss is NaN")]
+    assert found["next"] == ""
+    first = api.get(f"/jobs/{job.pk}/logs/search", text="well", limit=1).json()
+    rest = api.get(f"/jobs/{job.pk}/logs/search", text="well", start=first["next"]).json()
+    assert [one["number"] for one in first["lines"] + rest["lines"]] == [0, 2]
+    assert api.get(f"/jobs/{job.pk}/logs/search").status_code == 422
+    assert api.get(f"/jobs/{job.pk}/logs/search", text="x", start="y").status_code == 422
+    text = api.get(f"/jobs/{job.pk}/logs/text")
+    assert text["Content-Type"].startswith("text/plain")
+    assert [line.partition("rank 0  ")[2] for line in b"".join(text).decode().splitlines()] == texts

@@ -1,0 +1,40 @@
+"""What a job may say, in every interface: each follows the table of fields."""
+
+import pytest
+from drf_spectacular.generators import SchemaGenerator
+
+from accounts.models import Token
+from jobs.core.fields import FIELDS, Type
+from jobs.web.forms import NUMBERS
+from tests.db.api.test_api import SENT, Api
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def as_(client, people):
+    return lambda who: Api(client, Token.issue(getattr(people, who), "test")[1])
+
+
+def test_the_server_publishes_its_fields(as_):
+    listed = {one["name"]: one for one in as_("viewer").get("/job-fields").json()["results"]}
+    assert list(listed) == list(FIELDS)
+    assert (listed["nodes"]["minimum"], listed["nodes"]["maximum"], listed["nodes"]["default"]) == (1, 4096, 1)
+    assert listed["secrets"]["type"] == "object" and "never shown" in listed["secrets"]["help"]
+
+
+def test_the_description_of_the_api_has_their_bounds():
+    schema = SchemaGenerator().get_schema(request=None, public=True)["components"]["schemas"]["Submit"]["properties"]
+    assert set(FIELDS) < set(schema)
+    for field in NUMBERS:
+        number = schema[field.name]["anyOf"][0]
+        assert (number["minimum"], number["maximum"]) == (field.least, field.most)
+        assert schema[field.name]["description"] == field.help
+
+
+@pytest.mark.parametrize("field", [one for one in FIELDS.values() if one.type is Type.WHOLE], ids=lambda one: one.name)
+def test_a_number_out_of_bounds_is_refused_by_its_name(as_, queue, field):
+    answer = as_("owner").post("/plans", {**SENT, field.name: field.most + 1})
+    assert answer.status_code == 422
+    said = {one["field"]: one["message"] for one in answer.json()["errors"]}
+    assert field.remedy in said[field.name]

@@ -1,0 +1,269 @@
+"""The command line against the real server: every operation that the API describes is done by one of its verbs.
+
+A new operation fails here until the client has a call and a verb for it. Agents' routes are not in the description.
+"""
+
+import inspect
+import json
+import logging
+import re
+
+import pytest
+from click.testing import CliRunner
+from drf_spectacular.generators import SchemaGenerator
+from muster.cli import cli
+from muster.client import AsyncClient, Client
+
+from accounts.models import Membership, Role, Token
+from jobs.ingest import apply
+from jobs.models import Job
+from tests.conftest import make_user
+from tests.support.builders import batch, identity, item, log_item
+from tests.support.site import serve
+
+# operation: the client's method and the verb that do it
+CLIENT = {
+    "POST /login": ("login", "login"),
+    "GET /me": ("me", "me"),
+    "GET /schema": ("schema", "schema"),
+    "GET /jobs": ("jobs", "jobs"),
+    "POST /jobs": ("submit", "submit"),
+    "POST /jobs/bulk": ("act_on_many", "cancel"),
+    "GET /jobs/{id}": ("job", "status"),
+    "GET /jobs/{id}/attempts": ("attempts", "attempts"),
+    "POST /jobs/{id}/cancel": ("cancel", "cancel"),
+    "POST /jobs/{id}/suspend": ("suspend", "suspend"),
+    "POST /jobs/{id}/resume": ("resume", "resume"),
+    "POST /jobs/{id}/resubmit": ("resubmit", "resubmit"),
+    "POST /jobs/{id}/delete-log": ("delete_log", "delete-log"),
+    "GET /jobs/{id}/ranks": ("ranks", "ranks"),
+    "GET /jobs/{id}/replicas": ("replicas", "replicas"),
+    "GET /jobs/{id}/events": ("events", "events"),
+    "GET /jobs/{id}/logs": ("logs", "logs"),
+    "GET /jobs/{id}/logs/search": ("search_logs", "logs"),
+    "GET /jobs/{id}/logs/stream": ("follow", "logs"),
+    "GET /jobs/{id}/logs/text": ("log_text", "logs"),
+    "GET /jobs/{id}/metrics": ("metrics", "metrics"),
+    "POST /plans": ("plan", "plan"),
+    "GET /job-fields": ("job_fields", "fields"),
+    "GET /queues": ("queues", "queues"),
+    "POST /queues": ("create_queue", "queues create"),
+    "GET /queues/{name}": ("queue", "queues show"),
+    "PATCH /queues/{name}": ("set_queue", "queues set"),
+    "GET /teams": ("teams", "teams"),
+    "POST /teams": ("create_team", "teams create"),
+    "GET /teams/{team}": ("team", "teams show"),
+    "GET /teams/{team}/members": ("members", "teams members list"),
+    "PUT /teams/{team}/members/{username}": ("set_member", "teams members set"),
+    "DELETE /teams/{team}/members/{username}": ("remove_member", "teams members remove"),
+    "GET /teams/{team}/service-accounts": ("service_accounts", "teams accounts list"),
+    "POST /teams/{team}/service-accounts": ("create_service_account", "teams accounts add"),
+    "DELETE /teams/{team}/service-accounts/{username}": ("remove_service_account", "teams accounts remove"),
+    "GET /tokens": ("tokens", "tokens"),
+    "POST /tokens": ("create_token", "tokens create"),
+    "DELETE /tokens/{id}": ("revoke_token", "tokens revoke"),
+    "GET /audit": ("audit", "audit"),
+    "GET /workspaces": ("workspaces", "workspaces"),
+    "POST /workspaces": ("upload", "submit"),
+    "POST /workspaces/missing": ("upload", "submit"),
+    "POST /workspaces/files": ("upload", "submit"),
+    "GET /workspaces/{id}": ("workspace", "workspaces"),
+    "GET /workspaces/{id}/files": ("files", "files"),
+    "GET /workspaces/{id}/files/{path}": ("file", "cat"),
+    "GET /workspaces/{id}/diff/{other}": ("workspace_diff", "diff"),
+}
+# One job of the command line is one act on many; the single acts are for programs.
+ONLY_FOR_PROGRAMS = {"POST /jobs/{id}/cancel", "POST /jobs/{id}/suspend", "POST /jobs/{id}/resume"}
+
+
+def described() -> set[str]:
+    """Every operation of the API's own description, and the description itself."""
+    paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
+    found = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    return {one.replace(" /api/v1/", " /") for one in found} | {"GET /schema"}
+
+
+def test_every_operation_has_a_call_and_a_verb():
+    assert described() == set(CLIENT)
+    for method, verb in CLIENT.values():
+        assert callable(getattr(Client, method)) and callable(getattr(AsyncClient, method)), method
+        command = cli
+        for word in verb.split():
+            command = command.commands[word]
+
+
+def test_both_clients_take_the_same_arguments():
+    for method, _ in CLIENT.values():
+        first, second = (inspect.signature(getattr(kind, method)).parameters for kind in (Client, AsyncClient))
+        assert list(first) == list(second), method
+
+
+class Script(logging.Handler):
+    """`muster ...` as somebody's program would run it, and the requests it sent as the HTTP library tells them."""
+
+    def __init__(self, url, text, folder):
+        super().__init__()
+        self.url = url
+        self.env = {"MUSTER_URL": url, "MUSTER_TOKEN": text, "MUSTER_CONFIG": str(folder / "config.json")}
+        self.seen = set()
+
+    def emit(self, record):
+        method, url = record.args[:2]
+        self.seen.add((method, url.path))
+
+    def run(self, line, *words, exit_code=0, **options):
+        result = CliRunner().invoke(cli, [*line.split(), *words], env={**self.env, **options.pop("env", {})}, **options)
+        assert result.exit_code == exit_code, (line, result.output, result.stderr)
+        return result.stdout
+
+    def ids(self, line):
+        return self.run(f"{line} -q").split()
+
+    def read(self, line):
+        return json.loads(self.run(f"{line} -o json"))
+
+    def operations(self):
+        """Those described whose path fits what was seen."""
+        fits = {one: re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(one.replace(" /", " /api/v1/", 1))) for one in CLIENT}
+        said = [f"{method} {path}" for method, path in self.seen]
+        return {one for one, pattern in fits.items() if any(re.fullmatch(pattern, text) for text in said)}
+
+
+@pytest.fixture
+def script(transactional_db, people, tmp_path, monkeypatch):
+    for name in ("MUSTER_URL", "MUSTER_TOKEN", "MUSTER_SERVER", "MUSTER_QUEUE"):
+        monkeypatch.delenv(name, raising=False)
+    with serve() as site:
+        found = Script(site.url, Token.issue(people.admin, "script", scope="manage")[1], tmp_path)
+        logger = logging.getLogger("httpx")
+        monkeypatch.setattr(logger, "level", logging.INFO)
+        logger.addHandler(found)
+        yield found
+        logger.removeHandler(found)
+
+
+@pytest.fixture
+def job(lab):
+    """One that ran, printed, reported and failed."""
+    job = lab.running(max_retries=0)
+    said = log_item(0, 0, [(1_763_700_000, "hello"), (1_763_700_001, "a needle")])
+    metrics = item("metrics", rank=0, points=[[1_763_700_001.0, 1, {"loss": 0.5}]])
+    ended = item("rank", rank=1, local_rank=1, state="failed", exit_code=3, at=1_763_700_002.0)
+    apply.apply_batch(identity=identity(job), batch=batch(1, said, metrics, ended))
+    return lab.finish(job, 3, 3)
+
+
+def test_every_operation_is_done_by_a_verb(script, job, lab, people, tmp_path):
+    reads_of_a_job(script, job)
+    acts_on_jobs(script, job, lab, tmp_path)
+    people_and_tokens(script)
+    queues_and_the_rest(script)
+    login_and_logout(script)
+
+    assert set(CLIENT) - script.operations() == ONLY_FOR_PROGRAMS
+
+
+def reads_of_a_job(script, job):
+    assert str(job.pk) in script.ids("jobs --all --phase finished --team nlp --user owner")
+    assert script.read(f"status {job.pk}")["first_failure"]["exit_code"] == 3
+    assert "first failure: rank 1 exited with code 3" in script.run(f"status {job.pk}")
+    assert script.read(f"attempts {job.pk}")[0]["first_failing_rank"] == 1
+    assert "rank 1" in script.run(f"attempts {job.name}")
+    assert script.ids(f"ranks {job.pk} --attempt 1") == ["0", "1", "2", "3"]
+    assert len(script.ids(f"replicas {job.pk}")) == 2
+    assert {"kind", "phase"} <= set(script.read(f"events {job.pk}")[0])
+    assert script.run(f"logs {job.pk}") == "[rank 0] hello\n[rank 0] a needle\n"
+    assert script.run(f"logs {job.pk} --find NEEDLE --rank 0") == "a needle\n"
+    assert script.run(f"logs -f {job.pk} --no-prefix") == "hello\na needle\n"
+    assert script.run(f"logs {job.pk} --text").count("\n") == 2
+    assert script.run(f"metrics {job.pk} --csv").splitlines()[1].endswith(",1,0.5")
+    script.run(f"wait {job.pk}", exit_code=3)
+
+
+def acts_on_jobs(script, job, lab, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print('hello')\n")
+    asked = "--queue default --nodes 1 --nproc 2 --env A=1 --secret HF --name script --idempotency-key once"
+    line = f"submit -q {asked} --dir {tmp_path / 'code'} torchrun train.py"
+    number = script.run(line, env={"HF": "hush"}).strip()
+    assert script.run(line, env={"HF": "hush"}).strip() == number  # the key makes it one job
+    assert (script.read(f"status {number}")["secrets"], "hush" in script.run(f"status {number} -o json")) == (
+        ["HF"],
+        False,
+    )
+    plan = script.run("plan --queue default --nodes 1 --nproc 4 torchrun train.py")
+    assert plan.splitlines()[0].startswith("1 node x 4 processes, 4 cpu of default")
+    assert script.run("submit --dry-run --queue nowhere true", exit_code=1) == ""
+    (tmp_path / "code" / "train.py").write_text("print('hello, world')\n")
+    other = script.run(
+        line.replace("once", "again").replace("--name script", "--name other"), env={"HF": "hush"}
+    ).strip()
+    assert script.ids(f"files {number}") == ["train.py"]
+    assert script.run(f"cat {other} train.py") == "print('hello, world')\n"
+    assert "+print('hello, world')" in script.run(f"diff {number} {other}", exit_code=1)
+    assert script.ids(f"workspaces {script.ids('workspaces')[0]}") == script.ids("workspaces -n 1")
+    copy = script.run(f"resubmit -q {number}").strip()
+    jobs = [Job.objects.get(pk=pk) for pk in (number, copy)]
+    assert [one["status"] for one in script.read(f"suspend {number} {copy}")] == [200, 200]
+    assert [lab.visit(one).phase for one in jobs] == ["suspended"] * 2
+    assert script.run(f"resume {number}").startswith(f"job {number}: resume requested")
+    assert script.run(f"cancel {number} {copy}").count("cancel requested") == 2
+    assert [lab.visit(one).phase for one in jobs] == ["cancelled"] * 2
+    script.run(f"cancel {job.pk} 999999", exit_code=1)
+    script.run(f"wait {copy}", exit_code=120)
+    assert script.run(f"delete-log --yes {job.pk}") == f"job {job.pk}: its log is deleted\n"
+
+
+def people_and_tokens(script):
+    make_user("eve")
+    script.run("teams create speech")
+    assert {"nlp", "speech"} <= set(script.ids("teams"))
+    assert script.read("teams show speech")["name"] == "speech"
+    script.run("teams members add speech eve --role member")
+    script.run("teams members set speech eve --role viewer")
+    assert {"username": "eve", "role": "viewer"}.items() <= script.read("teams members list speech")[-1].items()
+    script.run("teams members remove speech eve")
+    account = script.run("teams accounts add nlp nightly --role member -q").strip()
+    assert account in script.ids("teams accounts list nlp")
+    text = script.run(f"tokens create for-ci --scope read --days 7 --service-account {account} -q").strip()
+    assert script.ids("me") != script.run("me -q", env={"MUSTER_TOKEN": text}).split() == [account]
+    assert "for-ci" in script.run("tokens")
+    script.run("tokens revoke for-ci")
+    script.run("me", env={"MUSTER_TOKEN": text}, exit_code=77)
+    script.run(f"teams accounts remove nlp {account}")
+    assert "token" in script.run("audit --actor root")
+    assert script.read("audit --team nlp -n 1")[0]["team"] == "nlp"
+
+
+def queues_and_the_rest(script):
+    assert script.ids("queues") == ["default"]
+    script.run("queues create night --team nlp --slots 4 --cluster local --description slow")
+    assert script.read("queues set night --slots 6 --close")["slots"] == 6
+    shown = script.run("queues show night")
+    assert "0 of 6" in shown and "closed" in shown and "slow" in shown
+    assert script.read("schema")["openapi"].startswith("3.")
+    assert {"nodes", "deadline_seconds"} <= set(script.ids("fields"))
+    assert "1 to 4096" in script.run("fields")
+    assert script.run("version").count("\n") == 2
+
+
+def login_and_logout(script):
+    away = {"MUSTER_URL": "", "MUSTER_TOKEN": ""}
+    script.run(
+        f"login {script.url} --user owner --password-stdin --scope read --days 1", input="owner-has-a-password\n"
+    )
+    assert script.run("me -q", env=away) == "owner\n"
+    assert script.read("me")["token"]["scope"] == "manage"
+    script.run("logout", env=away)
+    script.run("me", env=away, exit_code=77)
+    assert Token.objects.get(user__username="owner").revoked_at is not None
+
+
+def test_an_administrator_of_a_team_needs_no_more_than_that(script, team, queue):
+    boss = make_user("boss")
+    Membership.objects.create(user=boss, team=team, role=Role.ADMIN)
+    script.env["MUSTER_TOKEN"] = Token.issue(boss, "script", scope="manage")[1]
+
+    assert script.read("queues set default --slots 3")["slots"] == 3
+    assert script.run("teams create more", exit_code=77) == ""
+    assert [one["act"] for one in script.read("audit --team nlp")][:1] != []

@@ -1,0 +1,74 @@
+"""A doorbell never delays or fails what rings it, whatever Redis does."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+from redis import Redis
+
+from common import doorbell
+from tests.support import servers
+from tests.support.patience import PATIENCE_SECONDS
+
+
+@pytest.fixture
+def redis_pid() -> int:
+    (_, running), *_ = servers._running
+    return running.running["redis"].pid
+
+
+def test_a_hint_reaches_whoever_listens(settings, transactional_db):
+    listener = Redis.from_url(settings.REDIS_URL).pubsub()
+    listener.subscribe(doorbell.CHANNEL)
+    listener.get_message(timeout=PATIENCE_SECONDS)
+    doorbell.hint(job=42, team=7, what="ranks")
+    heard = iter(lambda: listener.get_message(timeout=PATIENCE_SECONDS)["data"], None)
+    hints = (json.loads(data) for data in heard)  # a test before this one may have rung as well
+    assert next(hint for hint in hints if hint["job"] == 42) == {"job": 42, "team": 7, "what": "ranks"}
+    listener.close()
+
+
+def test_ringing_returns_while_redis_is_stopped_and_is_heard_afterwards(settings, transactional_db, redis_pid):
+    listener = Redis.from_url(settings.REDIS_URL).pubsub()
+    listener.subscribe(doorbell.CHANNEL)
+    listener.get_message(timeout=PATIENCE_SECONDS)
+    os.kill(redis_pid, signal.SIGSTOP)
+    waker = threading.Timer(
+        PATIENCE_SECONDS, os.kill, (redis_pid, signal.SIGCONT)
+    )  # should the ringing hang, this test still ends
+    waker.start()
+    try:
+        for job in range(50):
+            doorbell.hint(job=job, team=1, what="state")
+            doorbell.poke("jobs.schedule")
+        assert waker.is_alive(), "ringing waited for Redis"
+    finally:
+        os.kill(redis_pid, signal.SIGCONT)
+        waker.cancel()
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (listener.get_message(timeout=1) or {}).get("data"):
+        assert time.monotonic() < end
+    listener.close()
+
+
+def test_the_same_ring_waits_only_once():
+    bell, said, gate = doorbell.Bell(), [], threading.Event()
+    bell.ring("first", gate.wait)
+    for _ in range(10):
+        bell.ring("again", lambda: said.append(1))
+    gate.set()
+    done = threading.Event()
+    bell.ring("last", done.set)
+    assert done.wait(PATIENCE_SECONDS)
+    assert said == [1]
+
+
+def test_a_failing_ring_does_not_stop_the_bell(monkeypatch):
+    monkeypatch.setattr(doorbell, "REST_SECONDS", 0)
+    bell, done = doorbell.Bell(), threading.Event()
+    bell.ring("bad", lambda: 1 / 0)
+    bell.ring("good", done.set)
+    assert done.wait(PATIENCE_SECONDS)

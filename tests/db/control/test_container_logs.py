@@ -1,0 +1,252 @@
+"""Logs of replicas whose agents are not heard: each line once, whoever reads, dies or comes back in between."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from common.errors import Unreachable
+from jobs.control import container_logs
+from jobs.control.store import DjangoStore
+from jobs.core.agent_identity import AgentIdentity
+from jobs.core.lifecycle import Phase
+from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
+from jobs.ingest import apply, replica_rows
+from jobs.ingest.container_log_format import Reading
+from jobs.logs import reader
+from jobs.models import JobEvent, Rank, Replica
+from tests.support.builders import batch, identity, log_item
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
+
+
+class Printing:
+    """A cluster's port, as far as logs go. `logs`: of worker index -> lines as a kubelet gives them."""
+
+    HAS_LOGS, control_url = True, "http://nowhere.test"
+
+    def __init__(self):
+        self.logs: dict[int, list[bytes]] = {0: [], 1: []}
+        self.asked: list[tuple[int, float | None]] = []
+        self.places: set[tuple[int, int]] = set()
+        self.is_broken = False
+
+    def say(self, index: int, rank: int, number: int, text: str, *, age_seconds: float = 0) -> None:
+        at = timezone.now() - timedelta(seconds=age_seconds)
+        self.logs[index].append(f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z [{rank}:{number}] {text}".encode())
+
+    def read_log(self, run, attempt, place, since, take) -> bool:
+        _, index, incarnation = place
+        self.places.add((index, incarnation))
+        self.asked.append((index, since))
+        if self.is_broken:
+            raise Unreachable("pods/log is forbidden")
+        start = "" if since is None else f"{datetime.fromtimestamp(since, UTC):%Y-%m-%dT%H:%M:%S}"
+        return all(take(line) for line in self.logs[index] if line.decode() >= start)
+
+
+@pytest.fixture
+def cluster():
+    container_logs._paused.clear()
+    container_logs._failures.clear()
+    container_logs._complete.clear()
+    return Printing()
+
+
+@pytest.fixture
+def job(lab):
+    job = lab.running()
+    Replica.objects.filter(job=job).update(started_at=timezone.now() - timedelta(seconds=30))
+    return job
+
+
+def collect(job, cluster, *, states=("running", "running"), is_last=False) -> bool:
+    held = DjangoStore().take(job.pk, owner="reader", now=timezone.now() + timedelta(hours=1))
+    if is_last:
+        view = held.view.__class__(**{**held.view.__dict__, "phase": Phase.STOPPING, "phase_since": timezone.now()})
+        held = held.__class__(**{**held.__dict__, "view": view})
+    lives = dict(Replica.objects.filter(job=job).values_list("index", "incarnation"))
+    looks = (ReplicaSeen("worker", index, ReplicaState(state), incarnation=lives[index]) for index, state in enumerate(states))  # fmt: skip
+    seen = Seen(tuple(looks), as_of=timezone.now())
+    try:
+        return container_logs.backfill(held, seen=seen, cluster=cluster, now=timezone.now())
+    finally:
+        DjangoStore().release(held, due=None)
+
+
+def texts(job) -> list[str]:
+    return [line.text for line in reader.read(job=job).lines]
+
+
+def notes(job) -> list[str]:
+    return list(JobEvent.objects.filter(job=job, kind="note").values_list("message", flat=True))
+
+
+def test_lines_of_an_agent_that_was_never_heard_are_read_once_and_the_history_says_so(job, cluster):
+    cluster.say(0, 0, 0, "first")
+    collect(job, cluster)
+    cluster.say(0, 0, 1, "second")
+    cluster.say(1, 2, 0, "other pod")
+    collect(job, cluster)
+    collect(job, cluster)
+    assert sorted(texts(job)) == ["first", "other pod", "second"]
+    assert Rank.objects.get(job=job, rank=0).state == "running"
+    (note,) = notes(job)
+    assert "http://nowhere.test" in note and "states come from the pods" in note
+
+
+def test_who_is_heard_is_not_asked(job, cluster):
+    for index in (0, 1):
+        apply.apply_batch(identity=identity(job, index), batch=batch(1))
+    assert collect(job, cluster)
+    assert cluster.asked == []
+
+
+def test_an_agent_that_fell_silent_is_asked_for_what_it_had_not_sent(job, cluster):
+    now = timezone.now().timestamp()
+    apply.apply_batch(
+        identity=identity(job), batch=batch(1, log_item(0, 0, [(now - 90, "sent"), (now - 89, "sent too")]))
+    )
+    Replica.objects.filter(job=job, index=0).update(last_batch_at=timezone.now() - timedelta(seconds=80))
+    for number, text in enumerate(("sent", "sent too", "not sent")):
+        cluster.say(0, 0, number, text, age_seconds=90 - number)
+    collect(job, cluster)
+    assert texts(job) == ["sent", "sent too", "not sent"]
+    assert next(since for index, since in cluster.asked if index == 0) is not None, "only the end of it is asked for"
+    assert any("fell silent" in note for note in notes(job))
+
+
+def test_an_agent_that_comes_back_sends_nothing_twice_and_loses_nothing(job, cluster):
+    now = timezone.now().timestamp()
+    for number in range(3):
+        cluster.say(0, 0, number, f"line {number}")
+    collect(job, cluster)
+    late = batch(
+        1, log_item(0, 0, [(now, "line 0"), (now, "line 1")]), log_item(0, 2, [(now, "line 2"), (now, "line 3")])
+    )
+    assert apply.apply_batch(identity=identity(job), batch=late)[0] == 1
+    assert apply.apply_batch(identity=identity(job), batch=batch(2, log_item(0, 4, [(now, "line 4")])))[0] == 2
+    assert texts(job) == [f"line {number}" for number in range(5)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_that_read_the_same_one_is_first_and_the_other_writes_nothing(job, cluster):
+    cluster.say(0, 0, 0, "once")
+    stale = replica_rows.find(identity(job))
+    collect(job, cluster)
+    reading = Reading(stale.positions)
+    cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
+    assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
+    assert texts(job) == ["once"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_batch_that_comes_while_its_lines_are_read_wins_and_the_reader_writes_nothing(job, cluster):
+    cluster.say(0, 0, 0, "once")
+    stale = replica_rows.find(identity(job))
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
+    reading = Reading(stale.positions)
+    cluster.read_log("", 1, ("worker", 0, 0), None, reading.take)
+    assert not apply.apply_container_log(identity=identity(job), row=stale, items=reading.items())
+    assert texts(job) == ["once"]
+
+
+def test_who_took_anothers_place_counts_its_own_lines_from_the_beginning(job, cluster):
+    """An elastic job's: the lines of both are in the log, the second one's behind the first one's."""
+    now = timezone.now().timestamp()
+    apply.apply_batch(
+        identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the first"), (now, "its last")]))
+    )
+    began = timezone.now() - timedelta(seconds=30)
+    Replica.objects.filter(job=job, index=0).update(
+        incarnation=1, lines_before={"0": 2}, batch_seq=0, last_batch_at=None, started_at=began
+    )
+    second = AgentIdentity(job.pk, job.run, job.attempt, "worker", 0, 1)
+    cluster.say(0, 0, 0, "of the second")
+    collect(job, cluster)
+    assert (0, 1) in cluster.places
+    late = batch(1, log_item(0, 0, [(now, "of the second"), (now, "more of it")]))
+    assert apply.apply_batch(identity=second, batch=late)[0] == 1
+    assert texts(job) == ["of the first", "its last", "of the second", "more of it"]
+
+
+def test_a_clock_that_jumped_costs_no_line(job, cluster):
+    cluster.say(0, 0, 0, "first")
+    collect(job, cluster)
+    cluster.say(0, 0, 1, "from an hour ago", age_seconds=3600)
+    cluster.say(0, 0, 2, "now")
+    collect(job, cluster)
+    assert texts(job) == ["first", "from an hour ago", "now"]
+
+
+def test_pods_that_are_to_go_wait_until_all_was_read_and_ended_ones_are_read_once(job, cluster, monkeypatch):
+    for index in (0, 1):
+        cluster.say(index, 2 * index, 0, f"last words of {index}")
+    monkeypatch.setattr(container_logs, "BUDGET_SECONDS", -1.0)
+    assert not collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
+    assert texts(job) == []
+    monkeypatch.setattr(container_logs, "BUDGET_SECONDS", 60.0)
+    assert collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
+    assert sorted(texts(job)) == ["last words of 0", "last words of 1"]
+    assert set(Rank.objects.filter(job=job).values_list("state", "exit_code")) == {("succeeded", 0)}
+    count = len(cluster.asked)
+    assert collect(job, cluster, states=("succeeded", "succeeded"), is_last=True)
+    assert len(cluster.asked) == count
+
+
+def test_logs_that_nobody_may_read_hold_nothing_up_and_are_not_asked_for_again_and_again(job, cluster):
+    cluster.is_broken = True
+    assert not collect(job, cluster, states=("failed", "failed"), is_last=True), "two failures are not enough"
+    assert collect(job, cluster, states=("failed", "failed"), is_last=True)
+    assert collect(job, cluster, states=("failed", "failed"), is_last=True)
+    assert len(cluster.asked) == container_logs.MOST_FAILURES
+    (note,) = notes(job)
+    assert "pods/log is forbidden" in note
+
+
+def test_one_answer_that_did_not_come_in_time_is_asked_for_again(job, cluster):
+    """Of a job of one silent replica: it would be a pause of minutes for all jobs of this cluster."""
+    cluster.say(0, 0, 0, "slow")
+    cluster.is_broken = True
+    assert not collect(job, cluster, states=("failed", "absent"), is_last=True)
+    cluster.is_broken = False
+    assert collect(job, cluster, states=("failed", "absent"), is_last=True)
+    assert texts(job) == ["slow"]
+    assert not any("cannot be read" in note for note in notes(job))
+
+
+def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_anew(job, cluster):
+    """Of an elastic attempt that goes on: its container is there, and after this nobody asks for it."""
+    now = timezone.now().timestamp()
+    apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "sent")])))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1))
+    for number, text in enumerate(("sent", "not sent")):
+        cluster.say(0, 0, number, text)
+    held = DjangoStore().take(job.pk, owner="reader", now=timezone.now() + timedelta(hours=1))
+    killed = ReplicaSeen("worker", 0, ReplicaState.FAILED, signal=9)
+    seen = Seen((killed, ReplicaSeen("worker", 1, ReplicaState.RUNNING)), as_of=timezone.now())
+    assert container_logs.backfill(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert texts(job) == ["sent", "not sent"]
+    assert cluster.places == {(0, 0)}, "who is heard is not asked"
+
+    cluster.places.clear()
+    Replica.objects.filter(job=job, index=0).update(incarnation=1)
+    assert container_logs.backfill(held, seen=seen, cluster=cluster, now=timezone.now())
+    assert cluster.places == set(), "what was seen is of the one before"
+
+
+AGES = [None, 1, 14, 16, 59, 61, 3600]
+
+
+@pytest.mark.parametrize("started", AGES)
+@pytest.mark.parametrize("heard", AGES)
+def test_the_database_knows_as_well_who_is_silent(job, started, heard):
+    now = timezone.now()
+    row = Replica.objects.filter(job=job).first()
+    row.started_at, row.last_batch_at = (
+        None if age is None else now - timedelta(seconds=age) for age in (started, heard)
+    )
+    row.save()
+    found = Replica.objects.filter(container_logs._silent_rows(now), pk=row.pk).exists()
+    assert found == container_logs._is_silent(row, now)
+    assert found == (heard > 60 if heard else bool(started and started > 15))

@@ -1,0 +1,103 @@
+"""What keeps jobs going when doorbells, Redis or a whole process are gone: short leases, renewal, and the sweeper."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from common.errors import LeaseLost
+from jobs.control import lease_renewal, sweeper
+from jobs.control.store import DjangoStore
+from jobs.core.lease import LEASE_SECONDS
+from jobs.core.lifecycle import Phase, Step
+from jobs.core.verdict import Seen
+from jobs.models import Job
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job(lab):
+    return lab.submit()
+
+
+@pytest.fixture
+def held(job):
+    held = DjangoStore().take(job.pk, owner="me", now=timezone.now())
+    yield held
+    lease_renewal.drop(held.job, held.token)
+
+
+def test_a_renewed_lease_ends_later_and_so_does_its_due_time(job, held):
+    before = Job.objects.get(pk=job.pk)
+    assert lease_renewal.renew(held.job, held.token)
+    after = Job.objects.get(pk=job.pk)
+    assert after.lease_expires_at > before.lease_expires_at
+    assert after.next_reconcile_at == after.lease_expires_at
+
+
+def test_a_knock_outlives_a_renewal(job, held):
+    assert DjangoStore().take(job.pk, owner="somebody else", now=timezone.now()) is None
+    knocked = Job.objects.get(pk=job.pk).next_reconcile_at
+    assert lease_renewal.renew(held.job, held.token)
+    assert Job.objects.get(pk=job.pk).next_reconcile_at == knocked
+
+
+def test_a_lease_that_somebody_else_took_is_not_renewed(job, held):
+    later = timezone.now() + timedelta(seconds=LEASE_SECONDS + 1)
+    other = DjangoStore().take(job.pk, owner="somebody else", now=later)
+    assert not lease_renewal.renew(held.job, held.token)
+    with pytest.raises(LeaseLost):
+        DjangoStore().record(held, seen=Seen(), step=Step(Phase.CANCELLED), now=later)
+    DjangoStore().release(other, due=None)
+
+
+def test_a_lease_that_was_given_back_is_not_renewed(job, held):
+    DjangoStore().release(held, due=None)
+    assert not lease_renewal.renew(held.job, held.token)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_visit_that_takes_longer_than_a_lease_keeps_it(job):
+    """The renewing thread itself, in real time."""
+    held = DjangoStore().take(job.pk, owner="slow", now=timezone.now())
+    first = Job.objects.get(pk=job.pk).lease_expires_at
+    end = time.monotonic() + PATIENCE_SECONDS
+    while Job.objects.get(pk=job.pk).lease_expires_at < first + timedelta(seconds=LEASE_SECONDS):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert DjangoStore().take(job.pk, owner="other", now=first + timedelta(seconds=0.1)) is None
+    DjangoStore().release(held, due=None)
+
+
+def test_the_sweeper_schedules_and_visits_what_nobody_did(lab, job, monkeypatch):
+    monkeypatch.setattr(sweeper.clusters, "get", lambda alias: lab.cluster)
+    monkeypatch.setattr(sweeper, "_scheduled_at", time.monotonic() - 60)
+    assert sweeper.sweep(timezone.now()) == 0  # admitted only now, and so not overdue yet
+    job.refresh_from_db()
+    assert job.phase == Phase.ADMITTED
+    assert sweeper.sweep(timezone.now() + timedelta(seconds=2)) == 1
+    job.refresh_from_db()
+    assert job.phase in (Phase.STARTING, Phase.RUNNING)
+
+
+def test_what_is_due_only_now_is_left_to_its_doorbell(lab, job):
+    now = timezone.now()
+    Job.objects.filter(pk=job.pk).update(next_reconcile_at=now)
+    assert sweeper.sweep(now) == 0
+
+
+def test_one_job_that_fails_does_not_keep_the_sweeper_from_the_others(lab, job, monkeypatch):
+    """The first has a cluster that is configured no more."""
+    other = lab.submit()
+    late = timezone.now() - timedelta(seconds=9)
+    Job.objects.filter(pk__in=[job.pk, other.pk]).update(phase=Phase.ADMITTED, next_reconcile_at=late)
+    Job.objects.filter(pk=job.pk).update(next_reconcile_at=late - timedelta(seconds=9))
+    clusters = [lambda alias: {}[alias], lambda alias: lab.cluster]
+    monkeypatch.setattr(
+        sweeper.clusters, "get", lambda alias: clusters.pop(0)(alias) if len(clusters) > 1 else lab.cluster
+    )
+    assert sweeper.sweep(timezone.now()) == 2
+    assert Job.objects.get(pk=other.pk).attempt == 1

@@ -1,0 +1,130 @@
+"""A rank that is none of the job's costs its own items only: nobody else loses a line, an exit code, a state or a metric."""
+
+import time
+
+import pytest
+
+from jobs.analysis import metrics
+from jobs.ingest import apply
+from jobs.logs import reader
+from jobs.models import JobEvent, Rank, Replica
+from tests.support.builders import batch, identity, item, log_item
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
+T = float(int(time.time()) - 600)
+
+
+@pytest.fixture
+def job(lab):
+    """One process, whose command starts more of them."""
+    return lab.running(command=["bash", "-c", "torchrun --nproc_per_node=4 x.py"], nodes=1, nproc_per_node=1)
+
+
+def rank(number: int, state: str, **more):
+    return item("rank", rank=number, local_rank=number, state=state, at=T, **more)
+
+
+def told(job) -> list[str]:
+    return list(JobEvent.objects.filter(job=job, kind="note").values_list("message", flat=True))
+
+
+def texts(job, rank: int | None = None) -> list[str]:
+    return [line.text for line in reader.read(job=job, rank=rank).lines]
+
+
+def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, people):
+    """As the agent of the release before sends it."""
+    apply.apply_batch(
+        identity=identity(job),
+        batch=batch(
+            1,
+            *(rank(number, "running", pid=100 + number) for number in range(4)),
+            log_item(-1, 0, [(T, "launcher: one"), (T, "launcher: two")]),
+            log_item(3, 0, [(T + 1, "Traceback (most recent call last):"), (T + 1, "ValueError: label 17")]),
+            log_item(0, 0, [(T + 2, "rank 0 trains")]),
+            item("metrics", rank=0, points=[[T, 1, {"loss": 0.5}]]),
+            item("metrics", rank=3, points=[[T, 1, {"loss": 9.0}]]),
+            item("sample", rank=3, at=T, cpu=1.0),
+        ),
+    )
+    apply.apply_batch(
+        identity=identity(job),
+        batch=batch(
+            2,
+            rank(3, "failed", exit_code=1),
+            rank(0, "failed", signal=15, is_stopped=True),
+            log_item(-1, 2, [(T + 3, "launcher: three")]),
+            log_item(2, 0, [(T + 4, "rank 2 prints")]),
+            log_item(3, 2, [(T + 4, "rank 3 ends")]),
+        ),
+    )
+    apply.apply_batch(identity=identity(job), batch=batch(3, log_item(-1, 3, [(T + 5, "launcher: four")])))
+    assert texts(job, -1) == [
+        "launcher: one", "launcher: two", "Traceback (most recent call last):", "ValueError: label 17",
+        "launcher: three", "rank 2 prints", "rank 3 ends", "launcher: four",
+    ]  # fmt: skip
+    assert texts(job, 0) == ["rank 0 trains"]
+    assert list(Rank.objects.filter(job=job).values_list("rank", "state", "signal")) == [(0, "failed", 15)]
+    assert [(one.rank, one.points[0][2]) for one in metrics.series(job=job, names=["loss"])] == [(0, 0.5)]
+    assert told(job) == [
+        "Unexpected ranks: rank 3 is not one of this job's 1 processes; set nproc_per_node to 4. "
+        "Its lines are in the launcher's log, its metrics are not kept"
+    ]
+    owner = as_(people.owner)
+    (shown,) = owner.get(f"/api/v1/jobs/{job.pk}/replicas").json()["results"]
+    assert [(one["rank"], one["state"], one["exit_code"]) for one in shown["unexpected_ranks"]] == [
+        (1, "running", None), (2, "running", None), (3, "failed", 1),
+    ]  # fmt: skip
+    page = owner.get(f"/jobs/{job.pk}").content.decode()
+    assert "Unexpected rank 3</b> on worker-0: exited with code 1" in page
+    assert "set nproc_per_node to 4" in page
+
+
+def test_a_helper_with_a_rank_of_its_own_erases_no_exit_code(lab):
+    job = lab.running(nodes=1, nproc_per_node=2)
+    apply.apply_batch(
+        identity=identity(job),
+        batch=batch(
+            1, *(rank(number, "running") for number in (0, 1)),
+            item("rank", rank=77, local_rank=0, pid=5, state="running", at=T),
+            item("metrics", rank=77, points=[[T, 1, {"queue": 3.0}]]),
+            item("rank", rank=77, local_rank=0, state="succeeded", exit_code=0, at=T),
+            rank(0, "failed", exit_code=3), rank(1, "failed", exit_code=4),
+        ),
+    )  # fmt: skip
+    assert list(Rank.objects.filter(job=job).values_list("rank", "exit_code")) == [(0, 3), (1, 4)]
+    (note,) = told(job)
+    assert note.startswith(
+        "Unexpected ranks: rank 77 is not one of this job's 2 processes; unset RANK in processes that are not ranks"
+    )
+
+
+def test_a_launcher_that_says_how_many_it_starts_is_believed_at_once(job):
+    apply.apply_batch(identity=identity(job), batch=batch(1, rank(1, "running", local_world_size=4)))
+    assert "rank 1 is not one of this job's 1 processes; set nproc_per_node to 4" in told(job)[0]
+
+
+def test_a_rank_of_another_replica_is_named_with_its_place(lab):
+    job = lab.running(nodes=2, nproc_per_node=2)
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, rank(1, "running"), log_item(1, 0, [(T, "x")])))
+    assert "rank 1 is not one of the 2 processes of worker-1" in told(job)[0]
+    assert Rank.objects.get(job=job, rank=1).state == "waiting"
+    assert (texts(job, 1), texts(job, -1)) == ([], ["x"])
+
+
+@pytest.mark.parametrize("number", [-1, -7, 2**31, 10**40])
+def test_a_number_that_is_no_rank_costs_its_own_items_only(job, number):
+    odd = item("rank", rank=number, local_rank=0, state="running", at=T)
+    some = odd, item("sample", rank=number, at=T, cpu=1.0), rank(0, "running"), log_item(number, 0, [(T, "odd")])
+    assert apply.apply_batch(identity=identity(job), batch=batch(1, *some))[0] == 1
+    assert Rank.objects.get(job=job).state == "running"
+    assert texts(job, -1) == ["odd"]
+    assert Replica.objects.get(job=job).unexpected_ranks == {}
+
+
+def test_of_very_many_unexpected_ranks_the_first_are_kept_and_the_row_stays_small(job):
+    items = [item("rank", rank=number, local_rank=number, state="running", at=T) for number in range(1, 5000)]
+    apply.apply_batch(identity=identity(job), batch=batch(1, *items, log_item(4999, 0, [(T, "last")])))
+    assert len(Replica.objects.get(job=job).unexpected_ranks) == 64
+    assert texts(job, -1) == ["last"]
+    assert len(told(job)) == 1

@@ -1,0 +1,169 @@
+"""A whole log, downloaded and searched."""
+
+import threading
+import time
+import zlib
+
+import pytest
+from django.db import connection
+
+from accounts.models import Team
+from common.errors import Busy, InvalidInput
+from jobs.ingest import apply
+from jobs.logs import search, segments
+from jobs.models import Job
+from tests.support.builders import batch, identity, item, log_item
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
+T = float(int(time.time()) - 600)
+
+
+@pytest.fixture
+def job(lab):
+    job = lab.running()
+    for seq in range(1, 31):
+        lines = [(T + seq, f"{'LOSS' if n == 3 else 'step'} {seq}-{n}") for n in range(5)]
+        apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, (seq - 1) * 5, lines)))
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 15.5, "loss of rank 2")])))
+    return job
+
+
+def test_the_whole_log_comes_in_pieces_and_in_order(job, monkeypatch):
+    monkeypatch.setattr(search, "PIECE_LINES", 7)
+    pieces = list(search.stream_text(job=job))
+    assert max(piece.count("\n") for piece in pieces) == 7
+    lines = "".join(pieces).splitlines()
+    assert len(lines) == 151
+    assert lines[75].endswith("rank 2  loss of rank 2")
+    assert [line.split()[-1] for line in lines if "rank 0" in line] == [
+        f"{s}-{n}" for s in range(1, 31) for n in range(5)
+    ]
+
+
+def test_one_rank_can_be_taken_alone(job):
+    assert "".join(search.stream_text(job=job, rank=2)).count("\n") == 1
+
+
+def test_words_are_found_with_the_numbers_of_their_lines(job):
+    found = search.search(job=job, by=1, text="loss", limit=1000)
+    assert found.next == ""
+    assert [one.number for one in found.lines if one.line.rank == 0] == [seq * 5 + 3 for seq in range(30)]
+    assert [one.line.text for one in found.lines if one.line.rank == 2] == ["loss of rank 2"]
+    assert len(search.search(job=job, by=1, text="loss", rank=2).lines) == 1
+
+
+def test_the_time_before_a_line_is_no_part_of_it(job):
+    assert search.search(job=job, by=1, text=str(int(T))[:6]).lines == []
+
+
+@pytest.mark.parametrize("limit", [1, 3, 30])
+def test_a_search_goes_on_where_it_stopped(job, limit, monkeypatch):
+    monkeypatch.setattr(search, "SEARCH_BYTES", 400)
+    monkeypatch.setattr(search, "ROWS", 4)
+    seen, start = [], ""
+    while True:
+        found = search.search(job=job, by=1, text="step", rank=0, limit=limit, start=start)
+        assert len(found.lines) <= limit
+        seen += [one.number for one in found.lines]
+        start = found.next
+        if not start:
+            break
+    assert seen == [number for number in range(150) if number % 5 != 3]
+
+
+def test_a_search_takes_a_bounded_part_of_a_core_and_says_where_to_go_on(job, monkeypatch):
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 0.0)
+    seen, start, calls = [], "", 0
+    while calls == 0 or start:
+        found = search.search(job=job, by=1, text="step", rank=0, limit=1000, start=start)
+        seen, start, calls = [*seen, *(one.number for one in found.lines)], found.next, calls + 1
+    assert calls > 10
+    assert seen == [number for number in range(150) if number % 5 != 3]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_search_keeps_no_connection_while_it_waits_and_looks(job, monkeypatch):
+    kept = []
+
+    def content(segment, real=segments.content, **asked):
+        kept.append(connection.connection is not None)
+        return real(segment, **asked)
+
+    monkeypatch.setattr(segments, "content", content)
+    assert search.search(job=job, by=1, text="loss", limit=1000).lines
+    assert kept and not any(kept)
+
+
+@pytest.fixture
+def slow(job, monkeypatch):
+    """Searches for `slow`, of user 1, in threads of their own: they take as long as the test wants."""
+    go_on, begun, answers, threads = threading.Event(), threading.Semaphore(0), [], []
+
+    def look(*asked, real=search._search, **where):
+        if asked[1] != "slow":
+            return real(*asked, **where)
+        begun.release()
+        assert go_on.wait(60)
+        return search.Found([], "")
+
+    def ask(count: int) -> None:
+        for _ in range(count):
+            one = threading.Thread(target=lambda: answers.append(search.search(job=job, by=1, text="slow")))
+            threads.append(one)
+            one.start()
+
+    monkeypatch.setattr(search, "_search", look)
+    ask(1)
+    assert begun.acquire(timeout=60)
+    yield ask
+    go_on.set()
+    for one in threads:
+        one.join(60)
+    assert len(answers) == len(threads)
+
+
+def test_the_searches_of_one_team_hold_up_nobody_elses(job, slow, people):
+    slow(2)
+    team = Team.objects.create(name="others")
+    other = Job.objects.create(team=team, queue=job.queue, user=people.stranger, name="other", spec=job.spec, slots=1)
+    assert search.search(job=other, by=2, text="loss").lines == []
+
+
+def test_a_person_whose_searches_pile_up_is_told_to_come_again(job, slow):
+    slow(search.MOST_WAITING)
+    end = time.monotonic() + 60
+    while search.searching.waiting() < search.MOST_WAITING:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    with pytest.raises(Busy, match="try again in"):
+        search.search(job=job, by=1, text="loss")
+
+
+def test_gaps_are_passed_over(job):
+    gap = item("gap", rank=0, first_line=150, lines=9, raw_bytes=99, first_at=T, last_at=T)
+    apply.apply_batch(identity=identity(job), batch=batch(31, gap))
+    assert search.search(job=job, by=1, text="missing").lines == []
+    assert "9 lines, 99 bytes are missing here" in "".join(search.stream_text(job=job))
+
+
+@pytest.mark.parametrize("asked", [{"text": " "}, {"text": "x", "start": "nonsense"}, {"text": "x", "start": "1"}])
+def test_a_search_that_makes_no_sense_is_refused(job, asked):
+    with pytest.raises(InvalidInput):
+        search.search(job=job, by=1, **asked)
+
+
+def test_a_search_of_one_dense_segment_ends_with_its_time_and_goes_on_within(job, monkeypatch):
+    text = zlib.compress(b"".join(b"1 %d\n" % n for n in range(20_000)))
+    small = log_item(0, 0, [(T, "x")])
+    fields = {**small.fields, "first_line": 150, "lines": 20_000, "raw_bytes": 2**20, "bytes": len(text)}
+    apply.apply_batch(identity=identity(job), batch=batch(31, type(small)("log", fields, text)))
+    monkeypatch.setattr(search, "SEARCH_SECONDS", -1.0)  # each call's is over at its first look
+    found, starts, start = [], [], ""
+    while True:
+        part = search.search(job=job, by=1, text="7777", start=start)
+        found += [one.line.text for one in part.lines]
+        if not part.next:
+            break
+        starts.append(start := part.next)
+        assert len(starts) == len(set(starts)), "it does not get on"
+    assert found == [str(n) for n in range(20_000) if "7777" in str(n)]

@@ -1,0 +1,284 @@
+"""Who may use which route with which method: one table, compared with the URL map by test_access.py.
+
+A new route needs a line here. `Route(DOOR, GET=..., POST=...)`: the door says what somebody gets who is nobody at it; a
+rule says what each person gets: the roles that are let in (an answer below 400), and the status of those that are not.
+GET stands for HEAD too, except at the agents' door. Every method that a line does not name answers 405.
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.urls import get_resolver
+from django.urls.resolvers import URLPattern, URLResolver
+from django.utils import timezone
+
+from accounts import members
+from accounts.models import Membership, Role, Team, Token, User
+from jobs.ingest import apply
+from jobs.models import Job
+from queues.models import Queue
+from tests.conftest import People, make_user
+from tests.support import packs
+from tests.support.builders import Lab, batch, identity, log_item
+from workspaces import sent, services
+from workspaces.models import Workspace
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+SECRET = "zebra-crossing-7731"  # stands in everything that only our team may see
+PERSONS = ("viewer", "member", "admin", "stranger", "root")
+
+READING, SUBMITTING, MANAGING = SCOPES = ("read", "submit", "manage")  # of tokens, each with what is before it
+
+
+@dataclass(frozen=True)
+class Rule:
+    refused: dict[str, int]  # person: 0 when let in, else the status of the refusal
+    scope: str = READING  # the least that a token must have
+
+    def answer(self, person: str, scope: str = MANAGING) -> int:
+        is_too_narrow = SCOPES.index(scope) < SCOPES.index(self.scope)
+        return self.refused[person] or (403 if is_too_narrow else 0)
+
+
+def let_in(names: str, scope: str = READING, **refused: int) -> Rule:
+    rule = {**dict.fromkeys(names.split(), 0), **refused}
+    assert set(rule) == set(PERSONS), rule
+    return Rule(rule, scope)
+
+
+ANY = let_in("viewer member admin stranger root")  # signed in is enough: everybody sees and changes their own
+OWN = let_in("viewer member admin stranger root", MANAGING)
+HIS = let_in("member", MANAGING, viewer=404, admin=404, stranger=404, root=404)  # one person's own: no administrator's
+READ = let_in("viewer member admin root", stranger=404)
+CONTROL = let_in("member admin root", SUBMITTING, viewer=403, stranger=404)
+SUBMIT = let_in("member admin root", SUBMITTING, viewer=403, stranger=422)  # 422: as for a queue that is none
+UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to one's own team; root must say to which
+MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
+AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each of what is theirs
+PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
+
+# What somebody gets who is nobody at this door, whatever the method: a page leads to the sign-in, a program is told.
+PAGE, API, STREAM, AGENT, OPEN = "page", "api", "stream", "agent", "open"
+NOBODY = {PAGE: 302, API: 401, STREAM: 401, AGENT: 401}
+
+
+@dataclass(frozen=True)
+class Route:
+    door: str
+    rules: dict[str, Rule]
+    body: Any = None
+    kind: str = "application/json"
+    at: str = ""  # the address, where the pattern alone does not give one
+    is_resolved: bool = True
+
+
+def route(
+    door: str,
+    *,
+    body: Any = None,
+    kind: str = "application/json",
+    at: str = "",
+    is_resolved: bool = True,
+    **rules: Rule,
+) -> Route:
+    if "GET" in rules and door != AGENT:
+        rules["HEAD"] = rules["GET"]
+    return Route(door, rules, body, kind, at, is_resolved)
+
+
+FORM = "application/x-www-form-urlencoded"
+SUBMITTED = {"queue": "default", "command": ["torchrun", "train.py"], "nodes": 1, "nproc_per_node": 1}
+SIGN_IN = {"username": "owner", "password": "owner-has-a-password"}
+
+TABLE: dict[str, Route] = {
+    # no account needed
+    "healthz": route(OPEN, GET=ANY),
+    "readyz": route(OPEN, GET=ANY),
+    "login": route(OPEN, GET=ANY, POST=ANY, body="username=x&password=y", kind=FORM),
+    "login/code": route(OPEN, GET=ANY, POST=ANY, kind=FORM, body="code=123456"),
+    "logout": route(OPEN, POST=ANY),
+    "": route(OPEN, GET=ANY),  # leads to /jobs, and that to the sign-in
+    "static/muster.css": route(OPEN, GET=ANY, is_resolved=False),
+    "api/v1/login": route(OPEN, POST=ANY, body=SIGN_IN),
+    # pages, by session
+    "live": route(STREAM, GET=ANY),
+    "account": route(PAGE, GET=ANY),
+    "account/password": route(PAGE, GET=ANY, POST=ANY, kind=FORM),
+    "account/second-factor": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="act=begin"),
+    "account/sessions": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="end=others&password=x"),
+    "account/tokens": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="name=x&scope=read&expires_in_days=7"),
+    "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
+    "audit": route(PAGE, GET=PLATFORM),
+    "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
+                        body="name=more&team=nlp&cluster=local&resource=cpu&slots=2&gpus_per_node=0&is_open=on"),
+    "teams": route(PAGE, GET=ANY, POST=PLATFORM, kind=FORM, body="name=more"),
+    "teams/{team}": route(PAGE, GET=READ),
+    "teams/{team}/audit": route(PAGE, GET=MANAGE),
+    "teams/{team}/members": route(PAGE, POST=MANAGE, kind=FORM, body="username=teammate&role=viewer"),
+    "teams/{team}/members/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=teammate"),
+    "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
+    "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
+    "queues/{name}": route(PAGE, GET=MANAGE, POST=MANAGE, kind=FORM, body="slots=9&gpus_per_node=0&is_open=on"),
+    "api/docs": route(PAGE, GET=ANY),
+    "queues": route(PAGE, GET=ANY),
+    "jobs": route(PAGE, GET=ANY),
+    "jobs/new": route(PAGE, GET=ANY, POST=let_in("member admin root", viewer=422, stranger=422), kind=FORM,
+                      body="queue={queue}&code=none&command=true&nodes=1&nproc_per_node=1&idempotency_key=k"),
+    "jobs/{pk}": route(PAGE, GET=READ),
+    "jobs/{pk}/code": route(PAGE, GET=READ),
+    "jobs/{pk}/logs": route(PAGE, GET=READ),
+    "jobs/{pk}/logs/find": route(PAGE, GET=READ, at="jobs/{pk}/logs/find?text=z"),
+    "jobs/{pk}/logs.txt": route(PAGE, GET=READ),
+    "jobs/{pk}/cancel": route(PAGE, POST=CONTROL),
+    "jobs/{pk}/suspend": route(PAGE, POST=CONTROL),
+    "jobs/{pk}/resume": route(PAGE, POST=CONTROL),
+    "jobs/{pk}/resubmit": route(PAGE, POST=CONTROL),
+    "jobs/{pk}/delete-log": route(PAGE, POST=CONTROL, at="jobs/{ended}/delete-log"),
+    # the REST API, by token or session
+    "api/v1/me": route(API, GET=ANY),
+    "api/v1/schema": route(API, GET=ANY),
+    "api/v1/job-fields": route(API, GET=ANY),
+    "api/v1/tokens": route(API, GET=ANY, POST=OWN, body={"name": "x"}),
+    "api/v1/tokens/{pk}": route(API, DELETE=HIS, at="api/v1/tokens/{token}"),
+    "api/v1/teams": route(API, GET=ANY, POST=PLATFORM, body={"name": "more"}),
+    "api/v1/teams/{team}": route(API, GET=READ),
+    "api/v1/teams/{team}/members": route(API, GET=READ),
+    "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
+    "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
+    "api/v1/teams/{team}/service-accounts/{username}": route(API, DELETE=MANAGE, at="api/v1/teams/{team}/service-accounts/bot@nlp"),
+    "api/v1/audit": route(API, GET=AUDIT),
+    "api/v1/queues": route(API, GET=ANY, POST=PLATFORM, body={"name": "more", "team": "nlp", "cluster": "local", "slots": 2}),
+    "api/v1/queues/{name}": route(API, GET=READ, PATCH=MANAGE, body={"slots": 9}),
+    "api/v1/workspaces": route(API, GET=ANY, POST=UPLOAD, body={"set": []}),
+    "api/v1/workspaces/missing": route(API, POST=UPLOAD, body={"digests": []}),
+    "api/v1/workspaces/files": route(API, POST=UPLOAD, body=packs.pack(b"x"), kind="application/x-muster-pack"),
+    "api/v1/workspaces/{pk}": route(API, GET=READ, at="api/v1/workspaces/{code}"),
+    "api/v1/workspaces/{pk}/files": route(API, GET=READ, at="api/v1/workspaces/{code}/files"),
+    "api/v1/workspaces/{pk}/files/{path}": route(API, GET=READ, at="api/v1/workspaces/{code}/files/{path}"),
+    "api/v1/workspaces/{pk}/diff/{other}": route(API, GET=READ, at="api/v1/workspaces/{code}/diff/{code}"),
+    "api/v1/plans": route(API, POST=SUBMIT, body=SUBMITTED),
+    "api/v1/jobs/bulk": route(API, POST=ANY, body={"act": "cancel", "ids": ["{pk}"]}),  # each id is refused by itself
+    "api/v1/jobs": route(API, GET=ANY, POST=SUBMIT, body=SUBMITTED),
+    "api/v1/jobs/{pk}": route(API, GET=READ),
+    "api/v1/jobs/{pk}/events": route(API, GET=READ),
+    "api/v1/jobs/{pk}/attempts": route(API, GET=READ),
+    "api/v1/jobs/{pk}/logs": route(API, GET=READ),
+    "api/v1/jobs/{pk}/logs/search": route(API, GET=READ, at="api/v1/jobs/{pk}/logs/search?text=z"),
+    "api/v1/jobs/{pk}/logs/stream": route(API, GET=READ),
+    "api/v1/jobs/{pk}/logs/text": route(API, GET=READ),
+    "api/v1/jobs/{pk}/metrics": route(API, GET=READ),
+    "api/v1/jobs/{pk}/ranks": route(API, GET=READ),
+    "api/v1/jobs/{pk}/replicas": route(API, GET=READ),
+    "api/v1/jobs/{pk}/cancel": route(API, POST=CONTROL),
+    "api/v1/jobs/{pk}/suspend": route(API, POST=CONTROL),
+    "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),
+    "api/v1/jobs/{pk}/resubmit": route(API, POST=CONTROL),
+    "api/v1/jobs/{pk}/delete-log": route(API, POST=CONTROL, at="api/v1/jobs/{ended}/delete-log"),
+    # agents, by the token of one replica of one attempt
+    "agent/v1/workspace": route(AGENT, GET=ANY, POST=ANY, body=b"", kind="application/octet-stream"),
+    "agent/v1/batches": route(AGENT, POST=ANY, kind="application/x-muster-batch",
+                              body=(lambda head: len(head).to_bytes(4, "big") + head)(b'{"version":1,"seq":1,"sent_at":1.0,"items":[]}')),
+}  # fmt: skip
+ROUTES = {pattern: one.rules for pattern, one in TABLE.items()}
+
+
+def patterns() -> list[str]:
+    """Every route of the URL map, its parameters as {name}."""
+    return [_plain(text) for text in _walk(get_resolver().url_patterns)]
+
+
+def _walk(found: list[URLPattern | URLResolver], prefix: str = "") -> Iterator[str]:
+    for one in found:
+        text = prefix + str(one.pattern)
+        if isinstance(one, URLResolver):
+            yield from _walk(one.url_patterns, text)
+        else:
+            yield text
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"\(\?P<(\w+)>(?:\[[^\]]*\]|\\.|[^()\[\]])*\)", r"{\1}", text)
+    text = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", text)
+    return re.sub(r"\\([./-])", r"\1", text.replace("^", "")).removesuffix("$").removesuffix("\\Z")
+
+
+@dataclass
+class AccessFixture:
+    """A team with something to see and to change, and somebody at every door."""
+
+    lab: Lab
+    people: People
+    job: Job = field(init=False)
+    ended: Job = field(init=False)
+    theirs: Job = field(init=False)  # of another team, with an agent of its own
+
+    def __post_init__(self) -> None:
+        team = self.lab.queue.team
+        self.persons = {
+            "viewer": self.people.viewer,
+            "member": self.people.owner,
+            "admin": make_user("chief"),
+            "stranger": self.people.stranger,
+            "root": self.people.admin,
+        }
+        Membership.objects.create(user=self.persons["admin"], team=team, role=Role.ADMIN)
+        members.make_service_account(team=team, name="bot", role=Role.MEMBER, by=self.people.admin)
+        self.kept = Token.issue(self.people.owner, SECRET)[0]
+        self.gone = make_user("gone")
+        Membership.objects.create(user=self.gone, team=team, role=Role.ADMIN)
+        self.job = self.with_code(self.lab.running(name=SECRET), b"ours " + SECRET.encode(), self.people.owner)
+        line = log_item(2, 0, [(timezone.now().timestamp(), SECRET)])
+        apply.apply_batch(identity=identity(self.job, 1), batch=batch(1, line))
+        self.ended = self.lab.finish(self.lab.running(nodes=1), 0)
+        other = Queue.objects.create(name="theirs", team=Team.objects.get(name="vision"), cluster="local", nominal=8)
+        lab = Lab(other, self.people.stranger)
+        self.theirs = self.with_code(lab.running(name="theirs"), b"theirs", self.people.stranger)
+
+    def with_code(self, job: Job, content: bytes, by: User) -> Job:
+        services.receive(team=job.team, by=by, stream=io.BytesIO(packs.pack(content)))
+        entries = sent.entries([packs.file(f"{content.decode().split()[-1]}.py", content)])
+        code, _ = services.create(team=job.team, by=by, put=entries)
+        Job.objects.filter(pk=job.pk).update(workspace=code)
+        job.refresh_from_db()
+        return job
+
+    def token(self, user: User, scope: str = MANAGING, **changes: Any) -> str:
+        token, text = Token.issue(user, "test", scope=scope)
+        Token.objects.filter(pk=token.pk).update(**changes)
+        return text
+
+    def state(self) -> list[Any]:
+        """What a request that was turned away must not have changed."""
+        jobs = Job.objects.order_by("pk").values_list("pk", "phase", "cancel_requested_at", "suspended", "attempt")
+        people = Membership.objects.order_by("pk").values_list("user", "team", "role")
+        users = User.objects.order_by("pk").values_list("pk", "password", "is_active", "is_superuser")
+        queues = Queue.objects.order_by("pk").values_list("pk", "nominal", "is_open")
+        tokens = Token.objects.order_by("pk").values_list("pk", "revoked_at", "scope")
+        return [*jobs, *people, *users, *queues, *tokens, Workspace.objects.count(), Team.objects.count()]
+
+
+def address(pattern: str, world: AccessFixture) -> str:
+    text = TABLE[pattern].at or pattern
+    return "/" + text.format(
+        pk=world.job.pk,
+        ended=world.ended.pk,
+        token=world.kept.pk,
+        team="nlp",
+        name="default",
+        username="teammate",
+        code=world.job.workspace_id,
+        path=f"{SECRET}.py",
+    )
+
+
+def body(pattern: str, world: AccessFixture) -> bytes:
+    sent = TABLE[pattern].body
+    if isinstance(sent, bytes):
+        return sent
+    if isinstance(sent, str):
+        return sent.replace("{queue}", str(world.lab.queue.pk)).encode()
+    return json.dumps({} if sent is None else sent).replace('"{pk}"', str(world.job.pk)).encode()

@@ -1,0 +1,93 @@
+"""bin/advisories against a database of advisories that we serve ourselves: the real tool, the real lock file."""
+
+import json
+import re
+import subprocess
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+TOOL = ROOT / "bin/advisories"
+needs_tool = pytest.mark.skipif(
+    subprocess.run([TOOL, "--ready"], capture_output=True).returncode != 0,
+    reason="pip-audit is not installed here: bin/advisories --version installs it",
+)
+
+
+def pinned() -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9][\w.-]*)==(\S+)", (ROOT / "requirements/dev.lock").read_text(), re.M))
+
+
+def hole(name: str) -> dict:
+    """As the database tells of one, in the shape of the Open Source Vulnerability schema."""
+    affected = {"package": {"name": name, "ecosystem": "PyPI"}, "versions": [pinned()[name]], "ranges": []}
+    return {"id": "PYSEC-2099-1", "aliases": [], "details": "a hole", "summary": "a hole", "affected": [affected]}
+
+
+@contextmanager
+def database(*holes: str, mute: str = ""):
+    """Knows of these; is silent about `mute`. Yields its address and the set of what it was asked about."""
+    asked = set()
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self):
+            query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            name = query["package"]["name"]
+            asked.add((name, query["version"]))
+            body = json.dumps({"vulns": [hole(name)]} if name in holes else {}).encode()
+            self.send_response(500 if name == mute else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/query", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def advisories(url: str) -> subprocess.CompletedProcess:
+    command = [TOOL, "-s", "osv", "--osv-url", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+@needs_tool
+def test_a_pin_with_a_known_hole_is_found():
+    with database("django") as (url, asked):
+        ended = advisories(url)
+    assert ended.returncode == 1, ended.stderr
+    assert "PYSEC-2099-1" in ended.stdout and "django" in ended.stdout
+    assert {name for name, _ in asked} >= {"django", "cryptography", "psycopg", "uvicorn", "torch"}
+    assert ("django", pinned()["django"]) in asked
+
+
+@needs_tool
+def test_without_one_it_says_so():
+    with database() as (url, asked):
+        ended = advisories(url)
+    assert ended.returncode == 0, ended.stderr
+    elsewhere = re.findall(r"^([a-z0-9][\w.-]*)==\S+ ;", (ROOT / "requirements/dev.lock").read_text(), re.M)
+    assert set(pinned()) - {name for name, _ in asked} <= set(elsewhere)  # pins of other systems
+    assert len(asked) > 100
+
+
+@needs_tool
+def test_a_database_that_does_not_answer_is_no_good_news():
+    with database(mute="celery") as (url, _):
+        assert advisories(url).returncode == 1
+    assert advisories(url).returncode == 1  # it is gone
+
+
+def test_the_times_are_written_down():
+    said = (ROOT / "docs/dependencies.md").read_text()
+    assert all(f"{days} days" in said for days in (7, 30, 90))

@@ -1,0 +1,76 @@
+"""What is read of the environments of processes that may be a job's: bounded, whatever they say of themselves."""
+
+import subprocess
+import sys
+
+import pytest
+
+from agent import linux
+from common.process_environ import MOST_BYTES, environ, environs
+from tests.contract.test_clusters import until
+from tests.support.machine import need
+
+MARK = "MUSTER_MARK=7-environs-1"
+
+# Its environment is a mapping of its own from now on, of any size, which needs no right (prctl(2), PR_SET_MM_MAP).
+POINTS_ELSEWHERE = """
+import ctypes, mmap, struct, sys
+size = int(sys.argv[1])
+memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[:40] = (b"\\0" + sys.argv[2].encode() + b"\\0").ljust(40, b"x")
+at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+libc = ctypes.CDLL(None, use_errno=True)
+libc.sbrk.restype = ctypes.c_ulong
+code, code_end, stack = (int(open("/proc/self/stat").read().rpartition(")")[2].split()[field - 3]) for field in (26, 27, 28))
+data, data_end, brk, args, args_end = (int(open("/proc/self/stat").read().rpartition(")")[2].split()[field - 3]) for field in range(45, 50))
+layout = struct.pack("12Q2I", code, code_end, data, data_end, brk, libc.sbrk(0), stack, args, args_end, at, at + size, 0, 0, 2**32 - 1)
+libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_ulong]
+print("failed" if libc.prctl(35, 14, layout, len(layout), 0) else "ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def process():
+    """A process whose environment is so many bytes of its own."""
+    started = []
+
+    def start(size: int) -> int:
+        one = subprocess.Popen(
+            [sys.executable, "-c", POINTS_ELSEWHERE, str(size), MARK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        started.append(one)
+        need(one.stdout.readline() == b"ready\n", "this kernel has no PR_SET_MM_MAP")
+        return one.pid
+
+    yield start
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_an_environment_is_found_by_whole_entries():
+    one = subprocess.Popen(["sleep", "60"], env={"A": "1", "MUSTER_MARK": "7-environs-1", "B": MARK})
+    try:
+        until(lambda: environ(one.pid))  # it becomes another program
+        assert f"\0{MARK}\0".encode() in environ(one.pid)
+        assert one.pid in [pid for pid, env in environs() if f"\0{MARK}\0".encode() in env]
+        assert linux._carries(one.pid, marks=[MARK.encode(), b"A=1"])
+        assert not linux._carries(one.pid, marks=[MARK.encode(), b"A=11"])
+        assert not linux._carries(one.pid, marks=[MARK[:-1].encode()])
+    finally:
+        one.kill()
+        one.wait()
+
+
+def test_an_environment_of_any_size_is_not_read(process):
+    """One process of a job said that it had a gigabyte of it: the tasks process took fourteen to look for a mark in it."""
+    small, large = process(MOST_BYTES - 4096), process(MOST_BYTES * 20)
+    assert f"\0{MARK}\0".encode() in environ(small) and linux._carries(small, marks=[MARK.encode()])
+    assert environ(large) == b"" and not linux._carries(large, marks=[MARK.encode()])
+
+
+def test_a_process_that_is_gone_has_none():
+    one = subprocess.Popen(["true"])
+    one.wait()
+    assert environ(one.pid) == b""

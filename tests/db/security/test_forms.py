@@ -1,0 +1,68 @@
+"""A request that another site makes a browser send changes nothing: on every route, with and without htmx."""
+
+from itertools import product
+
+import pytest
+from django.test import Client
+
+from jobs.models import Job
+from tests.db.security.routes import ROUTES, AccessFixture, address, patterns
+from tests.support import seed
+
+UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
+
+
+@pytest.fixture
+def world(lab, people) -> AccessFixture:
+    return AccessFixture(lab, people)
+
+
+def careless(people) -> Client:
+    """Signed in, and sending no proof that a page of ours made it."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(people.owner)
+    return client
+
+
+@pytest.mark.parametrize(
+    "pattern", sorted(one for one in patterns() if not one.startswith("agent/") and not one.endswith("/login"))
+)
+def test_without_its_token_nothing_is_changed(world, people, pattern):
+    """A plain form and htmx alike."""
+    before = world.state()
+    client = careless(people)
+    for method, headers in product(UNSAFE, ({}, {"HX-Request": "true", "HX-Target": "state"})):
+        answer = client.generic(method, address(pattern, world), b"{}", "application/json", headers=headers)
+        assert answer.status_code in (403, 404, 405), (method, pattern, answer.status_code)
+        if method in ROUTES[pattern] and not pattern.startswith(("healthz", "readyz")):
+            assert answer.status_code == 403, (method, pattern, answer.status_code)
+    assert world.state() == before
+
+
+def test_a_token_of_another_session_is_no_proof(people, lab):
+    job = seed.running(lab, steps=5)
+    other = Client()
+    other.get("/login")
+    client = careless(people)
+    answer = client.post(f"/jobs/{job.pk}/cancel", headers={"X-CSRFToken": other.cookies["csrftoken"].value})
+    assert answer.status_code == 403
+
+
+def test_with_the_pages_own_token_htmx_is_heard(people, lab):
+    import json
+    import re
+
+    job = seed.running(lab, steps=5)
+    client = careless(people)
+    page = client.get(f"/jobs/{job.pk}").text
+    sent = json.loads(re.search(r"hx-headers='([^']+)'", page).group(1))
+    assert client.post(f"/jobs/{job.pk}/cancel", headers={**sent, "HX-Request": "true"}).status_code == 200
+    assert Job.objects.get(pk=job.pk).cancel_requested_at is not None
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_the_api_takes_no_kind_of_body_that_a_form_can_send(client, people, kind):
+    """A form of another site can send these without asking first; so they are of no use here, even with a session."""
+    client.force_login(people.owner)
+    answer = client.generic("POST", "/api/v1/jobs", b'{"queue": "default"}', kind)
+    assert answer.status_code == 415

@@ -1,0 +1,175 @@
+"""What every answer tells the browser: of pages, of the API, of refusals and of static files alike."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from django.test import Client, override_settings
+
+from accounts.models import Token
+from tests.db.security import routes
+from tests.db.security.routes import API, PAGE, TABLE, AccessFixture
+from tests.support import seed
+
+ADDRESSES = [
+    "/login",
+    "/jobs",
+    "/healthz",
+    "/nowhere",
+    "/api/v1/jobs",
+    "/api/v1/nowhere",
+    "/static/muster.css",
+    "/live",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_every_answer_forbids_what_a_page_does_not_need(client, people, address):
+    headers = client.get(address).headers
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == policy["object-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == "'self'"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Opener-Policy"] == headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert "camera=()" in headers["Permissions-Policy"]
+
+
+@pytest.mark.parametrize("address", ["/jobs", "/api/v1/jobs", "/queues", "/login"])
+def test_no_other_origin_is_let_in(as_, people, address):
+    answer = as_(people.owner).get(address, headers={"Origin": "https://elsewhere.example"})
+    assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+
+
+@pytest.mark.parametrize("address", ["/api/v1/jobs", "/api/v1/me", "/queues", "/account/password"])
+def test_what_somebody_was_shown_is_not_kept_for_the_next(as_, people, address):
+    said = as_(people.owner).get(address).headers["Cache-Control"]
+    assert "no-store" in said or ("private" in said and "no-cache" in said)
+
+
+def test_a_browser_keeps_nothing_of_what_somebody_was_shown(as_, lab, people, settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path
+    world, client = AccessFixture(lab, people), as_(people.admin)
+    shown = [name for name, one in TABLE.items() if one.door in (PAGE, API) and "GET" in one.rules]
+    assert len(shown) > 40
+    for pattern in shown:
+        answer = client.get(routes.address(pattern, world))
+        assert answer.status_code == 200, pattern
+        assert "no-store" in answer.headers["Cache-Control"], pattern
+
+
+def test_a_program_may_keep_an_answer_and_asks_whether_it_holds(people):
+    headers = {"Authorization": f"Bearer {Token.issue(people.owner, 'x')[1]}"}
+    first = Client().get("/api/v1/teams", headers=headers)
+    assert first.headers["Cache-Control"] == "private, no-cache"
+    again = Client().get("/api/v1/teams", headers={**headers, "If-None-Match": first.headers["ETag"]})
+    assert again.status_code == 304
+
+
+def test_every_answer_with_a_body_says_what_it_is(as_, people, lab):
+    job = seed.running(lab, steps=5)
+    owner = as_(people.owner)
+    for address in ["/jobs", f"/jobs/{job.pk}", f"/jobs/{job.pk}/logs.txt", "/queues", "/account/password", "/nowhere"]:
+        assert "charset=utf-8" in owner.get(address).headers["Content-Type"].lower(), address
+    for address in ["/api/v1/jobs", "/api/v1/me", "/healthz"]:
+        assert owner.get(address).headers["Content-Type"].startswith("application/json"), address
+    assert owner.get("/api/v1/nowhere").headers["Content-Type"] == "application/problem+json"
+
+
+def test_signing_out_clears_what_the_browser_kept(as_, people):
+    assert as_(people.owner).post("/logout").headers["Clear-Site-Data"] == '"cache"'
+
+
+def test_a_browser_is_told_to_stay_with_https_where_there_is_https(client, db):
+    assert not client.get("/login").has_header("Strict-Transport-Security")
+    with override_settings(MUSTER_HTTPS=True):
+        said = client.get("/login").headers["Strict-Transport-Security"]
+    assert "max-age=31536000" in said and "includeSubDomains" in said
+
+
+PRINT_COOKIES = """
+import django; django.setup()
+from django.conf import settings as s
+from common.startup_checks import exposure
+print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE,
+      s.SESSION_COOKIE_HTTPONLY, s.SESSION_COOKIE_SAMESITE, s.DEBUG, *(one.id for one in exposure()))
+"""
+
+
+def settings_with(**environment: str) -> list[str]:
+    """What the settings are when they are read with this environment, in a process of their own."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", **environment}
+    ended = subprocess.run([sys.executable, "-c", PRINT_COOKIES], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.split()
+
+
+def test_cookies_are_bound_to_the_host_where_there_is_https():
+    names = ["__Host-muster-session", "__Host-muster-csrf"]
+    assert settings_with(MUSTER_HTTPS="1", MUSTER_ALLOWED_HOSTS="m.example") == [
+        *names,
+        *["True", "True", "True", "Lax", "False"],
+    ]
+
+
+def test_being_open_to_others_without_https_is_said_loudly():
+    assert settings_with(MUSTER_ALLOWED_HOSTS="m.example")[-1] == "muster.W001"
+    assert settings_with(MUSTER_ALLOWED_HOSTS="*")[-1] == "muster.W001"
+    assert settings_with(MUSTER_ALLOWED_HOSTS="127.0.0.1,localhost,[::1]")[-1] == "False"
+
+
+def test_the_web_process_says_so_at_its_start_and_refuses_debug_for_others():
+    start = [sys.executable, "-c", "import controlplane.asgi"]
+    open_to_all = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", "MUSTER_ALLOWED_HOSTS": "m.example"}
+    loud = subprocess.run(start, env=open_to_all, capture_output=True, text=True)
+    assert loud.returncode == 0 and "!!!!!!!!" in loud.stderr and "without HTTPS" in loud.stderr
+    refused = subprocess.run(start, env={**open_to_all, "MUSTER_DEBUG": "1"}, capture_output=True, text=True)
+    assert refused.returncode == 1 and "MUSTER_DEBUG" in refused.stderr
+
+
+def test_the_check_for_deployment_finds_nothing():
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", "MUSTER_HTTPS": "1"}
+    environment |= {"MUSTER_SECRET_KEY": "a-long-key-of-many-different-letters-0123456789-abcdefghijk-XYZ"}
+    command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_server_error_tells_nothing_of_the_inside(as_, people, monkeypatch):
+    import jobs.web.queues as page
+    from jobs.api import queues
+
+    def boom(*args, **kwargs):
+        raise RuntimeError("the secret inside is 12345")
+
+    monkeypatch.setattr(page, "_context", boom)
+    monkeypatch.setattr(queues, "with_use", boom)
+    client = Client(raise_request_exception=False)
+    client.force_login(people.owner)
+    for address in ("/queues", "/api/v1/queues"):
+        answer = client.get(address)
+        assert answer.status_code == 500
+        assert "12345" not in answer.text and "Traceback" not in answer.text and "RuntimeError" not in answer.text
+    assert client.get("/api/v1/queues").headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/nowhere",
+        "/admin",
+        "/__debug__/",
+        "/.git/config",
+        "/files/workspaces/1.tar.gz",
+        "/media/",
+        "/metrics",
+        "/static/../manage.py",
+        "/static/",
+    ],
+)
+def test_there_is_no_back_door(client, db, address):
+    answer = client.get(address)
+    assert answer.status_code == 404
+    assert "urlpatterns" not in answer.text and "Traceback" not in answer.text

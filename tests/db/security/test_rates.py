@@ -1,0 +1,95 @@
+"""A flood is held back with 429 and a time to wait; a burst and other people are not."""
+
+import pytest
+from django.test import Client
+
+from accounts.models import Token
+from common.rates import MOST_BUCKETS, Buckets
+from jobs.ingest import agent_tokens
+from tests.support.builders import identity
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_bucket_holds_a_minute_and_fills_steadily():
+    clock = Clock()
+    buckets = Buckets(clock)
+    assert [buckets.take("a", per_minute=60) for _ in range(60)] == [0] * 60
+    assert buckets.take("a", per_minute=60) == 1
+    assert buckets.take("b", per_minute=60) == 0
+    clock.now += 2
+    assert [buckets.take("a", per_minute=60) for _ in range(3)] == [0, 0, 1]
+
+
+def test_the_time_to_wait_is_true():
+    clock = Clock()
+    buckets = Buckets(clock)
+    assert buckets.take("a", per_minute=1) == 0
+    wait = buckets.take("a", per_minute=1)
+    assert wait == 60
+    clock.now += wait
+    assert buckets.take("a", per_minute=1) == 0
+
+
+def test_zero_is_no_limit():
+    buckets = Buckets(Clock())
+    assert {buckets.take("a", per_minute=0) for _ in range(1000)} == {0}
+
+
+def test_memory_stays_small_whoever_asks():
+    clock = Clock()
+    buckets = Buckets(clock)
+    for number in range(MOST_BUCKETS + 1):
+        buckets.take(str(number), per_minute=5)
+    clock.now += 61
+    buckets.take("last", per_minute=5)
+    assert len(buckets.known) == 1
+
+
+def test_the_api_counts_by_user_over_all_their_tokens(client: Client, people, settings):
+    settings.MUSTER_RATE_USER = 3
+    tokens = [Token.issue(people.owner, "x")[1] for _ in range(2)]
+    ask = lambda token: client.get("/api/v1/me", headers={"Authorization": f"Bearer {token}"})  # noqa: E731
+    assert [ask(tokens[number % 2]).status_code for number in range(4)] == [200, 200, 200, 429]
+    refused = ask(tokens[0])
+    assert refused.headers["Content-Type"] == "application/problem+json"
+    assert 1 <= int(refused.headers["Retry-After"]) <= 20
+    assert ask(Token.issue(people.teammate, "x")[1]).status_code == 200
+
+
+def test_pages_count_by_user_too(as_, people, settings):
+    settings.MUSTER_RATE_USER = 2
+    owner = as_(people.owner)
+    assert [owner.get("/queues").status_code for _ in range(3)] == [200, 200, 429]
+    assert int(owner.get("/queues").headers["Retry-After"]) >= 1
+    assert owner.get("/static/muster.css").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/login", "/api/v1/login"])
+def test_the_door_counts_by_address(people, settings, path):
+    settings.MUSTER_RATE_LOGIN = 2
+    knock = lambda address, name: Client(REMOTE_ADDR=address).post(path, {"username": name, "password": "x"})  # noqa: E731
+    assert 429 not in [knock("192.0.2.1", name).status_code for name in ("a", "b")]
+    assert knock("192.0.2.1", "c").status_code == 429
+    assert knock("192.0.2.2", "c").status_code != 429
+
+
+def test_agents_count_each_for_itself(client: Client, lab, settings):
+    settings.MUSTER_RATE_AGENT = 1
+    job = lab.running()
+    tokens = [agent_tokens.issue(identity(job, index)) for index in (0, 1)]
+    ask = lambda token: client.get("/agent/v1/workspace", headers={"Authorization": f"Bearer {token}"})  # noqa: E731
+    assert [ask(tokens[0]).status_code, ask(tokens[0]).status_code, ask(tokens[1]).status_code] == [204, 429, 204]
+
+
+def test_twenty_submits_a_second_are_nobodys_flood(settings):
+    clock = Clock()
+    buckets = Buckets(clock)
+    for _ in range(20 * 60 * 5):
+        clock.now += 0.05
+        assert buckets.take("script", per_minute=settings.MUSTER_RATE_USER) == 0

@@ -1,0 +1,221 @@
+"""The server's own log holds no secret and no forged line."""
+
+import io
+import logging
+import os
+import re
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from accounts.models import Token
+from common.redaction import Redacted
+from controlplane.celery import app as celery_app
+from jobs.core.agent_identity import AgentIdentity
+from jobs.ingest import agent_tokens
+from tests.support import site as pages_site
+from tests.support.patience import PATIENCE_SECONDS
+
+SECRETS = [
+    "mst_Zk3v9tq0aBcDeFgHiJkLmNoPqRsTuVwXyZ012345678",
+    "Bearer abcdefghijklmnop",
+    "password=hunter2hunter2",
+    "'password': 'hunter2hunter2'",
+    "csrfmiddlewaretoken=hunter2hunter2&x=1",
+    "Cookie: sessionid=hunter2hunter2",
+    "postgres://muster:hunter2hunter2@db/muster",
+    agent_tokens.issue(AgentIdentity(42, "run", 1, "worker", 0)),
+]
+
+
+def logged(*args, **kwargs) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Redacted("%(levelname)s %(message)s"))
+    log = logging.Logger("test")
+    log.addHandler(handler)
+    log.warning(*args, **kwargs)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_is_removed(secret):
+    kept = {"hunter2hunter2", secret.split()[-1], secret}
+    for text in (
+        logged(f"it came with {secret}"),
+        logged("it came with %s", secret),
+        logged("%r", {"headers": secret}),
+    ):
+        assert "[removed]" in text
+        assert not [one for one in kept if one in text], text
+
+
+def test_a_secret_in_a_traceback_is_removed():
+    try:
+        raise ValueError(SECRETS[0])
+    except ValueError:
+        text = logged("failed", exc_info=True)
+    assert "Traceback" in text and SECRETS[0] not in text
+
+
+VALUE = "python train.py --key hunter2hunter2"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        ("INSERT INTO accounts_team (name, created_at) VALUES (%s, now()), (%s, now())", "UniqueViolation [23505] accounts_team"),
+        ("INSERT INTO accounts_team (id, name, created_at) VALUES (NULL, %s, now()), (NULL, %s, now())", "NotNullViolation [23502]"),
+        ("SELECT (%s || %s)::int", "InvalidTextRepresentation [22P02]"),
+        ("SELECT nothing FROM accounts_team WHERE name IN (%s, %s)", 'UndefinedColumn [42703] column "nothing" does not exist'),
+    ],
+)  # fmt: skip
+def test_what_a_failed_statement_held_is_not_in_the_log(statement, kept):
+    """Postgres repeats rows and values in its DETAIL: a job's command, its environment, a name."""
+    with pytest.raises(DatabaseError) as caught, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement, [VALUE, VALUE])
+    assert "hunter2" in str(caught.value) or "Undefined" in kept
+    later = RuntimeError("again")
+    later.__cause__ = caught.value
+    for text in (logged("failed", exc_info=caught.value), logged("no: %s", caught.value), logged("x", exc_info=later)):
+        assert "hunter2" not in text
+        assert kept in text, text
+
+
+@pytest.fixture
+def heard():
+    """What tasks of this process log, as their own process would write it."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Redacted("%(levelname)s %(message)s"))
+    log = logging.getLogger("celery.app.trace")
+    log.addHandler(handler)
+    yield stream
+    log.removeHandler(handler)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_what_a_task_tells_of_a_failed_statement_holds_no_value(heard, is_wrapped):
+    @celery_app.task(name="tests.fails")
+    def fails():
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT (%s || %s)::int", [VALUE, VALUE])
+        except DatabaseError as error:
+            if is_wrapped:
+                raise RuntimeError(str(error)) from error
+            raise
+
+    try:
+        fails.apply()
+    finally:
+        celery_app.tasks.unregister("tests.fails")
+    said = heard.getvalue()
+    assert "Task tests.fails" in said and "InvalidTextRepresentation" in said
+    assert "hunter2" not in said
+
+
+def test_the_tasks_process_logs_as_the_others_do():
+    script = (
+        "import logging, django; django.setup(); from controlplane.celery import app; app.log.setup(loglevel='WARNING');"
+        "logging.getLogger('celery.worker').warning('came with mst_Zk3v9tq0aBcDeFgHiJkL'); logging.getLogger('jobs').info('quiet')"
+    )
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings_without_database"}
+    said = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stderr
+    assert "WARNING celery.worker came with mst_[removed]" in said
+    assert "quiet" not in said and said.count("came with") == 1
+
+
+def test_what_is_no_secret_stays():
+    said = "job 42: 3 of 4 ranks running, digest 0123456789abcdef, /jobs/42/logs?rank=3 took 12 ms"
+    assert said in logged(said)
+
+
+def test_a_request_can_not_forge_a_line():
+    text = logged("sign-in of %s failed", "eve\n2026-01-01 WARNING all is well\x1b[2J\u2028\u202e")
+    assert text.count("\n") == 1
+    assert "\\n2026-01-01" in text and "\x1b" not in text and "\u202e" not in text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_real_server_that_says_all_it_can_says_no_secret(people, tmp_path, monkeypatch):
+    """Sign-ins right and wrong, tokens right and wrong, a broken body; and then its whole standard error is read."""
+    monkeypatch.setenv("MUSTER_LOG_LEVEL", "DEBUG")
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        monkeypatch.setattr(
+            pages_site.subprocess,
+            "Popen",
+            lambda *args, **kwargs: _popen(*args, **{**kwargs, "stderr": file, "stdout": file}),
+        )
+        with pages_site.serve() as site:
+            secrets = visit(site)
+    text = log.read_text(errors="replace")
+    assert len(text) > 500, "nothing was logged, so nothing is shown"
+    assert "AXES" in text and "an unknown name from 127.0.0.1" in text
+    assert not re.search(r"\beve\b", text)  # nobody has that name: it may be a password, typed into the wrong field
+    assert "AXES: New login failure by owner from 127.0.0.1" in text
+    for secret in secrets:
+        assert secret not in text
+
+
+_popen = subprocess.Popen
+
+
+def visit(site) -> list[str]:
+    browser = site.sign_in("owner")
+    token = httpx.post(
+        f"{site.url}/api/v1/login",
+        json={"username": "owner", "password": "owner-has-a-password", "name": "x"},
+        timeout=PATIENCE_SECONDS,
+    ).json()["token"]
+    forged = "mst_" + "f" * 43
+    for one in (token, forged):
+        httpx.get(f"{site.url}/api/v1/me", headers={"Authorization": f"Bearer {one}"}, timeout=PATIENCE_SECONDS)
+        httpx.get(
+            f"{site.url}/agent/v1/workspace", headers={"Authorization": f"Bearer {one}"}, timeout=PATIENCE_SECONDS
+        )
+    sent = {
+        "username": "eve",
+        "password": "a-wrong-password-of-eve",
+        "csrfmiddlewaretoken": browser.cookies["csrftoken"],
+    }
+    browser.post("/login", data=sent)
+    httpx.post(f"{site.url}/login", data=sent, timeout=PATIENCE_SECONDS)
+    httpx.post(
+        f"{site.url}/api/v1/login",
+        json={"username": "eve", "password": "a-wrong-password-of-eve"},
+        timeout=PATIENCE_SECONDS,
+    )
+    known = {"username": "owner", "password": "a-wrong-password-of-eve"}
+    httpx.post(f"{site.url}/api/v1/login", json=known, timeout=PATIENCE_SECONDS)
+    httpx.post(
+        f"{site.url}/api/v1/jobs", content=b"{", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_SECONDS
+    )
+    assert Token.objects.filter(user__username="owner").exists() and urlsplit(site.url).port
+    cookies = [browser.cookies["sessionid"], browser.cookies["csrftoken"]]
+    return [token, forged, "owner-has-a-password", "a-wrong-password-of-eve", *cookies, os.environ["MUSTER_SECRET_KEY"]]
+
+
+def test_the_server_does_not_name_itself(people, transactional_db):
+    with pages_site.serve() as site:
+        assert "server" not in httpx.get(f"{site.url}/healthz", timeout=PATIENCE_SECONDS).headers
+
+
+def test_every_way_of_starting_the_web_process_is_quiet_about_itself_and_bounds_heads():
+    from pathlib import Path
+
+    from embedded.programs import _WEB
+
+    root = Path(__file__).resolve().parents[3]
+    starts = [" ".join(_WEB), *((root / name).read_text() for name in ("Dockerfile", "docker-compose.yml"))]
+    for start in starts:
+        assert "controlplane.http_protocol:BoundedHttp" in start
+        assert "--no-server-header" in start and "--no-proxy-headers" in start and "--no-access-log" in start
+    assert sys.executable

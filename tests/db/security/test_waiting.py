@@ -1,0 +1,215 @@
+"""No request waits for ever, and none keeps a database connection while it waits: every route of the URL map is asked while
+eight requests wait and eight answers are not read, and again while Postgres is stopped."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from typing import NamedTuple
+
+import httpx
+import psutil
+import pytest
+from psycopg_pool.base import AttemptWithBackoff
+
+from accounts.models import Token
+from common import addresses
+from jobs.ingest import agent_tokens, apply
+from tests.db.security.routes import AGENT, API, OPEN, TABLE, AccessFixture, address, body
+from tests.support import servers
+from tests.support.builders import batch, identity, log_item
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.site import Site, serve
+
+POOL = 8  # connections of the web process, as everywhere
+SECONDS = "20"  # that it waits for the database
+SHORT = "2"  # where it is stopped; nothing else is decided by this
+BEGAN = 1_763_700_000
+
+
+@pytest.fixture
+def world(transactional_db, lab, people) -> AccessFixture:
+    return AccessFixture(lab, people)
+
+
+@pytest.fixture
+def site(world, request) -> Iterator[Site]:
+    with serve(MUSTER_DB_POOL=str(POOL), MUSTER_DB_SECONDS=getattr(request, "param", SECONDS)) as site:
+        yield site
+
+
+class Asked(NamedTuple):
+    method: str
+    pattern: str
+    status: int
+    retry_after: str
+
+
+class Doors:
+    """A client for each kind of door, signed in before anything is made difficult."""
+
+    def __init__(self, site: Site, world: AccessFixture):
+        self.world = world
+        self.page = site.sign_in("root")
+        # Somebody else than on the pages: requests of one user wait for each other.
+        token = Token.issue(world.persons["admin"], "doors", scope="manage")[1]
+        self.api = self._bearer(site, token)
+        self.agent = self._bearer(site, agent_tokens.issue(identity(world.job)))
+
+    def close(self) -> None:
+        for client in (self.page, self.api, self.agent):
+            client.close()
+
+    def ask(self, method: str, pattern: str, path: str = "") -> Asked:
+        """The head of an answer: a stream has no end."""
+        route = TABLE[pattern]
+        client = {API: self.api, AGENT: self.agent}.get(route.door, self.page)
+        headers = {"Content-Type": route.kind, "X-CSRFToken": self.page.cookies["csrftoken"]}
+        content = body(pattern, self.world) if method not in ("GET", "HEAD") else None
+        with client.stream(method, path or address(pattern, self.world), content=content, headers=headers) as answer:
+            return Asked(method, pattern, answer.status_code, answer.headers.get("Retry-After", ""))
+
+    @staticmethod
+    def _bearer(site: Site, token: str) -> httpx.Client:
+        limits = httpx.Limits(max_connections=100, max_keepalive_connections=0)
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.Client(base_url=site.url, headers=headers, timeout=PATIENCE_SECONDS, limits=limits)
+
+
+@pytest.fixture
+def doors(site, world) -> Iterator[Doors]:
+    with closing(Doors(site, world)) as doors:
+        yield doors
+
+
+def walk(doors: Doors, methods: tuple[str, ...]) -> list[Asked]:
+    asked = [
+        (method, pattern) for pattern, route in sorted(TABLE.items()) for method in route.rules if method in methods
+    ]
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(lambda one: doors.ask(*one), asked))
+
+
+@contextmanager
+def waiters(doors: Doors, world: AccessFixture, *, statuses: tuple[int, ...] = (200,)) -> Iterator[None]:
+    """Eight that wait for lines again and again, eight streams of the log and eight of hints."""
+    over = threading.Event()
+    logs = f"/api/v1/jobs/{world.job.pk}/logs"
+    cursor = doors.api.get(logs).json()["cursor"]
+    begun = threading.Semaphore(0)
+
+    def wait() -> None:
+        while not over.is_set():
+            with doors.api.stream("GET", logs, params={"wait": 20, "cursor": cursor}) as answer:
+                assert answer.status_code in statuses, answer.read()
+                begun.release()
+                for _ in answer.iter_bytes():
+                    pass
+
+    with ExitStack() as open_:
+        pool = open_.enter_context(ThreadPoolExecutor(POOL))
+        open_.callback(over.set)
+        for path in [f"{logs}/stream?cursor={cursor}"] * POOL:
+            open_.enter_context(doors.api.stream("GET", path))
+        for _ in range(POOL):
+            open_.enter_context(doors.page.stream("GET", "/live"))
+        waiting = [pool.submit(wait) for _ in range(POOL)]
+        for _ in range(POOL):
+            assert begun.acquire(timeout=PATIENCE_SECONDS)
+        yield
+        over.set()
+        lab_line(world, seq=2)  # news for all of them
+    for one in waiting:
+        one.result(PATIENCE_SECONDS)
+
+
+def lab_line(world: AccessFixture, *, seq: int) -> None:
+    lines = log_item(2, seq - 1, [(BEGAN + seq, f"line {seq}")])
+    apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, lines))
+
+
+def test_every_route_answers_while_eight_wait(doors, world):
+    with waiters(doors, world):
+        answers = walk(doors, ("GET", "HEAD"))
+    assert [one for one in answers if one.status >= 500] == []
+
+
+def unread(site: Site, path: str, token: str) -> socket.socket:
+    """Somebody who asks and then reads nothing, so that the server cannot send on."""
+    link = socket.socket()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    link.connect(("127.0.0.1", int(site.url.rpartition(":")[2])))
+    link.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    assert link.recv(1, socket.MSG_PEEK) == b"H"
+    return link
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs/{pk}/logs?limit=10000", "/api/v1/jobs/{pk}/logs/text"])
+def test_an_answer_that_nobody_reads_keeps_no_connection(doors, site, world, path):
+    for seq in range(2, 12):
+        lines = [(BEGAN + seq, "x" * 8000) for _ in range(100)]
+        apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, log_item(2, 100 * seq, lines)))
+    token = Token.issue(world.persons["viewer"], "slow", scope="read")[1]
+    with ExitStack() as links:
+        for _ in range(POOL + 2):
+            links.enter_context(closing(unread(site, path.format(pk=world.job.pk), token)))
+        assert doors.ask("GET", "jobs").status == 200
+
+
+@contextmanager
+def stopped_postgres() -> Iterator[None]:
+    """The server and all its children: to a client it is a server that says nothing."""
+    (_, running), *_ = servers._running
+    parent = psutil.Process(running.running["postgres"].pid)
+    family = [parent]
+    # Should anything hang, this test still ends.
+    waker = threading.Timer(2 * PATIENCE_SECONDS, lambda: [os.kill(one.pid, signal.SIGCONT) for one in family])
+    waker.start()
+    parent.suspend()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while parent.status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline, "Postgres does not stop"
+        time.sleep(0.01)
+    # Asked for only now: a backend that it forked after its children were listed would go on answering.
+    family += parent.children(recursive=True)
+    for one in family[1:]:
+        one.suspend()
+    try:
+        yield
+    finally:
+        waker.cancel()
+        for one in reversed(family):
+            one.resume()
+
+
+@pytest.mark.parametrize("site", [SHORT], indirect=True)
+def test_every_route_answers_while_postgres_is_stopped(doors, site, world):
+    with waiters(doors, world, statuses=(200, 503)), stopped_postgres():
+        assert doors.ask("GET", "healthz").status == 200
+        answers = walk(doors, ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"))
+        assert doors.ask("GET", "healthz").status == 200
+    by_itself = [one for one in answers if one.pattern in ("healthz", "static/muster.css") and one.status == 200]
+    assert len(by_itself) == 4
+    wrong = [one for one in answers if one.status >= 500 and (one.status, bool(one.retry_after)) != (503, True)]
+    assert [one for one in wrong if one.pattern != "readyz"] == []
+    assert {one.status for one in answers if one.pattern == "readyz"} == {503}
+    assert {one.status for one in answers if TABLE[one.pattern].door != OPEN} == {503}
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for pattern in ("jobs", "api/v1/me", "live"):
+        while doors.ask("GET", pattern).status != 200:
+            assert time.monotonic() < deadline, "it does not come back"
+
+
+def test_a_database_that_was_away_for_long_is_asked_again_soon():
+    """The pool's own five minutes meant that it was asked again only a minute after it had come back."""
+    options = addresses.database("postgres://u@h/m", pool=POOL)["OPTIONS"]["pool"]
+    attempt, now, delays = AttemptWithBackoff(timeout=options["reconnect_timeout"]), 0.0, []
+    while not attempt.time_to_give_up(now):
+        attempt.update_delay(now)
+        now += attempt.delay
+        delays.append(attempt.delay)
+    assert max(delays) < 5

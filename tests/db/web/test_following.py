@@ -1,0 +1,210 @@
+"""A follower of a log sees the present: what it could not read in time is skipped, said so, and can be read."""
+
+import asyncio
+import base64
+import json
+import random
+import re
+import zlib
+from contextlib import asynccontextmanager
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from accounts.access import Access
+from accounts.models import Token
+from common import hints
+from common.errors import InvalidInput
+from controlplane import live
+from jobs.api import log_stream
+from jobs.core import cursor
+from jobs.core.cursor import Cursor, decode
+from jobs.ingest import apply
+from jobs.logs import reader
+from tests.db.web.test_log_pane import lines, tail
+from tests.support.builders import batch, identity, log_item
+
+
+def burst(job, seq: int, count: int, *, first: int, rank: int = 0, index: int = 0, text: str = "line {}") -> None:
+    now = timezone.now().timestamp()
+    some = [(now, text.format(number)) for number in range(first, first + count)]
+    apply.apply_batch(identity=identity(job, index), batch=batch(seq, log_item(rank, first, some)))
+
+
+def skipped(page: str) -> tuple[str, str]:
+    """The words, and where the way to the skipped lines leads."""
+    found = re.search(r'<div class="l skipped"><span>(.*?)</span><a href="([^"]+)"', page)
+    return (found[1], found[2].replace("&amp;", "&")) if found else ("", "")
+
+
+@pytest.fixture
+def place(owner, lab):
+    """A running job with one line, and where its follower stands."""
+    job = lab.running()
+    burst(job, 1, 1, first=0)
+    return job, tail(owner.get(f"/jobs/{job.pk}/logs").text)
+
+
+def test_a_follower_is_at_the_end_after_one_answer_however_much_came(owner, htmx, place):
+    job, url = place
+    for number in range(13):
+        burst(job, 2 + number, 1000, first=1 + 1000 * number)
+    page = htmx(owner, url, "log-tail").text
+    assert lines(page)[-1] == "line 13000"
+    assert len(lines(page)) == 500
+    assert skipped(page)[0] == "12,500 lines skipped"
+    again = htmx(owner, tail(page), "log-tail").text
+    assert (lines(again), skipped(again)) == ([], ("", ""))
+
+
+def test_the_skipped_lines_can_be_read_from_the_first_one_on(owner, htmx, place):
+    job, url = place
+    burst(job, 2, 1400, first=1)
+    where = skipped(htmx(owner, url, "log-tail").text)[1]
+    page, seen = owner.get(where).text, []
+    while lines(page):
+        seen += lines(page)
+        assert "Back to the end" in page
+        assert tail(page) == "", "a page that is read does not move"
+        on = re.search(r'<a href="([^"]+)"[^>]*>Read on</a>', page)
+        if not on:
+            break
+        page = owner.get(on[1].replace("&amp;", "&")).text
+    assert seen == [f"line {number}" for number in range(1, 1401)]
+    assert htmx(owner, where, "log").text.startswith('<section id="log"')
+
+
+def test_ranks_that_print_little_lose_nothing_they_printed_last(owner, htmx, place):
+    job, url = place
+    burst(job, 2, 3000, first=1)
+    burst(job, 1, 1, first=0, rank=2, index=1, text="rank two says {}")
+    page = htmx(owner, url, "log-tail").text
+    assert "rank two says 0" in lines(page)
+    assert skipped(page)[0] == "2,501 lines skipped"
+
+
+def test_of_one_rank_only_its_own_lines_are_skipped(owner, htmx, place):
+    job, _ = place
+    url = tail(owner.get(f"/jobs/{job.pk}/logs?rank=0").text)
+    burst(job, 2, 700, first=1)
+    burst(job, 1, 900, first=0, rank=2, index=1)
+    words, where = skipped(htmx(owner, url, "log-tail").text)
+    assert words == "200 lines skipped"
+    assert "rank=0&" in where
+
+
+def test_nothing_is_said_where_nothing_is_skipped(owner, htmx, place):
+    job, url = place
+    burst(job, 2, 500, first=1)
+    page = htmx(owner, url, "log-tail").text
+    assert (len(lines(page)), skipped(page)) == (500, ("", ""))
+
+
+def test_the_next_attempt_comes_along_with_the_end_of_the_one_before(owner, htmx, lab):
+    job = lab.running(max_retries=1)
+    burst(job, 1, 1, first=0)
+    url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
+    burst(job, 2, 600, first=1)
+    job = lab.finish(job, 1, 1)
+    assert job.attempt == 2
+    burst(job, 1, 2, first=0, text="again {}")
+    page = htmx(owner, url, "log-tail").text
+    assert lines(page)[-3:] == ["line 600", "again 0", "again 1"]
+    assert skipped(page)[0] == "100 lines skipped"
+
+
+def test_lines_that_are_too_many_bytes_for_a_page_are_skipped_too(owner, htmx, place):
+    job, url = place
+    for number in range(4):
+        burst(job, 2 + number, 4, first=1 + 4 * number, text="x" * 700_000 + " {}")
+    page = htmx(owner, url, "log-tail").text
+    assert lines(page)[-1].endswith(" 16")
+    shown = len(lines(page))
+    assert skipped(page)[0] == f"{16 - shown} lines skipped"
+
+
+def test_the_page_is_at_most_two_seconds_behind():
+    """Between a batch that arrived and its reader: the gathering of hints, the page's pause; a second is left for the answer."""
+    script = (settings.BASE_DIR / "static/live.js").read_text()
+    pause = int(re.search(r"GAPS = \{[^}]*\blogs: (\d+)", script)[1]) / 1000
+    assert live.GATHER_SECONDS + pause <= 1.25
+
+
+class Waits(Exception):
+    """The stream has come to rest."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_of_the_api_reads_everything_before_it_waits_and_skips_nothing(lab, monkeypatch):
+    """`muster logs -f` is a record. Pages that end early (by their bytes, with an attempt) are no reason to wait."""
+    job = lab.running(max_retries=1)
+    for number in range(4):
+        burst(job, 1 + number, 4, first=4 * number, text="x" * 700_000 + " {}")
+    job = lab.finish(job, 1, 1)
+    assert job.attempt == 2
+    burst(job, 1, 1200, first=0)
+
+    @asynccontextmanager
+    async def listening(listener):
+        yield hints.Hub()
+
+    async def rest(*_):
+        raise Waits
+
+    monkeypatch.setattr(hints, "listening", listening)  # no Redis is needed to read what is there
+    monkeypatch.setattr(hints.Listener, "hears_of", rest)
+    texts: list[str] = []
+    access = Access(lab.user.pk, frozenset({job.team_id}), token=Token.issue(lab.user, "x")[0].pk)
+
+    async def read() -> None:
+        async for event in log_stream._events(job.pk, access, {"cursor": ""}):
+            texts.extend(re.findall(r'"text": "x* ?(.*?)"', event))
+
+    with pytest.raises(Waits):
+        asyncio.run(read())
+    assert texts == [*(str(number) for number in range(16)), *(f"line {number}" for number in range(1200))]
+
+
+def test_a_page_says_whether_there_is_more(lab):
+    job = lab.running()
+    burst(job, 1, 600, first=0)
+    first = reader.read(job=job)
+    assert first.has_more
+    assert not reader.read(job=job, cursor=first.cursor).has_more
+
+
+def test_the_place_in_a_log_of_1024_ranks_fits_into_an_address():
+    numbers = random.Random(7)
+    streams = [(500_000 + rank // 8, rank) for rank in range(1024)] + [(500_000 + node, -1) for node in range(128)]
+    place = Cursor(
+        3, {stream: numbers.randrange(10_000_000) for stream in streams}, 9_000_000, 9_100_000, 1_763_700_000.0
+    )
+    assert len(place.encode()) < 7500
+    assert decode(place.encode()) == place
+
+
+@pytest.mark.parametrize("count", [cursor.MOST_STREAMS + 1, 170_000])
+def test_a_place_in_more_streams_than_a_job_has_is_refused(count):
+    """1.4 KB that named 170,000 of them took 0.7 s, also for each piece of news of an open stream."""
+    streams = [1] * count
+    text = base64.urlsafe_b64encode(
+        zlib.compress(json.dumps([1, 0, 0, 0, streams, streams, streams]).encode())
+    ).decode()
+    with pytest.raises(InvalidInput):
+        decode(text)
+
+
+def test_a_place_that_an_earlier_release_gave_out_is_still_understood():
+    place = json.dumps([2, 5, 9, 1_763_700_000, [[7, -1, 3], [7, 0, 40]]])
+    text = base64.urlsafe_b64encode(zlib.compress(place.encode())).decode().rstrip("=")
+    assert decode(text) == Cursor(2, {(7, -1): 3, (7, 0): 40}, 5, 9, 1_763_700_000.0)
+
+
+@pytest.mark.parametrize(
+    "place", [[1, 0, 0, 0], [1, 0, 0, 0, [1], [1], []], [1, 0, 0, 0, ["a"], [1], [1]], [1, 0, 0, 0, 5]]
+)
+def test_a_place_that_nobody_gave_out_is_refused(place):
+    text = base64.urlsafe_b64encode(zlib.compress(json.dumps(place).encode())).decode()
+    with pytest.raises(InvalidInput):
+        decode(text)

@@ -1,0 +1,181 @@
+"""Hints to browsers: who hears what, how often, and what an open stream costs."""
+
+import asyncio
+import json
+import time
+from contextlib import closing
+
+import httpx
+import psutil
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+
+from accounts.access import Access
+from common import doorbell
+from common.hints import HEARTBEAT, SYNC, Hub, Listener
+from controlplane import live
+from tests.support.site import serve
+
+STREAMS = 200
+SOMEBODY = Access(1, None, session="x")
+
+
+def hint(job: int = 42, team: int = 1, what: str = "ranks") -> dict:
+    return {"job": job, "team": team, "what": what}
+
+
+def inside(act):
+    """Run in an event loop: a listener belongs to one."""
+
+    async def run():
+        return act()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("teams", "hears"), [({1}, True), ({2}, False), (set(), False), (None, True)])
+def test_a_listener_hears_of_its_teams_only(teams, hears):
+    def act():
+        listener = Listener(None if teams is None else frozenset(teams), SOMEBODY)
+        listener.hear(hint(team=1))
+        return bool(listener.pending)
+
+    assert inside(act) is hears
+
+
+def test_a_hint_given_many_times_is_sent_once():
+    def act():
+        listener = Listener(None, SOMEBODY)
+        first = listener.take()
+        for _ in range(100):
+            listener.hear(hint())
+        listener.hear(hint(what="logs"))
+        return first, listener.take(), listener.pending
+
+    first, second, pending = inside(act)
+    assert first == SYNC
+    assert second == 'event: hints\ndata: [[42, "ranks"], [42, "logs"]]\n\n'
+    assert not pending
+
+
+def test_after_a_gap_everything_is_fetched_anew():
+    def act():
+        listener = Listener(None, SOMEBODY)
+        listener.take()
+        listener.hear(hint())
+        listener.miss()
+        return listener.take()
+
+    assert inside(act) == SYNC
+
+
+@pytest.mark.parametrize("text", [b"not json", b"[]", b"{}", b'{"job": 1}', b"\xff"])
+def test_what_is_no_hint_is_dropped(text):
+    def act():
+        hub, listener = Hub(), Listener(None, SOMEBODY)
+        hub.listeners.add(listener)
+        hub._tell(text)
+        return listener.pending
+
+    assert not inside(act)
+
+
+def test_a_quiet_stream_still_breathes():
+    async def run():
+        listener = Listener(None, SOMEBODY)
+        listener.take()
+        await live._news(listener, within=0.01)
+        return listener.take()
+
+    assert asyncio.run(run()) == HEARTBEAT
+
+
+def test_who_is_not_signed_in_hears_nothing(db):
+    assert Client().get("/live").status_code == 401
+
+
+@pytest.fixture
+def site(transactional_db, people):
+    with serve() as site:
+        yield site
+
+
+def test_a_stream_begins_with_sync_and_tells_of_ones_own_jobs(site, team, people):
+    with closing(site.sign_in("owner")) as client, client.stream("GET", "/live") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        lines = stream.iter_lines()
+        said = (line for line in lines if line.startswith("event"))
+
+        def ring() -> None:
+            with transaction.atomic():
+                doorbell.hint(job=7, team=team.pk + 1000, what="state")
+                doorbell.hint(job=8, team=team.pk, what="state")
+
+        assert next(said) == "event: sync"
+        ring()
+        while next(said) == "event: sync":  # another one: it listens only now, and nobody heard what was rung before
+            ring()
+        assert json.loads(next(lines).removeprefix("data: ")) == [[8, "state"]]
+
+
+def sessions() -> int:
+    """Connections to this database. Asked from a thread of its own, which gives its own back."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+            return cursor.fetchone()[0]
+    finally:
+        connection.close()
+
+
+def test_two_hundred_open_streams_hold_neither_threads_nor_connections(site):
+    cookies = []
+    for name in ("owner", "teammate"):  # of one user there may be half as many
+        with closing(site.sign_in(name)) as client:
+            cookies.append(dict(client.cookies))
+    asyncio.run(_open_many(site, *cookies))
+
+
+async def _open_many(site, cookies, others_cookies):
+    process = psutil.Process(site.pid)
+    # No connection is used twice: the server closes an idle one, now and then just as it is taken again.
+    limits = httpx.Limits(max_connections=STREAMS + 10, max_keepalive_connections=0)
+    asking = {"base_url": site.url, "limits": limits, "timeout": 240}
+    async with (
+        httpx.AsyncClient(cookies=cookies, **asking) as client,
+        httpx.AsyncClient(cookies=others_cookies, **asking) as other,
+    ):
+        # As many requests at once as opening the streams makes: the pool has grown to what it may be.
+        await asyncio.gather(*(client.get("/jobs") for _ in range(STREAMS)))
+        before = await asyncio.to_thread(sessions)
+        opened = [asyncio.Event() for _ in range(STREAMS)]
+        clients = (client, other) * (STREAMS // 2)
+        streams = [asyncio.create_task(_listen(one, event)) for one, event in zip(clients, opened, strict=True)]
+        # A stream that could not be opened says why, at once.
+        await asyncio.wait_for(_all_opened(opened, streams), 240)
+        began = time.monotonic()
+        assert (await client.get("/login")).status_code == 302
+        print(f"/login with {STREAMS} open streams: {time.monotonic() - began:.3f} s")
+        assert await asyncio.to_thread(sessions) <= before
+        assert process.num_threads() < 40
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+
+async def _all_opened(opened, streams):
+    for event, stream in zip(opened, streams, strict=True):
+        waiting = asyncio.create_task(event.wait())
+        await asyncio.wait((waiting, stream), return_when=asyncio.FIRST_COMPLETED)
+        if not event.is_set():
+            waiting.cancel()
+            raise AssertionError("a stream ended before it began") from stream.exception()
+
+
+async def _listen(client: httpx.AsyncClient, opened: asyncio.Event) -> None:
+    async with client.stream("GET", "/live") as stream:
+        assert stream.status_code == 200, await stream.aread()
+        async for line in stream.aiter_lines():
+            if line.startswith("event: sync"):
+                opened.set()

@@ -1,0 +1,101 @@
+"""/jobs/<id>/logs"""
+
+import re
+
+import pytest
+from django.utils import timezone
+
+from jobs.ingest import apply
+from tests.support import seed
+from tests.support.builders import batch, identity, item, log_item
+
+
+def lines(page: str) -> list[str]:
+    return re.findall(r'<div class="l[^"]*">.*?<span>(.*?)</span></div>', page)
+
+
+def tail(page: str) -> str:
+    found = re.search(r'id="log-tail" data-empty="[^"]*" hx-get="([^"]+)"', page)
+    return found[1].replace("&amp;", "&") if found else ""
+
+
+def test_all_ranks_are_merged_or_one_is_shown(owner, job):
+    assert len(lines(owner.get(f"/jobs/{job.pk}/logs").text)) == 80
+    assert len(lines(owner.get(f"/jobs/{job.pk}/logs?rank=3").text)) == 20
+
+
+def test_the_end_brings_only_what_is_new_and_a_new_end(owner, job, htmx):
+    url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
+    assert lines(htmx(owner, url, "log-tail").text) == []
+    now = timezone.now().timestamp()
+    apply.apply_batch(identity=identity(job), batch=batch(2, log_item(0, 20, [(now, "fresh words")])))
+    answer = htmx(owner, url, "log-tail").text
+    assert lines(answer) == ["fresh words"]
+    assert tail(answer) not in ("", url)
+
+
+def test_the_last_lines_of_a_finished_job_end_the_waiting(owner, lab, job, htmx):
+    url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
+    lab.finish(job, 0, 0)
+    answer = htmx(owner, url, "log-tail").text
+    assert tail(answer) == ""
+    assert "end of log" in answer
+
+
+def test_a_gap_is_shown_as_one(owner, job):
+    gap = item("gap", rank=0, first_line=20, lines=9000, raw_bytes=812331, first_at=1.0, last_at=2.0)
+    apply.apply_batch(identity=identity(job), batch=batch(2, gap))
+    assert 'class="l gap"' in owner.get(f"/jobs/{job.pk}/logs?rank=0").text
+
+
+def test_colours_are_left_out_and_markup_is_text(owner, lab):
+    job = seed.running(lab, steps=1)
+    now = timezone.now().timestamp()
+    apply.apply_batch(
+        identity=identity(job), batch=batch(2, log_item(0, 1, [(now, "\x1b[1;31mRuntimeError: <b>no</b>\x1b[0m")]))
+    )
+    page = owner.get(f"/jobs/{job.pk}/logs?rank=0").text
+    assert "RuntimeError: &lt;b&gt;no&lt;/b&gt;" in page
+    assert "\x1b" not in page
+
+
+def test_the_download_has_every_line_with_time_and_rank(owner, job):
+    answer = owner.get(f"/jobs/{job.pk}/logs.txt")
+    text = b"".join(answer.streaming_content).decode()
+    assert text.count("\n") == 80
+    assert re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z +rank \d  step 1 ", text)
+    assert answer["Content-Disposition"] == 'attachment; filename="mnist-ddp-1-all.txt"'
+
+
+def test_a_cursor_from_elsewhere_starts_at_the_end_again(owner, job, htmx):
+    assert len(lines(htmx(owner, f"/jobs/{job.pk}/logs?cursor=garbage", "log-tail").text)) == 80
+
+
+def test_a_job_without_lines_says_so(owner, lab):
+    assert "Nothing printed yet" in owner.get(f"/jobs/{lab.submit().pk}/logs").text
+
+
+def test_the_whole_log_is_searched_not_only_the_lines_shown(owner, job, htmx):
+    page = owner.get(f"/jobs/{job.pk}/logs/find?q=STEP").text
+    assert 'class="found-head"' in page
+    assert lines(page)
+    assert all("step" in line.lower() for line in lines(page))
+    assert len(lines(owner.get(f"/jobs/{job.pk}/logs/find?q=step&rank=1").text)) < len(lines(page))
+    part = htmx(owner, f"/jobs/{job.pk}/logs/find?q=step", "log").text
+    assert part.startswith('<section id="log"')
+    assert "Back to the log" in part
+
+
+def test_words_that_nobody_printed_are_said_so_and_shown_as_text(owner, job):
+    page = owner.get(f"/jobs/{job.pk}/logs/find?q=%3Cb%3Enope").text
+    assert "No line with “&lt;b&gt;nope”" in page
+    assert owner.get(f"/jobs/{job.pk}/logs/find?q=").status_code == 200
+    assert owner.get(f"/jobs/{job.pk}/logs/find?q=step&start=rubbish").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["logs", "logs/find", "logs.txt"])
+@pytest.mark.parametrize("rank", [2**31, 10**16, 10**30])
+def test_a_rank_that_no_column_holds_counts_as_not_given(owner, job, path, rank):
+    answer = owner.get(f"/jobs/{job.pk}/{path}?q=step&rank={rank}")
+    content = b"".join(answer.streaming_content) if answer.streaming else answer.content
+    assert answer.status_code == 200 and b"step" in content

@@ -1,0 +1,96 @@
+"""The matrix of ranks: what failed stands first and outside of any box that scrolls."""
+
+import re
+
+import pytest
+from django.utils import timezone
+
+from jobs.ingest import apply
+from jobs.models import Rank
+from jobs.web.ranks import arrange, matrix
+from tests.support import seed
+from tests.support.builders import batch, identity, item
+
+
+def big(lab, *, nodes: int, per_node: int = 8):
+    lab.queue.nominal = nodes * per_node
+    lab.queue.save()
+    return lab.running(nodes=nodes, nproc_per_node=per_node)
+
+
+def fail(job, *numbers: int) -> None:
+    """In this order of time."""
+    for seconds, number in enumerate(numbers):
+        Rank.objects.filter(job=job, rank=number).update(
+            state="failed", exit_code=1, ended_at=timezone.now() + timezone.timedelta(seconds=seconds)
+        )
+
+
+def whole(page: str) -> str:
+    """The part of the matrix that no box hides."""
+    found = re.search(r'<div class="whole">(.*?)</table>\s*</div>', page, re.S)
+    return found[1] if found else ""
+
+
+def numbers(part: str) -> list[int]:
+    return [int(number) for number in re.findall(r'<(?:b|span) class="n">(\d+)</', part)]
+
+
+@pytest.mark.parametrize("nodes", [2, 128])
+def test_replicas_with_failed_ranks_come_first_and_are_shown_whole(owner, lab, nodes):
+    job = big(lab, nodes=nodes)
+    last = 8 * nodes - 1
+    fail(job, last, 3)
+    page = owner.get(f"/jobs/{job.pk}").text
+    rows = whole(page)
+    assert numbers(rows) == [*range(last - 7, last + 1), *range(8)]
+    assert rows.count('class="cell bad') == page.count('class="cell bad') == 2
+    assert sorted(numbers(page)) == list(range(8 * nodes))
+
+
+def test_a_job_without_failures_has_one_table_in_order(owner, lab):
+    job = big(lab, nodes=2)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert whole(page) == ""
+    assert numbers(page) == list(range(16))
+
+
+def test_the_rank_that_failed_first_is_marked_among_the_others(owner, lab):
+    job = big(lab, nodes=2)
+    fail(job, 9, 2)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert page.count('class="cell bad first"') == 1
+    assert re.search(r'class="cell bad first"[^>]*title="Rank 9: failed, failed first', page)
+    assert page.count("failed first</span>") == 1
+    assert re.search(
+        r">9</a></td><td><span[^>]*>.*?Failed, failed first</span>", owner.get(f"/jobs/{job.pk}?view=list").text
+    )
+
+
+def test_a_rank_that_a_verdict_names_though_it_did_not_fail_itself_is_the_likely_cause(lab):
+    job = big(lab, nodes=2)
+    fail(job, 2)
+    ranks = list(Rank.objects.filter(job=job).order_by("rank"))
+    grid = arrange(list(job.replicas.order_by("index")), ranks, now=timezone.now(), first=9)
+    (named,) = [cell for cell in grid.cells if cell.is_first_failure]
+    assert (named.rank.rank, named.first_words) == (9, "likely cause")
+    assert [replica.index for replica, _ in grid.troubled] == [1, 0]
+
+
+def test_ranks_that_the_launcher_stopped_are_no_failures(lab):
+    job = seed.failed(lab, rank=1, steps=2)
+    grid = matrix(job, attempt=1, now=timezone.now())
+    assert [cell.rank.rank for cell in grid.cells if cell.is_first_failure] == [1]
+    assert [replica.index for replica, _ in grid.troubled] == [0]
+    assert [replica.index for replica, _ in grid.others] == [1]
+
+
+def test_an_earlier_attempt_marks_its_own_first_failure(owner, lab, htmx):
+    job = lab.visit(seed.failed(lab, steps=4, rank=1, max_retries=1), times=4)
+    at = timezone.now().timestamp()
+    news = item("rank", rank=2, local_rank=0, state="failed", at=at, exit_code=1)
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, news))
+    first = htmx(owner, f"/jobs/{job.pk}?attempt=1", "ranks").text
+    second = htmx(owner, f"/jobs/{job.pk}", "ranks").text
+    assert 'title="Rank 1: failed, failed first' in first
+    assert 'title="Rank 2: failed, failed first' in second

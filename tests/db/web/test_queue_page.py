@@ -1,0 +1,39 @@
+"""/queues"""
+
+from jobs.web.queues import usages
+from queues.models import Queue
+from tests.support import seed
+
+
+def test_a_queue_shows_what_is_taken_by_whom_and_who_waits(owner, lab):
+    holder = lab.running(nodes=2, nproc_per_node=4)
+    seed.queued(lab)
+    page = owner.get("/queues").text
+    assert "8 of 8" in page
+    assert holder.name in page
+    assert "1 job</a> waits for 4 CPU slots" in page
+
+
+def test_the_bar_is_cut_in_proportion_to_the_slots(lab, queue):
+    lab.running(nodes=1, nproc_per_node=4)
+    lab.running(nodes=1, nproc_per_node=2)
+    [usage] = usages([queue])
+    assert [(share.x, share.width) for share in usage.shares] == [(0, 50), (50, 25)]
+
+
+def test_the_number_of_queries_does_not_grow_with_the_queues(owner, team, queue, django_assert_num_queries):
+    with django_assert_num_queries(7):
+        owner.get("/queues")
+    for number in range(5):
+        Queue.objects.create(name=f"queue-{number}", team=team, cluster="local", nominal=4)
+    with django_assert_num_queries(7):
+        owner.get("/queues")
+
+
+def test_a_quota_that_was_lowered_below_its_use_does_not_overflow(lab, queue):
+    lab.running(nodes=2, nproc_per_node=4)
+    Queue.objects.filter(pk=queue.pk).update(nominal=4)
+    queue.refresh_from_db()
+    [usage] = usages([queue])
+    assert usage.free == 0
+    assert sum(share.width for share in usage.shares) == 100

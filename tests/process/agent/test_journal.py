@@ -1,0 +1,219 @@
+"""An agent is killed at any moment, and every line that was written is sent once by whoever comes after it."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent import journal
+from agent.journal import Journal
+from agent.lines import Splitter
+from agent.salvage import salvage
+from agent.spool import Spool
+from agent.state import StateFolder
+from tests.process.agent.bench import Bench
+from tests.support.fake_control_plane import FakeControlPlane
+from tests.support.patience import PATIENCE_SECONDS
+
+# The account is written after the line: whoever dies between the two has written one more than it says.
+RANK = """
+import os, sys, time
+account = os.open(sys.argv[1] + os.environ.get("RANK", ""), os.O_RDWR | os.O_CREAT)
+pause, number = float(sys.argv[2]), 0
+while True:
+    os.write(1 + number % 2, b"line %d\\n" % number)
+    number += 1
+    os.pwrite(account, b"%12d" % number, 0)
+    pause and time.sleep(pause)
+"""
+TORCHRUN = """
+import os, subprocess, sys
+each = {"WORLD_SIZE": "2", "PYTHONUNBUFFERED": "1"}
+ranks = [
+    subprocess.Popen([os.environ["PYTHON_EXEC"], "rank.py", *sys.argv[1:]],
+                     env={**os.environ, **each, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    for rank in range(2)
+]
+[rank.wait() for rank in ranks]
+"""
+
+
+def numbers(control_plane: FakeControlPlane, rank: int) -> list[int]:
+    return [int(text.split()[1]) for text in control_plane.of().texts(rank)]
+
+
+def assert_all_there(control_plane: FakeControlPlane, account: Path, rank: int) -> None:
+    """Each line once. stdout and stderr are two pipes, so only each for itself is in order."""
+    found, written = numbers(control_plane, rank), int(account.read_text())
+    assert sorted(found) == list(range(len(found)))
+    assert written <= len(found) <= written + 1
+    for parity in (0, 1):
+        mine = [one for one in found if one % 2 == parity]
+        assert mine == sorted(mine)
+    assert [at for at, _, _ in control_plane.of().lines[rank]] == list(range(len(found)))
+
+
+def drain(bench: Bench, folder: Path) -> None:
+    assert bench.start(folder, how="--drain").wait(PATIENCE_SECONDS) == 0
+    left = [path.name for path in (folder / "spool").iterdir()]
+    assert left == [] and bench.status()["is_drained"]
+
+
+@pytest.mark.parametrize("pause", ["0", "0.001", "0.05"])
+@pytest.mark.parametrize("seconds", [0.15, 0.4, 0.73, 2.6])
+def test_no_line_is_lost_when_the_agent_is_killed(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, pause: str, seconds: float
+) -> None:
+    account = tmp_path / "account"
+    folder = bench.replica([sys.executable, "rank.py", str(account), pause], files={"rank.py": RANK})
+    agent = bench.start(folder)
+    bench.wait_for(lambda: account.exists() and account.read_text())
+    time.sleep(seconds)
+    agent.kill()
+    drain(bench, folder)
+    assert_all_there(control_plane, account, -1)
+
+
+def test_no_line_of_a_rank_is_lost_when_the_agent_is_killed(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
+) -> None:
+    files = {"rank.py": RANK, "torchrun.py": TORCHRUN}
+    command = [sys.executable, "torchrun.py", str(tmp_path / "account"), "0.0005"]
+    folder = bench.replica(command, files=files, processes=2)
+    agent = bench.start(folder)
+    for rank in (0, 1):
+        account = tmp_path / f"account{rank}"
+        bench.wait_for(lambda account=account: account.exists() and account.read_text())
+    time.sleep(0.3)
+    agent.kill()
+    drain(bench, folder)
+    for rank in (0, 1):
+        assert_all_there(control_plane, tmp_path / f"account{rank}", rank)
+
+
+def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
+) -> None:
+    account = tmp_path / "account"
+    folder = bench.replica([sys.executable, "rank.py", str(account), "0"], files={"rank.py": RANK})
+    agent = bench.start(folder)
+    bench.wait_for(lambda: account.exists() and account.read_text())
+    agent.send_signal(signal.SIGSTOP)
+    looks = [-1, 0]
+    while len(set(looks[-4:])) > 1:  # until both pipes are as full as they get
+        time.sleep(0.3)
+        looks.append(int(account.read_text()))
+    agent.kill()
+    drain(bench, folder)
+    assert_all_there(control_plane, account, -1)
+    assert len(control_plane.of().texts()) > 10_000
+
+
+@pytest.mark.parametrize("point", ["agent.spool.before", "agent.spool.after", "agent.send.before", "agent.send.after"])
+def test_no_line_is_doubled_by_a_death_around_a_batch(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, point: str
+) -> None:
+    account, marks = tmp_path / "account", tmp_path / "marks"
+    marks.mkdir()
+    folder = bench.replica([sys.executable, "rank.py", str(account), "0.002"], files={"rank.py": RANK})
+    agent = bench.start(folder, CRASH_MARKS=str(marks))
+    bench.wait_for(lambda: len(numbers(control_plane, -1)) > 100)
+    (marks / f"{point}.armed").touch()
+    assert agent.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    drain(bench, folder)
+    assert_all_there(control_plane, account, -1)
+
+
+@pytest.mark.parametrize("point", ["agent.list.before", "agent.spawn.before", "agent.spawn.after"])
+def test_an_agent_killed_before_anything_was_written_leaves_nothing(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, point: str
+) -> None:
+    control_plane.code = {"run.sh": b"#!/bin/sh\nsleep 600\n"}
+    folder = bench.replica(["./run.sh"], wants_workspace=True)
+    assert bench.start(folder, CRASH_MARKS=str(tmp_path), CRASH_AT=point).wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    drain(bench, folder)
+    assert control_plane.of().texts() == []
+
+
+def test_a_line_whose_half_was_read_long_before_the_death_is_whole(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
+    folder = bench.replica(["bash", "-c", "printf '10%%\\r20%%\\r'; echo ready >&2; printf 'half '; sleep 600"])
+    agent = bench.start(folder)
+    bench.wait_for(lambda: "ready" in control_plane.of().texts())
+    time.sleep(1.5)  # its line became a batch, and was acknowledged
+    agent.kill()
+    drain(bench, folder)
+    assert control_plane.of().texts() == ["ready", "20%", "half "] or control_plane.of().texts()[-1] == "half "
+
+
+def test_an_agent_that_ends_leaves_no_journal(bench: Bench, control_plane: FakeControlPlane) -> None:
+    folder = bench.replica(["echo", "one"])
+    bench.start(folder).wait(PATIENCE_SECONDS)
+    assert journal.find(str(folder / "spool")) == []
+
+
+# -- by itself
+
+
+@pytest.fixture(params=["splice", "copy"])
+def ours(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    if request.param == "copy":  # Python before 3.10, and file systems without it
+        monkeypatch.setattr(journal, "_splice", None)
+    (tmp_path / "spool").mkdir()
+    return Journal(str(tmp_path / "spool"))
+
+
+def salvaged(tmp_path: Path) -> Spool:
+    folder = StateFolder(str(tmp_path))
+    spool = Spool(folder.spool)
+    salvage(folder, spool=spool)
+    return spool
+
+
+def test_a_journal_gives_back_what_was_taken(ours: Journal, tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    splitter = Splitter(b"half ", b"")
+    stream = ours.add(read_end, rank=3, splitter=splitter)
+    ours.begin(7, lines={3: 40}, segments={3: 5})
+    with pytest.raises(BlockingIOError):
+        ours.take(read_end, stream=stream)
+    for piece in (b"a line\nand", b" another\n\0\xff"):
+        os.write(write_end, piece)
+        assert ours.take(read_end, stream=stream) == piece
+    os.close(write_end)
+    assert ours.take(read_end, stream=stream) == b""
+    os.close(read_end)
+    found = journal.read(journal.last(ours._folder)[1])
+    assert (found.lines, found.segments, found.halves) == ({3: 40}, {3: 5}, {stream: (3, b"half ", b"")})
+    assert [(one.stream, one.rank, one.text) for one in found.entries] == [
+        (stream, 3, b"a line\nand"),
+        (stream, 3, b" another\n\0\xff"),
+    ]
+    spool = salvaged(tmp_path)
+    assert len(spool) == 1 and spool.get()[0] == 7 and b'"first_line":40,"lines":3' in spool.get()[1]
+    assert journal.find(spool._folder) == []
+
+
+def test_a_journal_beside_its_batch_is_worth_nothing(ours: Journal, tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    stream = ours.add(read_end, rank=0)
+    ours.begin(1, lines={}, segments={})
+    os.write(write_end, b"one\n")
+    ours.take(read_end, stream=stream)
+    Spool(ours._folder).put([], blobs=[])  # and then it was killed
+    assert [seq for seq, _ in journal.find(ours._folder)] == [1]
+    spool = salvaged(tmp_path)
+    assert len(spool) == 1 and spool.next_seq == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\x09not json", b"\0\0\0\x02{}"])
+def test_a_spoilt_journal_is_thrown_away(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "spool/1.journal").write_bytes(content)
+    spool = salvaged(tmp_path)
+    assert len(spool) == 0 and journal.find(spool._folder) == []

@@ -1,0 +1,270 @@
+"""The agent's parts by themselves: lines, batches, hostile archives, a GPU that is none, the built file."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent import batch, launch, lines, linux, nvml
+from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
+from agent.build import build
+from agent.spool import Spool
+from agent.tail import Tail
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT = lines.LINE_LIMIT_BYTES
+
+# -- lines
+
+
+def text(*found: bytes) -> bytes:
+    return b"".join(line + b"\n" for line in found)
+
+
+@pytest.mark.parametrize(
+    "pieces, expected",
+    [
+        ([b"a\nb\n"], [b"a", b"b"]),
+        ([b"a", b"b\nc"], [b"ab"]),
+        ([b"\n\n"], [b"", b""]),
+        ([b"a\r\nb\r\n"], [b"a", b"b"]),
+        ([b"a\r", b"\nb\n"], [b"a", b"b"]),
+        ([b"\r 5%", b"\r 6%", b"\r100%\n", b"done\n"], [b"100%", b"done"]),
+        ([b"1%\r", b"2%\r", b"\n"], [b"2%"]),
+    ],
+)
+def test_pieces_become_lines(pieces: list[bytes], expected: list[bytes]) -> None:
+    splitter = lines.Splitter()
+    assert b"".join(splitter.feed(piece, now=0.0) for piece in pieces) == text(*expected)
+
+
+def test_a_progress_bar_is_shown_once_a_second_and_never_twice() -> None:
+    splitter = lines.Splitter()
+    assert splitter.feed(b"\r 5%", now=0.1) == b"" and splitter.due() == 1.1
+    assert splitter.feed(b"\r 6%", now=0.5) == b"" and splitter.due() == 1.1
+    assert splitter.tick(now=1.0) == b"" and splitter.tick(now=1.1) == text(b" 6%")
+    assert splitter.due() is None
+    assert splitter.feed(b"\r100%", now=1.2) == b""
+    assert splitter.tick(now=2.3) == text(b"100%")
+    assert splitter.feed(b"\nnext\n", now=2.4) == text(b"next") and splitter.end() == b""
+
+
+def test_a_progress_bar_that_never_ends_takes_no_room() -> None:
+    splitter = lines.Splitter()
+    for number in range(100_000):
+        splitter.feed(b"\r%d%%" % number, now=0.0)
+    assert len(splitter._rest) < 100
+    assert splitter.end() == text(b"99999%")
+
+
+def test_long_lines_are_cut_between_characters() -> None:
+    splitter = lines.Splitter()
+    text = ("ä" * (LIMIT + 1) + "x").encode()
+    pieces = [*(text[at : at + 65536] for at in range(0, len(text), 65536)), b"\n"]
+    found = b"".join(splitter.feed(piece, now=0.0) for piece in pieces).splitlines()
+    assert len(found) == 3 and all(part.endswith("…".encode()) for part in found[:-1])
+    assert b"".join(part.decode().rstrip("…").encode() for part in found) == text
+
+
+def test_a_tail_is_the_last_lines_however_they_came() -> None:
+    tail, whole = Tail(), []
+    for number in range(300):
+        some = [b"%d.%d" % (number, n) for n in range(number % 7)]
+        whole += [(float(number), line) for line in some]
+        if some:
+            tail.add(text(*some), count=len(some), at=float(number))
+    assert tail.lines() == whole[-TAIL_LINES:]
+
+
+def test_a_tail_of_long_lines_takes_little_room() -> None:
+    tail = Tail()
+    for number in range(500):
+        tail.add(text(b"%d" % number + b"x" * 300_000), count=1, at=0.0)
+    found = tail.lines()
+    assert len(found) == TAIL_LINES and found[-1][1].startswith(b"499x")
+    assert sum(len(piece) for _, piece, _ in tail._pieces) <= (TAIL_LINE_BYTES + 1) * TAIL_LINES
+
+
+# -- batches and the spool
+
+
+def log(rank: int, *, first_line: int, blob: bytes) -> dict:
+    return {"kind": "log", "rank": rank, "seq": 1, "first_line": first_line, "lines": 3, "first_at": 1.0, "last_at": 2.0,
+            "raw_bytes": 9, "bytes": len(blob)}  # fmt: skip
+
+
+def test_a_batch_survives_its_encoding_and_its_stamp() -> None:
+    one = batch.Batch(
+        7, [{"kind": "sample"}, log(0, first_line=0, blob=b"abc"), log(1, first_line=5, blob=b"de")], [b"abc", b"de"]
+    )
+    assert batch.decode(batch.encode(one)) == one
+    assert batch.decode(batch.stamped(batch.encode(one), sent_at=1.5)) == one
+    assert b'{"sent_at":1.500,"version":1,"seq":7,' in batch.stamped(batch.encode(one), sent_at=1.5)
+
+
+def test_a_spool_is_found_again_and_goes_on_counting(tmp_path: Path) -> None:
+    first = Spool(str(tmp_path))
+    assert [first.put([], blobs=[]) for _ in range(12)] == list(range(1, 13))
+    first.acknowledge(9)
+    again = Spool(str(tmp_path))
+    assert len(again) == 3 and again.get()[0] == 10 and again.put([], blobs=[]) == 13  # type: ignore[index]
+
+
+def test_states_outlive_a_spool_that_is_far_too_small(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path), limit_bytes=100)
+    blob = b"x" * 1000
+    spool.put(
+        [{"kind": "rank", "state": "failed", "exit_code": 3}, log(0, first_line=0, blob=blob), {"kind": "sample"}],
+        blobs=[blob],
+    )
+    _, body = spool.get()  # type: ignore[misc]
+    assert [one["kind"] for one in batch.decode(body).items] == ["rank", "gap"]
+
+
+def test_a_disk_that_takes_nothing_loses_text_but_no_state(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path / "spool"))
+    shutil.rmtree(tmp_path / "spool")
+    spool.put([{"kind": "replica", "state": "failed"}, log(0, first_line=0, blob=b"abc")], blobs=[b"abc"])
+    _, body = spool.get()  # type: ignore[misc]
+    assert [one["kind"] for one in batch.decode(body).items] == ["replica", "gap"]
+
+
+# -- GPUs
+
+FAKE_NVML = r"""
+#include <string.h>
+typedef struct { unsigned gpu, memory; } rates;
+typedef struct { unsigned long long total, free, used; } memory;
+static int devices[2] = {0, 1};
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { if (i > 1) return 2; *h = &devices[i]; return 0; }
+int nvmlDeviceGetHandleByUUID(const char *u, void **h) { if (strcmp(u, "MIG-abc")) return 6; *h = &devices[1]; return 0; }
+int nvmlDeviceGetUtilizationRates(void *h, rates *r) { r->gpu = *(int *)h ? 75 : 10; return 0; }
+int nvmlDeviceGetMemoryInfo(void *h, memory *m) { m->used = *(int *)h ? 5ULL << 32 : 1; return 0; }
+"""
+
+
+@pytest.fixture(scope="session")
+def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("nvml")
+    (folder / "fake.c").write_text(FAKE_NVML)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "fake.so", folder / "fake.c"], check=True)
+    return folder / "fake.so"
+
+
+@pytest.mark.parametrize(
+    "device, reading",
+    [
+        ("0", (0.10, 1)), ("1", (0.75, 5 << 32)), ("2", (None, None)),
+        ("MIG-abc", (0.75, 5 << 32)), ("GPU-unknown", (None, None)), (None, (None, None)),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_read_through_nvml(
+    fake_nvml: Path, monkeypatch: pytest.MonkeyPatch, device: str | None, reading: tuple
+) -> None:
+    monkeypatch.setenv(nvml.LIBRARY_ENV, str(fake_nvml))
+    assert nvml.Nvml().reading(device) == reading
+
+
+@pytest.mark.parametrize("library", ["/nowhere/libnvidia-ml.so", "libc.so.6"])
+def test_without_nvml_there_are_no_numbers_and_no_failure(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+    monkeypatch.setenv(nvml.LIBRARY_ENV, library)
+    readings = nvml.Nvml()
+    assert [readings.reading("0"), readings.reading("0")] == [nvml.NOTHING, nvml.NOTHING]
+
+
+@pytest.mark.parametrize(
+    "local_rank, visible, device",
+    [
+        (1, None, "1"), (1, "4,6", "6"), (0, "GPU-a,MIG-b", "GPU-a"), (1, "GPU-a, MIG-b", "MIG-b"),
+        (2, "0,1", None), (0, "", None), (1, "0,-1,2", None), (0, "NoDevFiles", None),
+    ],
+)  # fmt: skip
+def test_a_ranks_gpu_is_the_local_rankth_visible_one(local_rank: int, visible: str | None, device: str | None) -> None:
+    assert nvml.device_of(local_rank, visible=visible) == device
+
+
+# -- commands
+
+
+@pytest.mark.parametrize(
+    "command, missing",
+    [
+        ("torchrun gone.py", "gone.py"),
+        ("torchrun --nproc-per-node 2 --standalone gone.py --x y.py", "gone.py"),
+        ("python -m torch.distributed.run --nnodes=1 gone.py", "gone.py"),
+        ("python3 gone.py", "gone.py"),
+        ("torchrun here.py gone.py", ""),
+        ("torchrun -m gone.py", ""),
+        ("torchrun --no-python gone.py", ""),
+        ("python -c gone.py", ""),
+        ("python -u here.py", ""),
+        ("bash gone.py", ""),
+    ],
+)
+def test_a_missing_script_is_found_before_the_launch(tmp_path: Path, command: str, missing: str) -> None:
+    (tmp_path / "here.py").touch()
+    assert launch.missing_script(command.split(), code=str(tmp_path)) == missing
+
+
+def test_torchrun_is_run_as_its_module_where_the_command_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    found = launch.resolve(["torchrun", "train.py"], env={"PATH": str(tmp_path)}, code=str(tmp_path))
+    assert found == [sys.executable, "-m", "torch.distributed.run", "train.py"]
+
+
+# -- the built file
+
+
+def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
+    one, two = build(tmp_path / "a" / "agent.pyz"), build(tmp_path / "b" / "agent.pyz")
+    assert one.read_bytes() == two.read_bytes() and one.stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "agent").glob("*.py"), *(ROOT / "client" / "muster" / name for name in ("__init__.py", "_report.py"))],
+    ids=lambda path: path.name,
+)  # fmt: skip
+def test_the_agent_is_python_3_8(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+def oldest_python() -> str:
+    """The oldest interpreter from 3.8 on that this machine has; at worst our own."""
+    home = Path.home() / ".pyenv/versions"
+    for minor in range(8, sys.version_info.minor):
+        found = [shutil.which(f"python3.{minor}"), *map(str, sorted(home.glob(f"3.{minor}.*/bin/python")))]
+        for python in filter(None, found):
+            if subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
+                return python
+    return sys.executable
+
+
+def test_the_built_file_starts_under_an_old_python(pyz: Path) -> None:
+    modules = "replica, shim, guardian"
+    code = f"import sys; sys.path.insert(0, {str(pyz)!r}); from _muster_agent import {modules}; import muster"
+    subprocess.run([oldest_python(), "-c", code], check=True)
+
+
+def test_a_wrong_call_is_answered_with_the_usage(pyz: Path) -> None:
+    ended = subprocess.run([sys.executable, pyz, "--nonsense"], capture_output=True, text=True)
+    assert ended.returncode == 2 and ended.stderr.startswith("usage:")
+
+
+def test_kills_for_memory_are_counted_in_the_own_control_group_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's count would blame a job for what happened to another one."""
+    asked: list[str] = []
+
+    def unreadable(path: str, name: str) -> int:
+        asked.append(path)
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(linux, "_counter", unreadable)
+    assert linux.oom_kills() is None
+    assert [path.startswith("/sys/fs/cgroup/") for path in asked] == [True]

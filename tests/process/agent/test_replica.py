@@ -1,0 +1,231 @@
+"""One replica with plain commands: what is said of its start and of its end."""
+
+import fcntl
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.linux import is_alive
+from tests.process.agent.bench import ENDED, Bench, free_port
+from tests.support.fake_control_plane import FakeControlPlane
+from tests.support.patience import PATIENCE_SECONDS
+
+
+def test_output_and_success_arrive(bench: Bench, control_plane: FakeControlPlane) -> None:
+    received = bench.run(["sh", "-c", "echo one; echo two >&2; echo three"])
+    assert sorted(received.texts()) == ["one", "three", "two"]
+    assert [one["state"] for one in received.kind("replica")] == ["running", "succeeded"]
+    status = bench.status()
+    assert (status["state"], status["exit_code"], status["is_drained"]) == ("succeeded", 0, True)
+    assert status["started_at"] <= status["at"]
+
+
+@pytest.mark.parametrize(
+    "command, exit_code, ended_by",
+    [
+        (["sh", "-c", "exit 3"], 3, None),
+        (["sh", "-c", "kill -SEGV $$"], None, signal.SIGSEGV),
+        (["false"], 1, None),
+    ],
+)
+def test_exit_codes_and_signals_are_told(
+    bench: Bench, command: list[str], exit_code: int | None, ended_by: int | None
+) -> None:
+    received = bench.run(command)
+    status = bench.status()
+    assert (status["state"], status["exit_code"], status["signal"]) == ("failed", exit_code, ended_by)
+    told = received.kind("replica", state="failed")[0]
+    assert (told["exit_code"], told["signal"]) == (exit_code, ended_by)
+
+
+def test_paths_of_the_user_are_appended_to(bench: Bench) -> None:
+    env = {"PATH": "/bin:/usr/bin", "PYTHONPATH": "/their/modules", "MUSTER_TOKEN": "secret"}
+    received = bench.run(["env"], env=env)
+    told = dict(line.split("=", 1) for line in received.texts() if "=" in line)
+    assert told["PATH"].startswith("/bin:/usr/bin:")
+    assert told["PYTHONPATH"] == f"/their/modules:{bench.pyz}"
+    assert (told["MUSTER_JOB"], told["MUSTER_ATTEMPT"], told["MUSTER_REPLICA"]) == ("42", "1", "worker-0")
+    assert told["MUSTER_CHECKPOINTS"] == f"{bench.shared}/checkpoints"
+    assert "MUSTER_TOKEN" not in told and "worker-0" not in told.get("TOKEN", "")
+
+
+@pytest.mark.parametrize(
+    "command, exit_code, reason",
+    [
+        (["nosuch"], 127, "command not found: nosuch"),
+        (["train.py"], 127, "command not found: train.py; the workspace has train.py: start it with python train.py or torchrun train.py"),
+        (["trian.py"], 127, "command not found: trian.py; did you mean train.py?"),
+        (["./train.py"], 126, "not executable: ./train.py; chmod +x it, or name its interpreter"),
+        (["torchrun", "--nnodes", "1", "--standalone", "nosuch.py"], 2, "no such file in the workspace: nosuch.py"),
+        (["python", "trian.py"], 2, "no such file in the workspace: trian.py; did you mean train.py?"),
+    ],
+)  # fmt: skip
+def test_a_command_that_can_not_start_says_why(bench: Bench, command: list[str], exit_code: int, reason: str) -> None:
+    received = bench.run(command, files={"train.py": "print('never')"})
+    status = bench.status()
+    assert (status["state"], status["exit_code"], status["reason"]) == ("failed", exit_code, reason)
+    assert received.lines == {} and received.kind("replica")[0]["reason"] == reason
+
+
+def test_a_sealed_attempt_starts_nothing(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.replica(["touch", str(tmp_path / "started")])
+    (bench.attempt / "sealed").touch()
+    assert bench.start(folder).wait(PATIENCE_SECONDS) == 0
+    assert bench.status() == {} and not (tmp_path / "started").exists()
+
+
+def test_an_attempt_sealed_while_the_workspace_is_fetched_starts_nothing(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
+) -> None:
+    control_plane.refuse = 503
+    folder = bench.replica(["touch", str(tmp_path / "started")], wants_workspace=True)
+    agent = bench.start(folder)
+    bench.wait_for(lambda: bench.status().get("state") == "starting")
+    with open(bench.attempt / "lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (bench.attempt / "sealed").touch()
+    control_plane.refuse = 0
+    agent.wait(PATIENCE_SECONDS)
+    assert bench.status()["reason"] == "the attempt was closed before the command started"
+    assert not (tmp_path / "started").exists()
+
+
+def test_two_agents_of_one_replica_start_it_once(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.replica(["sh", "-c", f"echo started >> {tmp_path}/starts; sleep 0.5"])
+    for agent in [bench.start(folder) for _ in range(4)]:
+        agent.wait(PATIENCE_SECONDS)
+    assert (tmp_path / "starts").read_text() == "started\n"
+    assert bench.status()["state"] == "succeeded"
+    bench.start(folder).wait(PATIENCE_SECONDS)
+    assert (tmp_path / "starts").read_text() == "started\n"
+
+
+def test_a_replica_whose_agent_was_killed_is_not_run_again(bench: Bench, tmp_path: Path) -> None:
+    folder = bench.replica(["sh", "-c", f"echo started >> {tmp_path}/starts; sleep 600"])
+    agent = bench.start(folder)
+    bench.wait_for((tmp_path / "starts").exists)
+    agent.kill()
+    agent.wait()
+    bench.wait_for(lambda: not bench.carriers())
+    bench.start(folder).wait(PATIENCE_SECONDS)
+    status = bench.status()
+    assert (status["state"], status["reason"], status["signal"]) == ("failed", "its agent was killed", signal.SIGKILL)
+    assert (tmp_path / "starts").read_text() == "started\n"
+
+
+def test_a_port_in_use_is_told_and_nothing_starts(bench: Bench, tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        bench.run(["touch", str(tmp_path / "started")], hold_port=other.getsockname()[1])
+    status = bench.status()
+    assert (status["state"], status["reason"]) == ("failed", "port taken")
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_launcher_that_finds_its_port_in_use_is_told_apart(bench: Bench) -> None:
+    bench.run(["sh", "-c", "echo 'RuntimeError: EADDRINUSE: address already in use' >&2; exit 1"])
+    assert bench.status()["reason"] == "port taken"
+
+
+def test_the_port_is_held_until_the_launcher_listens(bench: Bench) -> None:
+    port = free_port()
+    script = f"import socket; s = socket.socket(); s.setsockopt(1, 2, 1); s.bind(('127.0.0.1', {port})); s.listen(); print('listens')"
+    go = bench.root / "go"
+    words = f'until [ -e {go} ]; do sleep 0.05; done; exec python3 -c "{script}"'
+    folder = bench.replica(["sh", "-c", words], hold_port=port)
+    agent = bench.start(folder)
+    bench.wait_for(lambda: bench.status().get("state") == "running")
+    with socket.socket() as other, pytest.raises(OSError):
+        other.bind(("127.0.0.1", port))
+    go.touch()
+    agent.wait(PATIENCE_SECONDS)
+    assert bench.control_plane.of().texts() == ["listens"]
+
+
+def test_a_stop_gives_grace_and_then_kills(bench: Bench) -> None:
+    folder = bench.replica(
+        ["sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=1
+    )
+    agent = bench.start(folder)
+    bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
+    asked_at = time.monotonic()
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert time.monotonic() - asked_at > 0.9
+    status = bench.status()
+    assert (status["state"], status["signal"], status["reason"]) == ("failed", signal.SIGKILL, "stopped on request")
+    assert "asked" in bench.control_plane.of().texts() and status["is_drained"]
+
+
+def test_a_second_stop_ends_the_grace(bench: Bench) -> None:
+    folder = bench.replica(
+        ["sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=600
+    )
+    agent = bench.start(folder)
+    bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
+    agent.terminate()
+    bench.wait_for(lambda: "asked" in bench.control_plane.of().texts())  # two signals at once would be one
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert bench.status()["signal"] == signal.SIGKILL
+
+
+def test_what_completes_during_its_grace_has_succeeded(bench: Bench) -> None:
+    folder = bench.replica(["sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"])
+    agent = bench.start(folder)
+    bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert (bench.status()["state"], bench.status()["reason"]) == ("succeeded", "")
+
+
+def test_processes_left_behind_are_killed_at_the_end(bench: Bench) -> None:
+    received = bench.run(["sh", "-c", "setsid sleep 600 & echo left"])
+    assert received.texts() == ["left"] and bench.carriers() == []
+
+
+def test_a_stray_that_hid_its_environment_is_killed_too(bench: Bench, tmp_path: Path) -> None:
+    bench.run(["sh", "-c", f"setsid env -i sleep 600 & echo $! > {tmp_path}/pid"])
+    pid = int((tmp_path / "pid").read_text())
+    bench.wait_for(lambda: not is_alive(pid))
+
+
+def test_one_replica_never_kills_another(bench: Bench) -> None:
+    go = bench.root / "go"
+    other = bench.replica(["sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.05; done; echo done"], index=1)
+    agent = bench.start(other)
+    bench.wait_for(lambda: bench.control_plane.of("worker-1").texts() == ["ready"])
+    bench.run(["true"])
+    go.touch()
+    agent.wait(PATIENCE_SECONDS)
+    assert bench.control_plane.of("worker-1").texts() == ["ready", "done"]
+
+
+def test_the_agent_says_whom_to_signal(bench: Bench) -> None:
+    agent = bench.start(bench.replica(["sleep", "600"]))
+    bench.wait_for(lambda: bench.status().get("state") == "running")
+    told = json.loads((bench.attempt / "worker-0" / "agent.json").read_text())
+    stat = Path(f"/proc/{agent.pid}/stat").read_text().rpartition(")")[2].split()
+    assert (told["pid"], told["started"]) == (agent.pid, int(stat[19]))
+    assert told["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, control_plane: FakeControlPlane) -> None:
+    control_plane.down()
+    agent = bench.start(bench.replica(["true"], wants_workspace=True), MUSTER_DRAIN_SECONDS="0.1")
+    bench.wait_for(lambda: bench.status().get("state") == "starting")
+    time.sleep(0.3)
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert bench.status()["reason"] == "stopped on request"
+
+
+def test_output_is_mirrored_with_its_rank_and_the_numbers_of_its_lines(bench: Bench) -> None:
+    agent = bench.start(bench.replica(["echo", "hello"], mirror=True))
+    assert agent.communicate(timeout=PATIENCE_SECONDS)[0] == b"[-1:0] hello\n"
+    assert bench.status()["state"] in ENDED

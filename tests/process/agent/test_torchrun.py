@@ -1,0 +1,133 @@
+"""Real torchrun, real gloo, two replicas of two ranks on the loopback interface."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process.agent.bench import ENDED, Bench, free_port, torch_env
+from tests.support.fake_control_plane import FakeControlPlane
+from tests.support.patience import PATIENCE_SECONDS
+
+TRAIN = """
+import os, sys, time
+import torch, torch.distributed as dist
+import muster
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+print("rank", rank, "of", dist.get_world_size(), flush=True)
+for step in range(int(sys.argv[1])):
+    if rank == int(sys.argv[2]) and step == 3:
+        raise RuntimeError("boom")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    muster.report(step=step, total=total)
+dist.destroy_process_group()
+"""
+
+
+def start_four(bench: Bench, *arguments: str, launcher: tuple[str, ...] = ("torchrun",)) -> None:
+    port = free_port()
+    for index in range(2):
+        folder = bench.replica(
+            [*launcher, "train.py", *arguments], index=index, files={"train.py": TRAIN}, processes=2,
+            env=torch_env(index, port=port), hold_port=port if index == 0 else None,
+        )  # fmt: skip
+        bench.start(folder)
+
+
+def wait_ended(bench: Bench, *indices: int) -> None:
+    for index in indices or (0, 1):
+        bench.wait_for(lambda index=index: bench.status(index).get("state") in ENDED)
+        bench.agents[index].wait(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize("launcher", [("torchrun",), (sys.executable, "-m", "torch.distributed.launch", "--use_env")])
+def test_four_ranks_train_and_are_seen_one_by_one(
+    bench: Bench, control_plane: FakeControlPlane, launcher: tuple[str, ...]
+) -> None:
+    start_four(bench, "5", "-1", launcher=launcher)
+    wait_ended(bench)
+    for rank in range(4):
+        received = control_plane.of(f"worker-{rank // 2}")
+        assert received.texts(rank) == [f"rank {rank} of 4"]
+        assert [one["state"] for one in received.kind("rank", rank=rank)] == ["running", "succeeded"]
+        points = [point for item in received.kind("metrics", rank=rank) for point in item["points"]]
+        assert [(step, values) for _, step, values in points] == [(step, {"total": 4.0}) for step in range(5)]
+    assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
+
+
+def test_a_shell_that_starts_more_ranks_than_the_job_has_shows_them_all(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
+    script = "import os\nprint('rank', os.environ['RANK'], flush=True)\nif os.environ['RANK'] == '1': raise ValueError('label 17')"
+    env = torch_env(0, nodes=1, per_node=1, port=free_port())
+    received = bench.run(["bash", "-c", "torchrun --nproc_per_node=2 x.py"], files={"x.py": script}, env=env)
+    assert received.texts(0)[:1] in (["rank 0"], [])  # torchrun may end it before it prints
+    assert "rank 1" in received.texts(-1) and any(line.endswith("ValueError: label 17") for line in received.texts(-1))
+    assert received.end_of(1)["exit_code"] == 1
+    assert received.kind("rank", rank=1, state="running")[0]["local_world_size"] == 2
+
+
+def first_failing(control_plane: FakeControlPlane) -> int:
+    """As the control plane decides: the earliest end that was neither asked for nor a lost connection."""
+    ends = [control_plane.of(f"worker-{rank // 2}").end_of(rank) for rank in range(4)]
+    failed = [one for one in ends if one["state"] == "failed" and not one["is_stopped"]]
+    own = [one for one in failed if not one["is_connection_error"]] or failed
+    return min(own, key=lambda one: one["at"])["rank"]
+
+
+@pytest.mark.parametrize("repetition", range(3))
+def test_the_rank_that_raised_is_found_among_those_it_took_along(
+    bench: Bench, control_plane: FakeControlPlane, repetition: int
+) -> None:
+    start_four(bench, "1000000", "3")
+    wait_ended(bench)
+    assert first_failing(control_plane) == 3
+    end = control_plane.of("worker-1").end_of(3)
+    # Now and then gloo's threads abort the process that is on its way out: signal 6 in place of exit code 1.
+    assert (end["exit_code"], end["signal"]) in [(1, None), (None, signal.SIGABRT)]
+    assert (end["is_connection_error"], end["is_stopped"]) == (False, False)
+    assert end["error_at"] <= end["at"]
+
+
+def test_a_rank_that_ignores_sigterm_is_killed_and_marked(bench: Bench, control_plane: FakeControlPlane) -> None:
+    script = "import os, signal, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)"
+    env = torch_env(0, nodes=1, port=free_port())
+    folder = bench.replica(["torchrun", "train.py"], files={"train.py": script}, env=env, grace_seconds=10, processes=2)
+    agent = bench.start(folder)
+    bench.wait_for(lambda: control_plane.of().texts(0) == control_plane.of().texts(1) == ["ready"])
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    ends = [control_plane.of().end_of(rank) for rank in (0, 1)]
+    assert [one["signal"] for one in ends] == [signal.SIGTERM, signal.SIGKILL]
+    assert all(one["is_stopped"] for one in ends)
+
+
+def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, control_plane: FakeControlPlane) -> None:
+    script = (Path(__file__).resolve().parents[3] / "examples" / "ddp_digits.py").read_text()
+    command = [
+        "torchrun",
+        "ddp_digits.py",
+        "--epochs=5",
+        "--batch-size=32",
+        "--lr=0.003",
+        "--print-every=1",
+        "--step-delay",
+    ]
+    env = torch_env(0, nodes=1, port=free_port())
+    # Both are replicas of their own; an elastic one counts its ranks by its place, so the second one's are 2 and 3.
+    told_more = {"files": {"ddp_digits.py": script}, "env": env, "processes": 2, "is_elastic": True}
+    first = bench.replica([*command, "0.2"], grace_seconds=120, **told_more)
+    agent = bench.start(first)
+    bench.wait_for(lambda: len(control_plane.of().texts(0)) > 3)
+    agent.terminate()
+    agent.wait(PATIENCE_SECONDS)
+    assert [control_plane.of().end_of(rank)["exit_code"] for rank in (0, 1)] == [143, 143]
+    assert len(list((bench.shared / "checkpoints").glob("step-*.pt"))) == 1
+    bench.start(bench.replica([*command, "0"], index=1, **told_more)).wait(PATIENCE_SECONDS)
+    told = control_plane.of("worker-1").texts(2)
+    assert told[1].startswith("going on from step-") and told[-1].startswith("test accuracy 9")
+    points = [point for item in control_plane.of("worker-1").kind("metrics", rank=2) for point in item["points"]]
+    assert max(values.get("accuracy", 0) for _, _, values in points) > 0.95

@@ -1,0 +1,71 @@
+"""Ctrl-C strikes who waits, never who reads: what reads may hold a lock that nobody would give back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import pytest
+from muster.client import Client
+from muster.commands.apart import AHEAD, apart, done_apart
+
+from tests.process.client.fake import TOKEN, FakeMuster
+from tests.support.patience import PATIENCE_SECONDS
+
+
+def test_the_same_items_come_in_the_same_order_from_another_thread() -> None:
+    read = [(number, threading.current_thread()) for number in apart(range(3 * AHEAD))]
+    threads = list(apart(threading.current_thread() for _ in range(3)))
+
+    assert [number for number, _ in read] == list(range(3 * AHEAD))
+    assert threading.main_thread() not in threads
+    assert all(thread.daemon for thread in threads), "one that is left behind must not hold up the end"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_an_error_comes_after_what_was_read_before_it(error: BaseException) -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise error
+
+    items = apart(broken())
+    assert next(items) == 1
+    with pytest.raises(type(error)):
+        next(items)
+
+
+def test_nobody_reads_far_ahead_of_who_takes() -> None:
+    read: list[int] = []
+    may_end = threading.Event()
+
+    def source() -> Iterator[int]:
+        for number in range(100 * AHEAD):
+            read.append(number)
+            yield number
+        may_end.set()
+
+    items = apart(source())
+    assert next(items) == 0
+    assert not may_end.wait(0.2)
+    assert len(read) <= AHEAD + 2
+    assert len(list(items)) == 100 * AHEAD - 1
+
+
+def test_an_answer_is_waited_for_in_another_thread() -> None:
+    assert done_apart(threading.current_thread) is not threading.current_thread()
+
+
+def test_leaving_by_an_interrupt_waits_for_no_lock(muster: FakeMuster) -> None:
+    """As if it had struck the library just after it had taken the lock of its connections."""
+
+    def leave() -> None:
+        with contextlib.suppress(KeyboardInterrupt), Client(muster.url, TOKEN) as client:
+            client.me()
+            client._http._transport._pool._optional_thread_lock.__enter__()
+            raise KeyboardInterrupt
+
+    leaving = threading.Thread(target=leave, daemon=True)
+    leaving.start()
+    leaving.join(PATIENCE_SECONDS)
+    assert not leaving.is_alive()

@@ -1,0 +1,227 @@
+"""muster submit and muster logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from muster.commands.following import exit_code_of
+from muster.models import Job
+
+from tests.process.client import fake
+from tests.process.client.conftest import Run
+from tests.process.client.fake import FakeMuster, failure
+
+
+def sent(muster: FakeMuster) -> dict[str, Any]:
+    body = [seen["body"] for seen in muster.requests if seen["path"] == "/api/v1/jobs" and seen["method"] == "POST"][-1]
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def test_a_submission_says_how_to_go_on(run: Run, logged_in: FakeMuster, code: Path) -> None:
+    result = run("submit", "--queue", "research", "--dir", code, "--", "torchrun", "train.py", "--lr", "3")
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[:2] == ["Submitted job 1 (job-1) to research", "  follow   muster logs -f 1"]
+    assert sent(logged_in) == {"command": ["torchrun", "train.py", "--lr", "3"], "queue": "research", "workspace": 5}
+
+
+def test_every_option_reaches_the_server(run: Run, logged_in: FakeMuster) -> None:
+    options = [
+        "--queue",
+        "research",
+        "--nodes",
+        "2",
+        "--nproc",
+        "4",
+        "--gpus",
+        "4",
+        "--name",
+        "n",
+        "--retries",
+        "0",
+        "--priority",
+        "-5",
+        "--deadline",
+        "60",
+    ]
+    run("submit", *options, "--env", "A=1", "--env", "B=x=y", "--no-workspace", "true")
+
+    assert sent(logged_in) == {
+        "command": ["true"],
+        "queue": "research",
+        "nodes": 2,
+        "nproc_per_node": 4,
+        "gpus": 4,
+        "name": "n",
+        "env": {"A": "1", "B": "x=y"},
+        "max_retries": 0,
+        "priority": -5,
+        "deadline_seconds": 60,
+    }
+
+
+def test_the_two_dashes_may_be_forgotten(run: Run, logged_in: FakeMuster) -> None:
+    run("submit", "--queue", "research", "--no-workspace", "python", "train.py", "--name", "mine", "-o", "x")
+
+    assert sent(logged_in)["command"] == ["python", "train.py", "--name", "mine", "-o", "x"]
+
+
+def test_the_current_folder_is_sent_when_none_is_named(
+    run: Run, logged_in: FakeMuster, code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(code)
+    run("submit", "--queue", "research", "true")
+
+    assert len(logged_in.workspaces) == 1
+
+
+def test_each_invocation_has_a_key_of_its_own_and_keeps_it_when_it_repeats(run: Run, logged_in: FakeMuster) -> None:
+    logged_in.faults = ["lose"]
+    for _ in range(2):
+        assert run("submit", "--queue", "research", "--no-workspace", "true").exit_code == 0
+
+    assert len(logged_in.jobs) == 2
+    assert len(logged_in.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["true"], "Missing option '--queue'"),
+        (["--queue", "q"], "Missing argument '-- COMMAND...'"),
+        (["--queue", "q", "--env", "A", "true"], "'A' is not KEY=VALUE"),
+        (["--queue", "q", "--nodes", "0", "true"], "0 is not in the range x>=1"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_sent(
+    arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster
+) -> None:
+    result = run("submit", *arguments)
+
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert logged_in.requests == []
+
+
+def test_a_refusal_names_the_field(run: Run, logged_in: FakeMuster) -> None:
+    result = run("submit", "--queue", "nlp", "--no-workspace", "true")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "muster: the job cannot be submitted: queue: no such queue (you gave 'nlp')\n"
+
+
+def test_following_prints_the_log_and_the_phases_and_exits_as_the_job(run: Run, logged_in: FakeMuster) -> None:
+    logged_in.script = [
+        lambda muster, job: None,
+        lambda muster, job: muster.change(job, phase="running", message=""),
+        lambda muster, job: muster.say(job, "W1121 starting", rank=-1),
+        lambda muster, job: muster.say(job, "loss 0.5", rank=3),
+        lambda muster, job: muster.change(job, phase="failed", first_failure=failure(), message="rank 3 exited"),
+    ]
+
+    result = run("submit", "--queue", "research", "--no-workspace", "--follow", "true")
+
+    assert result.exit_code == 7
+    assert result.stdout == "[launcher] W1121 starting\n[rank 3] loss 0.5\n"
+    assert result.stderr.splitlines()[1:] == ["queued", "running", "failed: rank 3 exited"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"phase": "succeeded"}, 0),
+        ({"phase": "succeeded", "first_failure": failure()}, 0),  # a retry made good for it
+        ({"phase": "failed", "first_failure": failure(exit_code=3)}, 3),
+        ({"phase": "failed", "first_failure": failure(exit_code=None, signal=9)}, 137),
+        ({"phase": "failed", "first_failure": failure(exit_code=None)}, 1),
+        ({"phase": "failed", "first_failure": failure(exit_code=0)}, 1),  # a failed job never exits well
+        ({"phase": "failed", "first_failure": failure(exit_code=256)}, 1),
+        ({"phase": "failed"}, 1),
+        ({"phase": "cancelled", "first_failure": failure()}, 120),
+        ({"phase": "suspended"}, 121),
+        ({"phase": "from-the-future"}, 1),
+    ],
+)
+def test_the_exit_code_is_the_jobs_own(fields: dict[str, Any], expected: int) -> None:
+    assert exit_code_of(Job.parse({**fake.job(1), **fields})) == expected
+
+
+def test_logs_of_all_ranks_carry_their_rank_and_those_of_one_do_not(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="running")
+    for rank in (-1, 0, 3):
+        logged_in.say(number, f"said by {rank}", rank=rank)
+
+    assert run("logs", number).stdout == "[launcher] said by -1\n[rank 0] said by 0\n[rank 3] said by 3\n"
+    assert run("logs", "job-1", "--rank", 3).stdout == "said by 3\n"
+    assert run("logs", number, "--rank", "launcher").stdout == "said by -1\n"
+    assert run("logs", number, "--tail", 1).stdout == "[rank 3] said by 3\n"
+
+
+def test_logs_can_be_searched_fetched_whole_and_streamed(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="succeeded")
+    for text in ("hay", "a \x1b[31mneedle"):
+        logged_in.say(number, text)
+
+    assert run("logs", number, "--find", "NEEDLE").stdout == "[rank 0] a \\x1b[31mneedle\n"
+    assert run("logs", number, "--find", "pin").exit_code == 1
+    assert run("logs", number, "--text").stdout == "rank 0: hay\nrank 0: a \\x1b[31mneedle\n"
+    assert run("logs", number, "--text", "--raw").stdout == "rank 0: hay\nrank 0: a \x1b[31mneedle\n"
+    assert run("logs", "-f", number).stdout == "[rank 0] hay\n[rank 0] a \\x1b[31mneedle\n"
+
+
+def test_a_line_of_a_log_can_not_steer_the_terminal(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="succeeded")
+    logged_in.say(number, "tab\there \x1b[2J\x07\r\x9b\u202e\u2028\ud800")
+
+    assert run("logs", number, "--no-prefix").stdout == "tab\there \\x1b[2J\\x07\\x0d\\x9b\\u202e\\u2028\\ud800\n"
+    assert json.loads(run("logs", number, "-o", "json").stdout)["text"] == logged_in.lines[number][0]["text"]
+
+
+def test_a_script_goes_on_where_it_stopped(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="running")
+    logged_in.say(number, "one")
+    cursor = run("logs", number, "--show-cursor").stderr.strip()
+    logged_in.say(number, "two")
+
+    assert run("logs", number, "--since-cursor", cursor, "--no-prefix").stdout == "two\n"
+
+
+def test_timestamps_are_in_the_readers_time_zone(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="running")
+    logged_in.say(number, "x", at_ms=1763700000123)
+
+    assert run("logs", number, "--rank", 0, "--timestamps").stdout.split()[0][19:23] == ".123"
+
+
+def test_following_a_finished_job_prints_everything_and_ends(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="failed")
+    logged_in.page_lines = 3
+    for at in range(8):
+        logged_in.say(number, str(at))
+
+    result = run("logs", "-f", number)
+
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 8)
+
+
+@pytest.mark.parametrize("arguments", [["logs", "-f", "job-1"], ["submit", "--queue", "research", "--no-workspace",
+                                                               "--follow", "--name", "job-1", "true"]])  # fmt: skip
+def test_an_interrupt_only_detaches_and_says_how_to_come_back(
+    arguments: list[str], run: Run, logged_in: FakeMuster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged_in.add_job(phase="running")
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    result = run(*arguments)
+
+    number = len(logged_in.jobs)
+    assert result.exit_code == 130
+    assert f"detached; job {number} goes on: `muster logs -f {number}` comes back" in result.stderr
+    assert logged_in.jobs[number]["phase"] in ("running", "queued")

@@ -1,0 +1,119 @@
+"""The command as people run it: a process of its own, with signals, pipes and terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import muster.cli
+import pytest
+from muster.version import VERSION
+
+from tests.process.client.fake import TOKEN, FakeMuster
+from tests.process.client.terminal import command, on_a_terminal
+from tests.support.patience import PATIENCE_SECONDS
+
+PACKAGES = str(Path(muster.cli.__file__).parents[1])
+
+
+def environ(fake: FakeMuster | None = None) -> dict[str, str]:
+    given = {"MUSTER_URL": fake.url, "MUSTER_TOKEN": TOKEN} if fake else {}
+    return {**os.environ, "PYTHONPATH": PACKAGES, **given}
+
+
+def test_the_version_is_told() -> None:
+    done = subprocess.run(command("--version"), env=environ(), capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"muster {VERSION}\n"
+
+
+def test_a_submission_of_the_current_folder(muster: FakeMuster, code: Path) -> None:
+    done = subprocess.run(
+        command("submit", "--queue", "research", "--", "torchrun", "train.py"),
+        env=environ(muster), cwd=code, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(muster.workspaces) == 1
+
+
+def test_a_submission_from_a_test_leaves_the_home_of_who_runs_it_alone(
+    muster: FakeMuster, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the environment that all tests have, whichever folder they are in."""
+    monkeypatch.undo()  # what this folder's tests have beyond it
+    home = tmp_path / "home"
+    home.mkdir()
+    subprocess.run(
+        command("submit", "--queue", "research", "--", "torchrun", "train.py"),
+        env={**environ(muster), "HOME": str(home)}, cwd=code, capture_output=True, check=True,
+    )  # fmt: skip
+
+    assert list(Path(os.environ["MUSTER_CACHE"]).iterdir()) != []
+    assert list(home.rglob("*")) == []
+
+
+def test_bin_muster_uses_the_login_of_the_demo_where_muster_url_names_it(muster: FakeMuster, tmp_path: Path) -> None:
+    login = {"current": "demo", "servers": {"demo": {"url": muster.url, "token": TOKEN, "user": "ada"}}}
+    (tmp_path / "cli.json").write_text(json.dumps(login))
+    (tmp_path / "cli.json").chmod(0o600)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+    done = subprocess.run(
+        [str(Path(PACKAGES).parent / "bin" / "muster"), "jobs", "-q"],
+        env={**env, "MUSTER_DATA_DIR": str(tmp_path), "MUSTER_URL": f"{muster.url}/"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_but_one_line_is_seen_of_an_error(muster: FakeMuster) -> None:
+    done = subprocess.run(command("status", "9"), env=environ(muster), capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "muster: no job 9 that you may see: `muster jobs` lists them\n"
+
+
+def test_ctrl_c_detaches_from_a_running_job(muster: FakeMuster) -> None:
+    number = muster.add_job(phase="running")
+    muster.say(number, "first")
+    following = subprocess.Popen(
+        command("logs", "-f", str(number)),
+        env=environ(muster),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    assert following.stdout.readline() == "[rank 0] first\n"
+
+    following.send_signal(signal.SIGINT)
+    _, said = following.communicate(timeout=PATIENCE_SECONDS)
+
+    assert following.returncode == 130
+    assert "detached; job 1 goes on" in said
+    assert "Traceback" not in said
+
+
+def test_a_reader_that_stops_early_is_no_error_to_talk_about(muster: FakeMuster) -> None:
+    number = muster.add_job(phase="succeeded")
+    for at in range(20000):
+        muster.say(number, f"line {at}")
+    line = " ".join(command("logs", str(number))) + " | head -n 1"
+
+    done = subprocess.run(line, shell=True, env=environ(muster), capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("[rank 0] line 0\n", "")
+
+
+@pytest.mark.parametrize(("extra", "has_colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_sees_symbols_and_colours_unless_it_declines(
+    extra: dict[str, str], has_colour: bool, muster: FakeMuster
+) -> None:
+    muster.add_job(phase="running")
+    said = on_a_terminal(command("jobs"), env={**environ(muster), "TERM": "xterm", "COLUMNS": "100", **extra})
+
+    assert "● running" in said
+    assert ("\x1b[" in said) is has_colour

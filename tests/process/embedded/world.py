@@ -1,0 +1,60 @@
+"""What these tests look at outside of the code: processes, modes, and programs that an ordinary user may run."""
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from embedded.account import Account, can_run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def processes_naming(text: str) -> list[str]:
+    """Command lines that hold this text."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            found += [line] if text in line else []
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """All processes below this one; threads and processes may end meanwhile."""
+    direct: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                direct += map(int, (task / "children").read_text().split())
+    return direct + [one for child in direct for one in children(child)]
+
+
+def modes(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
+    """Mode, owner and group of each path that is there."""
+    found = {}
+    for path in paths:
+        try:
+            about = path.lstat()
+        except OSError:
+            continue
+        found[str(path)] = (stat.S_IMODE(about.st_mode), about.st_uid, about.st_gid)
+    return found
+
+
+def around(path: Path) -> list[Path]:
+    """Every folder above this one, and what lies in the two nearest."""
+    near = [one for parent in list(path.parents)[:2] for one in parent.iterdir() if one != path]
+    return [*path.parents, *near]
+
+
+def python_for(account: Account | None) -> str | None:
+    """An interpreter, 3.11 or newer, that this user may run."""
+    wanted = "import sys; sys.exit(sys.version_info < (3, 11))"
+    places = [sys.executable, f"{sys.base_prefix}/bin/python3", "/usr/local/bin/python3", "/usr/bin/python3"]
+    return next((one for one in places if Path(one).exists() and can_run([one, "-c", wanted], account=account)), None)

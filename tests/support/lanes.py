@@ -1,0 +1,153 @@
+"""Run the levels of tests as lanes, a few side by side: `python -m tests.support.lanes --size ci` (bin/test calls it).
+
+Each lane is one pytest process with its own Postgres and Redis, in a process group of its own. The slowest starts first,
+by the seconds of the last run (artifacts/durations.json) or, on a new clone, by what they usually take. Each writes its
+output to artifacts/lanes/; what failed is printed at the end. `--resume` leaves out lanes that passed at this commit.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from tests.support.long import head
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTIFACTS = ROOT / "artifacts"
+DURATIONS = ARTIFACTS / "durations.json"
+PASSED = ARTIFACTS / "passed.json"
+
+# Levels in the folder tests/, with their usual seconds on two cores. Every level is a lane: a test checks it.
+LANES = {
+    "db": 1500, "cluster": 1400, "system": 1300, "process": 900, "contract": 450, "browser": 350, "simulation": 150,
+    "unit": 60,
+}  # fmt: skip
+AT_ONCE = 3  # most lanes wait most of the time: for processes to end, for pods
+STOP_SECONDS = 120.0  # until a lane has ended its servers and processes
+LOOK_SECONDS = 0.5
+
+# What a size leaves out, as lanes and in words, and pytest's option for what is marked `long`.
+SIZES = {
+    "quick": ("none", {"cluster"}, "tests/cluster (bin/test tests/cluster), and all that is marked long (--long all)"),
+    "ci": ("tenth", set[str](), "nine tenths of what is marked long"),
+    "all": ("all", set[str](), ""),
+}
+
+
+@dataclass
+class Lane:
+    name: str
+    long: str
+    began: float = field(default_factory=time.monotonic)
+
+    def start(self) -> "subprocess.Popen[bytes]":
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        words = ["-q", "--maxfail", "10", "-p", "no:cacheprovider", "--long", self.long, f"tests/{self.name}"]
+        with self.log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *words], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        return self.process
+
+    @property
+    def log(self) -> Path:
+        return ARTIFACTS / "lanes" / f"{self.name}.log"
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def last_line(self) -> str:
+        lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip("= ") if lines else "no output"
+
+    def stop(self) -> None:
+        """End it as Ctrl-C would, so that its servers and processes end with it."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGINT)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def slowest_first(names: list[str], seconds: dict[str, float]) -> list[str]:
+    return sorted(names, key=lambda name: -seconds.get(name, LANES[name]))
+
+
+def run(names: list[str], *, long: str, out: IO[str] = sys.stdout) -> dict[str, int]:
+    """Run these lanes; returns their exit codes. All are stopped when this process is interrupted."""
+    waiting, running, codes = list(names), list[Lane](), dict[str, int]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                lane = Lane(waiting.pop(0), long)
+                lane.start()
+                running.append(lane)
+                print(f"{lane.name:12} started", file=out, flush=True)
+            for lane in [one for one in running if one.process.poll() is not None]:
+                running.remove(lane)
+                codes[lane.name] = lane.process.returncode
+                _remember(DURATIONS, lane.name, round(lane.seconds, 1))
+                print(f"{lane.name:12} {lane.seconds:5.0f} s  {lane.last_line()}", file=out, flush=True)
+            time.sleep(LOOK_SECONDS)
+    finally:
+        for lane in running:
+            lane.stop()
+    return codes
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bin/test", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--size", choices=SIZES, required=True)
+    parser.add_argument("--resume", action="store_true", help="leave out lanes that passed at this commit")
+    asked = parser.parse_args(words)
+    long, apart, left_out = SIZES[asked.size]
+    key = f"{asked.size} {_commit()}"
+    passed = set(_read(PASSED).get(key, [])) if asked.resume else set()
+    names = slowest_first([name for name in LANES if name not in apart | passed], _read(DURATIONS))
+    if passed:
+        print(f"Passed at this commit already: {', '.join(sorted(passed))}")
+    if long == "tenth":
+        print(f"Of the tests marked long a tenth runs, chosen by commit {head()[:12]}", flush=True)
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    codes = run(names, long=long)
+    failed = [name for name, code in codes.items() if code]
+    if key.partition(" ")[2]:
+        _remember(PASSED, key, sorted(passed | (set(codes) - set(failed))))
+    for name in failed:
+        print(f"\n== {name} failed\n{Lane(name, long).log.read_text(errors='replace')}", flush=True)
+    print(f"\n{len(codes) - len(failed)} of {len(codes)} lanes passed in {time.monotonic() - began:.0f} s.", end=" ")
+    print(f"Left out: {left_out}; bin/test --all runs everything." if left_out else "Nothing was left out.")
+    return 1 if failed else 0
+
+
+def _commit() -> str:
+    """Return the commit that is checked out; empty if files differ from it."""
+    changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True)
+    return "" if changed.stdout or changed.returncode else head()
+
+
+def _read(path: Path) -> dict:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remember(path: Path, key: str, value: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({**_read(path), key: value}, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

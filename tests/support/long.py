@@ -1,0 +1,61 @@
+"""A pytest plugin: what is marked `long` belongs to the full run. CI takes a tenth of it, another one with each commit.
+
+A long test that has a short form beside it (marked `sample`, of the same file) takes its place where it runs.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HELP = "of the tests marked `long`: none of them, a tenth chosen by the commit's hash, or all (default none)"
+
+LEFT_OUT = pytest.StashKey[int]()
+
+T = TypeVar("T")
+
+
+def tenth(found: Sequence[T], *, commit: str) -> list[T]:
+    """Every tenth, beginning with the one that the commit's hash says: ten commits in a row try nearly all of them."""
+    return list(found[int(commit, 16) % 10 :: 10])
+
+
+def head() -> str:
+    """The commit that is checked out, 40 hexadecimal digits."""
+    said = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return said.stdout.strip()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", choices=("none", "tenth", "all"), default="none", help=HELP)
+
+
+def pytest_report_header(config):
+    return f"long tests: {_said(config)}"
+
+
+def pytest_collection_modifyitems(config, items):
+    long = [item for item in items if item.get_closest_marker("long")]
+    taken = {"none": [], "all": long}.get(config.getoption("--long"))
+    if taken is None:
+        taken = tenth(long, commit=head())
+    files = {item.path for item in taken}
+    left_out = {item for item in long if item not in taken}
+    left_out |= {item for item in items if item.get_closest_marker("sample") and item.path in files}
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=list(left_out))
+    config.stash[LEFT_OUT] = len(left_out)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.line(f"long tests: {_said(config)}; {left_out} tests were left out (`--long all` runs them)")
+
+
+def _said(config) -> str:
+    chosen = config.getoption("--long")
+    return f"a tenth, chosen by {head()[:12]}" if chosen == "tenth" else chosen

@@ -1,0 +1,97 @@
+"""Jobs as people meet them: running with metrics and logs, failed, waiting. Rows come from the real services and ingest."""
+
+import math
+from datetime import timedelta
+
+from django.utils import timezone
+
+from jobs.ingest import apply
+from jobs.models import Job
+from tests.support.builders import Lab, batch, identity, item, log_item
+
+STEPS = 120
+TROUBLE = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 88, in step',
+    "    out = model(images)",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.",
+]
+
+
+def running(lab: Lab, *, nodes: int = 2, per_node: int = 2, steps: int = STEPS, late: int | None = None, **sent) -> Job:
+    """A job that trains; `late` is a rank that is far behind the others."""
+    job = lab.running(nodes=nodes, nproc_per_node=per_node, **sent)
+    for node in range(nodes):
+        ranks = range(node * per_node, (node + 1) * per_node)
+        items = [
+            one for rank in ranks for one in _life(rank, steps * 2 // 3 if rank == late else steps, rank % per_node)
+        ]
+        apply.apply_batch(identity=identity(job, node), batch=batch(1, *items))
+    job.refresh_from_db()
+    return job
+
+
+def failed(lab: Lab, *, rank: int = 1, code: int = 1, lines: list[str] | None = None, **sent) -> Job:
+    """A job whose rank failed first, with a traceback; the others were stopped."""
+    job = running(lab, **{"name": "resnet-sweep-14", **sent})
+    now = timezone.now().timestamp()
+    for index in range(job.nodes):
+        items = []
+        for local in range(job.nproc_per_node):
+            number = index * job.nproc_per_node + local
+            end = {"exit_code": code, "error_at": now - 3} if number == rank else {"signal": 15, "is_stopped": True}
+            if number == rank:
+                items.append(log_item(number, STEPS, [(now, line) for line in lines or TROUBLE]))
+            items.append(item("rank", rank=number, local_rank=local, state="failed", at=now - 2 + local, **end))
+        apply.apply_batch(identity=identity(job, index), batch=batch(2, *items))
+    return lab.finish(job, *(code for _ in range(job.nodes)))
+
+
+def queued(lab: Lab, **sent) -> Job:
+    """A job that waits for quota; the queue must be full."""
+    from jobs.control.scheduler import schedule
+
+    job = lab.submit(**{"name": "moe-ablation-3", "command": "torchrun train.py --experts 8", **sent})
+    schedule()
+    job.refresh_from_db()
+    return job
+
+
+def _life(rank: int, steps: int, local: int) -> list:
+    """What an agent sends of one rank over two minutes."""
+    begin = (timezone.now() - timedelta(minutes=2)).timestamp()
+    spacing = 118 / max(1, steps)
+    points = [[begin + step * spacing, step, _values(step, rank)] for step in range(1, steps + 1)]
+    lines = [(begin + step * spacing, _line(step, rank)) for step in range(1, steps + 1)]
+    samples = [
+        item(
+            "sample",
+            rank=rank,
+            at=begin + second,
+            cpu=0.86 + 0.1 * math.sin(second / 9 + rank),
+            rss_bytes=int(5e8 + 2e6 * second),
+            gpu=None,
+            gpu_mem_bytes=None,
+        )
+        for second in range(0, 118, 4)
+    ]
+    return [
+        item("rank", rank=rank, local_rank=local, pid=4000 + rank, state="running", at=begin),
+        log_item(rank, 0, lines),
+        item("metrics", rank=rank, points=points if rank == 0 else [[at, step, {}] for at, step, _ in points]),
+        *samples,
+    ]
+
+
+def _values(step: int, rank: int) -> dict[str, float]:
+    noise = 0.04 * math.sin(step * 1.7 + rank) + 0.02 * math.cos(step * 4.1)
+    return {
+        "loss": 2.3 * math.exp(-step / 45) + 0.12 + noise * math.exp(-step / 120),
+        "accuracy": 0.97 - 0.86 * math.exp(-step / 30) + noise / 5,
+    }
+
+
+def _line(step: int, rank: int) -> str:
+    if step == 7 and rank == 1:
+        return "\x1b[33mUserWarning: the dataloader has 2 workers, 4 would be faster\x1b[0m"
+    return f"step {step} loss {_values(step, rank)['loss']:.4f} lr 3.0e-4"

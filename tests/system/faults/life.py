@@ -1,0 +1,149 @@
+"""What people and jobs do on a day: enough to pass every crash point there is."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+from muster.client import Client
+from muster.errors import MusterError
+
+from tests.system.faults.checks import check
+from tests.system.faults.installation import CODE, GUEST, Api, RunningInstallation, until
+
+RETRIES = 3  # a life may meet as many deaths of agents
+
+
+class Life:
+    """One round of it. Every step is tried again while the server is away, as a person or a script would."""
+
+    def __init__(self, installation: RunningInstallation, folder: Path):
+        self.installation, self.folder = installation, folder
+        self.jobs: list[int] = []
+        self.workspace = 0
+
+    def begin(self) -> None:
+        """Sign in, send code that is new, and three jobs: one ends, one is suspended for a while, one is cancelled."""
+        self.sign_in()
+        self.workspace = self.upload()
+        self.short, self.paused, self.cancelled = (
+            self.submit(*words) for words in (("--lines", "10"), ("--paused", "--series"), ("--cancelled",))
+        )
+
+    def live(self) -> None:
+        self.begin()
+        self.go_on()
+        self.until_phase(self.short, "succeeded")
+        until(lambda: self.installation.api.lines(self.short), what="lines to read")
+
+    def go_on(self) -> None:
+        api = self.installation.api
+        self.until_phase(self.paused, "running")
+        self.until_phase(self.cancelled, "running")
+        api.act(self.paused, "suspend")
+        api.act(self.cancelled, "cancel")
+        self.until_phase(self.paused, "suspended")
+        api.ask("GET", f"/jobs/{self.short}/logs")
+        api.act(self.paused, "resume")
+
+    def end(self) -> None:
+        """Every job is over, as it was asked for."""
+        until(lambda: self._finished(self.paused), what=f"job {self.paused} over")
+        for job in (self.short, self.cancelled):
+            self.until_phase(job, "succeeded", "cancelled", "failed")
+
+    def check(self) -> None:
+        check(self.installation, self.short)
+        check(self.installation, self.paused)
+        check(self.installation, self.cancelled, phases=("cancelled",))
+        notes = [
+            one for one in self.installation.api.events(self.paused) if one["message"].startswith("Too many series: ")
+        ]
+        attempts = [one["attempt"] for one in notes]
+        assert attempts and len(set(attempts)) == len(attempts), notes
+
+    def submit(self, *words: str) -> int:
+        return self.installation.api.submit(*words, workspace=self.workspace, max_retries=RETRIES)
+
+    def until_phase(self, job: int, *phases: str) -> None:
+        until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
+
+    def administer(self) -> None:
+        """Whoever administers a team signs in, gives somebody a role, changes a quota, makes a token and revokes it."""
+        self.sign_in()
+        api, was = self.installation.api, self.role()
+        self.gave = "member" if was == "viewer" else "viewer"
+        api.ask("PUT", f"/teams/demo/members/{GUEST}", json={"role": self.gave})
+        self.said = f"for what waits, {time.time_ns()}"
+        api.ask("PATCH", "/queues/narrow", json={"description": self.said})
+        made = api.ask("POST", "/tokens", json={"name": "for a day", "expires_in_days": 1})
+        api.ask("DELETE", f"/tokens/{made['id']}")
+        self.revoked = made["prefix"], made["text"]
+
+    def role(self) -> str:
+        found = self.installation.api.ask("GET", "/teams/demo/members")["results"]
+        return next((one["role"] for one in found if one["username"] == GUEST), "")
+
+    def check_books(self) -> None:
+        """Each change is there, and the newest entry about it says the same."""
+        prefix, text = self.revoked
+        assert httpx.get(
+            f"{self.installation.muster.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"}
+        ).is_client_error
+        assert self.role() == self.gave
+        assert self.installation.api.ask("GET", "/queues/narrow")["description"] == self.said
+        assert self._entry("queue.change")["after"]["description"] == self.said
+        assert self._entry("member.")["after"]["role"] == self.gave
+        assert self._entry("token.revoke")["after"]["prefix"] == prefix
+
+    def _entry(self, act: str) -> dict[str, Any]:
+        found = self.installation.api.ask("GET", "/audit")["results"]
+        return dict(next(one for one in found if one["act"].startswith(act)))
+
+    def sign_in(self) -> None:
+        """A new token, and its first use."""
+        body = {"username": "admin", "password": self.installation.muster.password, "name": "a life"}
+        token = self.installation.api.ask("POST", "/login", json=body)["token"]
+        visitor = Api(self.installation.muster.url, token)
+        visitor.ask("GET", "/me")
+        visitor.close()
+
+    def upload(self) -> int:
+        """Content that was never sent before, or nothing would be stored."""
+        code = self.folder / f"code-{time.time_ns()}"
+        shutil.copytree(CODE, code)
+        (code / "new.txt").write_text(str(time.time_ns()))
+        found: list[int] = []
+
+        def is_sent() -> bool:
+            with (
+                contextlib.suppress(MusterError),
+                Client(self.installation.muster.url, self.installation.muster.token) as client,
+            ):
+                found.append(client.upload(code, queue="default").id)
+            return bool(found)
+
+        until(is_sent, what="code sent")
+        return found[0]
+
+    def _finished(self, job: int) -> bool:
+        with contextlib.suppress(ValueError, OSError):
+            self.installation.finish(job)
+        return bool(self.installation.api.job(job)["is_finished"])
+
+
+@contextlib.contextmanager
+def slow_visit(installation: RunningInstallation, job: int) -> Iterator[None]:
+    """A visit to this running job that ends it takes until we let go: it waits for the attempt's lock."""
+    (folder,) = (installation.folder / "local/jobs").glob(f"{job}-*/1")
+    lock = os.open(folder / "lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,46 @@
+"""More processes of an installation than its supervisor starts, and what they said and left in the database."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+
+from tests.system.faults.installation import ROOT, RunningInstallation
+
+TASKS = ("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "threads", "--concurrency", "4")
+LATE = "this visit was late"  # jobs/control/reconciler.py
+
+
+@contextlib.contextmanager
+def second_tasks(installation: RunningInstallation) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another tasks process of the same installation, as a larger one has."""
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING", "-n", "second@%h")
+    with open(installation.folder / "logs/tasks-2.log", "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, *TASKS, *quiet], env=installation.muster.env, cwd=ROOT, stdout=log, stderr=log
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def query(installation: RunningInstallation, text: str, *values: object) -> list[tuple]:
+    with psycopg.connect(installation.muster.env["DATABASE_URL"]) as connection:
+        return connection.execute(text, values).fetchall()
+
+
+def lease_token(installation: RunningInstallation, job: int) -> int:
+    return int(query(installation, "SELECT lease_token FROM jobs_job WHERE id = %s", job)[0][0])
+
+
+def refusals(installation: RunningInstallation, job: int) -> int:
+    """How often a late visit to this job was told that it is not its any more."""
+    found = 0
+    for name in ("tasks", "tasks-2"):
+        with contextlib.suppress(FileNotFoundError):
+            found += (installation.folder / f"logs/{name}.log").read_text().count(f"job {job}: {LATE}")
+    return found

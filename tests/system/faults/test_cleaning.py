@@ -1,0 +1,124 @@
+"""A process dies at every point of what cleans up and of what only the server's own command line does; then it runs again."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from muster.client import Client
+
+from tests.system.faults.checks import check
+from tests.system.faults.installation import CODE, RunningInstallation, until
+
+
+def _both(*names: str) -> list[str]:
+    return [f"{name}.{when}" for name in names for when in ("before", "after")]
+
+
+PACKING = _both("packing.save", "packing.replace", "logs.delete")
+COLLECTING = _both("collecting.rows", "collecting.mark", "collecting.folder")
+GARBAGE = _both("garbage.expire", "garbage.sweep", "garbage.renew", "files.delete")
+PEOPLE = _both("accounts.people")
+LATER = (
+    "from datetime import timedelta; from django.utils import timezone; now = timezone.now() + timedelta(days=9999); "
+)
+PACK = """
+from jobs.logs import compaction
+from jobs.models import Job
+job = Job.objects.get(pk={job})
+for replica in job.replicas.all():
+    compaction.pack(replica.pk)
+compaction.sweep(run=job.run, attempt=1, now=now)
+from django.core.files.storage import storages
+print("files", len(storages["logs"].listdir(f"logs/{{job.run}}/1")[1]))
+"""
+
+
+def until_whole(installation: RunningInstallation, code: str, points: list[str], look: Callable[[], object]) -> str:
+    """Runs it again after each death, and looks whether all is well in between; what the last one said."""
+    installation.arm(*points)
+    for _ in range(len(points) + 1):
+        ended = installation.command("shell", "-c", LATER + code)
+        look()
+        if ended.returncode == 0:
+            assert [point for point in points if not installation.fired(point)] == []
+            return ended.stdout
+        assert ended.returncode == -9, ended.stderr
+    raise AssertionError(f"it never came to its end: {points}")
+
+
+@pytest.fixture
+def ended(installation) -> int:
+    """A job that is over, with a log in many files."""
+    job = installation.submit("--lines", "60", nodes=1)
+    until(lambda: installation.api.job(job)["phase"] == "succeeded")
+    check(installation, job)
+    return job
+
+
+@pytest.mark.long
+def test_packing_dies_and_every_line_stays(installation, matrix, ended):
+    said = until_whole(installation, PACK.format(job=ended), PACKING, lambda: check(installation, ended))
+    assert said.split()[-2:] == ["files", "1"]
+    matrix.add("crash point", f"{len(PACKING)} of packing", "every line is there")
+
+
+@pytest.mark.long
+def test_collecting_dies_and_running_jobs_do_not_notice(installation, matrix, phase_jobs, ended):
+    """Jobs of earlier cells lose their logs too: each was looked at when it ended."""
+    going = installation.submit()
+    phase_jobs.until_phase(going, "running")
+    until_whole(
+        installation,
+        "from jobs.logs.retention import collect; collect(now=now)",
+        COLLECTING,
+        lambda: installation.api.lines(ended),
+    )
+    (line,) = installation.api.lines(ended)
+    assert line["is_gap"] and "deleted" in line["text"]
+    assert not list((installation.folder / "local/jobs").glob(f"{ended}-*"))
+    installation.finish(going)
+    phase_jobs.until_phase(going, "succeeded")
+    phase_jobs.verify(going, "succeeded", attempts=1)
+    matrix.add("crash point", f"{len(COLLECTING)} of collecting", "running jobs stay")
+
+
+@pytest.mark.long
+def test_the_collector_of_code_dies_and_what_is_used_stays(installation, matrix, tmp_path, ended):
+    """Two workspaces share a pack: the one that no job uses goes, and the pack is written anew for the other's sake."""
+    kept = folder(tmp_path / "kept", text=str(time.time_ns()))
+    unused = folder(tmp_path / "unused", text=(kept / "new.txt").read_text())
+    (unused / "large.txt").write_text("".join(str(time.time_ns() + number) for number in range(20_000)))
+    with Client(installation.muster.url, installation.muster.token) as client:
+        gone, stays = (client.upload(one, queue="default").id for one in (unused, kept))
+    job = installation.api.submit("--lines", "1", workspace=stays, nodes=1)
+
+    def look() -> None:
+        assert (kept / "new.txt").read_text() in installation.api.ask("GET", f"/workspaces/{stays}/files/new.txt")
+
+    until_whole(installation, "from workspaces.garbage import collect; collect(now=now)", GARBAGE, look)
+    assert gone not in [one["id"] for one in installation.api.ask("GET", "/workspaces")["results"]]
+    until(lambda: installation.api.job(job)["phase"] == "succeeded")
+    check(installation, job)
+    matrix.add("crash point", f"{len(GARBAGE)} of the collector", "what is used stays")
+
+
+@pytest.mark.long
+def test_a_person_is_made_whole_or_not_at_all(installation, matrix):
+    installation.arm(*PEOPLE)
+    name = f"ada-{time.time_ns()}"
+    ends = [installation.command("person", name, "--team", "demo") for _ in range(3)]
+    assert [one.returncode for one in ends] == [-9, -9, 1]
+    assert "is there already" in ends[-1].stderr
+    members = [one["username"] for one in installation.api.ask("GET", "/teams/demo/members")["results"]]
+    assert members.count(name) == 1
+    entries = [one["act"] for one in installation.api.ask("GET", "/audit")["results"] if one["target_name"] == name]
+    assert sorted(entries) == ["member.add", "person.make"]
+    matrix.add("crash point", f"{len(PEOPLE)} of making a person", "once and whole")
+
+
+def folder(path: Path, *, text: str) -> Path:
+    shutil.copytree(CODE, path)
+    (path / "new.txt").write_text(text)
+    return path

@@ -1,0 +1,44 @@
+"""Every process of an installation is killed while there is a job in every phase."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.system.faults.installation import until
+
+FAULTS = ("web", "tasks", "beat", "watcher", "redis", "postgres")
+SAMPLE = ("tasks",)
+FULL = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in FAULTS]
+
+
+def strike(installation, name: str) -> float:
+    """kill -9; the moment at which the fault ended. The supervisor's work is already part of getting right again."""
+    old = installation.pid(name)
+    os.kill(old, signal.SIGKILL)
+    at = time.time()
+    until(lambda: installation.muster.pids.get(name) not in (None, old), what=f"{name} started again")
+    return at
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_process_is_killed(installation, phase_jobs, matrix, name):
+    phase_jobs.assemble()
+    since = strike(installation, name)
+    phase_jobs.go_on()
+    matrix.add_all(f"kill -9 {name}", phase_jobs.settle(since))
+    phase_jobs.dismiss("starting", "stopping", "new")
+    phase_jobs.admit()
+    since = strike(installation, name)
+    phase_jobs.go_on()
+    seconds = phase_jobs.settle(since)
+    matrix.add_all(f"kill -9 {name}", {"admitted": seconds["admitted"]}, since=since)
+    phase_jobs.dismiss("admitted", "new")
+
+
+def test_whoever_lived_through_all_of_it_is_whole(installation, phase_jobs):
+    """The jobs that ran, waited and slept meanwhile: one attempt each, all lines there."""
+    running = phase_jobs.jobs["running"]
+    phase_jobs.dismiss("running", "queued", "suspended")
+    assert installation.api.job(running)["attempt"] == 1

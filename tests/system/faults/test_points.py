@@ -1,0 +1,173 @@
+"""A process dies at every named point, two or three points to a cell, while people and jobs do what they do."""
+
+import itertools
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent import faultpoints as agent_crash
+from common import faultpoints
+from tests.system.faults.checks import read_claims
+from tests.system.faults.installation import until
+from tests.system.faults.life import Life, slow_visit
+from tests.system.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
+
+# Passed only when a job fails (tests/db/analysis/test_failures.py), a visit is slow, an agent is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py):
+# cells of their own.
+SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.write")
+# Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); machines are asked about before a job is made.
+PODS = ("cluster.read_log", "cluster.placement_problem")
+BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
+ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/api/test_deaths.py
+WEB = ("services", "ingest", "logs", "workspaces", "files")
+
+
+def points(*families: str) -> list[str]:
+    found = [*faultpoints.POINTS, *agent_crash.POINTS]
+    return [
+        one for one in found if one.split(".")[0] in families and not one.startswith((*SPECIAL, *PODS, *BY_COMMAND))
+    ]
+
+
+def cells() -> list[tuple[str, ...]]:
+    """One point of the web process, one of the tasks process, and one of an agent, as long as there are any.
+
+    A doorbell is rung by whoever comes first: apart from these, so that nobody dies twice in a cell.
+    """
+    columns = points(*WEB), points("scheduler", "store", "cluster", "local"), points("agent")
+    rest = itertools.zip_longest(points("doorbell"), points("watcher"))
+    return [tuple(filter(None, row)) for row in (*itertools.zip_longest(*columns), *rest)]
+
+
+CELLS = cells()
+CHANGES = points("accounts", "queues")
+SAMPLE = (7,)  # a batch, a step and an agent at once
+
+
+def test_every_point_has_a_cell():
+    listed = [*itertools.chain(*CELLS), *CHANGES, *PACKING, *COLLECTING, *GARBAGE, *PEOPLE]
+    listed += [one for one in faultpoints.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
+    assert sorted(listed) == sorted([*faultpoints.POINTS, *agent_crash.POINTS])
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(cell, id="+".join(cell), marks=() if number in SAMPLE else pytest.mark.long)
+        for number, cell in enumerate(CELLS)
+    ],
+)
+def test_a_process_dies_at_its_point(installation, matrix, tmp_path, cell):
+    installation.arm(*cell)
+    life = Life(installation, tmp_path)
+    with ThreadPoolExecutor(1) as others:
+        lived = others.submit(life.live)
+        until(
+            lambda: all(map(installation.fired, cell)),
+            what=f"{[point for point in cell if not installation.fired(point)]} fired",
+        )
+        since = max(map(installation.fired_at, cell))
+        probe = installation.submit("--lines", "1", nodes=1)
+        life.until_phase(probe, "succeeded")
+        lived.result()
+    took = time.time() - since  # with all that the others still had to do, so never too little
+    life.end()
+    life.check()
+    matrix.add_all("crash point", {f"{point} ({what(installation, point)})": took for point in cell}, since=since)
+
+
+@pytest.mark.parametrize(
+    "point", [pytest.param(one, marks=() if one == "accounts.members.after" else pytest.mark.long) for one in CHANGES]
+)
+def test_the_web_process_dies_while_somebody_administers(installation, matrix, tmp_path, point):
+    installation.until_healthy("web")  # these cells are shorter than that
+    installation.arm(point)
+    life = Life(installation, tmp_path)
+    life.administer()
+    since = installation.fired_at(point)
+    installation.api.ask("GET", "/jobs")
+    matrix.add_all("crash point", {f"{point} ({what(installation, point)})": time.time() - since})
+    life.check_books()
+
+
+def what(installation, point: str) -> str:
+    """Which process died there."""
+    words = (installation.marks / point).read_text()
+    return next((name for name in ("uvicorn", "worker", "watch", "beat", "agent") if name in words), "?")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["store.renew.before", "store.renew.after"])
+def test_the_tasks_process_dies_while_it_renews_a_lease(installation, matrix, phase_jobs, point):
+    job = installation.submit()
+    phase_jobs.until_phase(job, "running")
+    installation.arm(point)
+    with slow_visit(installation, job):
+        installation.api.act(job, "cancel")
+        until(lambda: installation.fired(point), what=f"{point} fired")
+    since = installation.fired_at(point)
+    phase_jobs.until_phase(job, "cancelled")
+    matrix.add_all("crash point", {point: time.time() - since})
+    phase_jobs.verify(job, "cancelled")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["local.drain.before", "local.drain.after"])
+def test_the_tasks_process_dies_while_it_has_lines_sent(installation, matrix, phase_jobs, point):
+    job = installation.submit(nodes=1)
+    phase_jobs.until_phase(job, "running")
+    until(lambda: read_claims(installation, job))
+    installation.arm("agent.send.before", point)  # a batch is in the spool, and its agent dies
+    until(lambda: installation.fired(point), what=f"{point} fired")
+    since = installation.fired_at(point)
+    phase_jobs.until_phase(job, "failed")
+    matrix.add_all("crash point", {point: time.time() - since})
+    phase_jobs.verify(job, "failed")
+    ((_, claim),) = read_claims(installation, job).items()
+    assert not list((installation.shared(job).parent / "1/worker-0/spool").glob("*.batch"))
+    assert claim.lines - len([line for line in installation.api.lines(job) if line["rank"] == 0]) in (0, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["cluster.end_replicas.before", "cluster.end_replicas.after"])
+def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(installation, matrix, phase_jobs, point):
+    job = installation.submit(nodes=3, min_nodes=2)
+    phase_jobs.until_phase(job, "running")
+    until(lambda: len(read_claims(installation, job)) == 3)
+    installation.arm(point)
+    pid = next(pid for pid, place in installation.agents(job) if place.name == "worker-2")
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: installation.fired(point), what=f"{point} fired")
+    since = time.time()
+    until(
+        lambda: installation.api.job(job)["ranks"]["running"] == 3 and replaced(installation, job), what="it came back"
+    )
+    until(lambda: len(read_claims(installation, job)) == 4)  # it is told as running before its first word
+    matrix.add_all("crash point", {point: time.time() - since})
+    installation.finish(job)
+    phase_jobs.until_phase(job, "succeeded")
+    assert (installation.api.job(job)["attempt"], replaced(installation, job)) == (1, 1)
+    assert len(read_claims(installation, job)) == 4  # none ran twice
+
+
+def replaced(installation, job: int) -> int:
+    return sum(event["kind"] == "replaced" for event in installation.api.events(job))
+
+
+@pytest.mark.long
+def test_a_supervisor_dies_and_its_jobs_do_not_notice(installation, matrix, phase_jobs):
+    """Not a point of ours, but a process too. The next one is started as a person would."""
+    job = installation.submit()
+    phase_jobs.until_phase(job, "running")
+    os.kill(installation.muster.pids["supervisor"], signal.SIGKILL)
+    installation.muster.kill()
+    since = time.time()
+    installation.start()
+    until(lambda: phase_jobs.is_right("running", job, since))
+    matrix.add_all("kill -9 supervisor", {"running": time.time() - since})
+    installation.finish(job)
+    phase_jobs.until_phase(job, "succeeded")
+    phase_jobs.verify(job, "succeeded", attempts=1)

@@ -1,0 +1,53 @@
+"""A tasks process that stands still with a visit in hand: another one does its work, and what it writes late is refused."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.system.faults.installation import until
+from tests.system.faults.processes import lease_token, refusals, second_tasks
+
+POINTS = ("cluster.apply.before", "cluster.observe.after", "cluster.delete.before")
+
+
+@pytest.mark.parametrize("point", [POINTS[0], *(pytest.param(one, marks=pytest.mark.long) for one in POINTS[1:])])
+def test_the_late_writes_of_a_stopped_process_are_refused(installation, matrix, phase_jobs, point):
+    """The second process begins only once the first stands still, so that it is the first's visit that is taken over."""
+    installation.arm(point, number="STOP")
+    job = installation.submit("--lines", "20")
+    stopped = until(lambda: installation.fired(point))
+    since, before = time.time(), lease_token(installation, job)
+    try:
+        with second_tasks(installation):
+            phase_jobs.until_phase(job, "succeeded")
+            took = time.time() - since
+            assert lease_token(installation, job) > before
+            history = installation.api.events(job)
+            os.kill(stopped, signal.SIGCONT)
+            until(lambda: refusals(installation, job), what="the refusal")
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert installation.api.events(job) == history  # nothing was written after it
+    matrix.add("SIGSTOP tasks", point, "refused", took)
+    phase_jobs.verify(job, "succeeded", attempts=1)
+
+
+@pytest.mark.long
+def test_a_process_stopped_within_a_transaction_holds_no_lock_for_long(installation, matrix, phase_jobs):
+    """It has written its step and not committed it; Postgres ends a transaction that idles."""
+    installation.arm("store.record.before", number="STOP")
+    job = installation.submit("--lines", "20")
+    stopped = until(lambda: installation.fired("store.record.before"))
+    since = time.time()
+    try:
+        with second_tasks(installation):
+            phase_jobs.until_phase(job, "succeeded")
+            matrix.add("SIGSTOP tasks", "store.record.before", "taken over", time.time() - since)
+            os.kill(stopped, signal.SIGCONT)
+            other = installation.submit("--lines", "1")
+            phase_jobs.until_phase(other, "succeeded")
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    phase_jobs.verify(job, "succeeded", attempts=1)

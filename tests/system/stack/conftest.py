@@ -1,0 +1,80 @@
+"""One whole installation for these tests, as a newcomer starts it."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.rig import Rig, rig
+from bench.verdicts import playing
+from jobs.clusters.local.host import Host
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="session")
+def scripted_folder(tmp_path_factory):
+    """Of the cluster whose pods do what a case of the corpus says."""
+    return tmp_path_factory.mktemp("scripted")
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory, scripted_folder):
+    environ = {"MUSTER_CLUSTERS": playing.clusters(scripted_folder)}
+    with rig(tmp_path_factory.mktemp("installation"), environ=environ) as found:
+        yield found
+
+
+class Muster:
+    """What these tests do to an installation, in their own words."""
+
+    def __init__(self, found: Rig, folder: Path):
+        self.rig, self.client, self.folder = found, found.client, folder
+
+    def submit(self, script: str, *, command: str = "torchrun train.py", **asked):
+        (self.folder / "train.py").write_text(script)
+        asked = {"nodes": 1, "nproc_per_node": 1, **asked}
+        return self.client.submit(command.split(), queue="default", directory=self.folder, **asked)
+
+    def until(self, job, what: Callable[[object], bool], seconds: float = 600):
+        end = time.monotonic() + seconds
+        while not what(now := self.client.job(job.id)):
+            assert time.monotonic() < end, (now.phase, now.message, self.text(job)[-20:])
+            time.sleep(0.2)
+        return now
+
+    def until_phase(self, job, *phases: str):
+        return self.until(job, lambda now: now.phase in phases)
+
+    def until_line(self, job, words: str) -> None:
+        self.until(job, lambda now: any(words in line for line in self.text(job)))
+
+    def text(self, job) -> list[str]:
+        return [line.text for line in self.client.logs(job.id)]
+
+    def command(self, *arguments: str) -> str:
+        """What bin/muster prints, as a person at a terminal would see it."""
+        run = subprocess.run(
+            [ROOT / "bin/muster", *arguments], env=self.rig.env, capture_output=True, text=True, check=True
+        )
+        return run.stdout
+
+    def processes(self, job) -> list[int]:
+        """Whatever still carries this job's mark."""
+        (place,) = (self.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
+        host = Host(ROOT / "agent/agent.pyz")
+        replicas = [(path.parent.name, path.name) for path in place.glob("*/worker-*")]
+        return [pid for attempt, name in replicas for pid in host.carriers(f"{place.name}-{attempt}", name)]
+
+
+@pytest.fixture
+def muster(installation, tmp_path):
+    found = Muster(installation, tmp_path)
+    yield found
+    left = list(found.client.jobs(phase="active"))
+    for job in left:
+        found.client.cancel(job.id)
+    for job in left:
+        found.until(job, lambda now: now.is_finished)

@@ -1,0 +1,83 @@
+"""The corpus of failing jobs can be read, covers every kind, and a label with a mistake is refused."""
+
+import re
+
+import pytest
+
+from bench.verdicts.cases import KINDS, BadLabel, corpus, header, label_of
+from tests.support.long import tenth
+
+ALL = corpus()
+
+
+def test_the_corpus_is_large_enough_and_both_halves_are_there():
+    assert len(ALL) >= 64
+    assert sum(not case.is_of_cluster for case in ALL) >= 52
+    assert sum(case.is_of_cluster for case in ALL) >= 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_case_that_is_nothing_else(kind):
+    assert [case.name for case in ALL if case.label.kinds == (kind,)], f"no case is {kind} and nothing else"
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_a_label_says_which_rank_or_that_there_is_none(case):
+    is_without_rank = case.is_of_cluster or case.label.kinds == ("deadline",)
+    assert bool(case.label.ranks) != is_without_rank
+    assert {one.replica for one in (*case.pods, *case.events)} <= {"worker-0", "worker-1"}
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_no_label_forbids_what_it_asks_for(case):
+    assert not [pattern for pattern in case.label.without if re.search(pattern, case.label.headline)]
+
+
+def test_most_labels_allow_one_kind_only():
+    several = [case.name for case in ALL if len(case.label.kinds) > 1]
+    assert len(several) <= len(ALL) / 10, several
+
+
+def test_the_tenths_of_all_hashes_are_the_whole_corpus():
+    chosen = [case.name for digit in range(10) for case in tenth(ALL, commit=f"{digit:040x}")]
+    assert sorted(chosen) == sorted(case.name for case in ALL)
+    assert len(tenth(ALL, commit="f" * 40)) in (len(ALL) // 10, len(ALL) // 10 + 1)
+
+
+LABEL = {"kind": "data", "rank": 2, "headline": "EOFError"}
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"kind": "daata"}, "kind 'daata' is none of"),
+        ({"rank": 4}, "rank 4 is none of 0, 1, 2, 3"),
+        ({"replica": "worker-2"}, "replica 'worker-2' is none of"),
+        ({"certainty": "certain"}, "certainty 'certain' is none of"),
+        ({"headlines": "x"}, "headlines is unknown here"),
+        ({"headline": 3}, "headline 3 is no text"),
+        ({"headline": ""}, "headline or matches is missing"),
+        ({"without": ["%|"]}, "would forbid every headline"),
+    ],
+)
+def test_a_label_with_a_mistake_is_refused_by_name(change, words):
+    with pytest.raises(BadLabel, match=f"^some: .*{re.escape(words)}"):
+        label_of({**LABEL, **change}, case="some")
+
+
+def test_a_label_without_a_kind_is_refused():
+    with pytest.raises(BadLabel, match="some: kind is missing"):
+        label_of({"headline": "EOFError"}, case="some")
+
+
+@pytest.mark.parametrize(
+    "text", ["print(1)\n", "# /// label\n# kind = 'data'\n", 2 * "# /// label\n# kind = 'data'\n# ///\n"]
+)
+def test_a_script_has_one_label(text):
+    with pytest.raises(BadLabel, match="there has to be one"):
+        header(text, case="some")
+
+
+def test_a_header_is_toml_behind_the_comment():
+    text = '"""Doc."""\n# /// label\n# kind = "disk"\n#\n# [job]\n# arguments = ["a"]\n# ///\nimport os\n'
+    assert header(text, case="some") == {"kind": "disk", "job": {"arguments": ["a"]}}

@@ -1,0 +1,102 @@
+"""What the documents promise stays true."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_setting_is_documented():
+    code = (ROOT / "controlplane/settings.py").read_text()
+    named = set(re.findall(r'(?:environ\.get\(|environ\[|_flag\(|_secret\()\s*"([A-Z_]+)"', code))
+    documented = set(re.findall(r"^\| `([A-Z_]+)`", (ROOT / "docs/settings.md").read_text(), re.M))
+    assert named == documented
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#([^)\s]+))?\)")
+
+
+def pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page):
+    for target, anchor in LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        found = (page.parent / target).resolve()
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", found.read_text(), re.M)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{target}#{anchor}"
+
+
+def test_the_index_names_every_page():
+    index = (ROOT / "docs/README.md").read_text()
+    named = {target for target, _ in LINK.findall(index)}
+    there = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert there <= named
+
+
+def test_every_dependency_has_its_line_of_reason():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.split(r"[\[~=<>; ]", one)[0].lower() for one in listed}
+    documented = {
+        name.lower() for name in re.findall(r"^\| `([^`]+)`", (ROOT / "docs/dependencies.md").read_text(), re.M)
+    }
+    assert names == documented
+
+
+@pytest.mark.parametrize("name", ["advisories", "demo", "dev", "server"])
+def test_lock_files_pin_with_hashes_and_name_no_address(name):
+    text = (ROOT / f"requirements/{name}.lock").read_text()
+    packages = re.findall(r"^[a-z0-9][^\n]*==[^\n]*", text, re.M)
+    assert len(packages) > 20
+    assert all(line.endswith("\\") for line in packages)
+    assert "://" not in text
+
+
+def test_no_file_of_ours_is_a_crowded_room():
+    """Past 500 lines a file is redrawn, not added to."""
+    folders = (
+        "accounts",
+        "agent",
+        "client/muster",
+        "common",
+        "controlplane",
+        "embedded",
+        "jobs",
+        "queues",
+        "workspaces",
+        "bench",
+    )
+    crowded = {
+        str(path.relative_to(ROOT)): count
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "migrations" not in path.parts and (count := len(path.read_text().splitlines())) > 500
+    }
+    assert crowded == {}
+
+
+def test_the_table_of_who_may_what_is_the_one_in_the_code():
+    from accounts.roles import ALLOWED, SCOPES
+
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / "docs/permissions.md").read_text(), re.M)
+    written = {act: [cell.strip() == "yes" for cell in cells.split("|")[:6]] for act, cells in rows}
+    columns = [*ALLOWED.values(), *SCOPES.values()]
+    assert written == {act: [act in acts for acts in columns] for act in ALLOWED["admin"]}
+
+
+def test_every_kind_of_failure_is_documented_with_what_to_do():
+    from jobs.core.failure_kinds import Kind
+
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", (ROOT / "docs/verdicts.md").read_text(), re.M)
+    assert [kind for kind, _, _ in rows] == [kind.value for kind in Kind]

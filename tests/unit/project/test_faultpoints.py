@@ -1,0 +1,308 @@
+"""Every commit and every call to something outside has a point before and after it, and a point fires once."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent import faultpoints as agent_faultpoints
+from common import faultpoints
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDERS = ("accounts", "common", "controlplane", "jobs", "queues", "workspaces")
+# The installation's own supervisor and its short steps are not the control plane; a command is one person's act.
+LEFT_OUT = ("migrations", "embedded", "commands", "trees.py")  # the last: its callers hold the points
+WRITES = frozenset(
+    {"save", "create", "update", "delete", "bulk_create", "bulk_update", "get_or_create", "update_or_create"}
+)
+# Modules of ours that hold their own points, and plain values with such methods: by file, so that each is looked at.
+NO_ROWS = frozenset(
+    {
+        ("", "attrs"),
+        ("", "files"),
+        ("", "storage"),
+        ("", "services"),
+        ("frames.py", "found"),
+        ("garbage.py", "digests"),
+        ("manifest.py", "tree"),
+        ("translate.py", "segment"),
+        ("translate.py", "setdefault"),
+        ("packing.py", "digest"),
+    }
+)
+# (receiver's last word, method): what reaches outside. A function that is only called within a guard may do it bare.
+OUTSIDE = frozenset(
+    {
+        ("trees", "remove"),
+        ("cluster", "apply"),
+        ("cluster", "observe"),
+        ("cluster", "delete"),
+        ("cluster", "read_log"),
+        ("cluster", "placement_problem"),
+        ("api", "call"),
+        ("_api", "call"),
+        ("_api", "lines"),
+        ("host", "spawn"),
+        ("shutil", "rmtree"),
+        ("replica_rows", "write"),
+        ("current_app", "send_task"),
+        ("_client", "publish"),
+        ("file", "save"),
+        ("file", "open"),
+        ("storages", "save"),
+        ("storages", "open"),
+        ("storages", "delete"),
+        ("default_storage", "save"),
+        ("default_storage", "open"),
+        ("default_storage", "delete"),
+    }
+)
+
+
+@dataclass
+class Module:
+    """What one file writes and calls, and within which function and guard each of it stands."""
+
+    path: Path
+    guards: list[tuple[str, str]] = field(default_factory=list)  # (kind, name)
+    bare: list[str] = field(default_factory=list)  # transactions without points
+    open_writes: list[tuple[str, str]] = field(default_factory=list)  # (function, what) outside of every guard
+    callers: dict[str, set[tuple[str, bool]]] = field(default_factory=dict)  # name -> (function, is guarded)
+
+    def unguarded(self) -> list[str]:
+        """Writes and calls to outside that some way of coming to them leaves outside of a guard."""
+        inside = self._always_inside()
+        return [what for function, what in self.open_writes if function not in inside]
+
+    def _always_inside(self) -> set[str]:
+        """Functions that this file calls only within a guard, directly or through another such function."""
+        inside: set[str] = set(self.callers)
+        while True:
+            kept = {
+                name
+                for name in inside
+                if all(is_guarded or function in inside for function, is_guarded in self.callers[name])
+            }
+            if kept == inside:
+                return inside
+            inside = kept
+
+
+class Reader(ast.NodeVisitor):
+    def __init__(self, module: Module):
+        self.module, self.functions, self.depth = module, ["<module>"], 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        depth, self.depth = self.depth, 0  # the guard around a definition is none around its calls
+        self.functions.append(node.name)
+        self.generic_visit(node)
+        self.functions.pop()
+        self.depth = depth
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the visitor's own way of naming
+
+    def visit_With(self, node: ast.With) -> None:
+        """Guards count for what follows them in the same line too."""
+        count = 0
+        for item in node.items:
+            guard = _guard(item.context_expr)
+            if guard:
+                self.module.guards.append(guard)
+                self.depth, count = self.depth + 1, count + 1
+            else:
+                self.visit(item.context_expr)
+        for statement in node.body:
+            self.visit(statement)
+        self.depth -= count
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr == "atomic" and _last(node.value) == "transaction":
+            self.module.bare.append(self._where(node, "transaction.atomic"))
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        self.module.callers.setdefault(name, set()).add((self.functions[-1], self.depth > 0))
+        if isinstance(node.func, ast.Attribute) and not self.depth:
+            receiver = _last(node.func.value)
+            if (receiver, name) in OUTSIDE or (name in WRITES and self._is_row(node.func.value, receiver)):
+                self.module.open_writes.append((self.functions[-1], self._where(node, f"{receiver}.{name}")))
+        self.generic_visit(node)
+
+    def _is_row(self, receiver: ast.expr, name: str) -> bool:
+        """Whether a `.save()`, `.update()`... is of a row or of rows, as far as a reader can tell."""
+        if isinstance(receiver, ast.Constant | ast.Dict | ast.Set):
+            return False
+        return not {("", name), (self.module.path.name, name)} & NO_ROWS
+
+    def _where(self, node: ast.expr, what: str) -> str:
+        return f"{self.module.path.relative_to(ROOT)}:{node.lineno} {what}"
+
+
+def _guard(node: ast.expr) -> tuple[str, str] | None:
+    """("atomic", "store.take") for `faultpoints.atomic("store.take")`; `audit.change()` holds one for its callers."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="audit"), attr="change")):
+            return "shared", ""
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="faultpoints"), attr=("atomic" | "around") as kind),
+            args=[ast.Constant(value=str(name))],
+        ):
+            return kind, name
+    return None
+
+
+def _last(node: ast.expr) -> str:
+    """The last word of what a method is called on: `storages["logs"]` is "storages", `self.host` is "host"."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(value=inner) | ast.Call(func=inner) | ast.Await(value=inner):
+            return _last(inner)
+    return ""
+
+
+def modules() -> Iterator[Module]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not set(path.parts) & set(LEFT_OUT) and path.name != "faultpoints.py":
+                yield read(path.read_text(), path)
+
+
+def read(text: str, path: Path = ROOT / "x.py") -> Module:
+    module = Module(path)
+    Reader(module).visit(ast.parse(text))
+    return module
+
+
+def test_no_transaction_is_without_its_points():
+    assert [where for module in modules() for where in module.bare] == []
+
+
+def test_no_write_and_no_call_to_outside_is_without_its_points():
+    assert [where for module in modules() for where in module.unguarded()] == []
+
+
+def test_nobody_asks_a_cluster_but_through_what_has_points():
+    """`Api.call` and `Api.lines` are looked at above; whoever opened a session of his own would not be."""
+    folder = ROOT / "jobs" / "clusters"
+    assert [path.name for path in sorted(folder.rglob("*.py")) if "aiohttp" in path.read_text()] == ["client.py"]
+
+
+def test_every_name_stands_in_one_file_and_is_listed():
+    found = [name for module in modules() for name in {name for _, name in module.guards if name}]
+    assert Counter(found) == Counter(faultpoints.NAMES)
+
+
+def test_the_agents_points_are_listed_too():
+    folder = ROOT / "agent"
+    found = [
+        name
+        for path in sorted(folder.glob("*.py"))
+        if path.name != "faultpoints.py"
+        for _, name in read(path.read_text()).guards
+    ]
+    assert Counter(found) == Counter(agent_faultpoints.NAMES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def act():\n    with transaction.atomic():\n        pass\n",
+        "@transaction.atomic\ndef act():\n    pass\n",
+    ],
+)
+def test_a_transaction_without_points_is_found(text):
+    assert read(text).bare
+
+
+@pytest.mark.parametrize(
+    ("text", "is_well"),
+    [
+        ("def act():\n    Job.objects.filter(pk=1).update(x=1)\n", False),
+        ("def act(row):\n    row.save()\n", False),
+        ("def act(row):\n    with faultpoints.atomic('a'):\n        row.save()\n", True),
+        (
+            "def act(row):\n    with faultpoints.atomic('a'):\n        _write(row)\ndef _write(row):\n    row.save()\n",
+            True,
+        ),
+        ("def act(row):\n    _write(row)\ndef _write(row):\n    row.save()\n", False),
+        # One way in that is not guarded is enough.
+        (
+            "def act(row):\n    with faultpoints.atomic('a'):\n        _write(row)\n    _write(row)\ndef _write(row):\n    row.save()\n",
+            False,
+        ),
+        ("def act(cluster):\n    cluster.apply(1)\n", False),
+        ("def act(self):\n    self.host.spawn(1)\n", False),
+        ("def act(cluster):\n    with faultpoints.around('a'):\n        cluster.apply(1)\n", True),
+        ("def act():\n    with storages['logs'].open('x') as file:\n        file.read()\n", False),
+        (
+            "def act():\n    with faultpoints.around('a'), storages['logs'].open('x') as file:\n        file.read()\n",
+            True,
+        ),
+        ("async def act(self):\n    await self.api.call('GET', 'x')\n", False),
+        (
+            "async def act(api):\n    with faultpoints.around('a'):\n        await _ask(api)\nasync def _ask(api):\n    await api.call('x')\n",
+            True,
+        ),
+        ("def act(self):\n    return self._api.lines('x')\n", False),
+        # Defined within a guard is not called within it.
+        ("def act(row):\n    with faultpoints.atomic('a'):\n        def later():\n            row.save()\n", False),
+    ],
+)
+def test_the_reader_finds_what_it_should_and_nothing_else(text, is_well):
+    assert (read(text).unguarded() == []) is is_well
+
+
+PASS_TWICE = """
+import sys
+from {module} import around, point
+point("first.before")
+with around("second"):
+    print("inside", flush=True)
+print("out", flush=True)
+"""
+
+
+def pass_points(tmp_path: Path, module: str, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", PASS_TWICE.format(module=module)],
+        env={**os.environ, "CRASH_MARKS": str(tmp_path), **env},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
+def test_a_named_point_ends_the_process_once_and_leaves_its_mark(tmp_path, module):
+    env = {"CRASH_AT": "first.before,second.after"}
+    first = pass_points(tmp_path, module, **env)
+    assert (first.returncode, first.stdout) == (-9, "")
+    second = pass_points(tmp_path, module, **env)
+    assert (second.returncode, second.stdout) == (-9, "inside\n")
+    assert pass_points(tmp_path, module, **env).stdout == "inside\nout\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.before", "second.after"]
+    assert (tmp_path / "first.before").read_text().split()[0].isdigit()
+
+
+@pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
+def test_a_point_may_be_armed_while_everything_runs(tmp_path, module):
+    (tmp_path / "second.before.armed").touch()
+    assert pass_points(tmp_path, module).returncode == -9
+    assert pass_points(tmp_path, module).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["second.before"]
+
+
+@pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
+def test_without_a_folder_for_marks_nothing_ever_fires(tmp_path, module):
+    (tmp_path / "second.before.armed").touch()
+    ended = pass_points(tmp_path, module, CRASH_MARKS="", CRASH_AT="first.before")
+    assert ended.stdout == "inside\nout\n"

@@ -1,0 +1,56 @@
+"""Which long tests run: none, all, or a tenth chosen by the commit hash. Each case runs pytest within pytest."""
+
+import pytest
+
+from tests.support.long import tenth
+
+pytest_plugins = ["pytester"]
+
+FILE = """
+import pytest
+
+@pytest.mark.sample
+def test_short(): pass
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(20))
+def test_long(number): pass
+
+def test_usual(): pass
+"""
+WITHOUT_LONG = """
+import pytest
+
+@pytest.mark.sample
+def test_short(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "passed"),
+    [
+        ([], {"short": 1, "long": 0, "usual": 1}),
+        (["--long", "tenth"], {"short": 0, "long": 2, "usual": 1}),
+        (["--long", "all"], {"short": 0, "long": 20, "usual": 1}),
+    ],
+)
+def test_a_run_takes_what_it_was_asked_for(pytester, option, passed):
+    pytester.makeini("[pytest]\nmarkers =\n    long\n    sample")
+    pytester.makepyfile(FILE)
+    found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.long", *option)
+    words = found.outlines
+    assert {name: sum(f"::test_{name}" in line for line in words) for name in passed} == passed
+    left_out = 22 - sum(passed.values())
+    assert any(f"{left_out} tests were left out" in line for line in words)
+
+
+def test_a_short_form_stays_where_its_long_one_does_not_run(pytester):
+    pytester.makeini("[pytest]\nmarkers =\n    long\n    sample")
+    pytester.makepyfile(test_one=FILE, test_two=WITHOUT_LONG)
+    found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.long", "--long", "all")
+    assert [line.split("::")[0] for line in found.outlines if "::test_short" in line] == ["test_two.py"]
+
+
+def test_ten_commits_choose_all():
+    chosen = [number for digit in range(10) for number in tenth(range(37), commit=f"{digit:040x}")]
+    assert sorted(chosen) == list(range(37))
