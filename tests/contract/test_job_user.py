@@ -49,9 +49,9 @@ def place():
 
 
 @pytest.fixture
-def cluster(place, plane):
+def cluster(place, control_plane):
     found = cluster_in(place, USER)
-    found.write_control(plane.url)
+    found.write_control(control_plane.url)
     yield found
     for attempt in (1, 2):
         Rig(found, lambda index: None).end(attempt)
@@ -110,9 +110,9 @@ def test_it_is_seen_stopped_and_drained_like_any_other(cluster):
     assert cluster.host.carriers("7-abc-1", "worker-0") == []
 
 
-def test_a_job_that_takes_its_agents_files_away_is_seen_and_ended_all_the_same(cluster, plane):
+def test_a_job_that_takes_its_agents_files_away_is_seen_and_ended_all_the_same(cluster, control_plane):
     """It was called vanished, its quota was free, and it went on: with a pipe for a token its agent heard no order either."""
-    cluster.write_control(plane.url)
+    cluster.write_control(control_plane.url)
     script = "cd ..; rm -f spawned.json agent.json token; mkfifo token; touch $MUSTER_SHARED/gone.$NUMBER; sleep 600"
     cluster.apply(plan("sh", "-c", script))
     rig = Rig(cluster, lambda index: None)
@@ -140,9 +140,9 @@ def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(clus
 
 
 @pytest.mark.parametrize("name", ["status.json", "replica.json", "agent.log", "guardian.lock"])
-def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluster, plane, name):
+def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluster, control_plane, name):
     """What sends the rest of a killed agent's lines opened it and waited for ever, and the attempt with it."""
-    cluster.write_control(plane.url)
+    cluster.write_control(control_plane.url)
     script = f"echo line; sleep 1; cd ..; rm -f {name}; mkfifo {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
     cluster.apply(plan("sh", "-c", script))
     until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
@@ -173,9 +173,9 @@ def test_a_link_to_a_name_that_is_too_long_holds_up_nobody(cluster, name):
     assert next(cluster_in(cluster.root.parent, USER).changes()) == ""
 
 
-def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, plane):
+def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, control_plane):
     before = cluster_in(place, None)
-    before.write_control(plane.url)
+    before.write_control(control_plane.url)
     shared = run(before, "mkdir -p $MUSTER_SHARED/checkpoints; echo 7 > $MUSTER_SHARED/checkpoints/step")
     Rig(before, lambda index: None).end()
     assert shared.stat().st_uid == 0
@@ -191,9 +191,9 @@ def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(pl
     assert outside.stat().st_uid == 0  # neither a link nor a second name gives away what is ours
 
 
-def test_an_attempt_that_runs_as_root_goes_on_and_ends_as_root(place, plane):
+def test_an_attempt_that_runs_as_root_goes_on_and_ends_as_root(place, control_plane):
     before = cluster_in(place, None)
-    before.write_control(plane.url)
+    before.write_control(control_plane.url)
     before.apply(plan())
     Rig(before, lambda index: None).until(all_in("running"))
     after = cluster_in(place, USER)
@@ -296,12 +296,12 @@ TALKS = "while :; do echo line; sleep 0.05; done"
 
 
 @pytest.fixture
-def owing(cluster, plane):
+def owing(cluster, control_plane):
     """A replica whose agent was killed with lines that nobody takes, and nothing of it runs any more."""
     cluster.apply(plan("sh", "-c", TALKS))
     Rig(cluster, lambda index: None).until(all_in("running"))
     place = cluster.root / "jobs/7-abc/1/worker-0"
-    plane.down()
+    control_plane.down()
     until(lambda: list((place / "spool").glob("*.batch")))
     signal_agents(cluster, signal.SIGKILL)
     until(lambda: not list(living(cluster.root)))
@@ -311,8 +311,8 @@ def owing(cluster, plane):
     until(lambda: not any(cluster.host.carriers("7-abc-1", name) for name in ("worker-0", "worker-1")))
     yield place
     end_agents(cluster.root)
-    plane.down()
-    plane.up()
+    control_plane.down()
+    control_plane.up()
 
 
 def is_over(cluster) -> bool:
@@ -320,7 +320,7 @@ def is_over(cluster) -> bool:
     return not list((cluster.root / "active").iterdir())
 
 
-def test_whoever_holds_an_agents_lock_keeps_no_attempt_open(cluster, plane, owing):
+def test_whoever_holds_an_agents_lock_keeps_no_attempt_open(cluster, control_plane, owing):
     """A process that the job hid from us, and a note of the job's own about it."""
     hidden = subprocess.Popen(["sleep", "600"], user=USER.uid, group=USER.gid, extra_groups=[])
     try:
@@ -328,7 +328,7 @@ def test_whoever_holds_an_agents_lock_keeps_no_attempt_open(cluster, plane, owin
         (owing / "drain.json").write_text(json.dumps({"tries": 1, "first_at": 9e9, "at": 9e9, "process": about}))
         with open(owing / "agent.lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            plane.up()
+            control_plane.up()
             until(lambda: is_over(cluster))
         assert hidden.poll() is None  # and nobody was ended for what a job wrote
     finally:
