@@ -276,7 +276,7 @@ SPECTACULAR_SETTINGS = {
         "controlplane.schema.with_refusals",
     ],
     # Two fields are called "kind"; without these names the schema would name one of them by a hash.
-    "ENUM_NAME_OVERRIDES": {"FailureKind": "jobs.api.failure_shapes.KINDS", "EntryKind": ["file", "link"]},
+    "ENUM_NAME_OVERRIDES": {"FailureKind": "jobs.api.serializers.KINDS", "EntryKind": ["file", "link"]},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},

@@ -10,12 +10,11 @@ from common.rest import BoundedList
 from jobs.analysis import failures
 from jobs.core import exits
 from jobs.core import unexpected_ranks as unexpected
+from jobs.core.failure_kinds import Certainty, Kind
 from jobs.core.fields import FIELDS, Field, Type
 from jobs.core.lifecycle import Phase
 from jobs.core.shell_words import MAX_WORDS
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
-
-from .failure_shapes import FailureSerializer
 
 NUMBER_AS_TEXT = {"type": "string", "pattern": r"^-?[0-9]{1,18}$"}  # as forms and command lines send it
 
@@ -63,6 +62,31 @@ class JobFieldSerializer(serializers.Serializer[Any]):
     default = serializers.JSONField(allow_null=True, help_text="where the queue has none of its own")
     help = serializers.CharField()
     remedy = serializers.CharField(help_text="what to write instead of a value that is refused")
+
+
+KINDS = [(kind.value, kind.value) for kind in Kind]  # named in the schema: controlplane/settings.py
+
+
+class FailureSerializer(serializers.Serializer[Any]):
+    rank = serializers.IntegerField(allow_null=True)
+    replica = serializers.CharField()
+    exit_code = serializers.IntegerField(allow_null=True)
+    signal = serializers.IntegerField(allow_null=True)
+    at = serializers.DateTimeField(allow_null=True)
+    kind = serializers.ChoiceField(choices=KINDS, help_text="docs/verdicts.md says what to do")
+    headline = serializers.CharField(help_text="the error itself in one line")
+    certainty = serializers.ChoiceField(choices=[one.value for one in Certainty])
+    explanation = serializers.CharField(help_text="the end in words")
+    traceback = serializers.ListField(
+        child=serializers.CharField(), help_text="its lines, first cause first; empty in lists of jobs"
+    )
+    traceback_rank = serializers.IntegerField(
+        allow_null=True,
+        help_text="whose traceback it is: where the named rank was silent, that of one that waited for it",
+    )
+    last_lines = serializers.ListField(
+        child=serializers.CharField(), help_text="the traceback, or without one the last lines that were printed"
+    )
 
 
 class RankCounts(serializers.Serializer[Any]):

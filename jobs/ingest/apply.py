@@ -21,8 +21,7 @@ from jobs.logs import storage, usage
 from jobs.models import Job
 
 from . import container_log_format, replica_rows, translate, turns
-from .replica_rows import ReplicaRow
-from .series import known_names, note_names
+from .replica_rows import ReplicaRow, known_names, note_names
 
 LINES_ONCE = "segment_lines_once"  # the name of a LogSegment constraint
 

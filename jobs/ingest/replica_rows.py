@@ -1,6 +1,7 @@
 """Read and write the rows of one replica for ingest, with two statements per batch."""
 
 import json
+from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -182,11 +183,27 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
     return bool(count)
 
 
-def series_names(job: int) -> frozenset[str]:
+MOST_JOBS = 1000
+_names: "OrderedDict[int, frozenset[str]]" = OrderedDict()
+
+
+def known_names(job: int) -> frozenset[str]:
+    """Return the names of a job's series, cached per process: a query per batch would cost more than the writes."""
+    if job not in _names:
+        _names[job] = _series_names(job)
+        while len(_names) > MOST_JOBS:
+            _names.popitem(last=False)
+    return _names[job]
+
+
+def note_names(job: int, *, names: set[str]) -> None:
+    """Add names to the cache after they were written."""
+    if names:
+        _names[job] = known_names(job) | names
+
+
+def _series_names(job: int) -> frozenset[str]:
     """Return the names of a job's series, one index step each."""
     with connection.cursor() as cursor:
         cursor.execute(_NAMES, {"job": job})
         return frozenset(name for (name,) in cursor.fetchall())
-
-
-__all__ = ["LAUNCHER", "ReplicaRow", "find", "series_names", "write"]
