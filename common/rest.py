@@ -140,7 +140,7 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
         case Conflict():
             return _answer(
                 409,
-                "The present state does not allow this",
+                "The current state does not allow this",
                 str(error),
                 [Problem(error.field, error.value, str(error))],
             )

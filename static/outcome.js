@@ -27,7 +27,7 @@
     switch (xhr.status) {
       case 401: return "your session has ended; reload the page to sign in";
       case 403: return detail || "you are not allowed to";
-      case 404: return detail || "there is nothing here any more that you may see";
+      case 404: return detail || "this no longer exists, or you may not see it";
       case 429: return detail || `too many requests${wait ? `; try again in ${wait} s` : ""}`;
       case 500: return `the server failed (500)${detail ? `: ${detail}` : ""}`;
       default: return detail || `the server answered ${xhr.status}`;

@@ -56,7 +56,7 @@ def knows_password(request: HttpRequest) -> bool:
     if authenticate(request, username=name, password=password) == request.user:
         return True
     flow.note_failure(name, way="account")
-    messages.error(request, "This is not your present password.")
+    messages.error(request, "This is not your current password.")
     return False
 
 

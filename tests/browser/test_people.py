@@ -44,7 +44,7 @@ def test_a_token_for_a_program_is_made_seen_once_and_revoked(boss, page):
     page.click("tr:has-text('nightly@nlp') >> text=Token")
     page.wait_for_url("**/tokens**")  # the page before has a field of that name too
     page.fill("[name=name]", "nightly run")
-    page.click("button:has-text('Make the token')")
+    page.click("button:has-text('Create token')")
     text = page.locator("#token-text").inner_text()
     assert Token.objects.valid().get(digest=Token.digest_of(text)).user.username == "nightly@nlp"
     page.goto("/account/tokens")

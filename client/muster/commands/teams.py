@@ -145,7 +145,7 @@ def _list(output: Output) -> None:
         ident=lambda team: team.name,
         headers=("TEAM", "YOUR ROLE"),
         row=_team_row,
-        empty="You are in no team: ask an administrator to add you to one.",
+        empty="You are not in a team: ask an administrator to add you to one.",
     )
 
 

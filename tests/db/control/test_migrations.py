@@ -33,12 +33,12 @@ def test_no_migration_is_missing():
 
 
 def test_that_question_needs_no_database():
-    """As bin/test asks it: with nothing at the address it neither waits nor warns."""
+    """As bin/check asks it: with nothing at the address it neither waits nor warns."""
     words = "manage.py makemigrations --check --dry-run --settings tests.settings_without_database"
     env = {**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:1/nothing"}
     asked = subprocess.run([sys.executable, *words.split()], cwd=ROOT, env=env, capture_output=True, text=True)
     assert (asked.returncode, asked.stdout, asked.stderr) == (0, "No changes detected\n", "")
-    assert words.partition(" ")[2] in (ROOT / "bin/test").read_text()
+    assert words.partition(" ")[2] in (ROOT / "bin/check").read_text()
 
 
 @pytest.mark.django_db(transaction=True)

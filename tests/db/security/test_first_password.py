@@ -49,7 +49,7 @@ def test_nothing_else_is_open_until_one_has_chosen(first):
         assert answer.status_code == 403 and "/account/password" in answer.json()["detail"], path
     client.post("/account/tokens", {"name": "x", "scope": "read", "expires_in_days": "7"})
     assert not Token.objects.exists()
-    assert "Somebody else knows" in client.get("/account/password").text
+    assert "set by somebody else" in client.get("/account/password").text
     assert change(client, first, OWN).status_code == 302
     assert client.get("/jobs").status_code == 200
     assert User.objects.get(username="ada").first_password_until is None

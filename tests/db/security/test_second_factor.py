@@ -72,7 +72,7 @@ def test_somebody_sets_it_up_and_is_asked_from_then_on(as_, people):
 
 @pytest.mark.parametrize(
     ("code", "given", "words"),
-    [("000000", RIGHT, "is not what the authenticator shows"), (None, "wrong", "not your present password")],
+    [("000000", RIGHT, "is not what the authenticator shows"), (None, "wrong", "not your current password")],
 )
 def test_it_is_set_up_only_with_the_password_and_a_right_code(as_, people, code, given, words):
     client, text = as_(people.owner), second_factor.begin(people.owner)
@@ -206,7 +206,7 @@ def test_tries_of_a_code_count_as_sign_ins_of_an_address(secret, settings, monke
 
 def test_it_is_removed_only_with_the_password(as_, people, secret):
     client = as_(people.owner)
-    assert "not your present password" in client.post(PAGE, {"act": "remove", "password": "wrong"}).text
+    assert "not your current password" in client.post(PAGE, {"act": "remove", "password": "wrong"}).text
     assert second_factor.is_asked(people.owner)
     assert AuditEntry.objects.get(act="login.failed").after == {"way": "account", "is_known": True}
     assert "is removed" in client.post(PAGE, {"act": "remove", "password": RIGHT}).text

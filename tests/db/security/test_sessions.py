@@ -73,7 +73,7 @@ def test_it_takes_the_password(people):
     here, there = browser(), browser(EDGE)
     (ref,) = refs(here)
     for end in (ref, "others"):
-        assert "not your present password" in here.post(PAGE, {"end": end, "password": "wrong"}, follow=True).text
+        assert "not your current password" in here.post(PAGE, {"end": end, "password": "wrong"}, follow=True).text
     assert is_in(there)
 
 

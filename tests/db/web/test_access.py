@@ -55,7 +55,7 @@ def test_a_stranger_lists_neither_jobs_nor_queues(as_, people, job):
 
 def test_a_viewer_can_not_submit(as_, people, queue):
     viewer = as_(people.viewer)
-    assert "You may not submit yet" in viewer.get("/jobs/new").text
+    assert "You cannot submit jobs yet" in viewer.get("/jobs/new").text
     sent = {
         "queue": queue.pk,
         "code": "none",
