@@ -59,7 +59,7 @@ class JobFieldSerializer(serializers.Serializer[Any]):
     type = serializers.ChoiceField(choices=[kind.value for kind in Type])
     minimum = serializers.IntegerField(source="least", allow_null=True)
     maximum = serializers.IntegerField(source="most", allow_null=True)
-    default = serializers.JSONField(allow_null=True, help_text="where the queue has none of its own")
+    default = serializers.JSONField(help_text="where the queue has none of its own; null: none")
     help = serializers.CharField()
     remedy = serializers.CharField(help_text="what to write instead of a value that is refused")
 
