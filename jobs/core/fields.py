@@ -61,11 +61,11 @@ _ROWS = (
            least=0, most=100, remedy="use 0 for none"),
     _whole("priority", "Priority", "higher starts first within the queue",
            least=-1000, most=1000, remedy="0 is usual, higher starts first"),
-    _whole("grace_seconds", "Seconds to stop", "between the request to stop (SIGTERM) and SIGKILL, in seconds",
+    _whole("grace_seconds", "Grace period, seconds", "between the request to stop (SIGTERM) and SIGKILL, in seconds",
            least=0, most=3600, remedy="30 is usual", default=30),
-    _whole("start_timeout_seconds", "Seconds to start", "not all replicas run after this time, in seconds: the job is queued again",
+    _whole("start_timeout_seconds", "Start timeout, seconds", "if not all replicas run after this time, in seconds, the job is queued again",
            least=5, most=86400, remedy="300 is usual", default=300),
-    _whole("deadline_seconds", "Deadline in seconds", "the job is stopped after this time, in seconds",
+    _whole("deadline_seconds", "Deadline, seconds", "the job is stopped after this time, in seconds",
            least=1, most=365 * 86400, remedy="leave it out for no limit", default=None),
 )  # fmt: skip
 
