@@ -38,7 +38,8 @@ MAX_DIGESTS_BYTES = (
 ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
 # Django and DRF parse these in time quadratic in their length. Real ones are far shorter.
-HEADERS_BYTES = {b"content-type": 256, b"accept": 1024}
+# A length of thousands of digits, zeros in front, is none that Python reads as a number.
+HEADERS_BYTES = {b"content-type": 256, b"accept": 1024, b"content-length": 20}
 CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 NEEDED_TO_REFUSE = (b"host", b"hx-request", b"x-forwarded-proto")
 HOST_CHARACTERS = 255  # RFC 1035; no valid host name is longer

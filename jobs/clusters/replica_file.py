@@ -19,6 +19,8 @@ INHERITED = frozenset(
 INHERITED_PREFIXES = (
     "LC_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "UCX_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "TORCH_", "PYTORCH_",
 )  # fmt: skip
+# Words of a name that the prefixes above do not cover: NVIDIA_API_KEY is a password, NCCL_IB_PKEY is none.
+_SECRET_WORDS = frozenset({"KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "CREDENTIALS"})
 # Never inherited, whatever the operator names: they are the server's own, and would be taken for the job's.
 _OWN_PREFIXES = ("MUSTER_", "DJANGO_", "CELERY_", "PG")
 _OWN = frozenset({"DATABASE_URL", "DATABASE_URL_FILE", "REDIS_URL", "REDIS_URL_FILE", "PYTHONPATH", "VIRTUAL_ENV"})
@@ -114,9 +116,16 @@ def child_env(environ: Mapping[str, str], more: Iterable[str] = ()) -> dict[str,
     `more` are names, or prefixes with `*` behind them (MUSTER_JOB_ENV).
     """
     names = {*INHERITED, *(one for one in more if not one.endswith("*"))}
-    prefixes = (*INHERITED_PREFIXES, *(one[:-1] for one in more if one.endswith("*")))
+    prefixes = tuple(one[:-1] for one in more if one.endswith("*"))
     return {
         name: value
         for name, value in environ.items()
-        if (name in names or name.startswith(prefixes)) and name not in _OWN and not name.startswith(_OWN_PREFIXES)
+        if (name in names or name.startswith(prefixes) or _is_usual(name))
+        and name not in _OWN
+        and not name.startswith(_OWN_PREFIXES)
     }
+
+
+def _is_usual(name: str) -> bool:
+    """Return whether jobs get a variable by its prefix alone."""
+    return name.startswith(INHERITED_PREFIXES) and _SECRET_WORDS.isdisjoint(name.upper().split("_"))

@@ -22,7 +22,9 @@ class Command(BaseCommand):
         parser.add_argument("--team", help="make the person a member of this team")
         parser.add_argument("--role", choices=Role.values, default=Role.MEMBER)
         state = parser.add_mutually_exclusive_group()
-        state.add_argument("--deactivate", action="store_true", help="end sessions and tokens; jobs stay")
+        state.add_argument(
+            "--deactivate", action="store_true", help="suspend sessions and tokens until --activate; jobs stay"
+        )
         state.add_argument("--activate", action="store_true")
         state.add_argument("--remove-second-factor", action="store_true", help="for who lost it and the recovery codes")
         state.add_argument("--new-password", action="store_true", help="for who forgot it; ends their sessions")

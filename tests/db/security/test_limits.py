@@ -231,6 +231,13 @@ def test_long_headers_are_turned_away():
     assert answer.status_code == 431
 
 
+@pytest.mark.parametrize("path", ["/login", "/api/v1/jobs", "/agent/v1/batches"])
+def test_a_length_of_thousands_of_digits_is_turned_away(path):
+    """Five, with zeros in front: more digits than Python reads as a number."""
+    answer = over_asgi("POST", path, content=b"abcde", headers={"Content-Length": "0" * 4999 + "5"})
+    assert 400 <= answer.status_code < 500
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/api/v1/jobs", "/nowhere"])
 @pytest.mark.parametrize(
     ("kind", "words"),
