@@ -39,7 +39,7 @@ ADDRESS_CHARACTERS = 8192
 HEADER_BYTES = 32 * 1024
 # Django and DRF parse these in time quadratic in their length. Real ones are far shorter.
 # A length of thousands of digits, zeros in front, is none that Python reads as a number.
-HEADERS_BYTES = {b"content-type": 256, b"accept": 1024, b"content-length": 20}
+HEADERS_BYTES = {b"content-type": 256, b"accept": 1024, b"content-length": 100}
 CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 NEEDED_TO_REFUSE = (b"host", b"hx-request", b"x-forwarded-proto")
 HOST_CHARACTERS = 255  # RFC 1035; no valid host name is longer

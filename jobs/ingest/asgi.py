@@ -61,7 +61,7 @@ class AgentDoor:
         if seconds := buckets.take(f"batches {identity}", per_minute=settings.MUSTER_RATE_AGENT):
             return refused(429, f"more than {settings.MUSTER_RATE_AGENT} batches a minute", retry_after=seconds)
         said = headers.get(b"content-length", b"")  # without one it may have any length
-        size = int(said) if said.isdigit() and len(said) <= 20 else MAX_BATCH_BYTES
+        size = int(said) if said.isdigit() and len(said) <= 100 else MAX_BATCH_BYTES
         if size > MAX_BATCH_BYTES:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
         who = turns.payer(identity.job)
