@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -17,7 +17,18 @@ from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from .errors import MOST_PROBLEMS, Busy, Conflict, InvalidInput, MusterError, NotAllowed, Problem, Unreadable, the_first
+from .errors import (
+    MOST_PROBLEMS,
+    Busy,
+    Conflict,
+    InvalidInput,
+    MusterError,
+    NotAllowed,
+    Problem,
+    Unreadable,
+    bounded,
+    the_first,
+)
 
 log = logging.getLogger(__name__)
 DETAIL_CHARACTERS = 20_000
@@ -81,7 +92,7 @@ class Paging(CursorPagination):
 
 def _bad_cursor(text: str | None) -> Unreadable:
     return Unreadable(
-        Problem("after", text, "is no cursor of ours; take it from `next`, or leave it out to begin again")
+        Problem("after", text, "is not a valid cursor; take it from `next`, or omit it to start from the beginning")
     )
 
 
@@ -112,7 +123,7 @@ class BoundedList(serializers.ListField):
         wrong: dict[str, Any] = {}
         for index, item in enumerate(data):
             if len(wrong) == MOST_PROBLEMS - 1:
-                wrong[str(index)] = ["and what follows was not looked at; correct the items before it first"]
+                wrong[str(index)] = ["and later items were not checked; correct the items before them first"]
                 break
             try:
                 found.append(self.child.run_validation(item))
@@ -136,7 +147,7 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
         case Unreadable():
             return _answer(400, "The request cannot be read", str(error), list(error.problems))
         case InvalidInput():
-            return _answer(422, "The request cannot be carried out as it is", str(error), list(error.problems))
+            return _answer(422, "The request is not valid", str(error), list(error.problems))
         case Conflict():
             return _answer(
                 409,
@@ -149,14 +160,14 @@ def problem(error: Exception, context: dict[str, Any]) -> Response | None:
         case Busy():
             return _answer(429, "Too many requests", str(error), retry_after=error.seconds)
         case MusterError():
-            return _answer(503 if error.retry else 500, "Muster could not do this", str(error))
+            return _answer(503 if error.retry else 500, "Muster could not complete this request", str(error))
         case Http404():
-            return _answer(404, "Not found", str(error) or "there is nothing here that you may see")
+            return _answer(404, "Not found", str(error) or "it does not exist, or you may not see it")
         case PermissionDenied():
             return _answer(403, "Not allowed", str(error) or "you may not do this")
         case exceptions.ValidationError():
-            told = list(the_first(_fields(error.detail)))
-            return _answer(422, "The request cannot be carried out as it is", "some fields are wrong", told)
+            told = list(the_first(_fields(error.detail, _sent(context))))
+            return _answer(422, "The request is not valid", "some fields are wrong", told)
         case exceptions.APIException():
             return _from_framework(error)
         case DataError():
@@ -184,7 +195,12 @@ def _from_framework(error: exceptions.APIException) -> Response:
 def _answer(
     status: int, title: str, detail: str, problems: list[Problem] | None = None, retry_after: int = 0
 ) -> Response:
-    body = {"type": "about:blank", "title": title, "status": status, "detail": _text(detail, DETAIL_CHARACTERS)}
+    body = {
+        "type": "about:blank",
+        "title": title,
+        "status": status,
+        "detail": _text(bounded(detail), DETAIL_CHARACTERS),
+    }
     if problems:
         body["errors"] = [
             {"field": _text(one.field), "value": _plain(one.value), "message": _text(one.message, DETAIL_CHARACTERS)}
@@ -210,13 +226,29 @@ def _text(text: str, most: int = 200) -> str:
     return text[:most].encode("utf-8", "backslashreplace").decode()
 
 
-def _fields(detail: Any, prefix: str = "") -> Iterator[Problem]:
-    """Flatten DRF's nested messages to dotted field names."""
+def _fields(detail: Any, sent: Any, prefix: str = "") -> Iterator[Problem]:
+    """Flatten DRF's nested messages to dotted field names. `sent` is what they are about, as far as it is known."""
     if isinstance(detail, dict):
         for name, inner in detail.items():
-            yield from _fields(inner, f"{prefix}.{name}".lstrip("."))
+            yield from _fields(inner, _part(sent, name), f"{prefix}.{name}".lstrip("."))
     elif isinstance(detail, list):
         for message in detail:
-            yield from _fields(message, prefix)
+            yield from _fields(message, sent, prefix)
     else:
-        yield Problem(prefix, None, str(detail))
+        yield Problem(prefix, None, bounded(str(detail), sent))
+
+
+def _part(sent: Any, name: Any) -> Any:
+    """Return one field of a mapping or one item of a list; None where there is no such part."""
+    if isinstance(sent, list):
+        index = str(name)
+        return sent[int(index)] if index.isdecimal() and len(index) < 10 and int(index) < len(sent) else None
+    return sent.get(name) if isinstance(sent, Mapping) else None
+
+
+def _sent(context: dict[str, Any]) -> Any:
+    """Return the request's parsed body; None where it could not be parsed."""
+    try:
+        return context["request"].data
+    except (KeyError, exceptions.APIException, MusterError):
+        return None

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_safe
 
 from accounts import members
 from accounts.audit import WORDS, AuditAction
+from accounts.filters import AuditFilters
 from accounts.models import AuditEntry, Team
 from accounts.permissions import Act, require, require_platform_admin
 from common.errors import NotAllowed
@@ -80,20 +81,19 @@ def _allowed(ask: Callable[[], None]) -> None:
 
 
 def _page(request: Request, entries: QuerySet[AuditEntry], team: Team | None) -> HttpResponse:
-    actor, act = (request.GET.get(name, "").replace("\0", "").strip()[:150] for name in ("actor", "act"))
-    asked = {"actor_name": actor, "act": act}
-    entries = entries.filter(**{name: value for name, value in asked.items() if value})
+    filters = AuditFilters(request.GET, entries)
+    entries = filters.qs
     before = request.GET.get("before", "")
     if before.isascii() and before.isdigit() and len(before) < 18:
         entries = entries.filter(pk__lt=int(before))
     rows = [Row(entry) for entry in entries.order_by("-id")[: PAGE + 1]]
     context = {
+        "asked": filters.values,
+        "is_filtered": any(filters.values.values()),
         "team": team,
         "rows": rows[:PAGE],
         "older": rows[PAGE - 1].entry.pk if len(rows) > PAGE else None,
         "is_first": not before,
-        "actor": actor,
-        "act": act,
         "acts": WORDS.items(),
     }
     return answer(request, template="accounts/audit.html", context=context)

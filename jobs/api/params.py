@@ -1,8 +1,8 @@
 """Read the parameters of a request: query parameters, names of queues and workspaces. Each error names its field."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import QuerySet
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
@@ -11,9 +11,7 @@ from accounts.access import Access
 from accounts.models import User
 from common.errors import InvalidInput, Problem
 from jobs.core.batch import LAUNCHER
-from jobs.core.failure_kinds import Kind
-from jobs.core.lifecycle import TERMINAL, Phase
-from jobs.models import Job, failed_with
+from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
 from workspaces.models import Workspace
@@ -67,65 +65,25 @@ def attempt_of(request: Request, job: Job) -> int:
 
 
 def rank_of(request: Request, job: Job) -> int | None:
-    """Return a rank that this job has (-1 is the launcher), None for all. Raises InvalidInput."""
+    """Return a rank that this job has (-1: the launcher), None for all. Raises InvalidInput."""
     rank = number(request, "rank", least=LAUNCHER)
     if rank is None or rank < job.world_size or job.ranks.filter(rank=rank).exists():
         return rank
     raise InvalidInput(Problem("rank", str(rank), f"job {job.name} has ranks 0 to {job.world_size - 1}"))
 
 
-def filtered(jobs: QuerySet[Job], asked: Any) -> QuerySet[Job]:
-    if phases := asked.get("phase"):
-        jobs = _by_phase(jobs, phases)
-    if kinds := asked.get("kind"):
-        jobs = _by_kind(jobs, kinds)
-    for name, field in (("queue", "queue__name"), ("name", "name"), ("team", "team__name"), ("user", "user__username")):
-        if value := asked.get(name):
-            jobs = jobs.filter(**{field: _text(name, value)})
-    return jobs
-
-
-def _text(name: str, value: str) -> str:
-    if "\0" in value:
-        raise InvalidInput(Problem(name, value, "holds a NUL character, which no name has"))
-    return value
-
-
-def _by_phase(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
-    if text == "active":
-        return jobs.exclude(phase__in=TERMINAL)
-    if text == "finished":
-        return jobs.filter(phase__in=TERMINAL)
-    phases = text.split(",")
-    known = [phase.value for phase in Phase]
-    for phase in phases:
-        if phase not in known:
-            raise InvalidInput(Problem("phase", phase, f"must be one of active, finished, {', '.join(known)}"))
-    return jobs.filter(phase__in=phases)
-
-
-def _by_kind(jobs: QuerySet[Job], text: str) -> QuerySet[Job]:
-    kinds = text.split(",")
-    known = [kind.value for kind in Kind]
-    for kind in kinds:
-        if kind not in known:
-            raise InvalidInput(Problem("kind", kind, f"must be one of {', '.join(known)}"))
-    return jobs.filter(failed_with(kinds))
-
-
 def description(request: Request) -> tuple[Queue, Workspace | None, dict[str, Any]]:
     """Return a submitted job: its queue, its code, and the remaining fields. Raises InvalidInput for unknown fields."""
     body = SubmitSerializer(data=request.data)
     body.is_valid(raise_exception=True)
-    _refuse_unknown(request.data)
+    _refuse_unknown(request.data, known=body.fields)
     sent = dict(body.validated_data)
     queue = _queue(user_of(request), sent.pop("queue"))
     return queue, _workspace(queue, sent.pop("workspace", None)), sent
 
 
-def _refuse_unknown(data: Any) -> None:
+def _refuse_unknown(data: Any, *, known: Iterable[str]) -> None:
     """Raise InvalidInput for unknown fields: a silently ignored misspelling can cost a night of GPUs."""
-    known = SubmitSerializer().fields
     unknown = sorted(str(name) for name in set(data) - set(known))
     if unknown:
         words = f"is not a field of a job; known are {', '.join(sorted(known))}"

@@ -15,16 +15,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
+from common.filters import StrictFilters
 from common.rest import Paging, listed
 from common.streaming import text_response
 from jobs import services
 from jobs.analysis import attempts, failures, metrics
+from jobs.filters import JobFilters
 from jobs.logs import reader, retention, search
 from jobs.models import Job
 
 from . import bulk
 from .log_stream import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
-from .params import IDEMPOTENCY_KEY, access_of, attempt_of, description, filtered, number, query, rank_of, user_of
+from .params import IDEMPOTENCY_KEY, access_of, attempt_of, description, number, query, rank_of, user_of
 from .serializers import (
     AttemptSerializer,
     BulkAct,
@@ -42,8 +44,8 @@ from .serializers import (
 )
 
 MAX_WAIT_SECONDS = 20
-RANK = query("rank", int, "only this rank; -1 is the launcher")
-TAIL = query("tail", int, "begin with the last so many lines, up to 10000")
+RANK = query("rank", int, "only this rank; -1: the launcher")
+TAIL = query("tail", int, "start with this many last lines, up to 10000")
 ONLY_ATTEMPT = query("attempt", int, "only this attempt")
 OF_ATTEMPT = query("attempt", int, "default: the newest")
 
@@ -52,28 +54,15 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     queryset = Job.objects.none()
     serializer_class = JobSerializer
     pagination_class = Paging
+    filter_backends = [StrictFilters]
+    filterset_class = JobFilters
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[Job]:
-        found = Job.objects.readable_by(user_of(self.request)).select_related("team", "queue", "user")
-        return filtered(found, self.request.query_params) if self.action == "list" else found
+        return Job.objects.readable_by(user_of(self.request)).select_related("team", "queue", "user")
 
-    @extend_schema(
-        parameters=[
-            query("phase", str, "one or several phases, separated by commas; or active, or finished"),
-            query("queue", str, "a queue's name"),
-            query("team", str, "a team's name"),
-            query("user", str, "who submitted it"),
-            query("name", str, "a job's name"),
-            query(
-                "kind",
-                str,
-                "why its newest attempt failed: one or several kinds (docs/verdicts.md), separated by commas",
-            ),
-        ]
-    )
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        page = self.paginate_queryset(self.get_queryset()) or []
+        page = self.paginate_queryset(self.filter_queryset(self.get_queryset())) or []
         context = {
             **self.get_serializer_context(),
             "rank_counts": rank_counts(page),
@@ -165,8 +154,8 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         responses=LogPageSerializer,
         parameters=[
             RANK,
-            query("cursor", str, "from an earlier answer"),
-            query("limit", int, "about so many lines"),
+            query("cursor", str, "from an earlier response"),
+            query("limit", int, "approximate number of lines"),
             TAIL,
             ONLY_ATTEMPT,
             query(
@@ -192,7 +181,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         responses={(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[
             RANK,
-            query("cursor", str, "from an earlier answer; the header Last-Event-ID does the same"),
+            query("cursor", str, "from an earlier response; the header Last-Event-ID does the same"),
             TAIL,
             ONLY_ATTEMPT,
         ],
@@ -217,11 +206,11 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
     @extend_schema(
         responses=FoundSerializer,
         parameters=[
-            query("text", str, "the words to look for, whatever the case of their letters"),
+            query("text", str, "the text to find, ignoring case"),
             RANK,
             OF_ATTEMPT,
-            query("limit", int, "at most so many lines, up to 1000"),
-            query("start", str, "`next` of an earlier answer"),
+            query("limit", int, "at most this many lines, up to 1000"),
+            query("start", str, "`next` of an earlier response"),
         ],
     )
     @action(detail=True, pagination_class=None, url_path="logs/search")

@@ -9,18 +9,19 @@ from django.db.models import Count, F, Max, Q
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
+from django_filters import CharFilter, ChoiceFilter
 
 from jobs.analysis import failures
 from jobs.analysis.judging import Failure
 from jobs.core import lifecycle
-from jobs.models import AttemptFailure, Job, JobQuerySet, Rank, failed_with
+from jobs.filters import JobFilters
+from jobs.models import AttemptFailure, Job, JobQuerySet, Rank
 from queues.readable import readable_queues
 
 from .parts import Context, Part, Request, answer, named_part, whole
 
 PAGE = 50
 SEGMENTS = (("all", "All"), ("active", "Active"), ("finished", "Finished"))
-_FINISHED = sorted(lifecycle.TERMINAL)
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,10 @@ def jobs(request: Request) -> HttpResponse:
 
 
 def _context(request: Request) -> Context:
-    wanted = _filters(request)
     readable = Job.objects.readable_by(request.user)
-    found = list(_page(_filtered(readable, request, wanted), request)[: PAGE + 1])
+    filters = PageFilters(request.GET, readable, request=request)
+    asked = filters.values
+    found = list(_page(filters.qs, request)[: PAGE + 1])
     older = found[PAGE - 1].pk if len(found) > PAGE else None
     return {
         "rows": rows(found[:PAGE]),
@@ -72,39 +74,32 @@ def _context(request: Request) -> Context:
         "is_first": whole(request.GET.get("before"), most=10**17) is None,
         "active_count": readable.active().count(),
         "segments": SEGMENTS,
+        "asked": asked,
+        "show": asked.get("show") or "all",
         "queues": list(readable_queues(request.user).order_by("name").values_list("name", flat=True)),
         "kinds": AttemptFailure.KINDS,
-        "is_filtered": bool(wanted["q"] or wanted["queue"] or wanted["mine"] or wanted["kind"]),
-        **wanted,
+        "is_filtered": any(value for name, value in asked.items() if name != "show"),
     }
 
 
 PARTS = {"jobs": Part("jobs/_list.html", _context)}
 
 
-def _filters(request: Request) -> dict[str, Any]:
-    show = request.GET.get("show", "all")
-    return {
-        "show": show if show in dict(SEGMENTS) else "all",
-        "q": request.GET.get("q", "").replace("\0", "").strip()[:80],
-        "queue": request.GET.get("queue", "").replace("\0", "")[:40],
-        "mine": request.GET.get("mine") == "1",
-        "kind": kind if (kind := request.GET.get("kind", "")) in dict(AttemptFailure.KINDS) else "",
-    }
+class PageFilters(JobFilters):
+    """The filters of the API, and what only the page's form offers."""
 
+    show = ChoiceFilter(choices=SEGMENTS, method="by_segment")
+    mine = ChoiceFilter(choices=[("1", "Mine only")], method="by_user")
+    q = CharFilter(max_length=80, method="by_text")
 
-def _filtered(found: JobQuerySet, request: Request, wanted: dict[str, Any]) -> JobQuerySet:
-    if wanted["show"] != "all":
-        found = found.active() if wanted["show"] == "active" else found.filter(phase__in=_FINISHED)
-    if wanted["queue"]:
-        found = found.filter(queue__name=wanted["queue"])
-    if wanted["kind"]:
-        found = found.filter(failed_with([wanted["kind"]]))
-    if wanted["mine"]:
-        found = found.filter(user=request.user)
-    if wanted["q"]:
-        found = found.filter(Q(name__icontains=wanted["q"]) | Q(user__username__icontains=wanted["q"]))
-    return found
+    def by_segment(self, jobs: JobQuerySet, name: str, segment: str) -> JobQuerySet:
+        return jobs if segment == "all" else self.by_phase(jobs, name, [segment])
+
+    def by_user(self, jobs: JobQuerySet, *_: str) -> JobQuerySet:
+        return jobs.filter(user=self.request.user)
+
+    def by_text(self, jobs: JobQuerySet, _: str, text: str) -> JobQuerySet:
+        return jobs.filter(Q(name__icontains=text) | Q(user__username__icontains=text))
 
 
 def _page(found: JobQuerySet, request: Request) -> JobQuerySet:
