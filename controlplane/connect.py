@@ -6,12 +6,14 @@ the account that deploy/account.yaml created, and changes nothing else.
 
 import argparse
 import base64
+import copy
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from kubernetes import client, config
 
@@ -40,7 +42,7 @@ def connect(said: argparse.Namespace) -> dict[str, Any]:
     token, until = _token(api, said.namespace, days=said.days)
     path = Path(said.kubeconfig or f"{said.name}.kubeconfig").absolute()
     write(path, kubeconfig(_cluster(configuration), token=token, namespace=said.namespace))
-    print(f"{path} is good until {until}; bin/connect again renews it", file=sys.stderr)
+    print(f"{path} is valid until {until}; run bin/connect again to renew it", file=sys.stderr)
     options = {
         "KUBECONFIG": str(path),
         "NAMESPACE": said.namespace,
@@ -72,14 +74,26 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _api(context: str) -> tuple[Any, Any]:
-    configuration = client.Configuration()
+    configuration = client.Configuration(proxy="")  # not the environment's: what is set after this is the kubeconfig's
     try:
         config.load_kube_config(  # type: ignore[no-untyped-call]  # the package has no types here
             context=context or None, client_configuration=configuration, persist_config=False
         )
     except (config.ConfigException, OSError) as error:
-        raise CanNotConnect(f"no kubeconfig to ask with: {error}; set KUBECONFIG, or --context") from error
-    return client.CoreV1Api(client.ApiClient(configuration)), configuration
+        raise CanNotConnect(f"no kubeconfig can be used: {error}; set KUBECONFIG, or --context") from error
+    asking = copy.deepcopy(configuration)
+    asking.proxy = asking.proxy or client.Configuration(host=asking.host).proxy
+    asking.proxy_headers = _proxy_headers(asking.proxy or "")
+    return client.CoreV1Api(client.ApiClient(asking)), configuration
+
+
+def _proxy_headers(proxy: str) -> dict[str, str] | None:
+    """Return the login in a proxy's URL as a header: the package passes the URL to urllib3, which ignores it."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return None
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
 
 
 def _token(api: Any, namespace: str, *, days: int) -> tuple[str, str]:
@@ -91,31 +105,39 @@ def _token(api: Any, namespace: str, *, days: int) -> tuple[str, str]:
             raise CanNotConnect(
                 f"there is no account {ACCOUNT} in namespace {namespace}: kubectl apply -f deploy/account.yaml"
             ) from error
-        raise CanNotConnect(f"the cluster gives no token of {namespace}/{ACCOUNT}: {error.reason}") from error
+        raise CanNotConnect(f"the cluster does not issue a token for {namespace}/{ACCOUNT}: {error.reason}") from error
     except Exception as error:  # urllib3's own errors, if the server is unreachable
         raise CanNotConnect(f"the cluster does not answer: {error}") from error
     return str(status.token), f"{status.expiration_timestamp:%Y-%m-%d %H:%M} UTC"
 
 
 def _cluster(configuration: Any) -> dict[str, Any]:
-    """Return the server's address and CA, with the CA embedded: the file may be moved to another machine."""
+    """Return how the server is reached, with its CA embedded: the file may be moved to another machine."""
     found: dict[str, Any] = {"server": configuration.host}
     if configuration.ssl_ca_cert:
         found["certificate-authority-data"] = base64.b64encode(Path(configuration.ssl_ca_cert).read_bytes()).decode()
     if not configuration.verify_ssl:
         found["insecure-skip-tls-verify"] = True
+    if configuration.tls_server_name:
+        found["tls-server-name"] = configuration.tls_server_name
+    if configuration.proxy:
+        found["proxy-url"] = configuration.proxy
     return found
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("bin/connect", description="Print a cluster's entry of MUSTER_CLUSTERS.")
-    parser.add_argument("name", help="what queues call this cluster")
-    parser.add_argument("--image", required=True, help="of pods; has python3 and what jobs import")
+    parser.add_argument("name", help="the name that queues use for this cluster")
+    parser.add_argument("--image", required=True, help="the pods' image, with python3 and what jobs import")
     parser.add_argument("--control-url", required=True, help="where pods reach Muster")
-    parser.add_argument("--namespace", default="muster-jobs", help="of deploy/account.yaml (default: muster-jobs)")
-    parser.add_argument("--context", default="", help="of your kubeconfig (default: the current one)")
+    parser.add_argument(
+        "--namespace",
+        default="muster-jobs",
+        help="the namespace of deploy/account.yaml (default: muster-jobs)",
+    )
+    parser.add_argument("--context", default="", help="the context of your kubeconfig (default: the current one)")
     parser.add_argument("--kubeconfig", default="", help="where to write Muster's (default: NAME.kubeconfig here)")
-    parser.add_argument("--days", type=int, default=365, help="that its token is good for (default: 365)")
+    parser.add_argument("--days", type=int, default=365, help="how many days its token is valid (default: 365)")
     return parser.parse_args(arguments)
 
 

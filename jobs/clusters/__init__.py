@@ -5,7 +5,6 @@ An adapter holds no state of record: any process may call it, at any time, repea
 
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Protocol, runtime_checkable
 
 from django.conf import settings
@@ -86,13 +85,31 @@ class Watches(Protocol):
         """
 
 
-_making = threading.Lock()
+class Adapters:
+    """The adapters of this process, one per alias, shared by its threads."""
+
+    def __init__(self) -> None:
+        self._making = threading.Lock()
+        self._made: dict[str, Cluster] = {}
+
+    def get(self, alias: str) -> Cluster:
+        with self._making:
+            if alias not in self._made:
+                self._made[alias] = backend(alias)(**settings.CLUSTERS[alias].get("OPTIONS", {}))
+            return self._made[alias]
+
+    def clear(self) -> None:
+        """Forget all adapters, where settings.CLUSTERS has changed."""
+        with self._making:
+            self._made.clear()
+
+
+adapters = Adapters()
 
 
 def get(alias: str) -> Cluster:
     """Return the adapter named `alias` in settings.CLUSTERS; one per process and shared by its threads."""
-    with _making:
-        return _made(alias)
+    return adapters.get(alias)
 
 
 def backend(alias: str) -> type[Cluster]:
@@ -102,8 +119,3 @@ def backend(alias: str) -> type[Cluster]:
         raise InvalidInput(Problem("cluster", alias, f"is not in CLUSTERS; known are {known}"))
     found: type[Cluster] = import_string(settings.CLUSTERS[alias]["BACKEND"])
     return found
-
-
-@cache
-def _made(alias: str) -> Cluster:
-    return backend(alias)(**settings.CLUSTERS[alias].get("OPTIONS", {}))

@@ -103,6 +103,10 @@ class MemoryCluster:
                 one.seen = replace(one.seen, is_alive=False)
         self._note(run, current)
 
+    def forget(self, run: str, attempt: int) -> None:
+        """Lose an attempt and its seal, as a cluster restored from an older backup does."""
+        self._attempts.pop((run, attempt), None)
+
     def open_attempts(self) -> list[tuple[str, int]]:
         self._answer()
         for attempt in self._attempts.values():

@@ -18,12 +18,12 @@ SSL_REQUEST = bytes.fromhex("0000000804d2162f")  # what a client of Postgres sen
 
 
 def authority(folder: Path, name: str, address: str = "127.0.0.1") -> tuple[Path, Path]:
-    """(its own certificate, a server's certificate with its key for that address), as PEM files."""
+    """(its own certificate, a server's certificate with its key for that address or name), as PEM files."""
     root, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     own = _certificate(issuer, issuer, root.public_key(), root, x509.BasicConstraints(ca=True, path_length=0))
-    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+    alternative = x509.SubjectAlternativeName([_general_name(address)])
     server = _certificate(subject, issuer, key.public_key(), root, alternative)
     ca, pem = folder / f"{name}-ca.pem", folder / f"{name}.pem"
     ca.write_bytes(own.public_bytes(serialization.Encoding.PEM))
@@ -32,6 +32,13 @@ def authority(folder: Path, name: str, address: str = "127.0.0.1") -> tuple[Path
     )
     pem.write_bytes(server.public_bytes(serialization.Encoding.PEM) + private)
     return ca, pem
+
+
+def _general_name(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
 
 
 def _certificate(subject, issuer, public, signer, extension) -> x509.Certificate:

@@ -110,7 +110,7 @@ class KubernetesCluster(View):
         self._watch()
         client.run(self._catch_up(), CALL_SECONDS)
         if min(self.pods.as_of or 0.0, self.owners.as_of or 0.0) < self._clock() - FRESH_SECONDS:
-            raise Unreachable("the watch has told nothing for a while")
+            raise Unreachable("the watch has been silent for too long")
         keys = {owner_key(one) for one in self.owners.everything()} | {pod_key(one) for one in self.pods.everything()}
         pictures = (self._drawn(run, attempt) for run, attempt in sorted(keys))
         return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
@@ -274,7 +274,7 @@ class KubernetesCluster(View):
                 try:
                     agent = manifests.agent_config(self._agent_file.read_bytes(), START.read_bytes())
                 except OSError as error:
-                    raise Unreachable(f"no agent to send: {error}; build it with python -m agent.build") from error
+                    raise Unreachable(f"the agent is missing: {error}; build it with python -m agent.build") from error
                 self._launcher = Launcher(self.api, self.site, agent, self._created)
             return self._launcher
 

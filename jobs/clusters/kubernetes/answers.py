@@ -83,5 +83,5 @@ def need(answer: Answer, what: str) -> Mapping[str, Any]:
     if answer.is_good:
         return answer.body
     if answer.status == 401:
-        raise Unreachable(f"{what}: the cluster does not accept our credentials ({answer.words})")
+        raise Unreachable(f"{what}: the cluster does not accept Muster's credentials ({answer.words})")
     raise Unreachable(f"{what}: {answer.words}")

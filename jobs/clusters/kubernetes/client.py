@@ -1,14 +1,13 @@
 """One event loop per process and one pooled session per cluster; other threads submit work to the loop.
 
-The official package reads the kubeconfig and keeps the credentials. The requests themselves are plain JSON over
-aiohttp, which it depends on: its generated client takes several times as long for one pod.
+The official package makes the session and keeps the credentials (session.py). The requests themselves are plain JSON
+over aiohttp, which it depends on: its generated client takes several times as long for one pod.
 """
 
 import asyncio
 import contextlib
 import os
 import socket
-import ssl
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from concurrent.futures import Future
@@ -17,20 +16,17 @@ from typing import Any, TypeVar
 
 import aiohttp
 import uvloop
-from kubernetes.aio import config as kubeconfigs
-from kubernetes.aio.client import Configuration
 
 from common.errors import Unreachable
 
 from .answers import Answer
 from .decode import write
 from .options import Access
+from .session import Session, open_session
 from .watch_batching import Pause, newest
 
 # shorter than a lease can be renewed (control/lease_renewal.py): our call ends before another visit's begins
 CALL_SECONDS = 10.0
-CONNECTIONS = 128
-BUFFER_BYTES = 1 << 20  # parsed by aiohttp and not yet read
 PARSED_BYTES = 8 << 20  # of a resting watch, before its server has to wait: a second of what a large launch sends
 UNREAD_BYTES = 256 << 10  # of a resting watch, in the kernel
 POLL_TURNS = 2  # iterations of the event loop: poll, and read what is there
@@ -39,7 +35,6 @@ JSON = "application/json"
 # Labels and owners only: a fifth of the bytes, where existence and ownership are all that matters.
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-TOKEN = "BearerToken"  # noqa: S105 - the key under which the package keeps it
 T = TypeVar("T")
 
 
@@ -81,7 +76,7 @@ def start(work: Coroutine[Any, Any, None]) -> Future[None]:
 class _Line:
     """The session and headers of one call."""
 
-    session: aiohttp.ClientSession
+    session: Session
     headers: Mapping[str, str]
 
 
@@ -100,10 +95,9 @@ class Api:
     """JSON over HTTP to one API server. Use from coroutines on the loop only."""
 
     def __init__(self, access: Access):
-        self._access = access
-        self._configuration: Configuration | None = None
-        self._session: aiohttp.ClientSession | None = None
-        self._opening: asyncio.Lock | None = None
+        self.access = access
+        self._session: Session | None = None
+        self._opening: asyncio.Task[Session] | None = None
         self._pid = 0
         self.requests = 0  # sent by this process, for metrics
 
@@ -120,7 +114,7 @@ class Api:
         answer = await self._send(ask, used)
         if answer.status != 401:
             return answer
-        return await self._send(ask, await self._renewed(used.session))
+        return await self._send(ask, await self._ready(instead_of=used.session))
 
     async def lines(
         self, path: str, *, params: Mapping[str, str], silence_seconds: float, rest: Pause | None = None
@@ -134,10 +128,19 @@ class Api:
         """
         line = await self._ready()
         self.requests += 1
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_SECONDS, sock_read=silence_seconds)
+        # `connect` is for a proxy that accepts a connection and never answers: `sock_read` begins after that.
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=silence_seconds, sock_connect=CALL_SECONDS, sock_read=silence_seconds
+        )
         try:
-            async with line.session.get(
-                path, params=params, headers=line.headers, timeout=timeout, read_bufsize=PARSED_BYTES
+            async with line.session.http.get(
+                path,
+                params=params,
+                headers=line.headers,
+                timeout=timeout,
+                server_hostname=line.session.server_name,
+                allow_redirects=False,
+                read_bufsize=PARSED_BYTES,
             ) as response:
                 if response.status != 200:
                     said = {**Answer(response.status, await response.read()).body, "code": response.status}
@@ -146,7 +149,7 @@ class Api:
                 async for event in _split(response.content, rest and _undisturbed(response, rest)):
                     yield event
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"the watch of {path} broke: {_words(error)}") from error
+            raise Unreachable(f"the watch of {path} broke: {line.session.words(error)}") from error
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -158,94 +161,53 @@ class Api:
         timeout = aiohttp.ClientTimeout(total=ask.seconds)
         headers = {**line.headers, "Accept": ask.accept, "Content-Type": ask.kind}
         try:
-            async with line.session.request(
+            async with line.session.http.request(
                 ask.verb,
                 ask.path,
                 data=ask.content,
                 params=ask.params,
                 headers=headers,
                 timeout=timeout,
+                server_hostname=line.session.server_name,
                 allow_redirects=False,  # do not send our credentials elsewhere
             ) as response:
                 return Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"the cluster does not answer: {_words(error)}") from error
+            raise Unreachable(f"the cluster does not answer: {line.session.words(error)}") from error
 
-    async def _ready(self) -> _Line:
+    async def _ready(self, instead_of: Session | None = None) -> _Line:
+        """Return a session and the headers of its credentials. The server refused those of `instead_of`: re-read them."""
         if self._pid != os.getpid():  # forked: the parent's sockets are not ours
-            self._session, self._opening, self._pid = None, asyncio.Lock(), os.getpid()
-        if self._session is None:
-            assert self._opening is not None
-            async with self._opening:
-                if self._session is None:
-                    await self._open()
-        assert self._session is not None and self._configuration is not None
-        token = await self._configuration.get_api_key_with_prefix(TOKEN)
-        headers = {"Accept": JSON, **({"Authorization": token} if token else {})}
-        return _Line(self._session, headers)
+            self._session, self._opening, self._pid = None, None, os.getpid()
+        session = self._session
+        if session is None or session is instead_of:
+            session = await self._renewed()
+        token = await session.token()
+        return _Line(session, {"Accept": JSON, **({"Authorization": token} if token else {})})
 
-    async def _renewed(self, used: aiohttp.ClientSession) -> _Line:
-        """Return a connection with re-read credentials, renewed once for all calls refused at the same time."""
-        assert self._opening is not None
-        async with self._opening:
-            if self._session is used:
-                await self._open()
-                # Other calls still use it.
-                asyncio.get_running_loop().call_later(RETIRED_SECONDS, _close_soon, used)
-        return await self._ready()
+    async def _renewed(self) -> Session:
+        """Open a session once for all calls that wait for one, also if that fails: a plug-in may take seconds."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        return await asyncio.shield(self._opening)  # one that gives up does not end it for the others
 
-    async def _open(self) -> None:
-        self._configuration = await _configuration(self._access)
-        self._session = _session(self._configuration)
+    async def _open(self) -> Session:
+        try:
+            used, self._session = self._session, await open_session(self.access)
+        finally:
+            self._opening = None
+        if used is not None:  # other calls still use it
+            asyncio.get_running_loop().call_later(RETIRED_SECONDS, _close_soon, used)
+        return self._session
 
 
-def _close_soon(session: aiohttp.ClientSession) -> None:
+def _close_soon(session: Session) -> None:
     task = asyncio.get_running_loop().create_task(session.close())
     _closing.add(task)
     task.add_done_callback(_closing.discard)
 
 
 _closing: set[asyncio.Task[None]] = set()
-
-
-async def _configuration(access: Access) -> Configuration:
-    found = Configuration()
-    try:
-        if access.kubeconfig:
-            await kubeconfigs.load_kube_config(  # type: ignore[no-untyped-call]  # the package has no types here
-                config_file=access.kubeconfig, context=access.context or None, client_configuration=found,
-                persist_config=False,
-            )  # fmt: skip
-        else:
-            kubeconfigs.load_incluster_config(client_configuration=found)  # type: ignore[no-untyped-call]
-    except Exception as error:  # exec plug-ins and YAML raise arbitrary exceptions
-        where = f"kubeconfig {access.kubeconfig}" if access.kubeconfig else "the service account of this pod"
-        raise Unreachable(f"{where} cannot be used: {_words(error)}") from error
-    return found
-
-
-def _session(configuration: Configuration) -> aiohttp.ClientSession:
-    try:
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=_tls(configuration), keepalive_timeout=60)
-    except (OSError, ssl.SSLError) as error:
-        raise Unreachable(f"the cluster's certificates cannot be used: {_words(error)}") from error
-    base = configuration.host.rstrip("/") + "/"
-    # Bodies are large and mostly sent once: compression would cost more than it saves on a cluster's own network.
-    return aiohttp.ClientSession(
-        base, connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=BUFFER_BYTES,
-        skip_auto_headers=["Accept-Encoding"],
-    )  # fmt: skip
-
-
-def _tls(configuration: Configuration) -> ssl.SSLContext | bool:
-    if configuration.host.startswith("http://"):
-        return False
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    if not configuration.verify_ssl:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
 
 
 def _undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
@@ -287,7 +249,3 @@ async def _split(content: aiohttp.StreamReader, rest: Pause | None = None) -> As
             yield one
         if rest is not None:
             await rest(len(piece))
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -21,7 +21,7 @@ from .pods import owner_uid, read_owner
 from .site import Site
 
 LAUNCH_SECONDS = 10.0  # what is left then is up to the next visit
-NO_POLICY = "The pods of this attempt are open to others of the cluster: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
+NO_POLICY = "Other pods of the cluster can reach this attempt's pods: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
 AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is assumed to exist
 
 
@@ -79,7 +79,9 @@ class Launcher:
         body = need(await self._read("services", name), f"Service {name}")
         found = read_owner(body)
         if found is None:
-            raise Refused(f"Service {name} is there and is not Muster's; delete it, or give Muster its own namespace")
+            raise Refused(
+                f"Service {name} exists and is not Muster's; delete it, or give Muster a namespace of its own"
+            )
         if found.is_sealed or found.is_ending:
             raise Sealed(f"attempt {plan.attempt} of {plan.run} is closed")
         return found.uid, False
@@ -97,7 +99,7 @@ class Launcher:
         if answer.is_there_already:
             body = need(await self._read("configmaps", name), f"ConfigMap {name}")
             if body.get("binaryData") != self.agent["binaryData"]:
-                raise Refused(f"ConfigMap {name} is there with another content; delete it")
+                raise Refused(f"ConfigMap {name} exists with different content; delete it")
         else:
             need_created(answer, "the agent's ConfigMap")
         self._agent_seen = time.monotonic()
@@ -153,7 +155,7 @@ class Launcher:
         elif found:
             raise Unreachable(f"pod {name} of a deleted owner is still being removed")
         else:
-            raise Refused(f"pod {name} is there and is not Muster's; delete it")
+            raise Refused(f"pod {name} exists and is not Muster's; delete it")
 
     async def _read(self, kind: str, name: str) -> Answer:
         with faultpoints.around("kube.read"):

@@ -31,7 +31,7 @@ def read_node(thing: Any) -> Node | None:
     if get(ready, "status") == "True":
         return Node(name, uid, version(meta))
     said = words(get(ready, "message"), most=200) or words(get(ready, "reason"), most=100)
-    return Node(name, uid, version(meta), said or "it has not said that it is ready")
+    return Node(name, uid, version(meta), said or "it has not reported that it is ready")
 
 
 def node_key(node: Node) -> Key:

@@ -29,7 +29,7 @@ def read(options: Mapping[str, Any]) -> tuple[Access, Site]:
     """Return access and site. Raises InvalidInput with every problem at once."""
     known = {"KUBECONFIG", "CONTEXT", *_OPTIONS.values()}
     problems = [
-        Problem(f"OPTIONS.{name}", options[name], f"is not known; known are {', '.join(sorted(known))}")
+        Problem(f"OPTIONS.{name}", options[name], f"is not a known option; known are {', '.join(sorted(known))}")
         for name in sorted(set(options) - set(known))
     ]
     values = {word: options[option] for word, option in _OPTIONS.items() if option in options}
@@ -76,7 +76,10 @@ _KINDS = (
 )
 _FORMS = {
     "namespace": (_NAMESPACE, "must be the name of a namespace: a-z, 0-9 and -"),
-    "control_url": (_ADDRESS, "must be where pods reach the control plane, such as https://muster.example"),
+    "control_url": (
+        _ADDRESS,
+        "must be the address at which pods reach the control plane, such as https://muster.example",
+    ),
 }
 
 

@@ -111,7 +111,7 @@ class Reflector(Generic[F]):
         self._silent = 0 if said else self._silent + 1
         if self._silent >= LONGEST_SILENCE:
             self._silent = 0
-            raise Gone("it says nothing from our version on")
+            raise Gone("it has no changes from our version on")
 
     def _watch(self, **params: str) -> Any:
         asked = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS), **params}
@@ -176,7 +176,7 @@ class Reflector(Generic[F]):
     def _take(self, event: Any) -> None:
         kind, thing = get(event, "type"), get(event, "object")
         if kind not in _KINDS or not is_object(thing):  # ERROR, or an unknown type
-            raise Gone(str(get(thing, "message") or get(thing, "code") or "an error without words"))
+            raise Gone(str(get(thing, "message") or get(thing, "code") or "an error without a message"))
         self._go_on_from(get(thing, "metadata"))
         fact = None if kind == "BOOKMARK" else self._fact(thing)
         if fact is not None:

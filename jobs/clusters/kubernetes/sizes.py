@@ -94,12 +94,12 @@ def _too_large(fixed: Mapping[str, str], there: list[Size]) -> Problem:
             largest = max((size.amounts.get(name, "0") for size in there), key=quantity)
             return Problem(
                 f"OPTIONS.REQUESTS.{name}", amount,
-                f"is what the cluster's settings give to each replica, and the largest node has {largest}; "
+                f"is what the cluster's settings request for each replica, and the largest node has {largest}; "
                 "choose another queue, or have the setting lowered",
             )  # fmt: skip
     asked = ", ".join(f"{name} {amount}" for name, amount in fixed.items())
     return Problem(
-        "OPTIONS.REQUESTS", asked, "is on no node together; choose another queue, or have the setting lowered"
+        "OPTIONS.REQUESTS", asked, "does not fit on any node; choose another queue, or have the setting lowered"
     )
 
 

@@ -71,7 +71,7 @@ class LocalCluster:
         self._known: dict[str, object] = {}
 
     def apply(self, plan: Plan) -> None:
-        self._prepare()
+        self.prepare()
         folder = self._attempt(plan.run, plan.attempt)
         with self._locked(folder):
             user = self._user_of(folder)
@@ -209,7 +209,7 @@ class LocalCluster:
         begun = (path for path in trees.folders(attempt) if handed.is_there(path / "replica.json"))
         return None if any(handed.owner(path) == os.geteuid() for path in begun) else self.user
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Once per process, put what the user of jobs must reach where they can.
 
         Raises Refused if they cannot reach it.
@@ -228,7 +228,7 @@ class LocalCluster:
         self.host.agent = handed.published(self.host.agent, self.root / "agent")
         if not can_run([self.host.python, "-I", "-c", IMPORTS, self.host.agent], user):
             raise Refused(
-                f"local jobs run as user {user.uid}, who cannot run {self.host.python} or reach {self.root}: put both where others may pass, "
+                f"local jobs run as user {user.uid}, who cannot run {self.host.python} or reach {self.root}: put both in folders that other users may enter, "
                 "or let local jobs run as root (MUSTER_JOB_USER=root)"
             )
         self._is_prepared = True
@@ -397,7 +397,7 @@ def _lock_soon(lock: int) -> None:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                raise Unreachable(f"the attempt's lock was held by somebody else for {LOCK_SECONDS:g} s") from None
+                raise Unreachable(f"another process held the attempt's lock for {LOCK_SECONDS:g} s") from None
         time.sleep(0.01)
 
 

@@ -44,7 +44,7 @@ def assign(held: Held, attempt: str, wanted: Mapping[str, int], there: Sequence[
     if asked > len(free):
         holders = ", ".join(sorted({taken[word] for word in there if word in taken}))
         raise NotEnough(
-            f"needs {_gpus(asked)}; free are {len(free)} of {len(there)}, the others belong to {holders}",
+            f"needs {_gpus(asked)}; free are {len(free)} of {len(there)}, the others are held by {holders}",
             is_final=False,
         )
     found = {}

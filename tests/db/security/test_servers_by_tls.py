@@ -27,7 +27,7 @@ from django.conf import settings
 from redis.asyncio import Redis
 from common import doorbell
 from controlplane.celery import app
-bell = doorbell._client()
+bell = doorbell.redis_client()
 bell.connection_pool.connection_kwargs.update(socket_timeout=60, socket_connect_timeout=60)  # not what is asked here
 print(bell.ping())
 print(asyncio.run(Redis.from_url(settings.REDIS_URL).ping()))
@@ -97,7 +97,7 @@ def test_redis_is_asked_by_tls_by_all_who_ask_it(redis, ca):
 
 def test_redis_with_a_certificate_of_somebody_else_is_not_asked(redis, tmp_path):
     other, _ = tls.authority(tmp_path, "theirs")
-    for code in (ASK_REDIS, ASK_REDIS.replace("print(doorbell._client().ping())", "")):
+    for code in (ASK_REDIS, ASK_REDIS.replace("print(doorbell.redis_client().ping())", "")):
         ended = ask(code, REDIS_URL=f"{redis.url}?ssl_ca_certs={other}")
         assert ended.returncode != 0 and not ended.stdout
         assert "CERTIFICATE_VERIFY_FAILED" in ended.stderr
@@ -122,7 +122,7 @@ def test_a_certificate_for_another_address_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("postgres://db/muster?ssl_mode=require", "ssl_mode is not known"),
+        ("postgres://db/muster?ssl_mode=require", "ssl_mode is not a known"),
         ("mysql://db/muster", "must begin with postgres://"),
     ],
 )

@@ -24,7 +24,7 @@ def test_an_attempt_that_is_asked_for_again_keeps_its_own():
 
 
 def test_too_few_free_ones_are_waited_for_and_say_who_has_them():
-    with pytest.raises(NotEnough, match=r"needs 2 GPUs; free are 1 of 2, the others belong to 7-1") as error:
+    with pytest.raises(NotEnough, match=r"needs 2 GPUs; free are 1 of 2, the others are held by 7-1") as error:
         assign({"7-1": {"worker-0": ["1"]}}, "8-1", PAIR, ["0", "1"])
     assert not error.value.is_final
 

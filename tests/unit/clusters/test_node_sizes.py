@@ -79,7 +79,7 @@ def test_memory_that_no_node_has_names_the_setting_and_the_largest():
 
 def test_two_things_that_no_node_has_together():
     sizes = (Size({"cpu": "64", "memory": "1Gi"}, {}), Size({"cpu": "1", "memory": "64Gi"}, {}))
-    assert "on no node together" in said(1, sizes=sizes, requests={"cpu": "2", "memory": "2Gi"})
+    assert "does not fit on any node" in said(1, sizes=sizes, requests={"cpu": "2", "memory": "2Gi"})
 
 
 def test_quantities_are_read_as_kubernetes_writes_them():
