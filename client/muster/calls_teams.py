@@ -96,7 +96,7 @@ def set_member(team: str, username: str, *, role: str) -> Flow[Member]:
 
 def remove_member(team: str, username: str) -> Flow[None]:
     """Remove a member; they keep their account and their jobs, and no longer see the team. Raises NotFound."""
-    missing = f"{username} is no member of {team}: `muster teams members list {team}` shows who is"
+    missing = f"{username} is not a member of {team}: `muster teams members list {team}` lists the members"
     return (yield from ask(_delete(place("teams", team, "members", username), missing=missing)))
 
 

@@ -75,12 +75,14 @@ class OneLineErrors(click.Group):
 
 @click.group("muster", cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="muster", message="%(prog)s %(version)s")
-@click.option("--server", metavar="NAME", envvar="MUSTER_SERVER", help="Use this saved login, not the current one.")
+@click.option(
+    "--server", metavar="NAME", envvar="MUSTER_SERVER", help="Use this saved server instead of the current one."
+)
 @click.pass_context
 def cli(ctx: click.Context, *, server: str | None) -> None:
     """Submit, follow and manage training jobs on a Muster server.
 
-    Begin with `muster login URL`, then `muster submit --queue QUEUE -- torchrun train.py`.
+    Start with `muster login URL`, then `muster submit --queue QUEUE -- torchrun train.py`.
     """
     ctx.obj = server
 
@@ -121,14 +123,14 @@ def _problems() -> Iterator[None]:
             raise
         path = error.ctx.command_path if error.ctx else "muster"
         message = error.format_message().rstrip(".")
-        raise Problem(f"{message}: `{path} --help` shows how", exit_code=WRONG_USAGE) from error
+        raise Problem(f"{message}: see `{path} --help`", exit_code=WRONG_USAGE) from error
     except KeyboardInterrupt as error:
         raise click.exceptions.Exit(INTERRUPTED) from error
     except (BrokenPipeError, click.ClickException):
         raise  # click exits quietly when the reader of a pipe is gone
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        message = f"this should not have happened ({said}): MUSTER_DEBUG=1 shows where; please report it"
+        message = f"internal error ({said}): please report it; MUSTER_DEBUG=1 adds the traceback"
         raise _told(message, exit_code=1) from error
 
 

@@ -124,7 +124,9 @@ def _checked_token(token: str) -> str:
     """Return a token that can be a header value: a whole file pasted into MUSTER_TOKEN is none. Raises ConfigError."""
     if token.isascii() and token.isprintable() and " " not in token:
         return token
-    raise ConfigError("MUSTER_TOKEN holds what no token has (spaces, line ends or other scripts): paste it again")
+    raise ConfigError(
+        "MUSTER_TOKEN is not a token (it contains spaces, line breaks or non-ASCII characters): paste it again"
+    )
 
 
 def _is_address(url: str) -> bool:
@@ -148,8 +150,8 @@ def _check_mode(path: Path, *, config: Config) -> None:
     """Raise ConfigError if others can read a token: they could use it too, and the user should know."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077 and any(server.token for server in config.servers.values()):
-        fix = f"`chmod 600 {path}`, and if others use this machine revoke the token (`muster tokens`)"
-        raise ConfigError(f"{path} holds a token and others may read it (mode {mode:o}): {fix}")
+        fix = f"run `chmod 600 {path}`, and revoke the token if others use this machine (`muster tokens`)"
+        raise ConfigError(f"{path} contains a token and other users can read it (mode {mode:o}): {fix}")
 
 
 def _named(config: Config, *, name: str) -> Server:
@@ -164,8 +166,10 @@ def _current(config: Config) -> Server:
         return config.servers[config.current]
     if config.servers:
         names = ", ".join(sorted(config.servers))
-        raise NotLoggedIn(f"no server is chosen (known: {names}): run `muster servers use NAME`, or give --server NAME")
-    raise NotLoggedIn("no server yet: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN")
+        raise NotLoggedIn(
+            f"no server is selected (known: {names}): run `muster servers use NAME`, or give --server NAME"
+        )
+    raise NotLoggedIn("no server is configured: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN")
 
 
 def _saved(config: Config, *, url: str) -> Server:

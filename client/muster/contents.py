@@ -27,8 +27,8 @@ class Changed(WorkspaceError):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        way_out = "stop what writes it, or list it in .musterignore"
-        super().__init__(f"{path} changed each of {TRIES} times that it was read: {way_out}")
+        way_out = "stop the program that writes it, or list it in .musterignore"
+        super().__init__(f"{path} changed during each of {TRIES} attempts to read it: {way_out}")
 
 
 class Pack(NamedTuple):

@@ -71,7 +71,7 @@ class Plan(Model):
     spec: Mapping[str, Any] = mapping()
     fits_now: bool = False
     wait_reason: str = ""
-    notes: tuple[str, ...] = read(tuple, default=())  # what to know before it starts
+    notes: tuple[str, ...] = read(tuple, default=())  # warnings to read before it starts
     raw: Json = as_sent()
 
 

@@ -70,7 +70,7 @@ def file(ref: JobRef, path: str) -> Flow[bytes]:
     """Return one file of the job's code. Raises NotFound."""
     workspace = yield from workspace_of(ref)
     call: Call[bytes] = Call("GET", f"/workspaces/{workspace}/files/{quote(path)}", bytes, is_repeatable=True)
-    missing = f"the code of this job holds no {path}: `muster files` lists what it holds"
+    missing = f"the code of this job contains no {path}: `muster files` lists its files"
     return (yield from ask(replace(call, missing=missing, is_raw=True)))
 
 

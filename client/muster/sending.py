@@ -119,7 +119,7 @@ def _offer(sender: _Sender, offer: Offer, *, known: Entries) -> Flow[Workspace]:
         if isinstance(answer, Workspace):
             return answer
         fresh = list(answer.digests)
-    raise WorkspaceError("the server does not keep the files that were sent: tell its administrator")
+    raise WorkspaceError("the server does not keep the files it was sent: tell its administrator")
 
 
 class _Sender:

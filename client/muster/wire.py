@@ -104,7 +104,7 @@ class Wire:
         return reply
 
     def cut_off(self, error: httpx.RequestError) -> CutOff:
-        return CutOff(f"lost the connection to {self.url} in the middle of its answer: try again")
+        return CutOff(f"lost the connection to {self.url} in the middle of a response: try again")
 
     def read(self, call: Call[T], *, reply: Reply) -> T:
         reply = self.received(reply)
@@ -113,7 +113,7 @@ class Wire:
         try:
             return call.parse(_content(call, reply=reply))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UnexpectedAnswer(self._not_muster(f"a {reply.status_code} that is not Muster's")) from error
+            raise UnexpectedAnswer(self._not_muster(f"{reply.status_code} with unexpected content")) from error
 
     def _back_off(self, tried: int) -> float:
         # Half fixed, half random: many clients must not retry at the same moment.
@@ -125,7 +125,7 @@ class Wire:
         status = reply.status_code
         if reply.is_redirect:
             to = reply.headers.get("location", "elsewhere")
-            return UnexpectedAnswer(f"{self.url} sends its callers to {to}: log in with that address")
+            return UnexpectedAnswer(f"{self.url} redirects to {to}: log in with that address")
         if problem is None and status in (404, 405):
             return UnexpectedAnswer(self._not_muster(f"{status} for {API}{call.path}"))
         if status == 404 and call.missing:
@@ -137,10 +137,10 @@ class Wire:
             return f"run `muster login {self.url}` (or check MUSTER_TOKEN)"
         if status == 429:
             return "wait a minute, then try again"
-        return f"try again; if it stays, {self.url} is in trouble, tell its administrator" if status >= 500 else ""
+        return f"try again; if it keeps failing, tell the administrator of {self.url}" if status >= 500 else ""
 
     def _not_muster(self, what: str) -> str:
-        return f"{self.url} answered {what}: is it a Muster server? `muster login URL` chooses another one"
+        return f"{self.url} answered {what}: is it a Muster server? `muster login URL` logs in to another one"
 
     def _lost(self, error: httpx.RequestError) -> MusterError:
         way_out = "check the address and the network, or `muster login URL` for another server"
@@ -162,12 +162,12 @@ USER_AGENT = f"muster-client/{VERSION} python/{platform.python_version()}"
 SENTENCES: Mapping[str, str] = {
     "refused": "nothing answers at {url} (connection refused): start the server, or {way_out}",
     "all connection attempts failed": "nothing answers at {url} (connection refused): start the server, or {way_out}",
-    "name or service not known": "no machine named {host}: {way_out}",
-    "nodename nor servname": "no machine named {host}: {way_out}",
-    "getaddrinfo failed": "no machine named {host}: {way_out}",
-    "temporary failure in name resolution": "no machine named {host} can be found: {way_out}",
-    "wrong_version_number": "{url} speaks no TLS: try http:// in place of https://, or ask its administrator",
-    "certificate": "the certificate of {url} cannot be trusted: point SSL_CERT_FILE to your authority's certificate",
+    "name or service not known": "cannot resolve the host name {host}: {way_out}",
+    "nodename nor servname": "cannot resolve the host name {host}: {way_out}",
+    "getaddrinfo failed": "cannot resolve the host name {host}: {way_out}",
+    "temporary failure in name resolution": "cannot resolve the host name {host}: {way_out}",
+    "wrong_version_number": "{url} does not use TLS: try http:// instead of https://, or ask its administrator",
+    "certificate": "the certificate of {url} is not trusted: set SSL_CERT_FILE to the certificate of your authority",
 }
 
 

@@ -102,7 +102,9 @@ def _found(item: os.DirEntry[str], path: str, *, root: str) -> File | Link:
     seen = item.stat(follow_symlinks=False)
     if not stat.S_ISREG(seen.st_mode):
         kind = KINDS.get(stat.S_IFMT(seen.st_mode), "special file")
-        raise WorkspaceError(f"{path} is a {kind}, which no job can be sent: move it away, or list it in .musterignore")
+        raise WorkspaceError(
+            f"{path} is a {kind}, which cannot be sent to a job: move it away, or list it in .musterignore"
+        )
     return File(path, item.path, Stat.of(seen), bool(seen.st_mode & stat.S_IXUSR))
 
 
@@ -113,7 +115,7 @@ def _check_name(path: str) -> None:
     except UnicodeEncodeError as error:
         raise WorkspaceError(f"the name {shown} is not UTF-8: {way_out}") from error
     if found := CONTROL.search(path):
-        raise WorkspaceError(f"the name {shown} holds the control character U+{ord(found[0]):04X}: {way_out}")
+        raise WorkspaceError(f"the name {shown} contains the control character U+{ord(found[0]):04X}: {way_out}")
     if max(map(len, parts)) > MAX_PART_BYTES or sum(map(len, parts)) + len(parts) - 1 > MAX_PATH_BYTES:
         raise WorkspaceError(f"the path {shown} is longer than {MAX_PATH_BYTES} bytes: {way_out}")
 

@@ -26,7 +26,7 @@ def me(*, output: Output) -> None:
 
 @click.command()
 def version() -> None:
-    """Show this program's version, and the server's where one can be asked."""
+    """Show the version of this client, and of the server if it can be reached."""
     say(f"muster {VERSION}")
     try:
         with open_client() as client:
@@ -36,9 +36,9 @@ def version() -> None:
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default="json", help="In which form.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), default="json", help="Output format.")
 def schema(*, output: str) -> None:
-    """Print the API's own description (OpenAPI)."""
+    """Print the server's OpenAPI description."""
     with open_client() as client:
         found = client.schema()
     click.echo(as_yaml(found) if output == "yaml" else as_json(found))
@@ -46,9 +46,9 @@ def schema(*, output: str) -> None:
 
 @click.command("open")
 @click.argument("job", metavar="[JOB]", required=False, shell_complete=job_names)
-@click.option("--print", "is_printing", is_flag=True, help="Print the address only.")
+@click.option("--print", "is_printing", is_flag=True, help="Print the address instead of opening it.")
 def open_page(*, job: str | None, is_printing: bool) -> None:
-    """Open a job's page in the browser, or the list of jobs."""
+    """Open the page of a job, or the list of jobs, in the browser."""
     with open_client() as client:
         address = _address(client, job=job)
     if is_printing or not webbrowser.open(address):
@@ -72,7 +72,7 @@ def _about(me: Me, *, url: str) -> list[str]:
     if me.version:
         lines.append(f"version  {me.version}")
     if me.token:
-        may = f", may {me.token.scope}" if me.token.scope else ""
-        until = f", until {clock(me.token.expires_at)}" if me.token.expires_at else ""
+        may = f", scope {me.token.scope}" if me.token.scope else ""
+        until = f", expires {clock(me.token.expires_at)}" if me.token.expires_at else ""
         lines.append(f"token    {me.token.name} ({me.token.prefix}...){may}{until}")
     return [printable(line) for line in lines]

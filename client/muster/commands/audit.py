@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from muster.commands.output import Output, reading
+from muster.commands.output import Output, limited, reading
 from muster.commands.session import open_client
 from muster.models_teams import AuditEntry
 from muster.render import clock
@@ -16,14 +16,12 @@ from muster.render import clock
 @click.command()
 @click.option("--team", metavar="TEAM", help="Only changes within this team.")
 @click.option("--actor", metavar="USER", help="Only changes by this user.")
-@click.option("--act", metavar="ACT", help="Only changes of this kind, for example token.made.")
-@click.option(
-    "-n", "--limit", metavar="N", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many."
-)
-@click.option("--all", "is_all", is_flag=True, help="All of them, however many.")
+@click.option("--act", metavar="ACT", help="Only this kind of change, for example token.made.")
+@limited(50)
+@click.option("--all", "is_all", is_flag=True, help="Show all, without a limit.")
 @reading
 def audit(*, limit: int, is_all: bool, output: Output, **filters: Any) -> None:
-    """List who changed what, newest first; for administrators."""
+    """List recorded changes, newest first (administrators only)."""
     with open_client() as client:
         found = list(client.audit(limit=None if is_all else limit, **filters))
     output.items(
@@ -31,7 +29,7 @@ def audit(*, limit: int, is_all: bool, output: Output, **filters: Any) -> None:
         ident=lambda entry: entry.id,
         headers=("AT", "WHO", "DID", "TO", "TEAM", "FROM", "CHANGE"),
         row=_row,
-        empty="No entries: leave out filters to see more.",
+        empty="No entries: use fewer filters to see more.",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from muster.commands.output import Output, echo_lines, reading
+from muster.commands.output import Output, echo_lines, limited, reading
 from muster.commands.session import job_argument, job_names, open_client
 from muster.reading import CodeDiff, CodeFile
 from muster.render import clock, inert, size, terminal_of
@@ -20,7 +20,7 @@ COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 @click.argument("new", metavar="JOB", shell_complete=job_names)
 @reading
 def diff(*, old: str, new: str, output: Output) -> None:
-    """Show what changed in the code between two jobs; exits with 1 where something did."""
+    """Show the code changes between two jobs. Exits with 1 if there are any."""
     with open_client() as client:
         found = client.workspace_diff(old, new)
     if not (found.is_empty and output.is_quiet):
@@ -32,11 +32,11 @@ def diff(*, old: str, new: str, output: Output) -> None:
 
 @click.command()
 @click.argument("ident", metavar="[ID]", required=False, type=int)
-@click.option("--team", metavar="TEAM", help="All that this team sent, not only you.")
-@click.option("-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most.")
+@click.option("--team", metavar="TEAM", help="Code sent by anyone in this team, not only by you.")
+@limited(20)
 @reading
 def workspaces(*, ident: int | None, team: str | None, limit: int, output: Output) -> None:
-    """List the code that was sent, newest first, or show one; `muster submit --workspace ID` runs it again."""
+    """List the code you sent, newest first, or show one. `muster submit --workspace ID` runs it again."""
     with open_client() as client:
         found = list(client.workspaces(team=team, limit=limit)) if ident is None else [client.workspace(ident)]
     output.items(
@@ -44,7 +44,7 @@ def workspaces(*, ident: int | None, team: str | None, limit: int, output: Outpu
         ident=lambda one: one.id,
         headers=("ID", "TEAM", "USER", "FILES", "SIZE", "SENT"),
         row=lambda one: (one.id, one.team, one.user, one.files, size(one.size_bytes), clock(one.created_at)),
-        empty="No code was sent: `muster submit` sends the current folder along.",
+        empty="No code was sent yet: `muster submit` sends the current folder.",
     )
 
 
@@ -52,7 +52,7 @@ def workspaces(*, ident: int | None, team: str | None, limit: int, output: Outpu
 @job_argument
 @reading
 def files(*, job: str, output: Output) -> None:
-    """List the files of the code that a job runs."""
+    """List the files in the code of a job."""
     with open_client() as client:
         found = client.files(job)
     output.items(
@@ -68,7 +68,7 @@ def files(*, job: str, output: Output) -> None:
 @job_argument
 @click.argument("path")
 def cat(*, job: str, path: str) -> None:
-    """Print one file of the code that a job runs; to a terminal, with control characters shown."""
+    """Print one file from the code of a job. On a terminal, control characters are escaped."""
     with open_client() as client:
         content = client.file(job, path)
     if not sys.stdout.isatty():
@@ -94,4 +94,4 @@ def _diff_lines(found: CodeDiff) -> list[str]:
         lines += [f"--- {change.path}", f"+++ {change.path}"]
         lines += (change.lines or f"@ {change.why or 'changed'}").split("\n")
     terminal = terminal_of()
-    return [terminal.coloured(inert(line), colour=COLOURS.get(line[:1], "white")) for line in lines] or ["No change"]
+    return [terminal.coloured(inert(line), colour=COLOURS.get(line[:1], "white")) for line in lines] or ["No changes"]

@@ -15,7 +15,7 @@ HOW = {
 @click.command(epilog="\b\n" + "\n".join(HOW.values()))
 @click.argument("shell", type=click.Choice(sorted(HOW)))
 def completion(*, shell: str) -> None:
-    """Print the completion script of a shell."""
+    """Print the completion script for a shell."""
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all of these shells"
     click.echo(kind(click.get_current_context().find_root().command, {}, "muster", "_MUSTER_COMPLETE").source())

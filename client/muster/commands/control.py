@@ -14,10 +14,10 @@ from muster.render import printable, terminal_of
 
 @click.command()
 @jobs_argument
-@click.option("--now", is_flag=True, help="Without their grace, also of jobs that are stopping already.")
+@click.option("--now", is_flag=True, help="Skip the grace period, also for jobs that are already stopping.")
 @reading
 def cancel(*, jobs: tuple[str, ...], now: bool, output: Output) -> None:
-    """Stop jobs for good."""
+    """Cancel jobs permanently. Their processes get a grace period to exit."""
     _act_on(jobs, verb="cancel", output=output, now=now)
 
 
@@ -25,7 +25,7 @@ def cancel(*, jobs: tuple[str, ...], now: bool, output: Output) -> None:
 @jobs_argument
 @reading
 def suspend(*, jobs: tuple[str, ...], output: Output) -> None:
-    """Stop jobs and free their place; `muster resume` brings them back."""
+    """Stop jobs and release their quota. `muster resume` returns them to the queue."""
     _act_on(jobs, verb="suspend", output=output)
 
 
@@ -33,33 +33,33 @@ def suspend(*, jobs: tuple[str, ...], output: Output) -> None:
 @jobs_argument
 @reading
 def resume(*, jobs: tuple[str, ...], output: Output) -> None:
-    """Put suspended jobs back into their queue."""
+    """Return suspended jobs to their queue."""
     _act_on(jobs, verb="resume", output=output)
 
 
 @click.command()
 @job_argument
-@click.option("--idempotency-key", metavar="KEY", help="The same key never makes a second job.")
+@click.option("--idempotency-key", metavar="KEY", help="Repeating the request with the same key creates no second job.")
 @reading
 def resubmit(*, job: str, idempotency_key: str | None, output: Output) -> None:
-    """Submit a new job like JOB, with the same code."""
+    """Submit a copy of JOB as a new job, with the same code."""
     with open_client() as client:
         made = client.resubmit(job, idempotency_key=idempotency_key)
-    said = f"Submitted job {made.id} ({made.name}), a copy of {job}; `muster logs -f {made.id}` follows it"
+    said = f"Submitted job {made.id} ({made.name}), a copy of {job}; follow it with `muster logs -f {made.id}`"
     output.item(made, ident=made.id, lines=lambda: [printable(said)])
 
 
 @click.command("delete-log")
 @jobs_argument
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @reading
 def delete_log(*, jobs: tuple[str, ...], yes: bool, output: Output) -> None:
-    """Delete the logs of finished jobs to free their space; history and metrics stay."""
+    """Delete the logs of finished jobs to free disk space. History and metrics are kept."""
     with open_client() as client:
         found, refused = _found(client, jobs)
         if found and not yes:
             numbers = ", ".join(str(number) for number in found)
-            click.confirm(f"Delete the log of job {numbers} for good?", abort=True, err=True)
+            click.confirm(f"Permanently delete the log of job {numbers}?", abort=True, err=True)
         done = []
         for number in found:
             try:
@@ -68,7 +68,7 @@ def delete_log(*, jobs: tuple[str, ...], yes: bool, output: Output) -> None:
                 note(f"muster: {printable(str(error))}")
                 refused += 1
     if output == Output():
-        echo_lines([f"job {one.id}: its log is deleted" for one in done])
+        echo_lines([f"job {one.id}: log deleted" for one in done])
     else:
         output.items(done, ident=lambda one: one.id, headers=(), row=lambda one: (), empty="")
     if refused:

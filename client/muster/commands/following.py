@@ -90,15 +90,15 @@ def exit_code_of(job: Job) -> int:
 
 def detached(job: Job) -> NoReturn:
     """Exit on Ctrl-C without ending the job: stopping hours of training must be requested explicitly."""
-    ways = f"`muster logs -f {job.id}` comes back, `muster cancel {job.id}` ends it"
-    note(f"\nmuster: detached; job {job.id} goes on: {ways}")
+    ways = f"`muster logs -f {job.id}` follows it again, `muster cancel {job.id}` cancels it"
+    note(f"\nmuster: detached; job {job.id} keeps running: {ways}")
     click.get_current_context().exit(INTERRUPTED)
 
 
 def leave(job: Job) -> None:
     """End this command as the job did."""
     if job.phase == "suspended":
-        note(f"muster: job {job.id} is suspended: `muster resume {job.id}`, then `muster logs -f {job.id}`")
+        note(f"muster: job {job.id} is suspended: run `muster resume {job.id}`, then `muster logs -f {job.id}`")
     click.get_current_context().exit(exit_code_of(job))
 
 

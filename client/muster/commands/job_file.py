@@ -10,7 +10,6 @@ import yaml
 
 from muster.errors import JobFileError
 
-NOT_GIVEN: tuple[Any, ...] = (None, (), {}, [])
 # The API's names that this client has options for, plus options for sending rather than the job itself.
 FIELDS = (
     "queue", "command", "name", "framework", "nodes", "min_nodes", "nproc_per_node", "gpus", "env", "env_file",
@@ -28,9 +27,9 @@ def read_job(text: str, *, source: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         place = f" in line {where.line + 1}" if where else ""
-        raise JobFileError(f"{source} is not YAML{place}: {getattr(error, 'problem', error)}") from error
+        raise JobFileError(f"{source} is not valid YAML{place}: {getattr(error, 'problem', error)}") from error
     if not isinstance(content, dict):
-        raise JobFileError(f"{source} must hold fields such as `queue: research`, one a line")
+        raise JobFileError(f"{source} must contain fields such as `queue: research`, one per line")
     fields = {ALIASES.get(str(name), str(name)): value for name, value in content.items()}
     return {name: _checked(name, value, source=source) for name, value in fields.items() if value is not None}
 
@@ -40,12 +39,12 @@ def job_value(name: str, text: str, *, source: str) -> Any:
     try:
         return _checked(name, yaml.safe_load(text), source=source)
     except yaml.YAMLError as error:
-        raise JobFileError(f"{source}: the value of {name} is not YAML; put it in quotes") from error
+        raise JobFileError(f"{source}: the value of {name} is not valid YAML; put it in quotes") from error
 
 
 def merged(file: Mapping[str, Any], *, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Merge both; flags win. Environments are merged variable by variable."""
-    given = {name: value for name, value in flags.items() if value not in NOT_GIVEN}
+    given = {name: value for name, value in flags.items() if value not in (None, (), {}, [])}
     both = {**file, **given}
     env = {**file.get("env", {}), **given.get("env", {})}
     return {**both, "env": env} if env else both
@@ -75,7 +74,7 @@ def _unquoted(value: str, *, source: str, number: int) -> str:
     try:
         words = shlex.split(value, comments=True)
     except ValueError as error:
-        raise JobFileError(f"{source}, line {number}: the quotation is not closed") from error
+        raise JobFileError(f"{source}, line {number}: a quote is not closed") from error
     return "".join(words)
 
 
@@ -94,13 +93,13 @@ def _command(value: Any, *, source: str) -> list[str]:
     if isinstance(value, str):
         return shlex.split(value)
     if not isinstance(value, list):
-        raise JobFileError(f"{source}: command must be a line or a list of words")
+        raise JobFileError(f"{source}: command must be a string or a list of strings")
     return [str(word) for word in value]
 
 
 def _env(value: Any, *, source: str) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise JobFileError(f"{source}: env must hold `KEY: value` lines")
+        raise JobFileError(f"{source}: env must contain `KEY: value` lines")
     # YAML reads `on` and `1e3` as its own types; quoting them is up to the author, but a flag is text either way.
     return {str(key): _plain(item) for key, item in value.items()}
 

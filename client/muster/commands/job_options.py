@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any, Callable, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Callable, TypeVar
 import click
 
 from muster.client import Client
-from muster.commands.job_file import FIELDS, NOT_GIVEN, job_value, merged, read_env, read_job
+from muster.commands.job_file import FIELDS, job_value, merged, read_env, read_job
 from muster.commands.secrets import names_only
 from muster.commands.session import queue_names
 from muster.errors import JobFileError, NotFound
@@ -34,32 +35,36 @@ def _set(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) ->
 
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--from-file", "file", metavar="JOB.YAML", help="Fields of the job in a file; options win over it."),
+    click.option("--from-file", "file", metavar="JOB.YAML",
+                 help="Read job fields from this file; options take precedence."),
     click.option("--queue", metavar="Q", envvar="MUSTER_QUEUE", shell_complete=queue_names,
-                 help="`muster queues` lists them."),
-    click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs in total, split evenly over the nodes."),
+                 help="Queue to submit to; `muster queues` lists them."),
+    click.option("--gpus", metavar="N", type=COUNT_OR_NONE, help="GPUs in total, split evenly across the nodes."),
     click.option("--nodes", metavar="N", type=COUNT,
-                 help="Replicas, on different machines where possible; always, if each takes all GPUs of one."),
+                 help="Number of nodes, on separate machines if possible, and always if each takes all GPUs of one."),
     click.option("--min-nodes", metavar="N", type=COUNT,
-                 help="Makes the job elastic: it goes on with so few of its nodes."),
-    click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes in each of them."),
-    click.option("--name", metavar="NAME", help="What to call the job."),
-    click.option("--framework", metavar="NAME", help="How its processes find each other; torchrun when not given."),
+                 help="Make the job elastic: it keeps running with as few as N nodes."),
+    click.option("--nproc", "nproc_per_node", metavar="M", type=COUNT, help="Processes per node."),
+    click.option("--name", metavar="NAME", help="Name of the job."),
+    click.option("--framework", metavar="NAME",
+                 help="How the processes are launched and find each other (default: torchrun)."),
     click.option("--env", metavar="K=V", multiple=True, callback=_env,
-                 help="An environment variable; may be repeated."),
-    click.option("--env-file", metavar="FILE", multiple=True, help="Environment variables, KEY=VALUE lines."),
+                 help="Set an environment variable; may be repeated."),
+    click.option("--env-file", metavar="FILE", multiple=True,
+                 help="Read environment variables from a file of KEY=VALUE lines."),
     click.option("--secret", "secrets", metavar="K", multiple=True, callback=names_only,
-                 help="A variable that nobody can read back; its value is taken from $K, or asked for."),
-    click.option("--volume", "volumes", metavar="NAME:/PATH", multiple=True, help="Storage to mount; may be repeated."),
-    click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE, help="Start again after a failure."),
-    click.option("--priority", metavar="N", type=int, help="Higher goes first within the queue."),
+                 help="Environment variable whose value is never shown again; it is taken from $K, or prompted for."),
+    click.option("--volume", "volumes", metavar="NAME:/PATH", multiple=True, help="Volume to mount; may be repeated."),
+    click.option("--retries", "max_retries", metavar="N", type=COUNT_OR_NONE,
+                 help="Retry up to N times after failures."),
+    click.option("--priority", metavar="N", type=int, help="Jobs with higher numbers start first within the queue."),
     click.option("--deadline", "deadline_seconds", metavar="S", type=COUNT, help="Stop the job after S seconds."),
     click.option("--grace", "grace_seconds", metavar="S", type=COUNT_OR_NONE,
-                 help="Between asking its processes to end and ending them."),
+                 help="Seconds that the processes get to exit before they are killed."),
     click.option("--start-timeout", "start_timeout_seconds", metavar="S", type=COUNT,
-                 help="Queue again when it has not started after S seconds."),
+                 help="Requeue the job if it has not started after S seconds."),
     click.option("--set", "more", metavar="NAME=VALUE", multiple=True, callback=_set,
-                 help="Any field of a job that the server knows (`muster fields` lists them); may be repeated."),
+                 help="Set any job field that the server supports (`muster fields` lists them); may be repeated."),
 )  # fmt: skip
 
 
@@ -71,8 +76,9 @@ def job_options(command: F) -> F:
 
 def job_fields(file: str | None, *, flags: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a job from its file and the options. Raises UsageError where a required one is missing."""
-    flags = {**flags.pop("more"), **{name: value for name, value in flags.items() if value not in NOT_GIVEN}}
-    fields = merged(read_job(_content(file), source=file) if file else {}, flags=flags)
+    more = flags.pop("more")
+    fields = merged(read_job(_content(file), source=file) if file else {}, flags=more)
+    fields = merged(fields, flags=flags)  # an option of its own wins over --set
     env: dict[str, str] = {}
     for source in fields.pop("env_file", ()):
         env.update(read_env(_content(source), source=source))
@@ -90,16 +96,13 @@ def check_known(fields: dict[str, Any], *, client: Client) -> None:
 
     Raises JobFileError for one that the server does not know either.
     """
-    unknown = sorted(set(fields) - set(FIELDS))
-    if not unknown:
+    known = set(FIELDS)
+    if known.issuperset(fields):
         return
-    try:
-        known = {*FIELDS, *(field.name for field in client.job_fields())}
-    except NotFound:  # a server of before: it has the fields that this client knows
-        known = set(FIELDS)
-    wrong = [name for name in unknown if name not in known]
-    if wrong:
-        raise JobFileError(f"{wrong[0]} is not a field of a job; known are {', '.join(sorted(known))}")
+    with contextlib.suppress(NotFound):  # an older server: it has the fields that this client knows
+        known.update(field.name for field in client.job_fields())
+    if unknown := sorted(set(fields) - known):
+        raise JobFileError(f"{unknown[0]} is not a job field; the fields are {', '.join(sorted(known))}")
 
 
 def _content(path: str) -> str:
@@ -108,4 +111,4 @@ def _content(path: str) -> str:
     except OSError as error:
         raise JobFileError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise JobFileError(f"{path} is not text in UTF-8") from error
+        raise JobFileError(f"{path} is not UTF-8 text") from error

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from muster.commands.output import Output, reading
+from muster.commands.output import Output, limited, reading
 from muster.commands.session import PHASES, open_client, queue_names
 from muster.models import Job
 from muster.render import ago, duration
@@ -28,23 +28,28 @@ def _phases(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 @click.command()
-@click.option("--phase", metavar="PHASE", callback=_phases, help="A phase, several with commas, active, or finished.")
-@click.option("--queue", metavar="QUEUE", help="Only jobs of this queue.", shell_complete=queue_names)
-@click.option("--name", metavar="NAME", help="Only jobs of this name.")
+@click.option(
+    "--phase",
+    metavar="PHASE",
+    callback=_phases,
+    help="Only jobs in this phase (several with commas), or `active`, or `finished`.",
+)
+@click.option("--queue", metavar="QUEUE", help="Only jobs in this queue.", shell_complete=queue_names)
+@click.option("--name", metavar="NAME", help="Only jobs with this name.")
 @click.option("--team", metavar="TEAM", help="Only jobs of this team.")
-@click.option("--user", metavar="USER", help="Only jobs that this user submitted.")
+@click.option("--user", metavar="USER", help="Only jobs submitted by this user.")
 @click.option(
-    "--kind", metavar="KIND", help="Only jobs that failed so: user_code, data, host_memory, ... (several with commas)."
+    "--kind",
+    metavar="KIND",
+    help="Only jobs with this kind of failure (several with commas): user_code, data, host_memory, ...",
 )
-@click.option("--active", "is_active", is_flag=True, help="Only jobs that have not ended; short for --phase active.")
-@click.option(
-    "-n", "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
-)
-@click.option("--all", "is_all", is_flag=True, help="All of them, however many.")
-@click.option("-w", "--watch", "is_watching", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--active", "is_active", is_flag=True, help="Only jobs that have not ended; same as --phase active.")
+@limited(20)
+@click.option("--all", "is_all", is_flag=True, help="Show all, without a limit.")
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option(
     "--every", "seconds", metavar="S", type=click.FloatRange(min=0.5), default=2, show_default=True,
-    help="With --watch: seconds between two looks.",
+    help="With --watch: seconds between refreshes.",
 )  # fmt: skip
 @reading
 def jobs(
@@ -77,8 +82,8 @@ def _show(found: Sequence[Job], *, output: Output, is_filtered: bool) -> None:
 
 def _nothing(*, is_filtered: bool) -> str:
     if is_filtered:
-        return "No such jobs: leave out filters to see all."
-    return "No jobs yet: `muster submit --queue QUEUE -- COMMAND` makes one, `muster queues` lists the queues."
+        return "No jobs match: use fewer filters to see more."
+    return "No jobs yet: `muster submit --queue QUEUE -- COMMAND` submits one, `muster queues` lists the queues."
 
 
 def _row(job: Job, *, now: datetime) -> tuple[object, ...]:

@@ -20,13 +20,13 @@ from muster.errors import Invalid, MusterError, NotLoggedIn, Unauthorized
 
 @click.command()
 @click.argument("url")
-@click.option("--user", metavar="NAME", help="Your user name; asked for when not given.")
-@click.option("--password-stdin", is_flag=True, help="Read the password from the first line of the standard input.")
-@click.option("--code", help="Code of your second factor, where you have one; else asked for.")
+@click.option("--user", metavar="NAME", help="Your user name; prompted for if omitted.")
+@click.option("--password-stdin", is_flag=True, help="Read the password from the first line of standard input.")
+@click.option("--code", help="Code of your second factor, if you have one; prompted for if omitted.")
 @click.option("--token", help="Use this token instead of a password.")
-@click.option("--scope", type=click.Choice(["read", "submit", "manage"]), help="What the token may do; else submit.")
-@click.option("--days", metavar="N", type=click.IntRange(1, 365), help="How long it is valid; 90 when not given.")
-@click.option("--name", metavar="SERVER", help="What to call this login; the host's name when not given.")
+@click.option("--scope", type=click.Choice(["read", "submit", "manage"]), help="Scope of the token (default: submit).")
+@click.option("--days", metavar="N", type=click.IntRange(1, 365), help="Days until the token expires (default: 90).")
+@click.option("--name", metavar="SERVER", help="Name to save this login under (default: the host's name).")
 def login(
     *,
     url: str,
@@ -38,9 +38,9 @@ def login(
     days: int | None,
     name: str | None,
 ) -> None:
-    """Log in to the server at URL, and make it the current one."""
+    """Log in to the server at URL and make it the current one."""
     if token and (user or password_stdin or code or scope or days):
-        raise click.UsageError("--token needs neither --user nor --password-stdin, --code, --scope or --days")
+        raise click.UsageError("--token cannot be combined with --user, --password-stdin, --code, --scope or --days")
     url = clean_url(url)
     asked = {"code": code, "scope": scope, "expires_in_days": days}
     token = token or _token_by_password(url, user=user, is_piped=password_stdin, **asked)
@@ -54,14 +54,14 @@ def login(
 
 @click.command()
 @click.argument("name", metavar="[SERVER]", required=False)
-@click.option("--keep-token", is_flag=True, help="Forget the token here, but do not revoke it at the server.")
+@click.option("--keep-token", is_flag=True, help="Delete the token here without revoking it on the server.")
 def logout(*, name: str | None, keep_token: bool) -> None:
-    """Revoke the saved token at its server, and forget it here."""
+    """Revoke the saved token on its server and delete it here."""
     path = config_path()
     config = load(path)
     name = name or click.get_current_context().find_root().obj or config.current
     if not name:
-        raise NotLoggedIn("no server is chosen: `muster servers` lists them, `muster logout NAME` leaves one")
+        raise NotLoggedIn("no server is selected: `muster servers` lists them, `muster logout NAME` logs out of one")
     server = known(config, name=name)
     if server.token and not keep_token:
         _revoke(server, name=name)
@@ -77,7 +77,7 @@ def _revoke(server: Server, *, name: str) -> None:
         except Unauthorized:
             return
         except MusterError:
-            note(f"muster: the token could not be revoked: `muster logout {name} --keep-token` forgets it here only")
+            note(f"muster: the token could not be revoked: `muster logout {name} --keep-token` deletes it here only")
             raise
 
 
@@ -103,7 +103,7 @@ def _owner(url: str, *, token: str) -> str:
             raise Unauthorized(
                 401,
                 detail=f"{url} does not accept this token",
-                hint="make a new one on the server's web page, or leave --token out to log in by password",
+                hint="create a new one on the server's web page, or omit --token to log in with a password",
             ) from error
 
 
@@ -111,6 +111,6 @@ def _warn_of_environment(url: str) -> None:
     """Warn if the environment overrides this login, which would seem not to work."""
     other = os.environ.get("MUSTER_URL")
     if other and clean_url(other) != url:
-        note(f"muster: MUSTER_URL={other} is set and wins over this login: unset it")
+        note(f"muster: MUSTER_URL={other} is set and takes precedence over this login: unset it")
     elif os.environ.get("MUSTER_TOKEN"):
-        note("muster: MUSTER_TOKEN is set and wins over this login: unset it")
+        note("muster: MUSTER_TOKEN is set and takes precedence over this login: unset it")

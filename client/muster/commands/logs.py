@@ -25,18 +25,20 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 @click.command()
 @job_argument
-@click.option("-f", "--follow", "is_following", is_flag=True, help="Keep printing until the job has ended.")
+@click.option("-f", "--follow", "is_following", is_flag=True, help="Keep printing until the job ends.")
 @click.option("--rank", metavar="R", callback=_rank, help="Only this rank, or `launcher`.")
 @click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt.")
-@click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Begin with the last N lines, 10,000 at most.")
-@click.option("--since-cursor", "cursor", metavar="CURSOR", help="Only what came after; see --show-cursor.")
-@click.option("--show-cursor", is_flag=True, help="At the end, print the cursor to the standard error.")
-@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-@click.option("--no-prefix", is_flag=True, help="Leave out which rank a line is from.")
-@click.option("--raw", "is_raw", is_flag=True, help="As printed, colours and control characters included.")
-@click.option("--find", "words", metavar="WORDS", help="Only lines that hold these words.")
-@click.option("--text", "is_whole", is_flag=True, help="The whole log of an attempt as the server's text file has it.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json: an object a line.")
+@click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Start with the last N lines (at most 10,000).")
+@click.option("--since-cursor", "cursor", metavar="CURSOR", help="Start after this cursor; see --show-cursor.")
+@click.option("--show-cursor", is_flag=True, help="Print the cursor to standard error at the end.")
+@click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
+@click.option("--no-prefix", is_flag=True, help="Omit the rank before each line.")
+@click.option("--raw", "is_raw", is_flag=True, help="Print the log unescaped, with its colours and control characters.")
+@click.option("--find", "words", metavar="WORDS", help="Only lines that contain these words.")
+@click.option("--text", "is_whole", is_flag=True, help="The whole log of an attempt, as plain text.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json prints one object per line."
+)
 def logs(
     *,
     job: str,
@@ -50,11 +52,11 @@ def logs(
     is_whole: bool,
     **asked: Any,
 ) -> None:
-    """Print the output of a job: all ranks merged, or one of them."""
+    """Print the log of a job: all ranks merged, or one rank."""
     has_rank = asked["rank"] is None and not no_prefix
     writer = LineWriter(has_rank=has_rank, has_time=timestamps, is_raw=is_raw, is_json=output == "json")
     if is_following and (asked["attempt"] is not None or show_cursor):
-        raise click.UsageError("--follow shows the attempts as they come: leave out --attempt and --show-cursor")
+        raise click.UsageError("--follow shows every new attempt: omit --attempt and --show-cursor")
     with open_client() as client:
         if words is not None:
             return _find(client, job=job, words=words, writer=writer, asked=asked)

@@ -15,15 +15,15 @@ from muster.render import printable
 
 @click.command()
 @job_argument
-@click.option("--name", "names", metavar="NAME", multiple=True, help="Only this series; may be repeated.")
-@click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Of this attempt; else the newest.")
+@click.option("--name", "names", metavar="NAME", multiple=True, help="Only the series with this name; may be repeated.")
+@click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Attempt to show (default: the newest).")
 @click.option("--rank", metavar="R", type=int, help="Only this rank.")
-@click.option("--csv", "is_csv", is_flag=True, help="Every point as comma-separated values.")
+@click.option("--csv", "is_csv", is_flag=True, help="Print every point as comma-separated values.")
 @reading
 def metrics(
     *, job: str, names: tuple[str, ...], attempt: int | None, rank: int | None, is_csv: bool, output: Output
 ) -> None:
-    """Show the series that a job reports: loss, accuracy and the like."""
+    """Show the metrics that a job reports, such as loss and accuracy."""
     with open_client() as client:
         found = [one for one in client.metrics(job, names=names, attempt=attempt) if rank in (None, one.rank)]
     if is_csv:
@@ -33,7 +33,7 @@ def metrics(
         ident=lambda one: one.name,
         headers=("SERIES", "RANK", "POINTS", "STEP", "LAST", "LEAST", "MOST"),
         row=_row,
-        empty="No figures: `muster.report(step=step, loss=loss)` in the training script sends some.",
+        empty="No metrics yet: call `muster.report(step=step, loss=loss)` in the training script.",
     )
 
 

@@ -74,9 +74,17 @@ def reading(command: F) -> F:
         return command(*args, output=Output(output, quiet), **options)
 
     forms = click.Choice(["table", "json", "yaml"])
-    outer = click.option("-q", "--quiet", is_flag=True, help="Print ids only, one a line.")(outer)
-    outer = click.option("-o", "--output", type=forms, default="table", help="For people, or for programs.")(outer)
+    outer = click.option("-q", "--quiet", is_flag=True, help="Print only ids, one per line.")(outer)
+    outer = click.option("-o", "--output", type=forms, default="table", help="Output format.")(outer)
     return outer  # type: ignore[return-value]
+
+
+def limited(default: int) -> Callable[[F], F]:
+    """Add `-n`, the most items to show."""
+    kind = click.IntRange(min=1)
+    return click.option(
+        "-n", "--limit", metavar="N", type=kind, default=default, show_default=True, help="Maximum number to show."
+    )
 
 
 def as_json(answer: Any, *, indent: int | None = 2) -> str:

@@ -12,7 +12,9 @@ from muster.models import Event, Rank
 from muster.models_jobs import Attempt, Replica
 from muster.render import ago, clock, duration, size
 
-ATTEMPT = click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Of this attempt; else the newest.")
+ATTEMPT = click.option(
+    "--attempt", metavar="N", type=click.IntRange(min=1), help="Attempt to show (default: the newest)."
+)
 RANK_HEADERS = ("RANK", "NODE", "REPLICA", "STATE", "STEP", "CPU", "RSS", "GPU", "GPU MEMORY", "LAST LINE", "EXIT")
 
 
@@ -20,7 +22,7 @@ RANK_HEADERS = ("RANK", "NODE", "REPLICA", "STATE", "STEP", "CPU", "RSS", "GPU",
 @job_argument
 @reading
 def attempts(*, job: str, output: Output) -> None:
-    """List a job's launches: when each ran, and how it ended."""
+    """List a job's attempts: when each ran and how it ended."""
     with open_client() as client:
         found = client.attempts(job)
     output.items(
@@ -28,7 +30,7 @@ def attempts(*, job: str, output: Output) -> None:
         ident=lambda one: one.attempt,
         headers=("ATTEMPT", "STARTED", "STARTING", "RAN", "OUTCOME", "FIRST RANK", "MESSAGE"),
         row=_attempt_row,
-        empty="No attempt yet: the job waits, `muster status JOB` says for what.",
+        empty="No attempts yet: the job is waiting, `muster status JOB` shows why.",
     )
 
 
@@ -46,7 +48,7 @@ def ranks(*, job: str, attempt: int | None, output: Output) -> None:
         ident=lambda one: one.rank,
         headers=RANK_HEADERS,
         row=lambda rank: rank_row(rank, now=now),
-        empty="No ranks yet: they appear as the job starts.",
+        empty="No ranks yet: they appear when the job starts.",
         is_sparse=True,
     )
 
@@ -56,7 +58,7 @@ def ranks(*, job: str, attempt: int | None, output: Output) -> None:
 @ATTEMPT
 @reading
 def replicas(*, job: str, attempt: int | None, output: Output) -> None:
-    """List a job's replicas: pods of a cluster, or processes of this machine."""
+    """List a job's replicas: pods of a cluster, or local processes."""
     with open_client() as client:
         found = client.replicas(job, attempt=attempt)
     output.items(
@@ -64,7 +66,7 @@ def replicas(*, job: str, attempt: int | None, output: Output) -> None:
         ident=lambda one: one.name or f"{one.role}-{one.index}",
         headers=("REPLICA", "NODE", "STATE", "STARTED", "RAN", "EXIT", "REASON"),
         row=_replica_row,
-        empty="No replicas yet: they appear as the job starts.",
+        empty="No replicas yet: they appear when the job starts.",
     )
 
 
@@ -72,7 +74,7 @@ def replicas(*, job: str, attempt: int | None, output: Output) -> None:
 @job_argument
 @reading
 def events(*, job: str, output: Output) -> None:
-    """List what happened to a job, oldest first."""
+    """List the events of a job, oldest first."""
     with open_client() as client:
         found = client.events(job)
     output.items(
@@ -80,7 +82,7 @@ def events(*, job: str, output: Output) -> None:
         ident=lambda one: one.kind,
         headers=("AT", "EVENT", "PHASE", "ATTEMPT", "BY", "MESSAGE"),
         row=_event_row,
-        empty="No events: none were kept of this job.",
+        empty="No events are recorded for this job.",
     )
 
 

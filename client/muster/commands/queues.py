@@ -18,7 +18,7 @@ HEADERS = ("QUEUE", "TEAM", "CLUSTER", "RESOURCE", "USED", "FREE", "GPUS/NODE", 
 @reading
 @click.pass_context
 def queues(ctx: click.Context, *, output: Output) -> None:
-    """List the queues you may submit to, and how full they are."""
+    """List the queues you may submit to and how full they are."""
     if ctx.invoked_subcommand is None:
         _list(output)
 
@@ -26,7 +26,7 @@ def queues(ctx: click.Context, *, output: Output) -> None:
 @queues.command("list")
 @reading
 def list_queues(*, output: Output) -> None:
-    """List the queues you may submit to, and how full they are."""
+    """List the queues you may submit to and how full they are."""
     _list(output)
 
 
@@ -42,13 +42,13 @@ def show(*, queue: str, output: Output) -> None:
 
 @queues.command("set")
 @click.argument("queue", shell_complete=queue_names)
-@click.option("--slots", metavar="N", type=click.IntRange(min=1), help="Its quota.")
-@click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs in each machine of it.")
-@click.option("--open/--close", "is_open", default=None, help="Whether it takes jobs.")
-@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option("--slots", metavar="N", type=click.IntRange(min=1), help="Quota, in slots.")
+@click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
+@click.option("--open/--close", "is_open", default=None, help="Whether the queue accepts jobs.")
+@click.option("--description", metavar="TEXT", help="Description of the queue.")
 @reading
 def set_queue(*, queue: str, output: Output, **fields: Any) -> None:
-    """Change a queue, as an administrator of its team."""
+    """Change a queue (administrators of its team only)."""
     if all(value is None for value in fields.values()):
         raise click.UsageError("nothing to change: give --slots, --gpus-per-node, --open, --close or --description")
     with open_client() as client:
@@ -58,18 +58,18 @@ def set_queue(*, queue: str, output: Output, **fields: Any) -> None:
 
 @queues.command()
 @click.argument("queue")
-@click.option("--team", metavar="TEAM", required=True, help="Whose queue it is.")
-@click.option("--slots", metavar="N", type=click.IntRange(min=1), required=True, help="Its quota.")
-@click.option("--cluster", metavar="NAME", required=True, help="Where its jobs run.")
-@click.option("--resource", metavar="NAME", help="What a slot is: gpu or cpu.")
-@click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs in each machine of it.")
-@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option("--team", metavar="TEAM", required=True, help="Team that owns the queue.")
+@click.option("--slots", metavar="N", type=click.IntRange(min=1), required=True, help="Quota, in slots.")
+@click.option("--cluster", metavar="NAME", required=True, help="Cluster that runs its jobs.")
+@click.option("--resource", metavar="NAME", help="Resource that one slot stands for: gpu or cpu.")
+@click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
+@click.option("--description", metavar="TEXT", help="Description of the queue.")
 @reading
 def create(*, queue: str, output: Output, **fields: Any) -> None:
-    """Make a queue, as a platform administrator."""
+    """Create a queue (platform administrators only)."""
     with open_client() as client:
         found = client.create_queue(queue, **fields)
-    said = [f"Made queue {found.name} of team {found.team}", *([f"Notice: {found.notice}"] if found.notice else [])]
+    said = [f"Created queue {found.name} of team {found.team}", *([f"Notice: {found.notice}"] if found.notice else [])]
     output.item(found, ident=found.name, lines=lambda: [printable(line) for line in said])
 
 

@@ -15,8 +15,8 @@ def names_only(ctx: click.Context, param: click.Parameter, values: tuple[str, ..
     for value in values:
         if "=" in value:
             name = value.partition("=")[0]
-            hint = "its value would be seen by everybody on this machine; give the name only"
-            raise click.BadParameter(f"{name}=... : {hint}, the value is asked for or taken from ${name}", ctx, param)
+            hint = "every user of this machine could see the value; give the name only"
+            raise click.BadParameter(f"{name}=...: {hint}, the value is taken from ${name} or prompted for", ctx, param)
     return values
 
 
@@ -32,6 +32,6 @@ def _value(name: str) -> str:
         return os.environ[name]
     if not sys.stdin.isatty():
         ways = f"set the variable {name}, or give `{name}=VALUE` lines to --secrets-stdin"
-        raise click.UsageError(f"no value for the secret {name}, and nobody to ask: {ways}")
+        raise click.UsageError(f"no value for the secret {name}, and no terminal to prompt on: {ways}")
     value: str = click.prompt(f"Secret {name}", hide_input=True, err=True)
     return value

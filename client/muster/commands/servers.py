@@ -32,7 +32,7 @@ class Saved:
 @reading
 @click.pass_context
 def servers(ctx: click.Context, *, output: Output) -> None:
-    """List the servers that this configuration knows."""
+    """List the saved servers."""
     if ctx.invoked_subcommand is None:
         _list(output)
 
@@ -40,7 +40,7 @@ def servers(ctx: click.Context, *, output: Output) -> None:
 @servers.command("list")
 @reading
 def list_servers(*, output: Output) -> None:
-    """List the servers that this configuration knows."""
+    """List the saved servers."""
     _list(output)
 
 
@@ -51,7 +51,7 @@ def add(*, name: str, url: str) -> None:
     """Save a server under a name; `muster login` adds the token."""
     config, path = load(config_path()), config_path()
     if name in config.servers:
-        raise ConfigError(f"there is a server {name} already: `muster servers remove {name}` first")
+        raise ConfigError(f"a server named {name} already exists: run `muster servers remove {name}` first")
     server = Server(clean_url(url))
     save(replace(config, current=config.current or name, servers={**config.servers, name: server}), path=path)
     say(f"Saved {server.url} as {name}; `muster login {server.url} --name {name}` logs in")
@@ -64,17 +64,17 @@ def use(*, name: str) -> None:
     config = load(config_path())
     server = known(config, name=name)
     save(replace(config, current=name), path=config_path())
-    say(f"Now speaking to {name} ({server.url})")
+    say(f"Now using {name} ({server.url})")
 
 
 @servers.command()
 @click.argument("name")
 def remove(*, name: str) -> None:
-    """Forget a server. Its token stays valid; `muster logout` revokes it."""
+    """Remove a saved server. Its token stays valid; `muster logout` revokes it."""
     config = load(config_path())
     known(config, name=name)
     save(config.without(name), path=config_path())
-    say(f"Forgot {name}")
+    say(f"Removed {name}")
 
 
 def known(config: Config, *, name: str) -> Server:
@@ -97,7 +97,7 @@ def _list(output: Output) -> None:
         ident=lambda one: one.name,
         headers=("NAME", "URL", "USER", "CURRENT"),
         row=_row,
-        empty="No server yet: `muster login URL` adds one.",
+        empty="No servers yet: `muster login URL` adds one.",
     )
 
 

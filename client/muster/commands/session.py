@@ -67,6 +67,6 @@ def _offered(ctx: click.Context, names: Callable[[Client], list[str]], *, begin:
 def _tell(retry: Retry) -> None:
     """Report a retry once per outage, and only where silence would look like a hang."""
     if retry.pause_seconds >= LONG_PAUSE_SECONDS and not retry.is_patient:
-        note(f"muster: {retry.reason}: trying again in {retry.pause_seconds:.0f} s")
+        note(f"muster: {retry.reason}: retrying in {retry.pause_seconds:.0f} s")
     elif retry.is_patient and retry.tried == 2:
-        note(f"muster: {retry.reason}: trying again for some minutes; jobs go on meanwhile")
+        note(f"muster: {retry.reason}: retrying for some minutes; jobs keep running")

@@ -11,6 +11,7 @@ from muster.commands.output import Output, reading, without_empty_columns
 from muster.commands.parts import RANK_HEADERS, rank_row
 from muster.commands.session import job_argument, open_client
 from muster.models import Failure, Job, Rank
+from muster.models_jobs import Replica
 from muster.render import Terminal, ago, clock, duration, printable, table, terminal_of
 
 
@@ -22,14 +23,16 @@ def status(*, job: str, output: Output) -> None:
     with open_client() as client:
         seen = client.job(job)
         ranks = client.ranks(seen) if output == Output() else []
-    output.item(seen, ident=seen.id, lines=lambda: _lines(seen, ranks=ranks))
+        replicas = client.replicas(seen) if output == Output() and seen.phase == "running" else []
+    output.item(seen, ident=seen.id, lines=lambda: _lines(seen, ranks=ranks, replicas=replicas))
 
 
-def _lines(seen: Job, *, ranks: list[Rank]) -> list[str]:
+def _lines(seen: Job, *, ranks: list[Rank], replicas: list[Replica]) -> list[str]:
     now, terminal = datetime.now(timezone.utc), terminal_of()
     return [
         f"{terminal.phase(seen.phase)}  {terminal.bold(printable(seen.name))} (job {seen.id})",
         *_facts(seen, now=now),
+        *_silences(replicas, now=now),
         *_rank_table(ranks, now=now, terminal=terminal),
         *_failure(seen.first_failure, job=seen, terminal=terminal),
     ]
@@ -49,6 +52,13 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "page": job.url,
     }
     return [f"  {name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _silences(replicas: list[Replica], *, now: datetime) -> list[str]:
+    """Return a line for each replica whose agent has stopped reporting, so that its ranks' states may be old."""
+    cause = "its agent is stopped, or cannot reach the server"
+    silent = [(printable(one.name), one.last_heard_at or one.started_at) for one in replicas if one.is_silent]
+    return [f"  silent    {name}: last heard from {ago(since, now=now)}; {cause}" for name, since in silent]
 
 
 def _after(moment: datetime | None, *, since: datetime | None, what: str) -> str:

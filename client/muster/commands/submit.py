@@ -29,13 +29,17 @@ SENDING = ("directory", "workspace", "idempotency_key", "secrets")
 # The first word that is no option begins the command, so a forgotten `--` does no harm.
 @click.command(context_settings={"allow_interspersed_args": False})
 @job_options
-@click.option("--dir", "directory", metavar="FOLDER", help="The code to send; the current folder when not given.")
-@click.option("--no-workspace", is_flag=True, help="Send no code.")
-@click.option("--workspace", metavar="ID", type=int, help="Code that was sent before.")
-@click.option("--secrets-stdin", is_flag=True, help="Read secrets from the standard input, KEY=VALUE lines.")
-@click.option("--idempotency-key", metavar="KEY", help="The same key never makes a second job.")
+@click.option(
+    "--dir", "directory", metavar="FOLDER", help="Folder with the code to send (default: the current folder)."
+)
+@click.option("--no-workspace", is_flag=True, help="Do not send code.")
+@click.option("--workspace", metavar="ID", type=int, help="Use code that was sent before.")
+@click.option("--secrets-stdin", is_flag=True, help="Read secrets from standard input, as KEY=VALUE lines.")
+@click.option("--idempotency-key", metavar="KEY", help="Repeating the request with the same key creates no second job.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be submitted, as `muster plan` does.")
-@click.option("--follow", "is_following", is_flag=True, help="Print the log, and exit as the job does.")
+@click.option(
+    "--follow", "is_following", is_flag=True, help="Print the log until the job ends, and exit with its exit code."
+)
 @reading
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def submit(
@@ -75,7 +79,7 @@ def submit(
 @reading
 @click.argument("command", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def plan(*, file: str | None, output: Output, **flags: Any) -> None:
-    """Show what COMMAND would become, and what is wrong with it, without submitting."""
+    """Show the job that COMMAND would become, and any problems, without submitting it."""
     fields = job_fields(file, flags=flags)
     with open_client() as client:
         check_known(fields, client=client)
@@ -85,7 +89,7 @@ def plan(*, file: str | None, output: Output, **flags: Any) -> None:
 @click.command()
 @reading
 def fields(*, output: Output) -> None:
-    """List the fields of a job that the server knows, with their bounds and defaults."""
+    """List the job fields that the server supports, with their bounds and defaults."""
     with open_client() as client:
         found = client.job_fields()
     output.items(

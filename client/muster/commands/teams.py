@@ -33,7 +33,7 @@ def list_teams(*, output: Output) -> None:
 @click.argument("team")
 @reading
 def show(*, team: str, output: Output) -> None:
-    """Show one team and who is in it."""
+    """Show a team and its members."""
     with open_client() as client:
         found = client.team(team)
         people = client.members(team) if output == Output() else []
@@ -47,10 +47,10 @@ def show(*, team: str, output: Output) -> None:
 @click.argument("team")
 @reading
 def create(*, team: str, output: Output) -> None:
-    """Make a team, as a platform administrator."""
+    """Create a team (platform administrators only)."""
     with open_client() as client:
         found = client.create_team(team)
-    output.item(found, ident=found.name, lines=lambda: [printable(f"Made team {found.name}")])
+    output.item(found, ident=found.name, lines=lambda: [printable(f"Created team {found.name}")])
 
 
 @teams.group()
@@ -62,7 +62,7 @@ def members() -> None:
 @click.argument("team")
 @reading
 def list_members(*, team: str, output: Output) -> None:
-    """List who is in a team, and as what."""
+    """List the members of a team and their roles."""
     with open_client() as client:
         _show_members(client.members(team), output=output, team=team)
 
@@ -91,7 +91,7 @@ def set_role(*, team: str, user: str, role: str, output: Output) -> None:
 @click.argument("team")
 @click.argument("user")
 def remove(*, team: str, user: str) -> None:
-    """Remove a member; their jobs stay."""
+    """Remove a member. Their jobs are kept."""
     with open_client() as client:
         client.remove_member(team, user)
     say(f"{user} is no longer in {team}")
@@ -99,7 +99,7 @@ def remove(*, team: str, user: str) -> None:
 
 @teams.group()
 def accounts() -> None:
-    """List, add and remove service accounts, which are for programs."""
+    """List, add and remove service accounts, the users of programs."""
 
 
 @accounts.command("list")
@@ -109,7 +109,7 @@ def list_accounts(*, team: str, output: Output) -> None:
     """List a team's service accounts."""
     with open_client() as client:
         found = client.service_accounts(team)
-    empty = f"No service account: `muster teams accounts add {team} NAME --role member` makes one."
+    empty = f"No service accounts: `muster teams accounts add {team} NAME --role member` creates one."
     output.items(found, ident=lambda one: one.username, headers=("ACCOUNT", "ROLE", "STATE"), row=_row, empty=empty)
 
 
@@ -119,11 +119,11 @@ def list_accounts(*, team: str, output: Output) -> None:
 @ROLE
 @reading
 def add_account(*, team: str, name: str, role: str, output: Output) -> None:
-    """Make a service account."""
+    """Create a service account."""
     with open_client() as client:
         found = client.create_service_account(team, name, role=role)
     token = f"muster tokens create NAME --service-account {found.username}"
-    lines = [f"Made service account {found.username} ({found.role}) of {team}; `{token}` opens it"]
+    lines = [f"Created service account {found.username} ({found.role}) of {team}; `{token}` creates a token for it"]
     output.item(found, ident=found.username, lines=lambda: [printable(line) for line in lines])
 
 
@@ -131,7 +131,7 @@ def add_account(*, team: str, name: str, role: str, output: Output) -> None:
 @click.argument("team")
 @click.argument("name")
 def remove_account(*, team: str, name: str) -> None:
-    """Remove a service account; its tokens open nothing from then on."""
+    """Remove a service account. Its tokens become invalid."""
     with open_client() as client:
         client.remove_service_account(team, name)
     say(f"{name} is no longer a service account of {team}")
@@ -156,7 +156,7 @@ def _set(team: str, *, user: str, role: str, output: Output) -> None:
 
 
 def _show_members(people: list[Member], *, output: Output, team: str) -> None:
-    empty = f"Nobody is in {team}: `muster teams members add {team} USER --role member` adds somebody."
+    empty = f"{team} has no members: `muster teams members add {team} USER --role member` adds one."
     output.items(people, ident=lambda one: one.username, headers=("USER", "ROLE", "STATE"), row=_row, empty=empty)
 
 

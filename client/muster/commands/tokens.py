@@ -18,7 +18,7 @@ from muster.render import ago, clock, duration
 @reading
 @click.pass_context
 def tokens(ctx: click.Context, *, output: Output) -> None:
-    """List your tokens: what they may do, until when, and when they were last used."""
+    """List your tokens with their scope, expiry and last use."""
     if ctx.invoked_subcommand is None:
         _list(output)
 
@@ -32,10 +32,16 @@ def list_tokens(*, output: Output) -> None:
 
 @tokens.command()
 @click.argument("name")
-@click.option("--scope", type=click.Choice(["read", "submit", "manage"]), help="What it may do; submit when not given.")
-@click.option("--team", metavar="TEAM", help="Only within this team.")
-@click.option("--days", "expires_in_days", metavar="N", type=click.IntRange(1, 365), help="How long; 90 by default.")
-@click.option("--service-account", metavar="ACCOUNT", help="For this account, not for you.")
+@click.option("--scope", type=click.Choice(["read", "submit", "manage"]), help="Scope of the token (default: submit).")
+@click.option("--team", metavar="TEAM", help="Limit the token to this team.")
+@click.option(
+    "--days",
+    "expires_in_days",
+    metavar="N",
+    type=click.IntRange(1, 365),
+    help="Days until the token expires (default: 90).",
+)
+@click.option("--service-account", metavar="ACCOUNT", help="Create it for this service account instead of for you.")
 @reading
 def create(
     *,
@@ -46,25 +52,26 @@ def create(
     service_account: str | None,
     output: Output,
 ) -> None:
-    """Make a token. Its text is printed this once; with -q, nothing else is."""
+    """Create a token. It is printed only this once; with -q nothing else is printed."""
     with open_client() as client:
         made = client.create_token(
             name, scope=scope, team=team, expires_in_days=expires_in_days, service_account=service_account
         )
     output.item(made, ident=made.text, lines=lambda: [made.text])
     if output == Output():
-        note(f"Token {made.id} ({made.name}) may {made.scope} until {clock(made.expires_at)}. It is not shown again.")
+        said = f"Token {made.id} ({made.name}): scope {made.scope}, expires {clock(made.expires_at)}"
+        note(f"{said}. It is not shown again.")
 
 
 @tokens.command()
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def revoke(*, ids: tuple[str, ...]) -> None:
-    """Make tokens useless. ID is a number, or the token's name or prefix where that is enough to tell it."""
+    """Revoke tokens. ID is a token's number, or its name or prefix if only one token has it."""
     with open_client() as client:
         for ident in ids:
             token_id = _id_of(client, ident)
             client.revoke_token(token_id)
-            say(f"Token {token_id} is revoked")
+            say(f"Revoked token {token_id}")
 
 
 def _id_of(client: Client, ident: str) -> int:
@@ -86,7 +93,7 @@ def _list(output: Output) -> None:
         ident=lambda token: token.id,
         headers=("ID", "NAME", "PREFIX", "SCOPE", "TEAM", "USER", "STATE", "LAST USED"),
         row=lambda token: _row(token, now=now),
-        empty="No tokens: `muster tokens create NAME` makes one.",
+        empty="No tokens: `muster tokens create NAME` creates one.",
     )
 
 

@@ -13,10 +13,12 @@ from muster.render import printable, terminal_of
 
 @click.command()
 @job_argument
-@click.option("--timeout", metavar="S", type=click.FloatRange(min=0), help="Give up after S seconds; the job goes on.")
+@click.option(
+    "--timeout", metavar="S", type=click.FloatRange(min=0), help="Stop waiting after S seconds; the job keeps running."
+)
 @reading
 def wait(*, job: str, timeout: float | None, output: Output) -> None:
-    """Wait until a job has ended, and exit as it did; a suspended one ends the wait too, with 121."""
+    """Wait until a job ends, and exit with its exit code; with 121 if the job is suspended."""
     with open_client() as client:
         found = client.job(job)
         try:

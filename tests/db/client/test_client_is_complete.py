@@ -7,9 +7,11 @@ import inspect
 import json
 import logging
 import re
+from datetime import timedelta
 
 import pytest
 from click.testing import CliRunner
+from django.utils import timezone
 from drf_spectacular.generators import SchemaGenerator
 from muster.cli import cli
 from muster.client import AsyncClient, Client
@@ -163,6 +165,16 @@ def test_every_operation_is_done_by_a_verb(script, job, lab, people, tmp_path):
     assert set(CLIENT) - script.operations() == ONLY_FOR_PROGRAMS
 
 
+def test_status_says_which_agent_has_fallen_silent(script, lab):
+    """Its ranks look as they did when it was last heard from."""
+    job = lab.running(name="quiet")
+    assert "silent" not in script.run(f"status {job.pk}")
+    long_ago = timezone.now() - timedelta(minutes=2)
+    job.replicas.filter(index=1).update(last_batch_at=long_ago, started_at=long_ago)
+    said = [line for line in script.run(f"status {job.pk}").splitlines() if "silent" in line]
+    assert len(said) == 1 and "worker-1: last heard from 2m" in said[0], said
+
+
 def reads_of_a_job(script, job):
     assert str(job.pk) in script.ids("jobs --all --phase finished --team nlp --user owner")
     assert script.read(f"status {job.pk}")["first_failure"]["exit_code"] == 3
@@ -211,7 +223,7 @@ def acts_on_jobs(script, job, lab, tmp_path):
     assert [lab.visit(one).phase for one in jobs] == ["cancelled"] * 2
     script.run(f"cancel {job.pk} 999999", exit_code=1)
     script.run(f"wait {copy}", exit_code=120)
-    assert script.run(f"delete-log --yes {job.pk}") == f"job {job.pk}: its log is deleted\n"
+    assert script.run(f"delete-log --yes {job.pk}") == f"job {job.pk}: log deleted\n"
 
 
 def people_and_tokens(script):

@@ -46,7 +46,7 @@ def test_it_asks_for_the_code_after_the_password(login, secret):
 
 def test_a_script_gives_it_as_an_option_and_is_told_when_it_is_missing(login, secret):
     missing = login("--password-stdin", typed=f"{RIGHT}\n")
-    assert missing.exit_code == 1 and "code: is needed" in missing.output + missing.stderr
+    assert missing.exit_code == 1 and "code: is required" in missing.output + missing.stderr
     given = login("--password-stdin", "--code", pyotp.TOTP(secret).now(), typed=f"{RIGHT}\n")
     assert given.exit_code == 0, given.output
 

@@ -90,7 +90,7 @@ class FakeMuster(More):
     def _tree(self, body: dict[str, Any]) -> Answer:
         base = body.get("base")
         if base in self.forgotten:
-            wrong = {"field": "base", "value": base, "message": "is there no more; send the whole list without a base"}
+            wrong = {"field": "base", "value": base, "message": "no longer exists; send the whole list without a base"}
             return problem(422, "Invalid", "the base is gone", errors=[wrong])
         tree = dict(list(self.workspaces.values())[base - 5]) if base else {}
         for path in body["remove"]:

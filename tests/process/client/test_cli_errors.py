@@ -17,10 +17,10 @@ from tests.process.client.fake import FakeMuster
         ((403, {"detail": "you may only look"}, {}), 77, "you may only look"),
         ((409, {"detail": "it has ended"}, {}), 1, "it has ended"),
         ((429, {"detail": "too many"}, {"Retry-After": "900"}), 75, "too many: wait a minute"),
-        ((500, {"title": "Broken"}, {}), 75, "Broken: try again; if it stays"),
+        ((500, {"title": "Broken"}, {}), 75, "Broken: try again; if it keeps failing"),
         ((200, "<html>a login page</html>", {}), 1, "is it a Muster server?"),
         ((404, "<html>nginx</html>", {}), 1, "is it a Muster server?"),
-        ((302, "", {"Location": "https://elsewhere/"}), 1, "sends its callers to https://elsewhere/"),
+        ((302, "", {"Location": "https://elsewhere/"}), 1, "redirects to https://elsewhere/"),
         ((200, {"results": [{"id": 1}], "next": None}, {}), 1, "update muster-client"),
     ],
 )
@@ -44,8 +44,8 @@ def test_each_kind_of_answer_is_one_line(
             "http://127.0.0.1:1",
             "nothing answers at http://127.0.0.1:1 (connection refused): start the server, or check",
         ),
-        ("http://no-such-machine.invalid", "no machine named no-such-machine.invalid"),
-        ("https://{host}", "speaks no TLS: try http://"),
+        ("http://no-such-machine.invalid", "cannot resolve the host name no-such-machine.invalid"),
+        ("https://{host}", "does not use TLS: try http://"),
     ],
 )
 def test_a_server_that_can_not_be_spoken_to(url: str, sentence: str, run: Run, muster: FakeMuster) -> None:
@@ -68,7 +68,7 @@ def test_a_mistake_of_ours_is_one_line_too(run: Run, logged_in: FakeMuster, monk
 
     assert result.exit_code == 1
     assert result.stderr == (
-        "muster: this should not have happened (RuntimeError: two lines): MUSTER_DEBUG=1 shows where; please report it\n"
+        "muster: internal error (RuntimeError: two lines): please report it; MUSTER_DEBUG=1 adds the traceback\n"
     )
 
 

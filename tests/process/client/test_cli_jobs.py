@@ -57,8 +57,8 @@ def test_the_list_can_be_narrowed(run: Run, logged_in: FakeMuster) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["jobs"], "No jobs yet: `muster submit --queue QUEUE -- COMMAND` makes one"),
-        (["jobs", "--phase", "failed"], "No such jobs: leave out filters"),
+        (["jobs"], "No jobs yet: `muster submit --queue QUEUE -- COMMAND` submits one"),
+        (["jobs", "--phase", "failed"], "No jobs match: use fewer filters"),
     ],
 )
 def test_an_empty_list_says_what_to_do(arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster) -> None:
@@ -162,12 +162,12 @@ def test_deleting_a_log_asks_first(run: Run, logged_in: FakeMuster) -> None:
     assert run("delete-log", 1, input="n\n").exit_code != 0
     assert not [one for one in logged_in.requests if one["path"].endswith("delete-log")]
     result = run("delete-log", 1, 99, input="y\n")
-    assert (result.exit_code, result.stdout) == (1, "job 1: its log is deleted\n")
+    assert (result.exit_code, result.stdout) == (1, "job 1: log deleted\n")
     assert "muster: no job 99 that you may see" in result.stderr
 
 
 def test_resubmit_says_how_to_follow_the_copy(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(phase="failed")
 
-    assert "Submitted job 2 (job-1), a copy of 1; `muster logs -f 2` follows it" in run("resubmit", 1).stdout
+    assert "Submitted job 2 (job-1), a copy of 1; follow it with `muster logs -f 2`" in run("resubmit", 1).stdout
     assert json.loads(run("resubmit", 1, "-o", "json").stdout)["id"] == 3

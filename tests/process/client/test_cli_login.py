@@ -35,7 +35,7 @@ def test_a_password_is_asked_for_and_not_shown(run: Run, muster: FakeMuster) -> 
 def test_a_login_by_token_is_proved_before_it_is_saved(run: Run, muster: FakeMuster, config_file: Path) -> None:
     refused = run("login", muster.url, "--token", "wrong")
     assert refused.exit_code == 77
-    assert "does not accept this token: make a new one" in refused.stderr
+    assert "does not accept this token: create a new one" in refused.stderr
     assert not config_file.exists()
 
     assert run("login", muster.url, "--token", TOKEN, "--name", "lab").exit_code == 0
@@ -66,16 +66,16 @@ def test_the_environment_is_enough(run: Run, muster: FakeMuster, config_file: Pa
 def test_a_login_that_the_environment_overrides_says_so(run: Run, muster: FakeMuster) -> None:
     result = run("login", muster.url, "--token", TOKEN, env={"MUSTER_URL": "https://other"})
 
-    assert "MUSTER_URL=https://other is set and wins over this login: unset it" in result.stderr
+    assert "MUSTER_URL=https://other is set and takes precedence over this login: unset it" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["login"], "Missing argument 'URL': `muster login --help` shows how"),
+        (["login"], "Missing argument 'URL': see `muster login --help`"),
         (
             ["login", "http://h", "--token", "t", "--user", "u"],
-            "--token needs neither --user nor --password-stdin, --code, --scope or --days",
+            "--token cannot be combined with --user, --password-stdin, --code, --scope or --days",
         ),
         (["jobs", "--phase", "lost"], "'lost' is not one of 'queued'"),
         (["sumbit"], "No such command 'sumbit'"),
@@ -94,7 +94,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], sentence:
 @pytest.mark.parametrize(
     ("environ", "exit_code", "sentence"),
     [
-        ({}, 77, "muster: no server yet: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN\n"),
+        ({}, 77, "muster: no server is configured: run `muster login URL`, or set MUSTER_URL and MUSTER_TOKEN\n"),
         ({"MUSTER_URL": "https://lab"}, 77, "muster: no token for https://lab: run `muster login https://lab`"),
         ({"MUSTER_URL": "lab", "MUSTER_TOKEN": "t"}, 1, "muster: 'lab' is not a server address"),
         (

@@ -37,7 +37,7 @@ ITEMS: dict[str, tuple[list[str], str, str]] = {
     "queues show research": (["queues", "research"], "1 of 4", "research"),
     "teams show vision": (["teams", "vision"], "you are admin", "vision"),
     "me": (["me"], "laptop", "ada"),
-    "whoami": (["me"], "may submit", "ada"),
+    "whoami": (["me"], "scope submit", "ada"),
 }
 
 
@@ -222,9 +222,9 @@ def test_code_is_compared_and_printed(run: Run, server: FakeMuster) -> None:
 
     same, changed = run("diff", 1, 1), run("diff", "job-1", 2)
 
-    assert (same.exit_code, same.stdout) == (0, "No change\n")
+    assert (same.exit_code, same.stdout) == (0, "No changes\n")
     assert (changed.exit_code, changed.stdout) == (1, "+ new.py\n--- train.py\n+++ train.py\n@@\n")
     assert run("diff", 1, 2, "-q").stdout == "new.py\ntrain.py\n"
     assert json.loads(run("diff", 1, 2, "-o", "json").stdout)["added"] == [new]
     assert run("cat", 1, "train.py").stdout == "hello \x1b[2J\n"  # into a pipe: the file as it is
-    assert "holds no nothing.py: `muster files` lists" in run("cat", 1, "nothing.py").stderr
+    assert "contains no nothing.py: `muster files` lists" in run("cat", 1, "nothing.py").stderr

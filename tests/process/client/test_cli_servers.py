@@ -17,11 +17,11 @@ def test_servers_are_added_chosen_and_forgotten(run: Run, config_file: Path) -> 
     assert "muster login https://cloud --name cloud" in run("servers", "add", "cloud", "https://cloud").stdout
     assert load(config_file).current == "lab"
 
-    assert run("servers", "use", "cloud").stdout == "Now speaking to cloud (https://cloud)\n"
+    assert run("servers", "use", "cloud").stdout == "Now using cloud (https://cloud)\n"
     assert load(config_file).current == "cloud"
     run("servers", "remove", "cloud")
     assert load(config_file) == Config("", {"lab": Server("http://lab:8000")})
-    assert "no server is chosen (known: lab): run `muster servers use NAME`" in run("jobs").stderr
+    assert "no server is selected (known: lab): run `muster servers use NAME`" in run("jobs").stderr
 
 
 def test_the_list_of_servers_shows_no_token(run: Run, logged_in: FakeMuster) -> None:
@@ -39,7 +39,10 @@ def test_the_list_of_servers_shows_no_token(run: Run, logged_in: FakeMuster) -> 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["servers", "add", "lab", "https://other"], "there is a server lab already: `muster servers remove lab`"),
+        (
+            ["servers", "add", "lab", "https://other"],
+            "a server named lab already exists: run `muster servers remove lab`",
+        ),
         (["servers", "add", "x", "lab"], "'lab' is not a server address"),
         (["servers", "use", "moon"], "no server named moon (known: lab): `muster servers add moon URL`"),
         (["servers", "remove", "moon"], "no server named moon"),
@@ -75,7 +78,7 @@ def test_a_token_that_can_not_be_revoked_is_kept(run: Run, config_file: Path) ->
     result = run("logout")
 
     assert result.exit_code == 75
-    assert "`muster logout lab --keep-token` forgets it here only" in result.stderr
+    assert "`muster logout lab --keep-token` deletes it here only" in result.stderr
     assert load(config_file).servers["lab"].token == TOKEN
     assert run("logout", "--keep-token").exit_code == 0
     assert load(config_file).servers["lab"].token == ""
@@ -89,7 +92,7 @@ def test_a_configuration_that_others_can_read_is_refused_while_it_holds_a_token(
     result = run("jobs")
 
     assert result.exit_code == 1
-    assert f"{config_file} holds a token and others may read it (mode 644): `chmod 600" in result.stderr
+    assert f"{config_file} contains a token and other users can read it (mode 644): run `chmod 600" in result.stderr
     assert logged_in.requests == []
     # What needs no file does not mind it.
     assert run("jobs", env={"MUSTER_URL": logged_in.url, "MUSTER_TOKEN": TOKEN}).exit_code == 0
@@ -99,4 +102,4 @@ def test_a_token_that_is_none_is_told_apart(run: Run, logged_in: FakeMuster) -> 
     result = run("jobs", env={"MUSTER_TOKEN": "first line\nsecond line"})
 
     assert result.exit_code == 1
-    assert "MUSTER_TOKEN holds what no token has" in result.stderr
+    assert "MUSTER_TOKEN is not a token" in result.stderr

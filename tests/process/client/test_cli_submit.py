@@ -223,5 +223,5 @@ def test_an_interrupt_only_detaches_and_says_how_to_come_back(
 
     number = len(logged_in.jobs)
     assert result.exit_code == 130
-    assert f"detached; job {number} goes on: `muster logs -f {number}` comes back" in result.stderr
+    assert f"detached; job {number} keeps running: `muster logs -f {number}` follows it again" in result.stderr
     assert logged_in.jobs[number]["phase"] in ("running", "queued")

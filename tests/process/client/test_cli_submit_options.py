@@ -128,7 +128,7 @@ def test_a_field_that_nobody_knows_is_refused_before_code_is_sent(
     result = run(*words)
 
     assert result.exit_code == 1
-    assert "quue is not a field of a job; known are checkpoint_minutes, command" in result.stderr
+    assert "quue is not a job field; the fields are checkpoint_minutes, command" in result.stderr
     assert [seen["path"] for seen in logged_in.requests] == ["/api/v1/job-fields"]
 
 
@@ -137,7 +137,7 @@ def test_a_server_that_lists_no_fields_has_those_of_this_client(run: Run, logged
     result = run(*BASIC, "--set", "checkpoint_minutes=5", "true")
 
     assert (result.exit_code, logged_in.jobs) == (1, {})
-    assert "checkpoint_minutes is not a field of a job" in result.stderr
+    assert "checkpoint_minutes is not a job field" in result.stderr
 
 
 def test_the_fields_are_listed_with_their_bounds(run: Run, logged_in: FakeMuster) -> None:
@@ -175,7 +175,7 @@ def test_waiting_ends_with_a_suspended_job_and_says_how_it_goes_on(run: Run, log
     result = run("wait", 1)
 
     assert (result.exit_code, result.stdout) == (121, "job 1 (job-1): suspended\n")
-    assert result.stderr == "muster: job 1 is suspended: `muster resume 1`, then `muster logs -f 1`\n"
+    assert result.stderr == "muster: job 1 is suspended: run `muster resume 1`, then `muster logs -f 1`\n"
 
 
 def test_a_job_that_was_just_resumed_is_waited_for(run: Run, logged_in: FakeMuster) -> None:

@@ -12,7 +12,7 @@ from tests.process.client.fake import FakeMuster
 
 # the words of a command: method, path, body, a word of what it says
 WRITES: dict[str, tuple[str, str, Any, str]] = {
-    "teams create speech": ("POST", "/teams", {"name": "speech"}, "Made team speech"),
+    "teams create speech": ("POST", "/teams", {"name": "speech"}, "Created team speech"),
     "teams members add vision eve --role member": (
         "PUT", "/teams/vision/members/eve", {"role": "member"}, "eve is member of vision",
     ),
@@ -22,7 +22,7 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
     "teams members remove vision bob": ("DELETE", "/teams/vision/members/bob", None, "bob is no longer in vision"),
     "teams accounts add vision ci-bot --role viewer": (
         "POST", "/teams/vision/service-accounts", {"name": "ci-bot", "role": "viewer"},
-        "`muster tokens create NAME --service-account ci-bot` opens it",
+        "`muster tokens create NAME --service-account ci-bot` creates a token for it",
     ),
     "teams accounts remove vision vision-bot": (
         "DELETE", "/teams/vision/service-accounts/vision-bot", None, "no longer a service account",
@@ -33,9 +33,9 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
         {"name": "nightly", "scope": "read", "team": "vision", "expires_in_days": 7, "service_account": "vision-bot"},
         "mst_new_and_secret",
     ),
-    "tokens revoke 2": ("DELETE", "/tokens/2", None, "Token 2 is revoked"),
-    "tokens revoke ci": ("DELETE", "/tokens/2", None, "Token 2 is revoked"),
-    "tokens revoke mst_se": ("DELETE", "/tokens/1", None, "Token 1 is revoked"),
+    "tokens revoke 2": ("DELETE", "/tokens/2", None, "Revoked token 2"),
+    "tokens revoke ci": ("DELETE", "/tokens/2", None, "Revoked token 2"),
+    "tokens revoke mst_se": ("DELETE", "/tokens/1", None, "Revoked token 1"),
     "queues set research --slots 16 --close": (
         "PATCH", "/queues/research", {"slots": 16, "is_open": False}, "closed",
     ),
@@ -43,7 +43,7 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
         "PATCH", "/queues/closed", {"is_open": True, "description": "big", "gpus_per_node": 8}, "open",
     ),
     "queues create night --team vision --slots 4 --cluster local --resource gpu": (
-        "POST", "/queues", {"name": "night", "team": "vision", "slots": 4, "cluster": "local", "resource": "gpu"}, "Made queue night",
+        "POST", "/queues", {"name": "night", "team": "vision", "slots": 4, "cluster": "local", "resource": "gpu"}, "Created queue night",
     ),
 }  # fmt: skip
 
@@ -63,7 +63,7 @@ def test_what_is_sent_and_what_is_said(command: str, run: Run, logged_in: FakeMu
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("teams members remove vision zoe", "zoe is no member of vision: `muster teams members list vision` shows"),
+        ("teams members remove vision zoe", "zoe is not a member of vision: `muster teams members list vision` lists"),
         ("teams show nowhere", "no team nowhere that you may see: `muster teams` lists them"),
         ("queues show nowhere", "no queue nowhere that you may see: `muster queues` lists them"),
         ("tokens revoke 99", "no token 99 that you may revoke: `muster tokens` lists them"),

@@ -93,7 +93,7 @@ def test_a_server_can_be_chosen_by_name(saved: Path) -> None:
 
 
 def test_without_any_server_the_way_in_is_named(config_file: Path) -> None:
-    with pytest.raises(NotLoggedIn, match="no server yet: run `muster login URL`"):
+    with pytest.raises(NotLoggedIn, match="no server is configured: run `muster login URL`"):
         find_server()
 
 

@@ -61,6 +61,21 @@ CASES = [
     ("/*\n!/src", "src/", False),
     ("/*\n!/src", "other", True),
     ("*\n!*.py", "a.py", False),
+    ("*\n!*/\n!*.py", "src/", False),  # only some files, in every folder
+    ("*\n!*/\n!*.py", "src/a.py", False),
+    ("*\n!*/\n!*.py", "src/a.txt", True),
+    ("!/src\n*.log", "src/a.log", True),  # what re-includes a folder says nothing about its files
+    ("*.log\n!/src", "src/a.log", True),
+    ("/src[!0-9]*", "src/a.py", False),  # brackets do not match the slash
+    ("/src[+-9]*", "src/a.py", False),
+    ("a[[b]", "a[", True),
+    ("*.py[cod]", "src/a.pyc", True),
+    ("a /", "a/", False),
+    ("a /", "a /", True),
+    ("tab\t", "tab", False),
+    ("a.**.b", "a.x.b", True),
+    ("!", "a", False),
+    ("//", "a", False),
     ("/", "anything", False),
 ]
 
@@ -135,3 +150,10 @@ def test_some_things_stay_at_home_without_being_named(name: str, is_folder: bool
     rules, place = inherited_rules(tmp_path)
 
     assert is_ignored(place + name, is_folder=is_folder, rules=rules)
+
+
+@pytest.mark.parametrize("patterns", ["!*", "!*/", "!.git", "!/.git/", "!**/.git/**"])
+@pytest.mark.parametrize("path", [".git", "vendor/library/.git"])
+def test_no_pattern_sends_a_repository_itself(patterns: str, path: str) -> None:
+    """Its configuration may contain a token."""
+    assert is_ignored(path, is_folder=True, rules=rules_of_text(patterns))

@@ -47,12 +47,12 @@ def test_flags_win_and_environments_are_merged_by_variable() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("queue: [", "job.yaml is not YAML in line 1"),
-        ("- queue", "job.yaml must hold fields such as"),
-        ("", "job.yaml must hold fields such as"),
-        ("command: {a: b}", "command must be a line or a list of words"),
-        ("env: [A]", "env must hold `KEY: value` lines"),
-        ("!!python/object/apply:os.system ['true']", "job.yaml is not YAML"),
+        ("queue: [", "job.yaml is not valid YAML in line 1"),
+        ("- queue", "job.yaml must contain fields such as"),
+        ("", "job.yaml must contain fields such as"),
+        ("command: {a: b}", "command must be a string or a list of strings"),
+        ("env: [A]", "env must contain `KEY: value` lines"),
+        ("!!python/object/apply:os.system ['true']", "job.yaml is not valid YAML"),
     ],
 )
 def test_a_file_that_is_no_job_says_where(text: str, sentence: str) -> None:
@@ -75,7 +75,7 @@ def test_an_environment_file_is_read_as_shells_write_it() -> None:
         ("A=1\nnonsense", ".env, line 2: 'nonsense' is not KEY=VALUE"),
         ("=1", "line 1: '=1' is not KEY=VALUE"),
         ("A B=1", "is not KEY=VALUE"),
-        ("A='open", "line 1: the quotation is not closed"),
+        ("A='open", "line 1: a quote is not closed"),
     ],
 )
 def test_a_line_that_is_no_variable_is_named(text: str, sentence: str) -> None:

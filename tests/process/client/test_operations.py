@@ -246,7 +246,7 @@ def test_a_text_that_breaks_off_is_not_taken_for_the_whole(client: Client, logge
     with_a_needle(logged_in)
     logged_in.faults = ["cut"]
 
-    with pytest.raises(CutOff, match="in the middle of its answer: try again"):
+    with pytest.raises(CutOff, match="in the middle of a response: try again"):
         list(client.log_text(1))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import muster.cli
@@ -28,6 +29,13 @@ def test_the_version_is_told() -> None:
     done = subprocess.run(command("--version"), env=environ(), capture_output=True, text=True, check=True)
 
     assert done.stdout == f"muster {VERSION}\n"
+
+
+def test_the_start_does_not_wait_for_libraries_that_few_commands_use() -> None:
+    program = "import sys, muster.cli; print([name for name in ('rich', 'pathspec') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], env=environ(), capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
 
 
 def test_a_submission_of_the_current_folder(muster: FakeMuster, code: Path) -> None:
@@ -93,7 +101,7 @@ def test_ctrl_c_detaches_from_a_running_job(muster: FakeMuster) -> None:
     _, said = following.communicate(timeout=PATIENCE_SECONDS)
 
     assert following.returncode == 130
-    assert "detached; job 1 goes on" in said
+    assert "detached; job 1 keeps running" in said
     assert "Traceback" not in said
 
 

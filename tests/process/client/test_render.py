@@ -16,15 +16,14 @@ from muster.render import (
     UNLIMITED,
     Terminal,
     ago,
-    columns,
     duration,
     inert,
     printable,
-    shortened,
     size,
     table,
     terminal_of,
 )
+from rich.cells import cell_len
 
 HEADERS = ("ID", "NAME", "PHASE", "WHY")
 ROWS = [
@@ -51,20 +50,22 @@ class FakeTty(io.StringIO):
 
 
 @pytest.mark.parametrize("width", [10, 24, 40, 60, 80, 120])
-@pytest.mark.parametrize("is_rich", [True, False])
-def test_a_table_is_never_wider_than_the_terminal(width: int, is_rich: bool) -> None:
-    lines = table(HEADERS, rows=ROWS, terminal=Terminal(width, has_symbols=is_rich, has_colour=is_rich))
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_table_is_never_wider_than_the_terminal(width: int, is_terminal: bool) -> None:
+    lines = table(HEADERS, rows=ROWS, terminal=Terminal(width, has_symbols=is_terminal, has_colour=is_terminal))
 
-    assert max(columns(uncoloured(line)) for line in lines) <= width
+    assert max(cell_len(uncoloured(line)) for line in lines) <= width
 
 
-def test_a_wide_terminal_shows_everything_in_columns() -> None:
-    lines = table(HEADERS, rows=ROWS[:2], terminal=Terminal(200))
+@pytest.mark.parametrize("width", [200, UNLIMITED])
+def test_a_wide_terminal_and_a_pipe_show_everything_in_columns(width: int) -> None:
+    lines = table(HEADERS, rows=ROWS, terminal=Terminal(width))
 
     assert lines == [
         "ID  NAME                          PHASE    WHY",
         "1   short                         running",
         "2   a-rather-long-name-for-a-job  queued   needs 16 a100; queue nlp may use 8 until 18:00, or lower nodes to 1",
+        "3   训练大型语言模型              failed   rank 3 exited with code 1",  # wide characters take two columns
     ]
 
 
@@ -75,8 +76,29 @@ def test_the_widest_column_gives_way_first_and_says_so() -> None:
     assert lines[2].endswith("…")
 
 
-def test_wide_characters_count_twice_and_combining_ones_not() -> None:
-    assert (columns("训练"), columns("e\u0301"), shortened("训练大型", width=5)) == (4, 1, "训练…")
+def test_on_a_very_narrow_terminal_the_columns_on_the_right_give_way() -> None:
+    lines = table(HEADERS, rows=ROWS, terminal=Terminal(20))
+
+    assert lines == ["ID  NAME    PHASE", "1   short   runni…", "2   a-rat…  queued", "3   训练 …  failed"]
+
+
+@pytest.mark.parametrize(
+    "name", ["[red]not red[/red]", ":smiley:", "[link=https://example.org]here[/link]", "[/]", "[1, 2]"]
+)
+@pytest.mark.parametrize("terminal", [Terminal(), Terminal(80), Terminal(80, has_symbols=True, has_colour=True)])
+def test_markup_in_a_name_is_text(name: str, terminal: Terminal) -> None:
+    lines = table(("N", "PHASE"), rows=[(name, "deleted")], terminal=terminal)
+
+    assert lines[1] == f"{name}  deleted"
+
+
+@pytest.mark.parametrize("has_colour", [True, False])
+def test_phases_are_coloured_and_other_words_are_not(has_colour: bool) -> None:
+    line = table(("NAME", "PHASE"), rows=[("http://host/1 2 'x'", "running")], terminal=Terminal(80, True, has_colour))[
+        1
+    ]
+
+    assert line == f"http://host/1 2 'x'  {Terminal(80, True, has_colour).phase('running')}"
 
 
 def test_a_name_can_not_steer_the_terminal() -> None:
@@ -131,7 +153,7 @@ def test_no_text_makes_a_table_wider_than_the_terminal_or_steers_it(rows: list[l
     lines = table(("A", "B", "C"), rows=rows, terminal=Terminal(width))
 
     assert len(lines) == len(rows) + 1
-    assert max(columns(line) for line in lines) <= width
+    assert max(cell_len(line) for line in lines) <= width
     assert not [char for line in lines for char in line if not char.isprintable()]
 
 

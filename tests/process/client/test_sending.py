@@ -218,7 +218,8 @@ def test_a_file_that_never_rests_is_named(
 ) -> None:
     rewriting(monkeypatch, code / "train.py", times=99)
     with pytest.raises(
-        WorkspaceError, match=r"train.py changed each of 3 times that it was read: stop what writes it, or list"
+        WorkspaceError,
+        match=r"train.py changed during each of 3 attempts to read it: stop the program that writes it, or list",
     ):
         client.upload(code)
     assert logged_in.workspaces == {}
@@ -362,7 +363,7 @@ def test_the_code_of_jobs_is_listed_read_and_compared(client: Client, logged_in:
     found = client.workspace_diff(first, second)
     assert ([one.path for one in found.changed], found.changed[0].lines, found.is_empty) == (["c.py"], "@@", False)
     assert client.workspace_diff(first, first).is_empty
-    with pytest.raises(NotFound, match="holds no nosuch"):
+    with pytest.raises(NotFound, match="contains no nosuch"):
         client.file(first, "nosuch.py")
 
 

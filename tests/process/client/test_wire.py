@@ -70,7 +70,11 @@ def test_retry_after_may_be_a_date() -> None:
     ("answer", "kind", "sentence"),
     [
         (LOST, errors.Unreachable, "nothing answers at https://lab (connection refused): start the server"),
-        (httpx.ConnectError("[Errno -2] Name or service not known"), errors.Unreachable, "no machine named lab"),
+        (
+            httpx.ConnectError("[Errno -2] Name or service not known"),
+            errors.Unreachable,
+            "cannot resolve the host name lab",
+        ),
         (httpx.ConnectError("certificate verify failed"), errors.Unreachable, "SSL_CERT_FILE"),
         (httpx.RemoteProtocolError("went away"), errors.Unreachable, "lost the connection to https://lab (went away)"),
         (httpx.ConnectTimeout("x"), errors.TimedOut, "no connection to https://lab within 5 s"),
@@ -84,7 +88,11 @@ def test_retry_after_may_be_a_date() -> None:
         (reply(404, json={"detail": "Not found."}), errors.NotFound, "Not found"),
         (reply(409, json={"title": "Conflict"}), errors.Conflict, "Conflict"),
         (reply(429, json={}), errors.TooManyRequests, "the server answered 429: wait a minute"),
-        (reply(500, json={"title": "Server error"}), errors.ServerError, "Server error: try again; if it stays"),
+        (
+            reply(500, json={"title": "Server error"}),
+            errors.ServerError,
+            "Server error: try again; if it keeps failing",
+        ),
         (httpx.Response(502, text="<html>"), errors.ServerError, "the server answered 502: try again"),
         (httpx.Response(404, text="<html>"), errors.UnexpectedAnswer, "is it a Muster server? `muster login URL`"),
         (httpx.Response(200, text="<html>"), errors.UnexpectedAnswer, "is it a Muster server?"),
@@ -92,7 +100,7 @@ def test_retry_after_may_be_a_date() -> None:
         (
             reply(301, location="https://lab2/"),
             errors.UnexpectedAnswer,
-            "sends its callers to https://lab2/: log in with",
+            "redirects to https://lab2/: log in with",
         ),
     ],
 )

@@ -61,6 +61,21 @@ def test_a_nested_ignore_file_takes_back_what_one_above_left_out(code: Path) -> 
     assert paths(code) == [".gitignore", "keep/.musterignore", "keep/b.log", "train.py"]
 
 
+def test_a_name_that_is_not_utf_8_can_be_listed(code: Path) -> None:
+    Path(os.fsdecode(os.fsencode(code) + b"/caf\xe9.py")).write_text("")
+    (code / ".musterignore").write_bytes(b"caf\xe9.py\n")
+
+    assert paths(code) == [".musterignore", "train.py"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_brackets_within_brackets_print_no_warning(code: Path) -> None:
+    write(code, "a[", "ab")
+    (code / ".musterignore").write_text("a[[]\n")
+
+    assert paths(code) == [".musterignore", "ab", "train.py"]
+
+
 def test_links_within_the_folder_are_kept_also_to_folders(code: Path) -> None:
     write(code, "src/model.py")
     (code / "src" / "link.py").symlink_to("../train.py")
@@ -120,7 +135,9 @@ def test_a_link_that_is_ignored_does_no_harm(code: Path) -> None:
 
 def test_a_pipe_and_a_socket_are_refused_by_name_unless_ignored(code: Path) -> None:
     os.mkfifo(code / "pipe")
-    with pytest.raises(WorkspaceError, match=r"pipe is a pipe, which no job can be sent: move it away, or list it"):
+    with pytest.raises(
+        WorkspaceError, match=r"pipe is a pipe, which cannot be sent to a job: move it away, or list it"
+    ):
         walk(code)
     (code / ".musterignore").write_text("pipe\n")
     here = os.getcwd()
@@ -136,8 +153,8 @@ def test_a_pipe_and_a_socket_are_refused_by_name_unless_ignored(code: Path) -> N
     ("name", "words"),
     [
         (b"caf\xe9.py", r"the name 'caf\\udce9.py' is not UTF-8: rename it, or list it in .musterignore"),
-        (b"two\nlines", r"holds the control character U\+000A: rename it"),
-        (b"tab\there", r"holds the control character U\+0009"),
+        (b"two\nlines", r"contains the control character U\+000A: rename it"),
+        (b"tab\there", r"contains the control character U\+0009"),
     ],
 )
 def test_a_name_that_can_not_be_kept_is_told(code: Path, name: bytes, words: str) -> None:
