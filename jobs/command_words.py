@@ -19,8 +19,8 @@ def notes(*, sent: Mapping[str, Any], queue: Queue, workspace: Workspace | None)
     if not whole or is_file_of(workspace)(whole):
         return []
     words = " ".join(shlex.quote(word) for word in split(whole))
-    unless = "" if workspace else ", unless the code has a file of this name"
-    return [f"the command was given as one word with blanks in it and is split as a shell would: {words}{unless}"]
+    unless = "" if workspace else ", unless the code has a file with this name"
+    return [f"the command was given as one word with spaces; it is split as a shell would: {words}{unless}"]
 
 
 def is_file_of(workspace: Workspace | None) -> Callable[[str], bool]:

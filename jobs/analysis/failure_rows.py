@@ -1,5 +1,7 @@
 """The only writer of the rows that explain why attempts failed. Judges again whenever ranks or replicas change.
 
+Where a verdict changes after its attempt has ended, the message that was recorded with that end changes with it.
+
 If a process dies between a change and its verdict, nothing is lost: the reconciler's next visit judges again, and where
 there is no row (an installation of an earlier release) readers judge for themselves.
 """
@@ -16,7 +18,7 @@ from common import doorbell, faultpoints
 from jobs.core.failure_kinds import Kind
 from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import ReplicaState, Seen
-from jobs.models import AttemptFailure, Job
+from jobs.models import AttemptFailure, Job, JobEvent
 
 from . import failures
 from .judging import Failure
@@ -24,7 +26,8 @@ from .judging import Failure
 log = logging.getLogger(__name__)
 # Decided by Muster itself: later reports of the ranks, which are stopped for it, change nothing.
 _DECIDED = frozenset({Kind.PREEMPTED, Kind.DEADLINE, Kind.START_TIMEOUT})
-_ENDINGS = frozenset(
+# Reasons to end an attempt that make it a failed one.
+ENDINGS = frozenset(
     {StopReason.FAILED, StopReason.RETRY, StopReason.DEADLINE, StopReason.PREEMPTED, StopReason.START_TIMEOUT}
 )
 
@@ -62,8 +65,11 @@ def refresh_after_changes(job: int, attempt: int, *, states: frozenset[str]) -> 
         refresh(job, attempt)
 
 
-def forget_if_well(job: int, attempt: int) -> None:
-    """Remove the failure of an attempt that came up, or ended as requested."""
+def refresh_if_failed(job: int, attempt: int) -> None:
+    """Judge an attempt again if it has a verdict.
+
+    For one that came up or ended as requested, which removes its verdict, and for text that arrives after the end.
+    """
     if AttemptFailure.objects.filter(job=job, attempt=attempt).exists():
         refresh(job, attempt)
 
@@ -75,7 +81,7 @@ def is_worth_judging(phase: Phase, reason: StopReason | None, seen: Seen) -> boo
     """
     if phase is Phase.STARTING:
         return any(one.state is ReplicaState.PENDING and one.reason for one in seen.replicas)
-    return reason in _ENDINGS
+    return reason in ENDINGS
 
 
 def _is_decided(job: Job, attempt: int) -> bool:
@@ -99,7 +105,23 @@ def _write(job: int, attempt: int, read: failures.Reader) -> bool:
             return False
         values = {**_columns(found), "judged_at": timezone.now()}
         AttemptFailure.objects.update_or_create(job=row, attempt=attempt, defaults=values)
+        _correct_end(row, attempt, found)
         return True
+
+
+def _correct_end(job: Job, attempt: int, found: Failure) -> None:
+    """Correct the message of an attempt that is over already: an agent's last batches may arrive after its end."""
+    steps = JobEvent.objects.filter(job=job, attempt=attempt, kind="step").order_by("id")
+    stop = steps.filter(phase=Phase.STOPPING).last()
+    end = steps.filter(pk__gt=stop.pk).first() if stop is not None else None
+    if stop is None or end is None:
+        return
+    words = failures.end_message(found, step=stop.message, is_elastic=job.min_nodes is not None)
+    if words == end.message:
+        return
+    JobEvent.objects.filter(pk=end.pk).update(message=words)
+    # A later step has a message of its own.
+    Job.objects.filter(pk=job.pk, attempt=attempt, phase=end.phase, message=end.message).update(message=words)
 
 
 def _columns(found: Failure) -> dict[str, object]:

@@ -170,6 +170,20 @@ def _said(lines: list[str]) -> Said:
     return Said((*before, *chain.lines) if chain else (), tuple(lines[-40:]))
 
 
+def end_message(found: Failure | None, *, step: str, is_elastic: bool) -> str:
+    """Return the sentence that a job's message and history record about a failed attempt: its verdict's headline.
+
+    `step` is the message of the step that ended the attempt. It stays where there is no verdict, and where the verdict
+    names neither rank nor replica: its headline is then this message, shortened. What ends an elastic job's attempt is
+    not the rank but that too few replicas are left, so there it follows the headline.
+    """
+    if found is None or (found.rank is None and not found.replica):
+        return step
+    if not is_elastic:
+        return found.headline
+    return step if step.startswith(found.headline) else f"{found.headline}; {step}"
+
+
 def _message(job: Job) -> str:
     """Return the message recorded when the attempt began to be ended: a later one may already be a verdict."""
     words = JobEvent.objects.filter(job=job, attempt=job.attempt, kind="step", phase="stopping").order_by("-id")

@@ -17,10 +17,11 @@ from jobs.core.lifecycle import Phase, StopReason
 from jobs.core.verdict import ReplicaState
 
 from . import error_kinds, tracebacks
-from .last_words import Said, chain_of, judged, of_thread, shown
+from .last_words import Said, chain_of, is_from_hook, judged, of_thread, shown
 
 HEADLINE_CHARACTERS = 400
 END_CHARACTERS = 120
+OUTLIVED = timedelta(seconds=2)  # from a traceback to a later line: more than an interpreter needs to flush and to end
 LEAVING = timedelta(seconds=5)  # from a rank's last connection to the end of its process
 _EVER = datetime.max.replace(tzinfo=UTC)
 _NOT_A_FAILURE = frozenset({StopReason.COMPLETED, StopReason.CANCELLED, StopReason.SUSPENDED})
@@ -147,6 +148,8 @@ def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read =
     reason = next((one.reason for one in replicas if one.name == rank.replica and one.reason), "")
     if rank.signal == SIGKILL and (of_reason := failure_kinds.of_reason(reason)):
         kind, certainty, words = *of_reason, words or reason
+    if _has_outlived(rank, said):
+        certainty = _LIKELY
     ending = exits.explained(rank.exit_code, rank.signal)
     lines = shown(said)
     return Failure(
@@ -155,6 +158,14 @@ def of_rank(rank: RankFacts, replicas: Sequence[ReplicaFacts] = (), read: Read =
         headline=_cut(f"rank {rank.rank}: {words}" if words else f"rank {rank.rank} {ending}"),
         traceback=lines, certainty=certainty, traceback_rank=rank.rank if lines else None,
     )  # fmt: skip
+
+
+def _has_outlived(rank: RankFacts, said: Said) -> bool:
+    """Whether a rank still printed some time after its traceback, on any stream: it may have been caught."""
+    chain = chain_of(said)
+    if chain is None or is_from_hook(said, chain) or rank.error_at is None or rank.last_line_at is None:
+        return False
+    return rank.last_line_at - rank.error_at > OUTLIVED
 
 
 def _quoted(first: RankFacts, ranks: Iterable[RankFacts]) -> RankFacts | None:
@@ -275,11 +286,12 @@ def _of_replica(replica: ReplicaFacts, read: Read) -> Failure:
     said = Said() if replica.state == ReplicaState.LOST else read(replica)
     words, (kind, certainty) = judged(said, replica.exit_code, replica.signal)
     ending = exits.explained(replica.exit_code, replica.signal)
-    if found := failure_kinds.of_reason(replica.reason):
+    found = failure_kinds.of_reason(replica.reason)
+    if replica.state == ReplicaState.LOST:
+        kind, certainty = found or (Kind.NODE_LOST, _LIKELY)
+        words, ending = "", f"vanished: {replica.reason or 'it ended without reporting how'}"
+    elif found:
         (kind, certainty), words = found, replica.reason
-    elif replica.state == ReplicaState.LOST:
-        kind, certainty = Kind.NODE_LOST, _LIKELY
-        words = f"vanished: {replica.reason or 'it ended without reporting how'}"
     elif replica.reason:
         words = words or replica.reason
     lines = shown(said)

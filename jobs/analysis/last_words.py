@@ -52,11 +52,19 @@ def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, 
     found_signal = exits.signal_of(exit_code, signal)
     chain = chain_of(said) if said.traceback or found_signal is None else None
     if chain is not None and not tracebacks.is_report(chain) and not chain.is_harmless:
+        if exit_code == PYTHONS_OWN and found_signal is None and (below := _final_lines(chain, said)):
+            words = below[-1].strip()
+            return f"{words[:250]} (after {_headline(chain)[:140]})", _of_final_lines(below, chain)
         return _headline(chain), _of_printed_chain(chain, said, exit_code)
     found = _of_signal(said, found_signal) if found_signal is not None else _of_exit(_beside(said, chain), exit_code)
     if chain is not None and chain.is_harmless and not found[0] and found_signal is None:
         return _headline(chain), _of_printed_chain(chain, said, exit_code)
     return found
+
+
+def is_from_hook(said: Said, chain: Chain) -> bool:
+    """Whether torch's own hook printed the chain, which it does as the process ends."""
+    return bool(tracebacks.prefix_of((said.traceback or said.stderr)[chain.begin]))
 
 
 def of_thread(said: Said) -> tuple[str, Found] | None:
@@ -95,12 +103,66 @@ def _went_on(chain: Chain, said: Said) -> bool:
     printed = {tracebacks.clean(line) for line in chain.lines}
     last = max((at for at, line in enumerate(lines) if line.strip() and line in printed), default=len(lines))
     below = [line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line))]
-    if tracebacks.prefix_of((said.traceback or said.stderr)[chain.begin]):
+    if is_from_hook(said, chain):
         return any(map(_is_loud, below))
     # The lines after the first of the message may not belong to it.
     rest = [line for line in chain.raised[-1].message.split("\n")[1:] if not line.startswith((" ", "\t"))]
     is_last_loud = bool(said.stdout) and _is_loud(tracebacks.clean(said.stdout[-1]))
     return is_last_loud or any(map(_is_loud, rest)) or any(not _QUIET.search(line) for line in below)
+
+
+def _final_lines(chain: Chain, said: Said) -> list[str]:
+    """Return what the process printed below a traceback that it survived, its last error at the end; else nothing.
+
+    Such as the message of `sys.exit("fatal: ...")`. It may as well be the rest of the exception's own message, so it
+    has to call itself an error, or follow progress, or more lines than a message has. With torch's prefix the traceback
+    is the one that ended the rank.
+    """
+    if is_from_hook(said, chain):
+        return []
+    below = _below(chain, said)
+    while below and (not below[-1].strip() or tracebacks.is_foreign(below[-1]) or _NATIVE_FRAME.match(below[-1])):
+        below.pop()
+    if not below or below[-1][:1].isspace() or not _is_loud(below[-1]):
+        return []
+    return below if _has_gone_on(below) or _SEVERE.match(below[-1]) else []
+
+
+def _has_gone_on(below: Sequence[str]) -> bool:
+    """Whether these lines show progress, or are more than a message has."""
+    return len(below) > tracebacks.MESSAGE_LINES or any(line.strip() and _QUIET.search(line) for line in below)
+
+
+def _below(chain: Chain, said: Said) -> list[str]:
+    """Return the lines of stderr below the line that names the chain's last exception.
+
+    What the interpreter prints at its end is left out, and all lines if the traceback was printed elsewhere.
+    """
+    lines = [tracebacks.clean(line) for line in said.stderr]
+    last = chain.raised[-1]
+    first = last.message.split("\n")[0]
+    named = {last.name, f"{last.name}:", f"{last.name}: {first}"}
+    at = next((index for index in range(len(lines) - 1, -1, -1) if lines[index] in named), None)
+    if at is None:
+        printed = {line for line in chain.lines if line.strip()}
+        elsewhere = {tracebacks.clean(line) for line in said.stdout}
+        if not printed.isdisjoint(lines) or not printed.isdisjoint(elsewhere):
+            return []
+        at = -1
+    below = lines[at + 1 :]
+    end = next((index for index, line in enumerate(below) if tracebacks.begins_another(line)), len(below))
+    return below[:end]
+
+
+def _of_final_lines(below: Sequence[str], chain: Chain) -> Found:
+    """Classify the error at the end of these lines.
+
+    Where it names no kind, the traceback above them does, unless that is an echo, or the program went on after it.
+    """
+    kind = _of_plain_words(below[-1].strip())[0]
+    above = error_kinds.of_chain(chain)[0]
+    is_theirs = above not in failure_kinds.ECHOES and not _has_gone_on(below)
+    return (above if kind is Kind.USER_CODE and is_theirs else kind), _LIKELY
 
 
 def _is_loud(line: str) -> bool:
@@ -111,7 +173,7 @@ def _headline(chain: Chain) -> str:
     """Return the first cause, with the last error if that differs."""
     first, last = (_without_place(_words(one)) for one in (chain.raised[0], chain.raised[-1]))
     is_same = first == last or chain.raised[0].short_name in last or "terminated with the following error" in last
-    return first if is_same else f"{first[:250]} (then {last[:140]})"
+    return first if is_same else f"{first[:250]} (then {last[:140].rstrip(' :')})"
 
 
 _LAST_ERROR = re.compile(r"^Last error:\n(.{1,400})", re.MULTILINE)  # NCCL's own, below torch's lines about it
@@ -150,6 +212,7 @@ _QUIET = re.compile(
     r"\b(info|debug|warn(ing)?)\b|Warning:|^\s*$|^\[?[WI]\d{4} |^\*+$|^Setting OMP_NUM_THREADS|^\s*\d{1,3}%\||it/s\]|NCCL INFO|^step\b|^epoch\b|^={3,}|^-{3,}",
     re.IGNORECASE,
 )
+_SEVERE = re.compile(r"^\W{0,3}(?:fatal|error|critical|abort(?:ed|ing)?|panic)\b(?! in\b)", re.IGNORECASE)
 _NATIVE_FRAME = re.compile(r"^\s*frame #\d")
 _OF_CODE = re.compile(rf"^\s|^{re.escape(tracebacks.HEAD)}")  # a traceback that broke off; its frames give no reason
 _WATCHDOG = re.compile(r"(?:Watchdog caught collective operation timeout|failed to pass monitoredBarrier|Timed out waiting|Connection closed by)")  # fmt: skip

@@ -6,7 +6,7 @@ DataLoader's worker is quoted within its parent's error, an ExceptionGroup draws
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MOST_LINES = 160  # of a stored chain; a longer one loses its middle
 MOST_CHARACTERS = 500  # of a line
@@ -52,6 +52,7 @@ _FOREIGN = re.compile(
 _LIBRARY = re.compile(r"(^<frozen |/site-packages/|/dist-packages/|/lib(?:64)?/python\d|/torch/|\.pyz/)")
 _WANTED_ENDS = (("SystemExit", "0"), ("SystemExit", ""), ("SystemExit", "None"), ("GeneratorExit", ""))
 _QUOTE = "terminated with the following error"  # torch.multiprocessing.spawn
+_RAISES_TEXT = re.compile(r"\braise\b.*(?:traceback|format_exc|\btb|tb\b)")
 _LEFT_OUT = "  ... {} lines left out ..."
 
 
@@ -124,6 +125,8 @@ def chains(lines: Sequence[str]) -> list[Chain]:
     blocks = _blocks(text, prefixes) or _cut_block(text, prefixes)
     groups: list[list[_Block]] = []
     for block in blocks:
+        if groups and not block.is_nested and _is_quoted(text, groups[-1][-1], block):
+            block = replace(block, is_nested=True)
         if groups and _belongs(text, groups[-1][-1], block):
             groups[-1].append(block)
         else:
@@ -171,7 +174,33 @@ def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
             continue
         found.append(block)
         at = max(at + 1, block.end)
+        if inner := _read_quoted(text, prefixes, block):
+            found.append(inner)
+            at = max(at, inner.end)
     return found
+
+
+def _read_quoted(text: Sequence[str], prefixes: Sequence[str], outer: _Block) -> _Block | None:
+    """Read a traceback that begins on the very line that names the exception: all of the message is one."""
+    named = outer.end - 1
+    if outer.raised.message or HEAD not in text[named] or _HEAD.match(text[named]):
+        return None
+    inner = _read_block(text, prefixes, named)
+    return replace(inner, begin=outer.end, is_nested=True) if inner else None
+
+
+def _is_quoted(text: Sequence[str], first: _Block, second: _Block) -> bool:
+    """Whether the second traceback is part of the first one's message, as in `RuntimeError(f"failed: {text}")`.
+
+    Two tracebacks that were printed one after the other look alike but for how the message leads to the second.
+    """
+    if any(line.strip() for line in text[first.end : second.begin]):
+        return False
+    last = first.raised.message.rstrip().rpartition("\n")[2].rstrip()
+    if _HARMLESS.match(last):  # begins what follows, and is no message
+        return False
+    code = first.raised.frames[-1][2] if first.raised.frames else ""
+    return last.endswith(":") or "traceback" in last.lower() or not last or bool(_RAISES_TEXT.search(code))
 
 
 def _cut_block(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
@@ -196,10 +225,12 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
             code = _within(text[at + 1], margin).strip() if at + 1 < len(text) else ""
             frames.append((frame[1], frame[3] or "", "" if FRAME.match(code) else code))
         elif line.strip() and not line.startswith(" ") and (raised := _RAISED.match(line)):
+            if (raised[2] or "").startswith(HEAD):
+                return _Block(begin, at + 1, Raised(raised[1], "", tuple(frames)), bool(margin))
             end = _message_end(text, prefixes, at, margin)
             message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
             said = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
-            is_nested = "Original Traceback" in text[begin] or bool(margin)
+            is_nested = "Original Traceback" in text[begin] or bool(margin.strip())
             return _Block(begin, end, said, is_nested)
         elif line.strip() and not line.startswith(" ") and not frames:
             return None
@@ -208,8 +239,8 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
 
 
 def _margin(line: str) -> str:
-    """Return what an ExceptionGroup draws before each line of the errors within it."""
-    found = re.match(r"^[\s|+]*[|+][\s|+]*", line)
+    """Return what an ExceptionGroup draws before each line of the errors within it, or a quotation's indentation."""
+    found = re.match(r"^[\s|+]*[|+][\s|+]*|^\s+(?=Traceback)", line)
     return found[0] if found else ""
 
 
@@ -302,6 +333,11 @@ def _in_order(group: Sequence[_Block]) -> list[Raised]:
 def is_foreign(line: str) -> bool:
     """Whether a line below an exception surely does not belong to its message: a log of native code, a warning."""
     return bool(_FOREIGN.match(line))
+
+
+def begins_another(line: str) -> bool:
+    """Whether a line begins another traceback, or what the interpreter prints about threads and destructors."""
+    return HEAD in line or bool(_HARMLESS.match(line))
 
 
 def is_report(chain: Chain) -> bool:

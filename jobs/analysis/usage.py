@@ -31,6 +31,6 @@ def _over_quota(queue: Queue, used: int) -> str:
     if over <= 0:
         return ""
     return (
-        f"jobs hold {describe({queue.resource: used})}, {over} more than the quota; nothing is ended, and nothing "
-        f"starts until enough of them is free"
+        f"jobs hold {describe({queue.resource: used})}, {over} more than the quota; no job is stopped for that, and none "
+        f"starts until enough is free"
     )

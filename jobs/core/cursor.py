@@ -56,13 +56,13 @@ def decode(text: str) -> Cursor:
         places = {(_whole(a), _whole(b, least=-1, most=INTEGER)): _whole(c) for a, b, c in flat}
         return Cursor(_whole(attempt, most=INTEGER), places, _whole(floor), _whole(top), float(_whole(top_at)))
     except (ValueError, TypeError, IndexError, RecursionError, zlib.error) as error:
-        raise Unreadable(Problem("cursor", text[:40], "is not one of ours; leave it out to start again")) from error
+        raise Unreadable(Problem("cursor", text[:40], "is not a valid cursor; omit it to start again")) from error
 
 
 def _whole(value: object, *, least: int = 0, most: int = 2**63 - 1) -> int:
     """Return a number that a column can hold. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{value!r} is no number of a cursor")
+        raise ValueError(f"{value!r} is not a number of a cursor")
     return value
 
 

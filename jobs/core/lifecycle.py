@@ -196,7 +196,7 @@ def _without_objects(view: JobView) -> Step:
     if view.is_cancel_requested:
         return Step(Phase.CANCELLED, message="cancelled before it started", requeue_after=None)
     if view.phase is Phase.QUEUED and view.is_suspended:
-        return Step(Phase.SUSPENDED, message="suspended while it waited", requeue_after=None)
+        return Step(Phase.SUSPENDED, message="suspended while waiting", requeue_after=None)
     if view.phase is Phase.SUSPENDED and not view.is_suspended:
         return Step(Phase.QUEUED, message="resumed")
     return Step(requeue_after=None)
@@ -261,7 +261,7 @@ def _stop(reason: StopReason, message: str, *, is_failure: bool = False, is_free
 
 def _failed(view: JobView, ending: Verdict) -> Step:
     if ending.is_port_taken and view.free_starts < FREE_STARTS:
-        return _stop(StopReason.RETRY, "the rendezvous port was taken before any rank started", is_free_start=True)
+        return _stop(StopReason.RETRY, "the rendezvous port was in use before any rank started", is_free_start=True)
     if view.failures < view.max_retries:
         left = view.max_retries - view.failures
         return _stop(
@@ -277,7 +277,7 @@ def _too_late(view: JobView, seen: Seen, now: datetime) -> Step | None:
         return _stop(StopReason.DEADLINE, f"ran longer than its deadline of {limit} s", is_failure=True)
     waited = now - view.phase_since
     if view.phase is Phase.STARTING and seen.is_fresh and waited > timedelta(seconds=view.start_timeout_seconds):
-        return _stop(StopReason.START_TIMEOUT, f"not all replicas ran within {view.start_timeout_seconds} s")
+        return _stop(StopReason.START_TIMEOUT, f"not all replicas were running within {view.start_timeout_seconds} s")
     return None
 
 

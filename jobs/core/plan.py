@@ -147,7 +147,9 @@ def distribute(gpus: int, per_node: int, nodes: int = 1) -> Distribution:
     if split is None:
         near = " and ".join(str(total) for total in nearest(gpus, per_node))
         raise InvalidSpec(
-            Problem("gpus", gpus, f"does not split evenly over nodes of {per_node}; the nearest that do are {near}")
+            Problem(
+                "gpus", gpus, f"cannot be split evenly over nodes of {per_node} GPUs; the nearest totals are {near}"
+            )
         )
     return split
 

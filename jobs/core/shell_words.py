@@ -14,6 +14,8 @@ _BRACES = re.compile(
     r"\{(?:-?\w{1,20}\.\.-?\w{1,20}(?:\.\.-?\d{1,9})?|[^{}\s,]{0,400},[^{}\s]{0,400})\}"
 )  # {1..3} and {a,b}
 _CONTINUED = re.compile(r"""\\\r?\n|(\\.|'[^']*'|"(?:\\.|[^"\\])*")""", re.DOTALL)  # or the parts it is not searched in
+# Assignments of plain or quoted text, and bash's `time`.
+_BEFORE_COMMAND = re.compile(r"""(?:(?:time|[A-Za-z_]\w*=(?:[\w@%+=:,./-]|'[^']*'|"[^"$`\\]*")*)\s+)+""")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -49,6 +51,21 @@ def _unescaped(part: str) -> str:
     return _ESCAPED.sub(lambda found: {"$": "$", "`": "`", "\n": ""}.get(found[1], found[0]), part)
 
 
+def simple_words(text: str) -> list[str]:
+    """Return the words of a shell's text that is one simple command, maybe behind `time` and assignments.
+
+    Empty if a shell would do more with it than split it: operators, variables, patterns, several lines.
+    """
+    text = text.strip()
+    begin = found.end() if (found := _BEFORE_COMMAND.match(text)) else 0
+    if is_too_long(text) or needs_shell(text[begin:]):
+        return []
+    try:
+        return split(text)
+    except ValueError:
+        return []
+
+
 def needs_shell(text: str) -> str:
     """Return why a command needs a shell, with the remedy; "" if it consists of words only.
 
@@ -57,7 +74,7 @@ def needs_shell(text: str) -> str:
     """
     text = text.strip()
     if named := _ASSIGNS.match(text):
-        return f"begins with {named[1]}=, which only a shell understands; put {named[1]} into env (--env) and leave it out here"
+        return f"begins with {named[1]}=, which only a shell understands; put {named[1]} into env (--env) and remove it here"
     if (first := "".join(text.split(None, 1)[:1])) in _KEYWORDS:
         return _for_a_shell(first)
     quote, at = "", 0
@@ -91,6 +108,6 @@ def _begins_something(text: str, at: int) -> bool:
 
 def _for_a_shell(sign: str) -> str:
     return (
-        f"holds {sign} outside of quotes, which only a shell understands; give a shell, sh -c '...' (in it torchrun, where several "
+        f"holds {sign} outside of quotes, which only a shell understands; use a shell, sh -c '...' (in it torchrun, where several "
         f"processes train), or put {sign} into single quotes"
     )

@@ -132,9 +132,7 @@ def _take_gpus(per_node: int, values: dict[str, Any], problems: list[Problem]) -
     for name, count in (("nodes", split.nodes), ("nproc_per_node", split.per_node)):
         asked = values.get(name, count)
         if asked != count:
-            problems.append(
-                Problem("gpus", total, f"means {name} {count}, but {name} is {asked}; leave one of them out")
-            )
+            problems.append(Problem("gpus", total, f"means {name} {count}, but {name} is {asked}; omit one of them"))
         values[name] = count
 
 
@@ -158,7 +156,7 @@ def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], i
         problems.append(Problem("command", value, "is missing; give a list of words such as torchrun train.py"))
         return
     if any("\0" in word for word in value):
-        problems.append(Problem("command", value, "holds a NUL character, which no program can receive"))
+        problems.append(Problem("command", value, "contains a NUL character, which no program can receive"))
     elif not value[0].strip():
         problems.append(Problem("command", value, "begins with an empty word; the first word is the program"))
     else:
@@ -190,14 +188,14 @@ def _variables(field: str, value: Any, problems: list[Problem]) -> dict[str, str
 
 def _refuse_doubled(env: Mapping[str, str], secrets: Mapping[str, str], problems: list[Problem]) -> None:
     problems.extend(
-        Problem(f"secrets.{name}", None, "is in env too; keep one of them") for name in sorted(set(env) & set(secrets))
+        Problem(f"secrets.{name}", None, "is also in env; keep one of them") for name in sorted(set(env) & set(secrets))
     )
 
 
 def _take_name(value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
     if value and (not isinstance(value, str) or not NAME.match(value)):
         problems.append(
-            Problem("name", value, "must be 1 to 40 of a-z, 0-9 and -, not beginning or ending with -; or leave it out")
+            Problem("name", value, "must be 1 to 40 of a-z, 0-9 and -, not beginning or ending with -; or omit it")
         )
         return
     values["name"] = value or ""

@@ -10,10 +10,11 @@ from typing import Any
 
 MOST = 64  # kept per replica; a command that starts more has shown enough
 ABOUT = "Unexpected ranks: "  # begins the note in the job's history
+_ENDED = frozenset({"succeeded", "failed"})
 
 
 def with_rank(kept: Mapping[str, Any], rank: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a replica's unexpected ranks after an item about one of them."""
+    """Return a replica's unexpected ranks after an item about one of them. An end is final, as it is for other ranks."""
     key = str(rank)
     if key not in kept and len(kept) >= MOST:
         return dict(kept)
@@ -24,7 +25,21 @@ def with_rank(kept: Mapping[str, Any], rank: int, values: Mapping[str, Any]) -> 
         "exit_code": None,
         "signal": None,
     }
-    return {**kept, key: {**before, **{name: value for name, value in values.items() if value is not None}}}
+    news = {name: value for name, value in values.items() if value is not None}
+    if before["state"] in _ENDED:
+        news = {name: value for name, value in news.items() if name not in ("state", "exit_code", "signal")}
+    return {**kept, key: {**before, **news}}
+
+
+def in_ended_replica(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a batch leaves of a replica that has ended: its unexpected ranks may gain an end, and never start.
+
+    `before` and `after` are the replica's unexpected ranks without and with the batch.
+    """
+    return {
+        rank: one if one["state"] in _ENDED else {**one, "state": before[rank]["state"] if rank in before else None}
+        for rank, one in after.items()
+    }
 
 
 def rows(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -42,9 +57,7 @@ def advice(kept: Mapping[str, Any], *, replica: str, processes: int, world: int)
         if local > processes
         else "unset RANK in processes that are not ranks of this job"
     )
-    return (
-        f"rank {highest} is not one of {whose}; {cure}. Its lines are in the launcher's log, its metrics are not kept"
-    )
+    return f"rank {highest} is not one of {whose}; {cure}. Its lines are in the log of the launcher, or of the rank that started it; its metrics are not kept"
 
 
 def _local_size(one: Mapping[str, Any]) -> int:

@@ -27,7 +27,7 @@ def parse(value: Any, problems: list[Problem]) -> tuple[str, ...]:
     for part, what in ((0, "name"), (2, "path")):
         given = [one.partition(":")[part].rstrip("/") for one in value]
         doubled = sorted({one for one in given if one and given.count(one) > 1})
-        problems.extend(Problem("volumes", one, f"is there twice; one {what} is one volume") for one in doubled)
+        problems.extend(Problem("volumes", one, f"appears twice; one {what} is one volume") for one in doubled)
     return tuple(value)
 
 
@@ -39,14 +39,14 @@ def mounts(volumes: Iterable[str]) -> dict[str, str]:
 def _complaint(one: str) -> str:
     name, colon, path = one.partition(":")
     if not _NAME.match(name):
-        return "begins with a name of 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"
+        return "must begin with a name of 1 to 40 of a-z, 0-9 and -, not beginning or ending with -"
     if not colon:
         return ""
     parts = path.removesuffix("/").split("/")
     if not path.startswith("/") or {".", ".."} & set(parts) or "" in parts[1:]:
-        return "needs an absolute path behind the colon, without . and .. and without a second / beside the first"
+        return "needs an absolute path after the colon, without . and .. and without a second / beside the first"
     if not path.isprintable() or len(path.encode()) > MAX_PATH:
-        return f"needs a path of at most {MAX_PATH} bytes behind the colon, without control characters"
+        return f"needs a path of at most {MAX_PATH} bytes after the colon, without control characters"
     if path == "/" or any(path == taken or path.startswith(f"{taken}/") for taken in _TAKEN):
         return f"{path} belongs to the image; choose another place, such as /data"
     return ""

@@ -6,8 +6,13 @@ that torchrun sets, so torchrun is written in their place and the script stays a
 
 import os.path
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from common.errors import shortened
+
+from . import _wrappers
 
 PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
 HARMLESS_PYTHON_FLAGS = frozenset({"-u", "-B", "-O", "-OO", "-q"})  # before a script; torchrun itself passes -u
@@ -90,7 +95,39 @@ def program_of(command: Sequence[str]) -> tuple[str, int]:
 
 
 def complaint(command: Sequence[str]) -> str:
-    """Return what to write instead of a launcher; "" if the command starts none."""
+    """Return what to write instead of a launcher, also behind wrappers such as `uv run` or `sh -c`; "" if there is none.
+
+    The remedy keeps the wrappers.
+    """
+    found = _found(command, _wrappers.MOST)
+    if found is None:
+        return ""
+    one, instead = found
+    return (
+        f"{one.name} starts its own processes and does not know the other replicas; write "
+        f"{shortened(shlex.join(instead))}: {one.hint}"
+    )
+
+
+def _found(command: Sequence[str], wrappers: int) -> tuple[Launcher, list[str]] | None:
+    """Return the launcher that a command starts and the command with torchrun in its place.
+
+    It is looked for behind at most this many wrappers.
+    """
+    if direct := _direct(command):
+        return direct
+    if not wrappers:
+        return None
+    around, inner = _wrappers.behind(command)
+    if inner:
+        found = _found(inner, wrappers - 1)
+        return found and (found[0], [*around, *found[1]])
+    shell, assignments, inner = _wrappers.in_shell(command)
+    found = _found(inner, wrappers - 1) if inner else None
+    return found and (found[0], [*shell, shlex.join([*assignments, *found[1]])])
+
+
+def _direct(command: Sequence[str]) -> tuple[Launcher, list[str]] | None:
     module, words = module_of(command)
     program, until = program_of(command)
     rest = list(command[words or until :])
@@ -98,11 +135,8 @@ def complaint(command: Sequence[str]) -> str:
         is_direct = module in one.direct or program in one.direct
         is_named = module in one.modules or program in one.programs
         if is_direct or (is_named and (not one.subcommand or rest[:1] == [one.subcommand])):
-            return (
-                f"{one.name} starts processes by itself and knows nothing of the other replicas; write "
-                f"{' '.join(_instead(rest))}: {one.hint}"
-            )
-    return ""
+            return one, _instead(rest)
+    return None
 
 
 def _instead(rest: Sequence[str]) -> list[str]:

@@ -124,9 +124,7 @@ def problems(spec: JobSpec) -> list[Problem]:
         return [Problem("command", " ".join(spec.command), words)]
     if _launchers.PYTHON.match(base) and not is_torchrun(spec.command):
         return [
-            Problem(
-                "command", " ".join(spec.command), "torchrun starts a script or a module, not this; write it to a file"
-            )
+            Problem("command", " ".join(spec.command), "torchrun starts a script or a module; write the code to a file")
         ]
     launch = parse(spec.command)
     found = _elastic_problems(spec)
@@ -137,17 +135,17 @@ def problems(spec: JobSpec) -> list[Problem]:
         Problem(
             "command",
             f"--{flag.replace('_', '-')}={launch.flags[flag]}",
-            f"--{flag.replace('_', '-')}: Muster sets where replicas meet; take the flag out",
+            f"--{flag.replace('_', '-')}: Muster sets the rendezvous; remove the flag",
         )
         for flag in sorted(owned & set(launch.flags))
     ]
     found += _contradictions(spec, launch)
     if "standalone" in launch.flags and spec.nodes > 1:
         found.append(
-            Problem("command", "--standalone", f"means one replica, but nodes is {spec.nodes}; take one of them out")
+            Problem("command", "--standalone", f"means one replica, but nodes is {spec.nodes}; remove one of them")
         )
     if not launch.script:
-        found.append(Problem("command", " ".join(spec.command), "names no script; add it behind the flags"))
+        found.append(Problem("command", " ".join(spec.command), "names no script; add it after the flags"))
     return found
 
 
@@ -159,7 +157,7 @@ def _elastic_problems(spec: JobSpec) -> list[Problem]:
         for name in sorted(_ELASTIC_ENV & set(spec.env))
     ]
     if spec.min_nodes > spec.nodes:
-        words = f"is more than nodes={spec.nodes}, which is the most; lower it, or raise nodes"
+        words = f"is more than nodes={spec.nodes}, the maximum; lower it, or raise nodes"
         found.append(Problem("min_nodes", spec.min_nodes, words))
     return found
 
@@ -175,7 +173,7 @@ def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
         value = launch.flags.get(flag)
         if value is not None and value != wanted:
             written = f"--{flag.replace('_', '-')}={value}"
-            words = f"{written} contradicts {said}; leave the flag out, or make both the same"
+            words = f"{written} contradicts {said}; remove the flag, or make both the same"
             found.append(Problem("command", written, words))
     return found
 
@@ -189,12 +187,12 @@ def listens(spec: JobSpec) -> str:
         if not is_torchrun(spec.command):
             return ""
         return (
-            "torchrun's store listens on one port on every address of its machine, without a password: whoever reaches it can "
-            "change what the ranks tell each other"
+            "torchrun's store listens on one port on every address of its machine without authentication: anyone who can reach it can "
+            "change what the ranks exchange through it"
         )
     return (
-        "torchrun's stores listen on every address of their machine, without a password: anyone who reaches them can run code in this "
-        "job, because its rendezvous (c10d) reads pickles from there"
+        "torchrun's stores listen on every address of their machine without authentication: anyone who can reach them can run code in this "
+        "job, because its rendezvous (c10d) reads pickles from them"
     )
 
 

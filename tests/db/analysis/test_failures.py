@@ -1,6 +1,7 @@
 """The verdicts as they are stored: judged from what agents send, read by lists, filters and the API without a log."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from django.db import connection
@@ -261,3 +262,61 @@ def test_a_verdict_whose_writer_died_is_written_by_the_next_visit(job, lab):
     )
     lab.finish(job, 1, 1)
     assert AttemptFailure.objects.get(job=job).headline == f"rank 1: {LABEL}"
+
+
+class TestOneSentence:
+    """The list, the headline, the job's message and its history say the same about a failed attempt."""
+
+    LAUNCHERS = [f"[rank2]: {line}" for line in TRACE]
+
+    @pytest.fixture
+    def job(self, lab):
+        """One process, whose command starts more: rank 2 is no rank of the job."""
+        return lab.running(command=["bash", "-c", "torchrun --nproc_per_node=4 x.py"], nodes=1, nproc_per_node=1)
+
+    def sentences(self, job, api) -> set[str]:
+        job.refresh_from_db()
+        shown = api.get(f"/api/v1/jobs/{job.pk}").json()
+        steps = job.events.filter(kind="step")
+        return {job.message, steps.last().message, shown["message"], shown["first_failure"]["headline"]}
+
+    def test_of_a_rank_that_is_none_of_the_jobs(self, job, lab, api):
+        fails = item("rank", rank=2, local_rank=2, state="failed", exit_code=1, at=NOW)
+        send(job, log_item(2, 0, [(NOW, line) for line in self.LAUNCHERS]), fails)
+        job = lab.finish(job, 1)
+        assert job.phase == "failed"
+        assert self.sentences(job, api) == {f"worker-0: {LABEL}"}
+
+    def test_where_the_text_arrives_after_the_end(self, job, lab, api):
+        job = lab.finish(job, 1)
+        assert self.sentences(job, api) == {"worker-0 exited with code 1"}
+        send(job, log_item(-1, 0, [(NOW, line) for line in self.LAUNCHERS]))
+        assert self.sentences(job, api) == {f"worker-0: {LABEL}"}
+
+    def test_where_a_rank_reports_its_error_after_the_end(self, lab, api):
+        job = lab.running()
+        job = lab.finish(job, 1, 1)
+        send(job, failed(1, error_at=NOW, error=error()))
+        assert self.sentences(job, api) == {f"rank 1: {LABEL}"}
+
+    def test_of_an_attempt_that_was_repeated_meanwhile(self, lab):
+        job = lab.running(max_retries=1)
+        job = lab.visit(lab.finish(job, 1, 1), times=4)
+        assert job.attempt == 2
+        message = job.message
+        apply.apply_batch(
+            identity=replace(identity(job), attempt=1), batch=batch(1, failed(1, error_at=NOW, error=error()))
+        )
+        job.refresh_from_db()
+        assert job.message == message, "the second attempt's own"
+        steps = list(job.events.filter(kind="step", attempt=1).values_list("phase", "message"))
+        assert steps[-2:] == [
+            ("stopping", "worker-0 exited with code 1; retry 1 of 1"),
+            ("admitted", f"rank 1: {LABEL}"),
+        ]
+
+    def test_without_a_verdict_the_step_says_how_the_attempt_ended(self, job, lab, monkeypatch):
+        monkeypatch.setattr(failures, "judge", lambda *given, **more: None)
+        job = lab.finish(job, 1)
+        assert (job.phase, job.message) == ("failed", "worker-0 exited with code 1")
+        assert job.events.filter(kind="step").last().message == "worker-0 exited with code 1"

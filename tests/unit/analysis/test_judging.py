@@ -424,7 +424,7 @@ class TestWhoWasFirst:
 )
 def test_replicas_that_never_came_up_say_why(reason, kind):
     waiting = (ReplicaFacts("worker-0", "pending", reason), ReplicaFacts("worker-1", "pending"))
-    late = AttemptFacts("queued", "start_timeout", "not all replicas ran within 300 s", replicas=waiting)
+    late = AttemptFacts("queued", "start_timeout", "not all replicas were running within 300 s", replicas=waiting)
     found = judge(late)
     assert (found.kind, found.certainty, reason in found.headline) == (kind, "sure", True)
 
@@ -481,3 +481,103 @@ def test_hostile_words_cost_time_in_proportion(text):
     of(raised(f"RuntimeError: {text}"))
     of(printed(text))
     of(printed(text), None, 6)
+
+
+def printed_below(*below: str, error: str = "KeyError: 'tokenizer'") -> Said:
+    said = raised(error)
+    text = ("loading", *said.traceback, *below)
+    # Agents send what follows the traceback with it.
+    return Said(traceback=text[1:], stderr=text[-40:])
+
+
+FATAL = "fatal: could not reach the parameter server"
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        ["step 11", "step 12", "INFO: saving", FATAL],
+        ["step 11", "could not reach the parameter server"],
+        [FATAL],
+        ["", FATAL, "", "/opt/lib/queues.py:12: ResourceWarning: unclosed file", "[W1122 12:00:00.1 socket.cpp:460] Broken pipe"],
+        [f"step {number}" for number in range(100)] + [FATAL],
+        ["line"] * 20 + ["unable to save the model"],
+        [FATAL, "Exception ignored in: <function Pool.__del__ at 0x7f>", *raised("OSError: closed").traceback],
+    ],
+)  # fmt: skip
+def test_an_error_printed_long_after_a_caught_traceback_is_the_failure(below):
+    found = of(printed_below(*below))
+    words = next(line for line in below if "could not" in line or "unable to save" in line)
+    assert found.headline == f"rank 2: {words} (after KeyError: 'tokenizer')"
+    assert found.certainty == "likely"
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        [],
+        ["step 12", "WARNING: could not flush"],
+        ["/opt/lib/queues.py:12: ResourceWarning: unable to close"],
+        ["[W1122 12:00:00.1 ProcessGroupNCCL.cpp:1] Warning: failed to destroy the group"],
+        ["step 12", "saving"],
+        ["Exception ignored in: <function Pool.__del__ at 0x7f>", *raised("OSError: closed").traceback],
+        ["Error in atexit._run_exitfuncs:", *raised("ValueError: I/O operation on closed file").traceback],
+        ["  known are: a, b", "  error: c is missing"],
+    ],
+)
+def test_a_traceback_that_ended_the_process_is_the_failure(below):
+    found = of(printed_below(*below))
+    assert found.headline == "rank 2: KeyError: 'tokenizer'"
+
+
+def test_words_below_a_traceback_of_torchs_own_hook_do_not_replace_it():
+    lines = tuple(f"[rank2]: {line}" for line in raised("KeyError: 'tokenizer'").traceback)
+    found = of(Said(lines, (*lines, "step 12", FATAL)))
+    assert found.headline == "rank 2: KeyError: 'tokenizer'"
+
+
+@pytest.mark.parametrize("code", [3, None])
+def test_words_below_a_traceback_count_with_pythons_own_exit_code_only(code):
+    assert of(printed_below("step 12", FATAL), code=code).headline == "rank 2: KeyError: 'tokenizer'"
+
+
+def test_words_of_no_kind_leave_the_kind_to_the_error_that_was_survived():
+    assert of(printed_below("error: giving up", error="OSError: [Errno 28] No space left on device")).kind == "disk"
+    assert of(printed_below("error: HF_TOKEN is not set")).kind == "config"
+    assert of(printed_below("error: giving up", error=CLOSED)).kind == "user_code", "it is no echo any more"
+
+
+def test_a_warning_at_the_interpreters_end_is_no_progress():
+    warning = "/opt/lib/queues.py:12: ResourceWarning: unclosed file"
+    said = printed_below("error: giving up", warning, error="OSError: [Errno 28] No space left on device")
+    assert (of(said).kind, "giving up" in of(said).headline) == ("disk", True)
+
+
+def test_an_error_that_was_survived_for_long_gives_no_kind_to_last_words():
+    said = printed_below(
+        "step 11", "step 12", "fatal: loss is nan", error="OSError: [Errno 28] No space left on device"
+    )
+    assert of(said).kind == "user_code"
+
+
+@pytest.mark.parametrize(("seconds", "certainty"), [(0.5, "sure"), (5, "likely")])
+def test_a_traceback_is_not_sure_where_its_rank_went_on_printing(seconds, certainty):
+    """On its standard output, which the agent does not send with the end."""
+    said = raised("KeyError: 'warmup'")
+    at = datetime(2026, 11, 23, tzinfo=UTC)
+    rank = RankFacts(
+        2, "worker-0", "failed", exit_code=1, error_at=at, ended_at=at + timedelta(seconds=seconds + 0.1),
+        last_line_at=at + timedelta(seconds=seconds), said=said,
+    )  # fmt: skip
+    found = judge(AttemptFacts(ranks=(rank,)))
+    assert (found.headline, found.certainty) == ("rank 2: KeyError: 'warmup'", certainty)
+    hooked = tuple(f"[rank2]: {line}" for line in said.traceback)
+    assert judge(AttemptFacts(ranks=(replace(rank, said=Said(hooked, hooked)),))).certainty == "sure"
+
+
+def test_a_traceback_within_a_message_is_the_first_cause():
+    inner = raised("KeyError: 'x'", file="/code/data.py").traceback
+    found = of(raised("RuntimeError: worker failed:\n" + "\n".join(inner)))
+    assert (found.rank, found.kind) == (2, "user_code")
+    assert found.headline == "rank 2: KeyError: 'x' (then RuntimeError: worker failed)"
+    assert found.traceback[-1] == "KeyError: 'x'"

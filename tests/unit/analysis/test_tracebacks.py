@@ -238,3 +238,44 @@ def test_hostile_lines_cost_time_in_proportion(line):
     began = time.process_time()
     tracebacks.last_chain([line] * 400)
     assert time.process_time() - began < 10, "a quadratic pattern needs minutes"
+
+
+def quoting(message: str, code: str = "main()") -> list[str]:
+    """A traceback whose message is `message` with the traceback of a KeyError in place of QUOTED."""
+    quoted = 'Traceback (most recent call last):\n  File "/code/data.py", line 2, in f\n    {}["x"]\nKeyError: \'x\''
+    head = f'Traceback (most recent call last):\n  File "/code/train.py", line 9, in <module>\n    {code}\n'
+    return (head + message.replace("QUOTED", quoted)).split("\n")
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank2]: "])
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("RuntimeError: worker failed:\nQUOTED", "main()"),
+        ("RuntimeError: worker failed:\n\nQUOTED\n", "main()"),
+        ("RuntimeError: worker 3 failed\nits traceback was\nQUOTED", "main()"),
+        ("RuntimeError: worker failed\nQUOTED", 'raise RuntimeError(f"worker failed\\n{traceback.format_exc()}")'),
+        ("RuntimeError: QUOTED", "raise RuntimeError(text)"),
+        ("RuntimeError: \nQUOTED", "main()"),
+    ],
+)
+def test_a_traceback_within_a_message_is_the_cause_and_the_error_itself_stays(message, code, prefix):
+    text = quoting(message, code)
+    chain = tracebacks.last_chain([prefix + line for line in text])
+    assert [one.short_name for one in chain.raised] == ["KeyError", "RuntimeError"]
+    assert chain.raised[0].words == "KeyError: 'x'"
+    assert chain.raised[0].frames == (("/code/data.py", "f", '{}["x"]'),)
+    assert chain.raised[1].frames[0][0] == "/code/train.py"
+    assert (chain.lines[0], chain.lines[-1]) == ("Traceback (most recent call last):", "KeyError: 'x'")
+
+
+def test_an_indented_traceback_within_a_message_is_the_cause_too():
+    quoted = textwrap.indent("\n".join(quoting("KeyError: 'x'")), "    ")
+    chain = tracebacks.last_chain(quoting(f"RuntimeError: worker failed:\n{quoted}"))
+    assert [one.words for one in chain.raised] == ["KeyError: 'x'", "RuntimeError: worker failed:"]
+
+
+def test_two_tracebacks_that_were_printed_one_after_the_other_are_two_chains():
+    text = [*lines(PLAIN), *lines(DURING)]
+    assert [one.short_name for one in tracebacks.last_chain(text).raised] == ["KeyError", "ValueError"]
+    assert len(tracebacks.chains(text)) == 2

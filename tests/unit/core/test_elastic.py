@@ -46,8 +46,8 @@ def test_the_least_and_the_most_nodes_come_from_the_fields_or_from_the_command(s
         ({"command": "torchrun --nnodes=0:2 x.py"}, "command", "--nnodes=0:2 contradicts nodes=1"),
         ({"nodes": 2, "min_nodes": 3, "command": "bash run.sh"}, "min_nodes", "is more than nodes=2"),
         ({"nodes": 2, "min_nodes": 0, "command": "torchrun x.py"}, "min_nodes", "from 1 to 4096, not 0"),
-        ({"nodes": 2, "min_nodes": 1, "command": "torchrun --rdzv-endpoint=a:1 x.py"}, "command", "where replicas meet"),
-        ({"nodes": 2, "min_nodes": 1, "command": "torchrun --local-addr=a x.py"}, "command", "where replicas meet"),
+        ({"nodes": 2, "min_nodes": 1, "command": "torchrun --rdzv-endpoint=a:1 x.py"}, "command", "Muster sets the rendezvous"),
+        ({"nodes": 2, "min_nodes": 1, "command": "torchrun --local-addr=a x.py"}, "command", "Muster sets the rendezvous"),
         ({"nodes": 2, "min_nodes": 1, "command": "torchrun x.py", "env": {"PET_RDZV_CONF": "x=1"}}, "env.PET_RDZV_CONF", "elastic"),
     ],
 )  # fmt: skip

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,20 +125,85 @@ def test_a_bare_python_command_is_wrapped(command, expected):
         ("lightning run model --devices 4 train.py", "torchrun train.py"),
         ("fabric run --devices=4 train.py", "torchrun train.py"),
         ("python -m lightning run model train.py", "torchrun train.py"),
+        ("sh -c 'accelerate launch train.py'", "sh -c 'torchrun train.py'"),
+        ("bash -lc 'accelerate launch train.py --lr 1'", "bash -lc 'torchrun train.py --lr 1'"),
+        ("/bin/bash -o pipefail -ec 'exec deepspeed train.py'", "/bin/bash -o pipefail -ec 'exec torchrun train.py'"),
+        ("bash -c 'A=1 time accelerate launch train.py'", "bash -c 'A=1 time torchrun train.py'"),
+        ("env FOO=1 BAR=2 accelerate launch x.py", "env FOO=1 BAR=2 torchrun x.py"),
+        ("env -i -u HOME FOO=1 accelerate launch x.py", "env -i -u HOME FOO=1 torchrun x.py"),
+        ("uv run accelerate launch x.py", "uv run torchrun x.py"),
+        ("uv run -- deepspeed x.py", "uv run -- torchrun x.py"),
+        ("uv --quiet run --with torch --extra=gpu deepspeed x.py", "uv --quiet run --with torch --extra=gpu torchrun x.py"),
+        ("uv run -m accelerate.commands.launch x.py", "uv run torchrun x.py"),
+        ("uv run python -m deepspeed.launcher.runner x.py", "uv run torchrun x.py"),
+        ("poetry run accelerate launch x.py", "poetry run torchrun x.py"),
+        ("conda run -n train --no-capture-output deepspeed x.py", "conda run -n train --no-capture-output torchrun x.py"),
+        (["time", "accelerate", "launch", "x.py"], "time torchrun x.py"),
+        ("/usr/bin/time -v deepspeed x.py", "/usr/bin/time -v torchrun x.py"),
+        ("nohup accelerate launch x.py", "nohup torchrun x.py"),
+        ("exec accelerate launch x.py", "exec torchrun x.py"),
+        ("nice -n 5 accelerate launch x.py", "nice -n 5 torchrun x.py"),
+        ("nice -10 accelerate launch x.py", "nice -10 torchrun x.py"),
+        ("numactl --cpunodebind=0 --membind 0 accelerate launch x.py", "numactl --cpunodebind=0 --membind 0 torchrun x.py"),
+        ("taskset -c 0-7 deepspeed x.py", "taskset -c 0-7 torchrun x.py"),
+        ("timeout -k 5 3600 deepspeed x.py", "timeout -k 5 3600 torchrun x.py"),
+        ("nice env A=1 bash -c 'numactl -N 0 accelerate launch x.py'", "nice env A=1 bash -c 'numactl -N 0 torchrun x.py'"),
     ],
-)
+)  # fmt: skip
 def test_a_launcher_is_not_wrapped_and_the_plan_says_what_to_write(command, instead):
     with pytest.raises(InvalidSpec) as caught:
         resolved(command=command, nodes=2, nproc_per_node=2)
     (problem,) = caught.value.problems
-    assert (problem.field, problem.value) == ("command", command)
+    text = command if isinstance(command, str) else " ".join(command)
+    assert (problem.field, problem.value) == ("command", text.replace("'", ""))
     assert f"; write {instead}: " in problem.message
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bash", "-c", "cd src && accelerate launch train.py"],
+        ["bash", "-c", "accelerate launch $SCRIPT"],
+        ["bash", "-c", 'accelerate launch "$@"', "x", "train.py"],
+        ["bash", "-c", "$(which accelerate) launch train.py"],
+        ["bash", "-c", "echo accelerate launch train.py"],
+        ["bash", "-c", "if deepspeed train.py; then true; fi"],
+        ["bash", "-c", "accelerate launch 'train.py"],
+        ["bash", "accelerate", "launch"],
+        ["bash", "-c"],
+        ["bash", "-x", "run.sh", "-c", "accelerate launch train.py"],
+        ["env", "FOO=1", "torchrun", "train.py"],
+        ["env", "-S", "accelerate launch train.py"],
+        ["env"],
+        ["env", "FOO=1"],
+        ["uv", "run", "torchrun", "train.py"],
+        ["uv", "run", "train.py", "accelerate", "launch"],
+        ["uv", "pip", "install", "accelerate"],
+        ["uv", "run", "--with", "accelerate", "launch"],
+        ["uv", "run", "accelerate", "env"],
+        ["poetry", "add", "deepspeed"],
+        ["nice", "-n", "5", "python", "train.py"],
+        ["timeout", "deepspeed"],
+        ["numactl", "--hardware"],
+        ["my-wrapper", "accelerate", "launch", "train.py"],
+        ["nice"] * 20 + ["deepspeed", "train.py"],
+    ],
+)
+def test_a_wrapper_that_starts_no_launcher_is_left_as_it_is(command):
+    assert list(resolved(command=command).command) == command
+
+
+def test_a_hostile_shell_text_is_read_in_time_in_proportion():
+    began = time.process_time()
+    for text in ("A=" * 30_000, "time " * 12_000, "A='' " * 12_000, "'" * 60_000, 'A=""' * 10_000):
+        resolved(command=["bash", "-c", text])
+    assert time.process_time() - began < 5
 
 
 def test_the_older_name_of_torchrun_gets_counts_as_torchrun_does():
     spec = resolved(command="python -m torch.distributed.launch --nproc_per_node=4 --use_env train.py --lr 1")
     assert spec.nproc_per_node == 4
-    with pytest.raises(InvalidSpec, match="Muster sets where replicas meet"):
+    with pytest.raises(InvalidSpec, match="Muster sets the rendezvous"):
         resolved(command="python -m torch.distributed.launch --master_addr=10.0.0.1 train.py")
 
 
@@ -230,7 +297,7 @@ def test_counts_written_as_flags_fill_what_the_spec_leaves_open():
         ("torchrun --master-addr=10.0.0.1 train.py", "--master-addr"),
         ("torchrun --standalone train.py", "means one replica"),
         ("torchrun --max-restarts=1", "names no script"),
-        ("python -c pass", "write it to a file"),
+        ("python -c pass", "write the code to a file"),
     ],
 )
 def test_flags_that_contradict_the_spec_are_refused_with_both_values(command, words):
@@ -320,10 +387,10 @@ def test_whatever_is_sent_gives_a_spec_or_a_problem_with_a_field(sent):
         (["data:/data\n"], "control characters"),
         (["data\n:/data"], "a-z, 0-9"),
         (["data\n"], "a-z, 0-9"),
-        (["a:/data", "b:/data/"], "is there twice"),
+        (["a:/data", "b:/data/"], "appears twice"),
         (["data:/"], "belongs to the image"),
-        (["data", "data:/data"], "is there twice"),
-        (["a:/data", "b:/data"], "is there twice"),
+        (["data", "data:/data"], "appears twice"),
+        (["a:/data", "b:/data"], "appears twice"),
         ([f"v{number}" for number in range(21)], "at most 20"),
     ],
 )
