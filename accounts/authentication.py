@@ -8,23 +8,26 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from common import faultpoints
-
 from .models import Token, User
 
 USE_IS_NOTED_EVERY = timedelta(minutes=1)  # one write a minute per token, not one per request
 
 
-def has_valid_token(authorization: str) -> bool:
-    """Return whether an Authorization header carries an active user's valid token; its use is not recorded here."""
+def user_of_token(authorization: str) -> User | None:
+    """Return the active user whose valid token an Authorization header carries; its use is not recorded here."""
     scheme, _, text = authorization.strip().partition(" ")
-    return scheme.lower() == "bearer" and valid_token(text.strip()) is not None
+    token = valid_token(text.strip()) if scheme.lower() == "bearer" else None
+    return None if token is None else token.user
 
 
 def valid_token(text: str) -> Token | None:
+    """Return the valid token of an active user; its user may do what the token leaves of the role."""
     found = Token.objects.valid().select_related("user").filter(digest__in=Token.digests_of(text))
     token = next(iter(found), None)  # digests are unique: `first` would add an ORDER BY to each request for nothing
-    return token if token is not None and token.user.is_active else None
+    if token is None or not token.user.is_active:
+        return None
+    token.user.grant = token.grant
+    return token
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -36,7 +39,6 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed("the Authorization header must be: Bearer TOKEN")
         token = self._find(words[1].decode("ascii", "replace"))
         self._note_use(token)
-        token.user.grant = token.grant  # from here on this user may do what the token leaves of the role
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
@@ -51,8 +53,7 @@ class TokenAuthentication(BaseAuthentication):
     def _note_use(self, token: Token) -> None:
         now = timezone.now()
         if token.last_used_at is None or now - token.last_used_at > USE_IS_NOTED_EVERY:
-            with faultpoints.around("accounts.use"):
-                Token.objects.filter(pk=token.pk).update(last_used_at=now)
+            Token.objects.filter(pk=token.pk).update(last_used_at=now)
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself by being defined

@@ -25,7 +25,7 @@ def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
     query = dict(parse_qsl(parts.query))
     if unknown := sorted(set(query) - {"host", "port", *PASSED_ON}):
         raise BadSetting(
-            f"DATABASE_URL: {', '.join(unknown)} is not known here; what is: host, port, {', '.join(PASSED_ON)}"
+            f"DATABASE_URL: {', '.join(unknown)} is not a known parameter; known are host, port, {', '.join(PASSED_ON)}"
         )
     return {
         "ENGINE": "django.db.backends.postgresql",

@@ -1,7 +1,7 @@
 """Doorbells wake tasks and notify browsers; every message is only a hint to read the row again.
 
 A doorbell never delays or fails its caller: `ring` only queues the message, and one thread per process sends it. Lost
-messages are made up for by the safety tick (tasks) and by slow polling (browsers).
+messages are made up for by the sweeper (tasks) and by slow polling (browsers).
 """
 
 import json
@@ -24,7 +24,7 @@ from . import faultpoints
 log = logging.getLogger(__name__)
 
 CHANNEL = "muster:live"
-MOST_WAITING = 5000  # beyond that Redis has been away for long, and the safety tick takes over
+MOST_WAITING = 5000  # beyond that Redis has been away for long, and the sweeper takes over
 REST_SECONDS = 1.0  # pause after a failure, so that an unavailable Redis is not called a thousand times
 
 
@@ -102,11 +102,11 @@ def _send_task(task: str, args: tuple[Any, ...], after_seconds: float) -> None:
 
 def _publish(text: str) -> None:
     with faultpoints.around("doorbell.hint"):
-        _client().publish(CHANNEL, text)
+        redis_client().publish(CHANNEL, text)
 
 
-def _client() -> Redis:
-    """Called by the bell's thread only."""
+def redis_client() -> Redis:
+    """Return this process's client; called by the bell's thread only."""
     global _redis
     if _redis is None:
         never = Retry(NoBackoff(), 0)

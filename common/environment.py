@@ -20,7 +20,7 @@ def secret(name: str, default: str = "", *, environ: Mapping[str, str] = os.envi
     if not path:
         return environ.get(name, default)
     if environ.get(name):
-        raise BadSetting(f"{name} and {name}_FILE are both set; leave one of them out")
+        raise BadSetting(f"{name} and {name}_FILE are both set; unset one of them")
     try:
         text = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

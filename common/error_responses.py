@@ -19,15 +19,15 @@ from django.utils.cache import patch_vary_headers
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from .db_connections import AWAY, RETRY_SECONDS
-from .errors import Problem
+from .errors import Problem, bounded
 
 PROGRAMS = ("/api/v1/", "/agent/v1/", "/healthz", "/readyz", "/live")
 TITLES = {
-    400: "The request makes no sense",
+    400: "The request cannot be understood",
     401: "Not signed in",
     403: "Not allowed",
     404: "Not found",
-    405: "This method is not known here",
+    405: "This method is not supported",
     408: "Too slow",
     409: "Not possible now",
     413: "Too large",
@@ -35,8 +35,8 @@ TITLES = {
     422: "Not accepted",
     429: "Too many requests",
     431: "The headers are too long",
-    500: "Something broke on our side",
-    503: "Something does not answer",
+    500: "Something went wrong on the server",
+    503: "A service does not respond",
 }
 
 
@@ -44,6 +44,7 @@ def refusal(
     request: HttpRequest, *, status: int, detail: str, retry_after: int = 0, problem: Problem | None = None
 ) -> HttpResponse:
     """Return the response for a refused request; `detail` says what to do next and is shown as text."""
+    detail = bounded(detail)
     wants_problem = is_program(request) or is_fragment(request)
     answer = problem_details(status, detail, problem) if wants_problem else _page(request, status, detail)
     if retry_after:
@@ -72,11 +73,11 @@ def _page(request: HttpRequest, status: int, detail: str) -> HttpResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _stop(request, 400, "the address, a header or the body could not be read; nothing was changed")
+    return _stop(request, 400, "the address, a header or the body is not valid; nothing was changed")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _stop(request, 404, "there is nothing here that you may see")
+    return _stop(request, 404, "it does not exist, or you may not see it")
 
 
 def broken(request: HttpRequest) -> HttpResponse:
@@ -85,13 +86,13 @@ def broken(request: HttpRequest) -> HttpResponse:
     An unavailable database is answered with 503, not 500: it may be back soon.
     """
     if isinstance(sys.exception(), AWAY):
-        detail = "the database does not answer; nothing is lost, running jobs go on. Try again in a moment"
+        detail = "the database does not respond; nothing is lost, and running jobs continue. Try again in a moment"
         return refusal(request, status=503, detail=detail, retry_after=RETRY_SECONDS)
-    return _stop(request, 500, "the cause is in the server's log; running jobs are not affected")
+    return _stop(request, 500, "the server's log has the cause; running jobs are not affected")
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    said = str(exception) or "you may look at this, but not change it"
+    said = bounded(str(exception)) or "you may look at this, but not change it"
     return _stop(request, 403, said, exception=said)
 
 
@@ -144,5 +145,7 @@ def _way_back(request: HttpRequest) -> dict[str, str]:
     page = request.headers.get("HX-Current-URL", "")
     if url_has_allowed_host_and_scheme(page, {request.get_host()}, require_https=request.is_secure()):
         parts = urlsplit(page)
-        said[REDIRECT_FIELD_NAME] = parts.path + (f"?{parts.query}" if parts.query else "")
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        if url_has_allowed_host_and_scheme(path, None):  # http://here//elsewhere/ is ours, //elsewhere/ is not
+            said[REDIRECT_FIELD_NAME] = path
     return said

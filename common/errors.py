@@ -14,20 +14,55 @@ MusterError
 └── LeaseLost             another process visits this job now; the visit ends. Not retried by this one.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
 MOST_PROBLEMS = 20  # reported at once
+MOST_ECHOED = 200  # characters of a value that a refusal repeats
+_UNBROKEN = re.compile(rf"\S{{{MOST_ECHOED + 1},}}")  # no message of ours has such a word; it is part of a value
+
+
+def shortened(text: str) -> str:
+    """Return at most MOST_ECHOED characters, the last one being an ellipsis if some are left out."""
+    return text if len(text) <= MOST_ECHOED else f"{text[: MOST_ECHOED - 1]}…"
+
+
+def bounded(message: str, value: object = None) -> str:
+    """Return a message that repeats at most MOST_ECHOED characters of the value that it is about."""
+    if len(message) <= MOST_ECHOED:
+        return message
+    text = _text_of(value)
+    for given in (text, repr(text)[1:-1]):
+        if len(given) > MOST_ECHOED:
+            message = message.replace(given, shortened(given))
+    return _UNBROKEN.sub(lambda found: shortened(found[0]), message)
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of thousands of digits"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one field: its dotted name, the value given, and a message that says how to fix it."""
+    """What is wrong with one field: its dotted name, the value given, and a message that says how to fix it.
+
+    A long value is kept shortened, as text, here and in the message: the sender has all of it.
+    """
 
     field: str
     value: object
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", bounded(self.message, self.value))
+        object.__setattr__(self, "field", shortened(self.field))
+        if len(text := _text_of(self.value)) > MOST_ECHOED:
+            object.__setattr__(self, "value", shortened(text))
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
@@ -63,8 +98,9 @@ class Unreadable(InvalidInput):
 
 class Conflict(MusterError):
     def __init__(self, message: str, field: str = "", value: object = None):
-        self.field, self.value = field, value
-        super().__init__(message)
+        told = Problem(field, value, message)
+        self.field, self.value = told.field, told.value
+        super().__init__(told.message)
 
 
 class NotAllowed(MusterError):

@@ -26,7 +26,7 @@ from .streaming import aside
 
 log = logging.getLogger(__name__)
 
-_open: Counter[int] = Counter()  # by user; changed in the event loop only
+open_streams: Counter[int] = Counter()  # by user; changed in the event loop only
 
 HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
 LIFETIME_SECONDS = 15 * 60.0  # then the browser reconnects, and is authenticated again
@@ -179,9 +179,10 @@ class Hub:
             while True:
                 message = await channel.get_message(ignore_subscribe_messages=True, timeout=HEARTBEAT_SECONDS)
                 if message is not None:
-                    self._tell(message["data"])
+                    self.tell(message["data"])
 
-    def _tell(self, text: bytes) -> None:
+    def tell(self, text: bytes) -> None:
+        """Pass one message on to the listeners it concerns; anything that is no hint is dropped."""
         try:
             hint = json.loads(text)
             for listener in self.listeners:
@@ -203,20 +204,20 @@ def _hub() -> Hub:
 
 def too_many(user: int) -> str:
     """Return why this user may open no further stream; empty if they may."""
-    words = f"{MOST_OPEN} streams and waits of yours are open; close some, or follow several jobs by their list"
-    return words if _open[user] >= MOST_OPEN else ""
+    words = f"{MOST_OPEN} of your streams and waits are open; close some, or follow several jobs through their list"
+    return words if open_streams[user] >= MOST_OPEN else ""
 
 
 @asynccontextmanager
 async def counted(user: int) -> AsyncIterator[None]:
     """Count a stream from its first piece to its last: a response that the client never reads must not count."""
-    _open[user] += 1
+    open_streams[user] += 1
     try:
         yield
     finally:
-        _open[user] -= 1
-        if not _open[user]:
-            del _open[user]
+        open_streams[user] -= 1
+        if not open_streams[user]:
+            del open_streams[user]
 
 
 @asynccontextmanager

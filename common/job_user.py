@@ -40,7 +40,9 @@ def find(setting: str, *, taken: Collection[int] = ()) -> JobUser | None:
         return None
     user = _named(setting) if setting else _free(taken)
     if user.uid == 0:
-        raise BadJobUser(f"MUSTER_JOB_USER is {setting}, which is root; name another user, or say {AS_ROOT} to mean it")
+        raise BadJobUser(
+            f"MUSTER_JOB_USER is {setting}, which is root; name another user, or set {AS_ROOT} to confirm it"
+        )
     if setting and user.uid in taken:
         raise BadJobUser(f"MUSTER_JOB_USER is {setting}, whose files the database uses; name another user")
     return user
@@ -79,7 +81,7 @@ def _need_ourselves(setting: str) -> None:
     own = os.geteuid()
     if setting and setting != str(own) and _uid_of(setting) != own:
         raise BadJobUser(
-            f"MUSTER_JOB_USER is {setting}, but only root can start jobs as another user; leave it out, or start Muster as root"
+            f"MUSTER_JOB_USER is {setting}, but only root can start jobs as another user; unset it, or start Muster as root"
         )
 
 
@@ -95,7 +97,7 @@ def _named(setting: str) -> JobUser:
     uid = _uid_of(setting)
     if uid is None:
         raise BadJobUser(
-            f"MUSTER_JOB_USER is {setting}, which is no user of this machine; name one, or a number, or leave it out"
+            f"MUSTER_JOB_USER is {setting}, which is not a user of this machine; give a name or a number, or unset it"
         )
     return JobUser(setting, uid, pwd.getpwuid(uid).pw_gid)
 

@@ -38,7 +38,7 @@ def loads(data: bytes, **hooks: Any) -> Any:
     except RecursionError as error:
         raise _too_deep("body") from error
     except ValueError as error:
-        raise Unreadable(Problem("body", None, f"is no JSON: {error}; send an object in UTF-8")) from error
+        raise Unreadable(Problem("body", None, f"is not JSON: {error}; send an object in UTF-8")) from error
 
 
 def refuse_unfit(found: Any) -> None:
@@ -70,9 +70,9 @@ def refuse_unfit(found: Any) -> None:
 def text_complaint(text: str) -> str:
     """Return why Postgres cannot store this text; "" if it can."""
     if "\0" in text:
-        return "holds a NUL character, which no text here can; leave it out"
+        return "contains a NUL character, which no text may; remove it"
     if not text.isascii() and _HALF.search(text):
-        return "holds half of a surrogate pair, which is no character; send whole ones"
+        return "contains half of a surrogate pair, which is not a character; send whole pairs"
     return ""
 
 
@@ -80,7 +80,7 @@ def _complaint(value: Any) -> str:
     if isinstance(value, str):
         return text_complaint(value)
     if isinstance(value, float) and not math.isfinite(value):
-        return "is no finite number, and JSON has no other; leave it out"
+        return "is not a finite number, and JSON has no others; remove it"
     return ""
 
 

@@ -15,6 +15,7 @@ from django.db import Error
 
 MESSAGE_CHARACTERS = 4096
 TRACEBACK_CHARACTERS = 32 * 1024
+REFUSAL_CHARACTERS = 300  # of a refused request: without an account nobody fills the log quickly
 # Longer than any of our secrets, and read beyond the cut: a secret cut in two is still recognised.
 _MARGIN = 1024
 
@@ -104,6 +105,11 @@ def without_values(record: logging.LogRecord) -> logging.LogRecord:
     return found
 
 
+def _is_refusal(record: logging.LogRecord) -> bool:
+    status = getattr(record, "status_code", 500)
+    return record.name.startswith("django.security") or (record.name == "django.request" and status < 500)
+
+
 class Redacted(logging.Formatter):
     """Format a message as one line.
 
@@ -111,10 +117,15 @@ class Redacted(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        return super().format(without_values(record))
+        record = without_values(record)
+        if _is_refusal(record):  # the client's error: where in our code it was noticed tells nothing
+            record = copy(record)
+            record.exc_info = record.exc_text = None
+        return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        record.message = one_line(redacted(record.message))
+        most = REFUSAL_CHARACTERS if _is_refusal(record) else MESSAGE_CHARACTERS
+        record.message = one_line(redacted(record.message, most=most))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802

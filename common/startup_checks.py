@@ -21,12 +21,14 @@ def exposure(app_configs: object = None, **_: object) -> list[CheckMessage]:
     found: list[CheckMessage] = []
     if others and not settings.MUSTER_HTTPS:
         names = ", ".join(others)
-        text = f"answers to {names} without HTTPS: passwords, cookies and tokens can be read on the way"
-        hint = "put a proxy with TLS before it and set MUSTER_HTTPS=1, or leave MUSTER_ALLOWED_HOSTS to this machine"
+        text = f"serves {names} without HTTPS: passwords, cookies and tokens can be read in transit"
+        hint = "put a TLS proxy in front of it and set MUSTER_HTTPS=1, or limit MUSTER_ALLOWED_HOSTS to this machine"
         found.append(Warning(text, hint=hint, id="muster.W001"))
     if others and settings.DEBUG:
-        text = "MUSTER_DEBUG shows the code and settings of the server to whoever causes an error"
-        found.append(Error(text, hint="unset MUSTER_DEBUG, or answer to this machine only", id="muster.E001"))
+        text = "MUSTER_DEBUG shows the server's code and settings to anyone who causes an error"
+        found.append(
+            Error(text, hint="unset MUSTER_DEBUG, or limit MUSTER_ALLOWED_HOSTS to this machine", id="muster.E001")
+        )
     return found
 
 

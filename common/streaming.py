@@ -26,7 +26,7 @@ _threads = ThreadPoolExecutor(6, thread_name_prefix="streams")
 _away_until = 0.0
 
 # By event loop and user; an entry disappears with the user's last reader.
-_turns: WeakValueDictionary[tuple[int, int], asyncio.Semaphore] = WeakValueDictionary()
+turns: WeakValueDictionary[tuple[int, int], asyncio.Semaphore] = WeakValueDictionary()
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,14 +38,14 @@ async def aside(act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     Raises OperationalError at once where another stream found the database away a moment ago.
     """
     if time.monotonic() < _away_until:
-        raise OperationalError("the database did not answer a moment ago")
+        raise OperationalError("the database did not respond a moment ago")
     return await sync_to_async(_aside, thread_sensitive=False, executor=_threads)(act, *args, **kwargs)
 
 
 async def aside_for(user: int, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Like `aside`, for calls that may take long: one user's streams take turns at a few threads."""
     key = (id(asyncio.get_running_loop()), user)
-    turn = _turns.setdefault(key, asyncio.Semaphore(MOST_OF_ONE))
+    turn = turns.setdefault(key, asyncio.Semaphore(MOST_OF_ONE))
     async with turn:
         return await aside(act, *args, **kwargs)
 

@@ -13,7 +13,7 @@ from common import gc_tuning
 SWITCH_SECONDS = 0.001
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-_django = get_asgi_application()
+django_pages = get_asgi_application()
 
 from django.conf import settings  # noqa: E402
 
@@ -23,9 +23,9 @@ from controlplane.form_input import CarefulRequest  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
 from jobs.ingest.asgi import AgentDoor  # noqa: E402 - models can be imported only now
 
-_django.request_class = CarefulRequest
+django_pages.request_class = CarefulRequest
 # Batches have their own entry point and limit; everything else is bounded before Django reads it.
-application = AgentDoor(Bounded(_django))
+application = AgentDoor(Bounded(django_pages))
 answer_within(settings.MUSTER_DB_SECONDS)
 announce()
 sys.setswitchinterval(SWITCH_SECONDS)

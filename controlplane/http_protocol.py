@@ -17,7 +17,7 @@ PIECE_BYTES = 16 * 1024  # a socket delivers up to 256 KiB at once, which is che
 class BoundedHttp(HttpToolsProtocol):
     """Run the timer from the connection, or from the first byte of a request, to the end of its head."""
 
-    _head_timer: TimerHandle | None = None
+    head_timer: TimerHandle | None = None  # runs while a head is awaited or arriving
     _head_bytes = 0
     _is_in_head = False
     _is_in_message = False  # from the first byte of a head to the end of its body and trailers
@@ -47,7 +47,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._is_in_message:
             self._head_bytes += len(piece)
             if self._head_bytes > HEAD_BYTES:
-                self._refuse(b"431 Request Header Fields Too Large")
+                self.refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -77,22 +77,22 @@ class BoundedHttp(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _start_timer(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._time_is_over)
+        if self.head_timer is None:
+            self.head_timer = self.loop.call_later(HEAD_SECONDS, self._time_is_over)
 
     def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
 
     def _time_is_over(self) -> None:
-        self._head_timer = None
+        self.head_timer = None
         if self._is_in_head:
-            self._refuse(b"408 Request Timeout")
+            self.refuse(b"408 Request Timeout")
         else:
             self.transport.close()
 
-    def _refuse(self, status: bytes) -> None:
+    def refuse(self, status: bytes) -> None:
         """Close the connection, with a status only if no response is in progress.
 
         A request pipelined behind the first would otherwise put the status into the middle of the first one's response.

@@ -19,16 +19,16 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import parse_header_parameters
 
-from accounts.authentication import has_valid_token
-from accounts.signin.session_list import has_valid_session
+from accounts.authentication import user_of_token
+from accounts.permissions import teams_where
+from accounts.roles import Act
+from accounts.signin.session_list import user_of_session
 from common.error_responses import refusal
 from common.errors import Problem
 from common.middleware import ALIVE
-from jobs.core.batch import MAX_BATCH_BYTES
-from jobs.ingest.agent_tokens import bearer
 from workspaces.parsers import MAX_JSON_BYTES
 
-from .room import App, Message, Receive, Room, Send, session_key
+from .room import App, Message, Receive, Room, Send, agent_sender, session_key
 from .security import METHODS
 
 MIB = 2**20
@@ -44,45 +44,62 @@ CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
 NEEDED_TO_REFUSE = (b"host", b"hx-request", b"x-forwarded-proto")
 HOST_CHARACTERS = 255  # RFC 1035; no valid host name is longer
 SMALL = MIB
-TINY = 16 * 1024
-NUL = "holds a NUL character, which no name or text has; leave it out"
+TINY = 16 * 1024  # of senders without valid credentials
+FORM_BYTES = 128 * 1024  # of a form without files: decoding a MiB of percent signs takes a second of a core
+NUL = "contains a NUL character, which no name or text may; remove it"
 SHOWN_CHARACTERS = 200
 MARK = "muster.refused"  # scope key: the status with which a head or body was cut off
 WORDS = "muster.refused_words"  # scope key: the message, where the status alone is not enough
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 32 * 1024  # a body's minimum rate in the long run; 256 MiB may take two hours
-IDENTITY_THREADS = 2  # they query the database: unauthenticated large uploads take no more of its connections
+IDENTITY_THREADS = 2  # they query the database: unauthenticated uploads take no more of its connections
+CHECK_SECONDS = 5.0  # how often a sender is checked again while its body arrives: a token may be revoked meanwhile
+FOLDERS_AT_ONCE = 4  # of the largest size: what the unfinished bodies of one sender may take together
 
 Header = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
 class Larger:
-    """Paths with larger (or smaller) body limits than usual; `needs_identity`: only for authenticated senders."""
+    """Paths with larger (or smaller) body limits than usual; `act`: what the sender may do in one team at least."""
 
     path: re.Pattern[str]
     most: Callable[[], int]
-    needs_identity: bool = True
+    act: Act = Act.READ
 
 
-# A form's fields, or a manifest, come on top of the packed folder itself.
-_FOLDER = lambda: settings.MUSTER_MAX_WORKSPACE_BYTES + 2 * MIB  # noqa: E731 - read late, so that a setting counts
+def _folder_bytes() -> int:
+    """Return the largest packed folder with a form's fields, or a manifest, on top of it."""
+    return int(settings.MUSTER_MAX_WORKSPACE_BYTES) + 2 * MIB
+
+
 LARGER = (
-    Larger(re.compile(r"/jobs/new\Z"), _FOLDER),
-    Larger(re.compile(r"/api/v1/workspaces(/missing)?\Z"), lambda: MAX_JSON_BYTES),
-    Larger(re.compile(r"/api/v1/workspaces/files\Z"), _FOLDER),
+    Larger(re.compile(r"/jobs/new\Z"), _folder_bytes, Act.SUBMIT),
+    Larger(re.compile(r"/api/v1/workspaces(/missing)?\Z"), lambda: MAX_JSON_BYTES, Act.SUBMIT),
+    Larger(re.compile(r"/api/v1/workspaces/files\Z"), _folder_bytes, Act.SUBMIT),
     Larger(re.compile(r"/agent/v1/workspace\Z"), lambda: MAX_DIGESTS_BYTES),
-    Larger(re.compile(r"/agent/v1/batches\Z"), lambda: MAX_BATCH_BYTES),
-    Larger(re.compile(r"/((api/v1/)?login|login/code|account/password)\Z"), lambda: TINY, needs_identity=False),
+    Larger(re.compile(r"/((api/v1/)?login|login/code|account/password)\Z"), lambda: TINY),
 )
+_USUAL = Larger(re.compile(""), lambda: SMALL)
 
 
-def most_bytes(path: str, *, has_identity: bool = True) -> int:
-    """Return the largest body for this path, in bytes. A sender without token or cookie cannot fill the disk."""
-    for one in LARGER:
-        if one.path.match(path):
-            return one.most() if has_identity or not one.needs_identity else min(SMALL, one.most())
-    return SMALL
+def _limit_of(path: str) -> Larger:
+    return next((one for one in LARGER if one.path.match(path)), _USUAL)
+
+
+def most_bytes(path: str, *, kind: bytes = b"") -> int:
+    """Return the largest body for this path and Content-Type, in bytes."""
+    most = _limit_of(path).most()
+    is_form = kind.strip().lower().startswith(b"application/x-www-form-urlencoded")
+    return min(most, FORM_BYTES) if is_form else most
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Whose token or session came with a request; `may_send`: whether they may store more than `SMALL` bytes there."""
+
+    key: bytes
+    may_send: bool = True
 
 
 class Bounded:
@@ -92,6 +109,7 @@ class Bounded:
         self.app = app
         self.threads = ThreadPoolExecutor(IDENTITY_THREADS, thread_name_prefix="identity")
         self.room = Room()
+        self.unfinished: Counter[bytes] = Counter()  # sender -> bytes of bodies that are not answered yet
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,17 +121,27 @@ class Bounded:
         if words:
             # Django never sees the headers that it would parse; building the refusal needs a few of the others.
             scope["headers"], scope[MARK], scope[WORDS] = _needed_to_refuse(scope["headers"]), status, words
-        has_identity = any(name in (b"authorization", b"cookie") for name, _ in scope["headers"])
         scope["headers"] = with_our_cookies(scope["headers"])
         headers = dict(scope["headers"])
-        most = most_bytes(scope["path"], has_identity=has_identity)
-        announced = _announced(headers.get(b"content-length", b""))
+        path, kind = scope["path"], headers.get(b"content-type", b"")
 
-        async def is_known() -> bool:
-            asked = (scope["path"], headers.get(b"authorization", b""), headers.get(b"cookie", b""))
-            return await asyncio.get_running_loop().run_in_executor(self.threads, _is_known, *asked)
+        async def ask() -> Sender | None:
+            if path.startswith("/agent/"):
+                agent = agent_sender(scope)
+                return Sender(agent) if agent else None
+            shown = headers.get(b"authorization", b"").decode("latin-1"), session_key(headers.get(b"cookie", b""))
+            if not any(shown):
+                return None
+            return await asyncio.get_running_loop().run_in_executor(self.threads, _sender, path, *shown)
 
-        intake = Intake(scope, receive, is_known, most=most, announced=announced)
+        most, announced = most_bytes(path, kind=kind), _announced(headers.get(b"content-length", b""))
+        intake = Intake(scope, receive, ask, self.unfinished, most=most, announced=announced)
+        try:
+            await self._inside(scope, intake, send)
+        finally:
+            intake.release()
+
+    async def _inside(self, scope: MutableMapping[str, Any], intake: "Intake", send: Send) -> None:
         if scope["path"] == ALIVE:  # answers however full the room is
             await self.app(scope, intake, send)
         else:
@@ -123,23 +151,27 @@ class Bounded:
 class Intake:
     """A `receive` that ends a body early where it must, and leaves the status of the refusal in the scope.
 
-    The first MiB is read from any sender; for more the sender must be known. That is checked once, and before any byte
-    is read where the length was announced.
+    `TINY` bytes are read from any sender. For more the sender must be known: checked before any byte is read where the
+    length was announced, and again every `CHECK_SECONDS` while the body arrives. `unfinished` is shared by all
+    requests; `release` takes this body's bytes off it.
     """
 
     def __init__(
         self,
         scope: MutableMapping[str, Any],
         receive: Receive,
-        is_known: Callable[[], Awaitable[bool]],
+        ask: Callable[[], Awaitable[Sender | None]],
+        unfinished: Counter[bytes],
         *,
         most: int,
         announced: int,
     ):
-        self.scope, self.receive, self.is_known = scope, receive, is_known
+        self.scope, self.receive, self.ask, self.unfinished = scope, receive, ask, unfinished
         self.most, self.announced = most, announced
-        self.taken, self.began = 0, asyncio.get_running_loop().time()
-        self.has_begun = self.has_ended = self.is_checked = False
+        self.taken, self.counted, self.began = 0, 0, asyncio.get_running_loop().time()
+        self.has_begun = self.has_ended = False
+        self.sender: Sender | None = None
+        self.checked_at = 0.0
 
     async def __call__(self) -> Message:
         if self.has_ended:
@@ -160,20 +192,49 @@ class Intake:
         self.taken += len(message.get("body", b""))
         if status := await self._objection(self.taken):
             return self._end(status)
+        self._count()
         self.has_ended = not message.get("more_body", False)
         return message
+
+    def release(self) -> None:
+        """Call when the request is answered or given up: its body is stored no more."""
+        if self.sender is not None and self.counted:
+            self.unfinished[self.sender.key] -= self.counted
+            if not self.unfinished[self.sender.key]:
+                del self.unfinished[self.sender.key]
+        self.counted = 0
 
     async def _objection(self, size: int) -> int:
         """Return the status that a body of this size is refused with; 0 for none."""
         if size > self.most:
+            self.scope.setdefault(WORDS, f"a body sent here has at most {self.most} bytes; send less")
             return 413
-        if size <= SMALL or self.is_checked:
+        if size <= TINY:
             return 0
-        self.is_checked = True
         try:
-            return 0 if await self.is_known() else 401
+            sender = await self._known()
         except DatabaseError:
             return 503
+        if sender is None:
+            return 401
+        if size > SMALL and not sender.may_send:
+            return 403
+        others = self.unfinished[sender.key] - self.counted
+        return 429 if others + size > FOLDERS_AT_ONCE * _folder_bytes() else 0
+
+    async def _known(self) -> Sender | None:
+        """Return the sender, None once its credentials are not valid; asks at most every `CHECK_SECONDS`."""
+        if self.sender is None or self._elapsed() - self.checked_at >= CHECK_SECONDS:
+            found, self.checked_at = await self.ask(), self._elapsed()
+            if found is None:
+                return None  # the one found before stays: its bytes are still counted
+            self.sender = found
+        return self.sender
+
+    def _count(self) -> None:
+        if self.sender is not None:
+            self.unfinished[self.sender.key] += self.taken - self.counted
+            self.counted = self.taken
 
     def _end(self, status: int) -> Message:
         self.scope[MARK], self.has_ended = status, True
@@ -211,7 +272,7 @@ def type_complaint(headers: Iterable[Header]) -> str:
     """
     values = [value for name, value in headers if name == b"content-type"]
     if len(values) > 1:  # Django joins them into one value, which is none of them
-        return "there is more than one Content-Type header; send one"
+        return "there are several Content-Type headers; send one"
     for value in values:
         try:
             _, parameters = parse_header_parameters(value.decode("latin-1"))
@@ -263,16 +324,15 @@ def _announced(text: bytes) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _is_known(path: str, authorization: bytes, cookie: bytes) -> bool:
-    """Return whether the request comes from an agent or has a valid token or session; permissions are checked later."""
-    said = authorization.decode("latin-1")
-    if path.startswith("/agent/"):
-        return bearer(said) is not None
+def _sender(path: str, authorization: str, session: str) -> Sender | None:
+    """Return who sends this, by a valid token or session; the exact permission is checked later, once the team is known."""
     try:
-        if path.startswith("/api/") and said:
-            return has_valid_token(said)
-        session = session_key(cookie)
-        return bool(session) and has_valid_session(session)
+        by_token = path.startswith("/api/") and authorization
+        user = user_of_token(authorization) if by_token else user_of_session(session)
+        if user is None:
+            return None
+        teams = teams_where(user, _limit_of(path).act)
+        return Sender(b"user %d" % user.pk, may_send=teams is None or bool(teams))
     finally:
         if not connection.in_atomic_block:
             connection.close()  # to the pool: nothing else would do so in this thread
@@ -315,20 +375,22 @@ def _holding_nul(request: HttpRequest) -> Problem | None:
 
 
 def _too_large(request: HttpRequest) -> HttpResponse | None:
-    most = most_bytes(request.path_info)
+    most = most_bytes(request.path_info, kind=request.META.get("CONTENT_TYPE", "").encode())
     status: int = getattr(request, "scope", {}).get(MARK, 0)
     if not status and _announced(request.META.get("CONTENT_LENGTH", "").encode()) > most:
         status = 413
     if not status:
         return None
     details = {
-        401: f"a body of more than {SMALL} bytes is read only of who is signed in; show a valid token or session",
+        401: f"a body of more than {TINY} bytes is read only with a valid token or session; sign in or send a token",
+        403: f"you may not send more than {SMALL} bytes here: no team lets you submit; ask an administrator of one",
         408: f"the body came too slowly; send at least {BODY_BYTES_PER_SECOND} bytes a second",
         413: f"a body sent here has at most {most} bytes; send less",
+        429: "your other requests are still sending too many bytes; wait until one of them has ended",
         503: "the database does not answer; try again in a moment",
     }
     detail = getattr(request, "scope", {}).get(WORDS) or details[status]
-    answer = refusal(request, status=status, detail=detail, retry_after=2 if status == 503 else 0)
+    answer = refusal(request, status=status, detail=detail, retry_after=2 if status in (429, 503) else 0)
     if status == 401:
         answer["WWW-Authenticate"] = "Bearer"
     answer["Connection"] = "close"  # the rest of the body is not read

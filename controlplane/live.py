@@ -58,10 +58,10 @@ async def _events(access: Access) -> AsyncIterator[str]:
         yield "retry: 2000\n\n"
         while loop.time() < over and await listener.may_go_on(hub):
             yield listener.take()
-            await _news(listener, within=HEARTBEAT_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS)
+            await news(listener, within=HEARTBEAT_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS)
 
 
-async def _news(listener: Listener, *, within: float) -> None:
+async def news(listener: Listener, *, within: float) -> None:
     """Wait until there is something to send or to check, or a heartbeat is due."""
     if not listener.is_doubtful:
         with suppress(TimeoutError):

@@ -137,7 +137,7 @@ class Room:
         memory until its client has read it.
         """
         key = shown(scope)
-        known = _agent(scope) if scope["path"].startswith("/agent/") else self.known.sender(key)
+        known = agent_sender(scope) if scope["path"].startswith("/agent/") else self.known.sender(key)
         place = _Place(self, known or address(scope), is_known=bool(known))
 
         async def receive_whole() -> Message:
@@ -209,14 +209,14 @@ def _length(start: Message) -> int:
     return next((int(value) for name, value in start.get("headers", ()) if name.lower() == b"content-length"), 0)
 
 
-def _agent(scope: Scope) -> bytes:
+def agent_sender(scope: Scope) -> bytes:
     """Return an agent's identity by the signature of its token, without a query; empty for other senders."""
     identity = bearer(dict(scope["headers"]).get(b"authorization", b"").decode("latin-1"))
     return f"agent {identity}".encode() if identity else b""
 
 
 async def _send_full(send: Send) -> None:
-    answer = problem_details(503, "too many requests are being answered")
+    answer = problem_details(503, "too many requests are being processed")
     headers = {
         **answer.headers, "Content-Length": str(len(answer.content)), "Retry-After": "2", "Cache-Control": "no-store",
         "X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'",

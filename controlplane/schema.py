@@ -4,7 +4,7 @@ from typing import Any
 
 PROBLEM = {
     "type": "object",
-    "description": "RFC 9457 problem details: what is wrong, with which field and value, and the way out",
+    "description": "RFC 9457 problem details: what is wrong, in which field and value, and how to fix it",
     "required": ["type", "title", "status", "detail"],
     "properties": {
         "type": {"type": "string"},
@@ -29,14 +29,14 @@ WORDS = {
     "400": "the body or a parameter cannot be read",
     "401": "no valid token or session",
     "403": "the role or the token's scope does not allow it",
-    "404": "nothing that you may see",
-    "406": "none of the accepted kinds of answer is known",
-    "409": "the present state does not allow it",
+    "404": "does not exist, or you may not see it",
+    "406": "none of the accepted media types is available",
+    "409": "the current state does not allow it",
     "413": "the body is too large",
-    "415": "this kind of body is not known here",
+    "415": "the body's media type is not supported",
     "422": "some fields are wrong; each is named",
-    "429": "too many requests; Retry-After says when to come again",
-    "503": "a part that is needed does not answer; Retry-After says when to come again",
+    "429": "too many requests; Retry-After says when to try again",
+    "503": "a required service does not respond; Retry-After says when to try again",
 }
 ALWAYS = ("400", "401", "406", "429", "503")
 WITH_BODY = ("413", "415", "422")

@@ -36,7 +36,7 @@ SECRET_KEY = _secret("MUSTER_SECRET_KEY")
 SECRET_KEY_FALLBACKS = [one for one in _secret("MUSTER_OLD_SECRET_KEYS").split(",") if one]
 if not SECRET_KEY:
     raise ImproperlyConfigured(
-        "MUSTER_SECRET_KEY is not set, nor MUSTER_SECRET_KEY_FILE; bin/demo makes one, an installation must bring its own"
+        "MUSTER_SECRET_KEY is not set, nor MUSTER_SECRET_KEY_FILE; bin/demo generates one, an installation must set its own"
     )
 ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]").split(",")
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
@@ -175,12 +175,12 @@ MUSTER_LOG_FREE_BYTES = int(os.environ.get("MUSTER_LOG_FREE_BYTES", str(2**30)))
 MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
 MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept forever
 if 0 < MUSTER_AUDIT_DAYS < 90 or MUSTER_AUDIT_DAYS < 0:
-    raise ImproperlyConfigured(f"MUSTER_AUDIT_DAYS is {MUSTER_AUDIT_DAYS:g}; it must be 0 (for ever) or at least 90")
+    raise ImproperlyConfigured(f"MUSTER_AUDIT_DAYS is {MUSTER_AUDIT_DAYS:g}; it must be 0 (forever) or at least 90")
 MUSTER_JOB_DAYS = float(os.environ.get("MUSTER_JOB_DAYS", "30"))
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
-# A doorbell may be lost (the safety tick comes) or late, but ringing must never delay the caller.
+# A doorbell may be lost (the sweeper comes) or late, but ringing must never delay the caller.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 0.2,
@@ -194,10 +194,10 @@ CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat")
 CELERY_BEAT_SCHEDULE = {
-    "tick": {"task": "jobs.tick", "schedule": 5.0, "options": {"expires": 5}},
     "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
     "strays": {"task": "jobs.strays", "schedule": 60.0, "options": {"expires": 60}},
     "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
+    "sweep": {"task": "jobs.sweep_logs", "schedule": 600.0, "options": {"expires": 600}},
     "trim": {"task": "accounts.trim", "schedule": 86400.0, "options": {"expires": 3600}},
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},
 }
@@ -219,7 +219,7 @@ MUSTER_JOB_ENV = [one.strip() for one in os.environ.get("MUSTER_JOB_ENV", "").sp
 for _name in MUSTER_JOB_ENV:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*\*?", _name):
         raise ImproperlyConfigured(
-            f"MUSTER_JOB_ENV names {_name}; it must be names of variables by commas, or PREFIX_*"
+            f"MUSTER_JOB_ENV names {_name}; it must be names of variables separated by commas, or PREFIX_*"
         )
 
 SESSION_ENGINE = "accounts.session_store"

@@ -178,10 +178,8 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resubmit": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/delete-log": route(API, POST=CONTROL, at="api/v1/jobs/{ended}/delete-log"),
-    # agents, by the token of one replica of one attempt
+    # agents, by the token of one replica of one attempt; their batches pass Django by (db/ingest/test_agent_door.py)
     "agent/v1/workspace": route(AGENT, GET=ANY, POST=ANY, body=b"", kind="application/octet-stream"),
-    "agent/v1/batches": route(AGENT, POST=ANY, kind="application/x-muster-batch",
-                              body=(lambda head: len(head).to_bytes(4, "big") + head)(b'{"version":1,"seq":1,"sent_at":1.0,"items":[]}')),
 }  # fmt: skip
 ROUTES = {pattern: one.rules for pattern, one in TABLE.items()}
 

@@ -55,9 +55,9 @@ def test_an_environment_is_found_by_whole_entries():
         until(lambda: environ(one.pid))  # it becomes another program
         assert f"\0{MARK}\0".encode() in environ(one.pid)
         assert one.pid in [pid for pid, env in environs() if f"\0{MARK}\0".encode() in env]
-        assert linux._carries(one.pid, marks=[MARK.encode(), b"A=1"])
-        assert not linux._carries(one.pid, marks=[MARK.encode(), b"A=11"])
-        assert not linux._carries(one.pid, marks=[MARK[:-1].encode()])
+        assert one.pid in linux.marked([MARK.encode(), b"A=1"])
+        assert one.pid not in linux.marked([MARK.encode(), b"A=11"])
+        assert one.pid not in linux.marked([MARK[:-1].encode()])
     finally:
         one.kill()
         one.wait()
@@ -66,8 +66,8 @@ def test_an_environment_is_found_by_whole_entries():
 def test_an_environment_of_any_size_is_not_read(process):
     """One process of a job said that it had a gigabyte of it: the tasks process took fourteen to look for a mark in it."""
     small, large = process(MOST_BYTES - 4096), process(MOST_BYTES * 20)
-    assert f"\0{MARK}\0".encode() in environ(small) and linux._carries(small, marks=[MARK.encode()])
-    assert environ(large) == b"" and not linux._carries(large, marks=[MARK.encode()])
+    assert f"\0{MARK}\0".encode() in environ(small) and small in linux.marked([MARK.encode()])
+    assert environ(large) == b"" and large not in linux.marked([MARK.encode()])
 
 
 def test_a_process_that_is_gone_has_none():

@@ -73,7 +73,7 @@ def test_the_api_gives_no_token_for_it_and_says_where_to_go(first):
 
 def test_choosing_the_same_again_is_no_choice(first):
     client, _ = page("ada", first)
-    assert "present one" in change(client, first, first).text
+    assert "current password" in change(client, first, first).text
     assert client.get("/jobs").url == "/account/password"
 
 
@@ -83,8 +83,8 @@ def test_it_is_over_after_two_weeks(first):
     User.objects.filter(pk=ada.pk).update(first_password_until=timezone.now() - timedelta(seconds=1))
     client = Client()
     answer = client.post("/login", {"username": "ada", "password": first})
-    assert answer.status_code == 200 and "this first password is over" in answer.text
-    assert "this first password is over" in api("ada", first).json()["detail"]
+    assert answer.status_code == 200 and "this initial password has expired" in answer.text
+    assert "this initial password has expired" in api("ada", first).json()["detail"]
     assert client.get("/account/password").url.startswith("/login")
     assert page("ada", person("ada", "--new-password"))[1] == 302
 

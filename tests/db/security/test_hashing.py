@@ -46,7 +46,7 @@ def test_what_is_stored_is_djangos_own(settings):
 @pytest.fixture
 def nobody_may_wait(settings, monkeypatch):
     settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
-    turns = ThreadTurns(1, each=1, most_waiting=0, words="many people sign in at this moment")
+    turns = ThreadTurns(1, each=1, most_waiting=0, words="many people are signing in")
     monkeypatch.setattr(password_hashing, "turns", turns)
     with turns.turn("an address"):
         yield
@@ -59,7 +59,7 @@ def test_whoever_would_wait_behind_too_many_others_is_told_to_come_again(transac
     answer = Client().post(path, sent, **kind)
     assert answer.status_code == 429
     assert answer["Retry-After"] == "2"
-    assert "many people sign in" in answer.content.decode()
+    assert "many people are signing in" in answer.content.decode()
 
 
 def test_places_for_requests_are_left_while_passwords_are_hashed():

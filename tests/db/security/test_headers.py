@@ -144,7 +144,7 @@ def test_a_server_error_tells_nothing_of_the_inside(as_, people, monkeypatch):
     def boom(*args, **kwargs):
         raise RuntimeError("the secret inside is 12345")
 
-    monkeypatch.setattr(page, "_context", boom)
+    monkeypatch.setattr(page, "usages", boom)
     monkeypatch.setattr(queues, "with_use", boom)
     client = Client(raise_request_exception=False)
     client.force_login(people.owner)

@@ -29,9 +29,9 @@ def visit(story, app=answered):
         state, connections, refused = ServerState(), [], []
 
         class Recorded(BoundedHttp):
-            def _refuse(self, status):
+            def refuse(self, status):
                 refused.append(status[:3])
-                super()._refuse(status)
+                super().refuse(status)
 
         def make():
             connections.append(Recorded(config=config, server_state=state, app_state={}))
@@ -180,13 +180,13 @@ def test_no_time_runs_while_a_body_comes_or_an_answer_is_made():
     """A stream of an hour is one request."""
 
     async def story(reader, writer, connections):
-        assert all(one._head_timer for one in connections)
+        assert all(one.head_timer for one in connections)
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\naa")
         await asked.wait()
-        assert [one._head_timer for one in connections] == [None]
+        assert [one.head_timer for one in connections] == [None]
         writer.write(b"aa" + WHOLE)
         said = await reader.readuntil(b"ok") + await reader.readuntil(b"ok")
-        assert [one._head_timer for one in connections] == [None]  # uvicorn's own runs between requests
+        assert [one.head_timer for one in connections] == [None]  # uvicorn's own runs between requests
         return said
 
     async def app(scope, receive, send):

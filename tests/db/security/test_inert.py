@@ -192,7 +192,7 @@ def test_a_hostile_path_of_an_upload_is_refused_in_words(as_, people, queue, pat
     answer = as_(people.owner).post("/jobs/new", {**sent, "upload": [file], "paths": json.dumps([path])})
     assert answer.status_code == 422
     assert 'id="error-upload"' in answer.text
-    assert any(way in answer.text for way in ("plain way from the folder", "leading slash", "rename")), answer.text
+    assert any(way in answer.text for way in ("direct path from the folder", "leading slash", "rename")), answer.text
     assert_inert(answer.text)
     assert Job.objects.count() == 0
 

@@ -194,6 +194,6 @@ def test_a_hint_of_a_change_of_access_reaches_the_streams_of_that_person_alone()
         one.forget()
         one.is_doubtful = False
         hub.listeners.add(one)
-    hub._tell(b'{"access": 1}')
+    hub.tell(b'{"access": 1}')
     assert (mine.is_doubtful, theirs.is_doubtful) == (True, False)
     assert (mine.news.is_set(), theirs.news.is_set()) == (True, False)

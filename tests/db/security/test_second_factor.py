@@ -72,7 +72,7 @@ def test_somebody_sets_it_up_and_is_asked_from_then_on(as_, people):
 
 @pytest.mark.parametrize(
     ("code", "given", "words"),
-    [("000000", RIGHT, "is not what the authenticator shows"), (None, "wrong", "not your current password")],
+    [("000000", RIGHT, "does not match the authenticator"), (None, "wrong", "not your current password")],
 )
 def test_it_is_set_up_only_with_the_password_and_a_right_code(as_, people, code, given, words):
     client, text = as_(people.owner), second_factor.begin(people.owner)
@@ -150,7 +150,7 @@ def test_a_code_opens_once(secret):
     assert api(code=code).status_code == 401
     client = Client()
     password(client)
-    assert "used already" in client.post("/login/code", {"code": code}).text
+    assert "already used" in client.post("/login/code", {"code": code}).text
 
 
 def test_a_recovery_code_opens_once_however_it_is_typed(people):
@@ -209,7 +209,7 @@ def test_it_is_removed_only_with_the_password(as_, people, secret):
     assert "not your current password" in client.post(PAGE, {"act": "remove", "password": "wrong"}).text
     assert second_factor.is_asked(people.owner)
     assert AuditEntry.objects.get(act="login.failed").after == {"way": "account", "is_known": True}
-    assert "is removed" in client.post(PAGE, {"act": "remove", "password": RIGHT}).text
+    assert "was removed" in client.post(PAGE, {"act": "remove", "password": RIGHT}).text
     assert password(Client()).url == "/jobs"
     assert not RecoveryCode.objects.exists()
     assert AuditEntry.objects.filter(act="factor.remove", actor_name="owner").count() == 1
@@ -240,7 +240,7 @@ def test_new_recovery_codes_end_the_old_ones(as_, people):
 def test_whoever_runs_the_server_removes_one_that_is_lost(people, secret):
     said = io.StringIO()
     call_command("person", "owner", "--remove-second-factor", stdout=said)
-    assert "password alone" in said.getvalue()
+    assert "password only" in said.getvalue()
     assert api().status_code == 201
     assert AuditEntry.objects.get(act="factor.remove").actor_name == ""
 
@@ -269,7 +269,7 @@ def test_who_must_have_one_is_led_to_it(as_, people, settings, asked_of, require
 def test_off_asks_nobody(people, secret, settings, as_):
     settings.MUSTER_SECOND_FACTOR = "off"
     assert password(Client()).url == "/jobs"
-    assert "asks nobody" in as_(people.teammate).post(PAGE, {"act": "begin"}).text
+    assert "turned off in this installation" in as_(people.teammate).post(PAGE, {"act": "begin"}).text
 
 
 def test_a_program_is_never_asked(people, team, secret, settings):
@@ -302,7 +302,7 @@ STEP = int(NOON.timestamp()) // 30
         (1, 0, STEP + 1),
         (-2, 0, 0),
         (2, 0, 0),
-        (0, STEP, 0),  # used already
+        (0, STEP, 0),  # already used
         (-1, STEP, 0),  # older than the last one used
         (1, STEP, STEP + 1),
     ],

@@ -32,11 +32,17 @@ SECRETS = [
 ]
 
 
-def logged(*args, **kwargs) -> str:
+def redacting() -> tuple[io.StringIO, logging.Handler]:
+    """A handler that writes as the server's does, and what it has written."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(Redacted("%(levelname)s %(message)s"))
-    log = logging.Logger("test")
+    handler.setFormatter(Redacted("%(levelname)s %(name)s %(message)s"))
+    return stream, handler
+
+
+def logged(*args, by: str = "test", **kwargs) -> str:
+    stream, handler = redacting()
+    log = logging.Logger(by)
     log.addHandler(handler)
     log.warning(*args, **kwargs)
     return stream.getvalue()
@@ -60,6 +66,35 @@ def test_a_secret_in_a_traceback_is_removed():
     except ValueError:
         text = logged("failed", exc_info=True)
     assert "Traceback" in text and SECRETS[0] not in text
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/", {"Host": "[" * 200}, 400),
+        ("/" + "a" * 9000, {}, 414),
+        ("/login?" + "a=&" * 1100, {}, 400),
+        ("/api/v1/jobs/" + "9" * 3000, {}, 404),
+    ],
+)
+def test_a_refused_request_takes_few_bytes_of_the_log(path, headers, status, client, monkeypatch):
+    """A refused Host wrote 1,504 bytes with a traceback, a long path 4,167: few requests hid all that was before."""
+    stream, handler = redacting()
+    for name in ("django.request", "django.security"):
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [handler])
+    assert client.get(path, headers=headers).status_code == status
+    text = stream.getvalue()
+    assert text and "Traceback" not in text and len(text) < 700
+
+
+def test_an_error_of_ours_keeps_its_traceback():
+    said = "%s: %s", "Internal Server Error", "/" + "a" * 2000
+    try:
+        raise ValueError("a bug")
+    except ValueError:
+        text = logged(*said, by="django.request", exc_info=True, extra={"status_code": 500})
+    assert "Traceback" in text and "a" * 2000 in text
 
 
 VALUE = "python train.py --key hunter2hunter2"
@@ -90,9 +125,7 @@ def test_what_a_failed_statement_held_is_not_in_the_log(statement, kept):
 @pytest.fixture
 def heard():
     """What tasks of this process log, as their own process would write it."""
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(Redacted("%(levelname)s %(message)s"))
+    stream, handler = redacting()
     log = logging.getLogger("celery.app.trace")
     log.addHandler(handler)
     yield stream
@@ -211,10 +244,10 @@ def test_the_server_does_not_name_itself(people, transactional_db):
 def test_every_way_of_starting_the_web_process_is_quiet_about_itself_and_bounds_heads():
     from pathlib import Path
 
-    from embedded.programs import _WEB
+    from embedded.programs import WEB
 
     root = Path(__file__).resolve().parents[3]
-    starts = [" ".join(_WEB), *((root / name).read_text() for name in ("Dockerfile", "docker-compose.yml"))]
+    starts = [" ".join(WEB), *((root / name).read_text() for name in ("Dockerfile", "docker-compose.yml"))]
     for start in starts:
         assert "controlplane.http_protocol:BoundedHttp" in start
         assert "--no-server-header" in start and "--no-proxy-headers" in start and "--no-access-log" in start

@@ -57,7 +57,7 @@ def test_one_is_ended_and_no_other(people):
     here.post(PAGE, {"end": ref, "password": RIGHT})
     assert [is_in(one) for one in (here, there, third)] == [True, False, True]
     assert AuditEntry.objects.get(act="session.end").after == {"ended": 1}
-    assert "nothing to end" in here.post(PAGE, {"end": ref, "password": RIGHT}, follow=True).text
+    assert "had already ended" in here.post(PAGE, {"end": ref, "password": RIGHT}, follow=True).text
 
 
 def test_all_others_are_ended(people):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from itertools import cycle, islice
 from typing import NamedTuple
 
 import httpx
@@ -19,6 +20,7 @@ from psycopg_pool.base import AttemptWithBackoff
 from accounts.models import Token
 from common import addresses
 from jobs.ingest import agent_tokens, apply
+from tests.conftest import make_user
 from tests.db.security.routes import AGENT, API, OPEN, TABLE, AccessFixture, address, body
 from tests.support import servers
 from tests.support.builders import batch, identity, log_item
@@ -50,25 +52,29 @@ class Asked(NamedTuple):
 
 
 class Doors:
-    """A client for each kind of door, signed in before anything is made difficult."""
+    """Clients for each kind of door, signed in before anything is made difficult."""
 
     def __init__(self, site: Site, world: AccessFixture):
         self.world = world
-        self.page = site.sign_in("root")
-        # Somebody else than on the pages: requests of one user wait for each other.
-        token = Token.issue(world.persons["admin"], "doors", scope="manage")[1]
-        self.api = self._bearer(site, token)
+        # Requests of one user wait for each other: somebody else on the pages than at the API, and several in turn.
+        roots = [make_user(f"root-{number}", is_superuser=True) for number in range(6)]
+        pages = [site.sign_in(root.username) for root in roots[:3]]
+        api = [self._bearer(site, Token.issue(root, "doors", scope="manage")[1]) for root in roots[3:]]
+        self.page, self.api = pages[0], api[0]
         self.agent = self._bearer(site, agent_tokens.issue(identity(world.job)))
+        self._clients = [*pages, *api, self.agent]
+        self._turns = {API: cycle(api), AGENT: cycle([self.agent])}
+        self._pages = cycle(pages)
 
     def close(self) -> None:
-        for client in (self.page, self.api, self.agent):
+        for client in self._clients:
             client.close()
 
     def ask(self, method: str, pattern: str, path: str = "") -> Asked:
         """The head of an answer: a stream has no end."""
         route = TABLE[pattern]
-        client = {API: self.api, AGENT: self.agent}.get(route.door, self.page)
-        headers = {"Content-Type": route.kind, "X-CSRFToken": self.page.cookies["csrftoken"]}
+        client = next(self._turns.get(route.door, self._pages))
+        headers = {"Content-Type": route.kind, "X-CSRFToken": client.cookies.get("csrftoken", "")}
         content = body(pattern, self.world) if method not in ("GET", "HEAD") else None
         with client.stream(method, path or address(pattern, self.world), content=content, headers=headers) as answer:
             return Asked(method, pattern, answer.status_code, answer.headers.get("Retry-After", ""))
@@ -153,9 +159,10 @@ def test_an_answer_that_nobody_reads_keeps_no_connection(doors, site, world, pat
     for seq in range(2, 12):
         lines = [(BEGAN + seq, "x" * 8000) for _ in range(100)]
         apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, log_item(2, 100 * seq, lines)))
-    token = Token.issue(world.persons["viewer"], "slow", scope="read")[1]
+    # Several users: of one, some would wait until the others are given up, a minute later.
+    tokens = [Token.issue(world.persons[one], "slow", scope="read")[1] for one in ("viewer", "member", "admin")]
     with ExitStack() as links:
-        for _ in range(POOL + 2):
+        for token in islice(cycle(tokens), POOL + 2):
             links.enter_context(closing(unread(site, path.format(pk=world.job.pk), token)))
         assert doors.ask("GET", "jobs").status == 200
 
@@ -163,7 +170,7 @@ def test_an_answer_that_nobody_reads_keeps_no_connection(doors, site, world, pat
 @contextmanager
 def stopped_postgres() -> Iterator[None]:
     """The server and all its children: to a client it is a server that says nothing."""
-    (_, running), *_ = servers._running
+    (_, running), *_ = servers.running
     parent = psutil.Process(running.running["postgres"].pid)
     family = [parent]
     # Should anything hang, this test still ends.

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -24,12 +25,12 @@ class Line:
     def come(self, payer: str) -> None:
         """And wait until it either has its turn or stands in line."""
         before = self.known()
-        one = threading.Thread(target=self._take, args=[payer])
+        one = threading.Thread(target=self.take, args=[payer])
         self.threads.append(one)
         one.start()
         self.until(lambda: self.known() > before)
 
-    def _take(self, payer: str) -> None:
+    def take(self, payer: str) -> None:
         """`payer`: a letter for the group, and one for a person of it."""
         try:
             with self.turns.turn(*payer):
@@ -66,18 +67,27 @@ class Line:
 
 @pytest.fixture
 def line():
-    made: list[Line] = []
+    made: list[tuple[Line, int]] = []
 
     def make(at_once: int, **how) -> Line:
-        made.append(
-            Line(ThreadTurns(at_once, words="all turns are taken", **{"each": at_once, "most_waiting": 9, **how}))
-        )
-        return made[-1]
+        turns = ThreadTurns(at_once, words="all turns are taken", **{"each": at_once, "most_waiting": 9, **how})
+        made.append((Line(turns), at_once))
+        return made[-1][0]
 
     yield make
-    for one in made:
+    for one, at_once in made:
         one.empty()
-        assert one.turns._free and not one.turns._waiting and not +one.turns._running
+        assert not one.turns.waiting()
+        one.turns.most_waiting = 0  # so that a turn which is not free is refused
+        take_together(one.turns, [f"new {number}" for number in range(at_once)])
+        for group in {payer[0] for payer in one.order}:
+            take_together(one.turns, [group] * one.turns.each)
+
+
+def take_together(turns: ThreadTurns, groups: list[str]) -> None:
+    with ExitStack() as taken:
+        for group in groups:
+            taken.enter_context(turns.turn(group))
 
 
 def test_payers_are_served_in_rotation(line):
@@ -114,7 +124,7 @@ def test_the_last_of_the_longest_line_makes_room_for_who_has_nobody_waiting(line
     one = line(1, most_in_all=3)
     for payer in "aaaa":
         one.come(payer)
-    other = threading.Thread(target=one._take, args=["b"])
+    other = threading.Thread(target=one.take, args=["b"])
     one.threads.append(other)
     other.start()
     one.until(lambda: one.sent_away == ["a"])
