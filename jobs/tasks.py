@@ -11,12 +11,9 @@ from celery.signals import worker_init
 from django.utils import timezone
 
 from common import doorbell, gc_tuning
-from jobs.models import Job
 
 from .control import orphans, sweeper
 from .logs import compaction, retention
-
-SWEEP = 200  # due jobs that one tick wakes
 
 
 @worker_init.connect
@@ -40,10 +37,10 @@ def schedule() -> None:
 
 @shared_task(name="jobs.tick")
 def tick() -> None:
-    """Wake what is due by its row: the safety net for lost doorbells."""
-    sweeper.schedule()
-    for job in Job.objects.due(timezone.now()).order_by("next_reconcile_at").values_list("pk", flat=True)[:SWEEP]:
-        doorbell.poke("jobs.reconcile", job)
+    """Do nothing: the sweeper does it. A beat of version 0.1 sends this every 5 s; to be removed in version 0.3.
+
+    For a task that it does not know, Celery logs an error with a traceback.
+    """
 
 
 @shared_task(name="jobs.strays")
@@ -54,6 +51,11 @@ def end_strays() -> None:
 @shared_task(name="jobs.pack_logs")
 def pack_logs() -> None:
     compaction.pack_all()
+
+
+@shared_task(name="jobs.sweep_logs")
+def sweep_logs() -> None:
+    retention.sweep_recent(now=timezone.now())
 
 
 @shared_task(name="jobs.collect")

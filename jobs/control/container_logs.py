@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db.models import Q
@@ -39,9 +39,17 @@ OVERLAP_SECONDS = 2  # the API takes whole seconds, and the nodes' clocks differ
 MOST_FAILURES, PAUSE_SECONDS = 3, 300.0  # consecutive failed reads, of any job, before reading is paused
 MOST_REMEMBERED = 10_000
 
-_failures: dict[str, int] = {}  # cluster -> consecutive failed reads; a single slow answer does not pause reading
-_paused: dict[str, float] = {}  # cluster -> when the pause ends, on the monotonic clock
-_complete: set[tuple[str, int, str, int, int]] = set()  # ended replicas that this process has read to the end
+
+@dataclass
+class ReadingState:
+    """What this process remembers between visits. Another one begins without it."""
+
+    failures: dict[str, int] = field(default_factory=dict)  # cluster -> consecutive ones; one alone pauses nothing
+    paused: dict[str, float] = field(default_factory=dict)  # cluster -> when the pause ends, on the monotonic clock
+    complete: set[tuple[str, int, str, int, int]] = field(default_factory=set)  # ended replicas, read to the end
+
+
+remembered = ReadingState()
 
 
 @dataclass(frozen=True)
@@ -86,13 +94,13 @@ def _silent(held: Held, seen: Seen, *, now: datetime) -> Iterable[SilentReplica]
     there = {(one.role, one.index, one.incarnation): one for one in seen.replicas if _is_readable(one)}
     rows = Replica.objects.filter(job=held.job, attempt=held.view.attempt)
     if not any(_goes(held, one) for one in there.values()):
-        rows = rows.filter(_silent_rows(now))  # for a large gang whose agents report: none
+        rows = rows.filter(silent_rows(now))  # for a large gang whose agents report: none
     for row in rows if there else ():
         one = there.get((row.role, row.index, row.incarnation))
-        if one is None or (held.run, held.view.attempt, row.role, row.index, row.incarnation) in _complete:
+        if one is None or (held.run, held.view.attempt, row.role, row.index, row.incarnation) in remembered.complete:
             continue
         is_last = _goes(held, one)
-        if _is_silent(row, now) or (is_last and _is_cut_off(row, one)):
+        if is_silent(row, now) or (is_last and _is_cut_off(row, one)):
             yield SilentReplica(row, one, is_last)
 
 
@@ -105,12 +113,13 @@ def _goes(held: Held, one: ReplicaSeen) -> bool:
     return _is_stopping(held) or (one.state is ReplicaState.FAILED and one.signal is not None)
 
 
-def _silent_rows(now: datetime) -> Q:
-    """The database form of `_is_silent`."""
+def silent_rows(now: datetime) -> Q:
+    """The database form of `is_silent`."""
     return Q(last_batch_at__lt=now - SILENT) | Q(last_batch_at=None, started_at__lt=now - NEVER_HEARD)
 
 
-def _is_silent(row: Replica, now: datetime) -> bool:
+def is_silent(row: Replica, now: datetime) -> bool:
+    """Return whether the agent has never reported, or not for long."""
     if row.last_batch_at is not None:
         return now - row.last_batch_at > SILENT
     return row.started_at is not None and now - row.started_at > NEVER_HEARD
@@ -128,12 +137,12 @@ def _read_all(held: Held, silent: list[SilentReplica], *, cluster: Cluster) -> b
             return False
         try:
             is_done &= _read(held, one, cluster=cluster)
-            _failures.pop(held.cluster, None)
+            remembered.failures.pop(held.cluster, None)
         except Unreachable as error:
             is_done = False
             log.warning("job %s: %s", held.job, error)
-            _failures[held.cluster] = _failures.get(held.cluster, 0) + 1
-            if _failures[held.cluster] >= MOST_FAILURES:
+            remembered.failures[held.cluster] = remembered.failures.get(held.cluster, 0) + 1
+            if remembered.failures[held.cluster] >= MOST_FAILURES:
                 return _give_up(held, str(error))
     return is_done
 
@@ -163,10 +172,10 @@ def _read(held: Held, one: SilentReplica, *, cluster: Cluster) -> bool:
     return is_end
 
 
-_ABOUT = "Agents of this job do not reach the control plane"
-_UNHEARD = " at {}: states come from the pods and log lines from their containers' own logs, read every few seconds; there are no metrics."
-_ABOUT_LOST = "An agent fell silent"
-_LOST = ": what it had not sent of its ranks' lines was read from its container's own log."
+_ABOUT = "Agents of this job cannot reach the control plane"
+_UNHEARD = " at {}: states come from the pods, and log lines from the containers' logs, read every few seconds; there are no metrics."
+_ABOUT_LOST = "An agent stopped reporting"
+_LOST = ": lines that it had not sent were read from its container's log."
 _ABOUT_UNREAD = "Log lines cannot be read from the containers"
 
 
@@ -200,18 +209,18 @@ def _rank(rank: int, **said: object) -> Item:
 
 def _remember(held: Held, one: SilentReplica, *, is_end: bool) -> None:
     if is_end and one.is_last and one.is_over:
-        if len(_complete) >= MOST_REMEMBERED:
-            _complete.clear()
-        _complete.add((held.run, held.view.attempt, *one.place))
+        if len(remembered.complete) >= MOST_REMEMBERED:
+            remembered.complete.clear()
+        remembered.complete.add((held.run, held.view.attempt, *one.place))
 
 
 def _is_paused(cluster: str) -> bool:
-    return time.monotonic() < _paused.get(cluster, 0.0)
+    return time.monotonic() < remembered.paused.get(cluster, 0.0)
 
 
 def _give_up(held: Held, why: str) -> bool:
     """Pause reading for this cluster, so that no visit waits for unreadable logs."""
-    _failures.pop(held.cluster, None)
-    _paused[held.cluster] = time.monotonic() + PAUSE_SECONDS
+    remembered.failures.pop(held.cluster, None)
+    remembered.paused[held.cluster] = time.monotonic() + PAUSE_SECONDS
     note_once(job=held.job, attempt=held.view.attempt, about=_ABOUT_UNREAD, message=f": {why}")
     return True

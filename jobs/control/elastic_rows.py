@@ -51,7 +51,7 @@ def explain(row: Replica, seen: Seen) -> str:
     if was is None or was.state not in ENDED:  # nothing exists any longer; the row still has the last reported reason
         reason = row.reason or "its process or pod is gone"
         was = ReplicaSeen(row.role, row.index, ReplicaState.LOST, reason=reason)
-    return f"{describe_end(was)}; it comes back within the attempt, {row.incarnation + 1} of at most {MOST} times"
+    return f"{describe_end(was)}; it is restarted within the attempt, {row.incarnation + 1} of at most {MOST} times"
 
 
 def _lines(row: Replica) -> dict[str, int]:

@@ -139,6 +139,7 @@ def advance(
         return held, timedelta(0)  # the phase changed meanwhile; decide again with the current row
     if held.view.phase in ON_CLUSTER and not backfill_logs(held, seen=seen, cluster=cluster, now=clock()):
         return held, STOP_TICK  # logs are deleted with their pods: read them first
+    was_applied = held.view.applied_at is not None
     try:
         held = converge(held, step=step, store=store, cluster=cluster, clock=clock)
     except Unreachable as error:
@@ -151,6 +152,9 @@ def advance(
             return held, UNREACHABLE_TICK
         stop = Step(Phase.STOPPING, StopReason.FAILED, str(error), timedelta(0), is_failure=True)
         return store.record(held, seen=seen, step=stop, now=clock()), timedelta(0)
+    if not was_applied and held.view.applied_at is not None and seen.replicas:
+        # The visit that created them died before it recorded that, and their later changes rang for nobody: look again.
+        return held, timedelta(0)
     return held, step.requeue_after
 
 

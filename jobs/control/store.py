@@ -26,7 +26,7 @@ from . import attempt_rows, elastic_rows, lease_renewal, replica_status
 from . import job_secrets as vault
 from .reconciler import Held
 
-TROUBLE = "The cluster does not do what it is asked, and is asked again: "
+TROUBLE = "The cluster does not carry out a request, which is repeated: "
 
 
 class DjangoStore:
@@ -69,7 +69,7 @@ class DjangoStore:
             if failure_rows.is_worth_judging(view.phase, view.stop_reason, seen):
                 failure_rows.refresh(held.job, view.attempt)
             elif step.to in (Phase.RUNNING, Phase.SUCCEEDED, Phase.CANCELLED, Phase.SUSPENDED):
-                failure_rows.forget_if_well(held.job, view.attempt)
+                failure_rows.refresh_if_failed(held.job, view.attempt)
 
     def _record(self, held: Held, *, seen: Seen, step: Step, now: datetime) -> Held:
         with faultpoints.atomic("store.record"):
@@ -116,7 +116,7 @@ class DjangoStore:
         job = Job.objects.select_related("queue", "team").get(pk=held.job)
         is_new = held.view.applied_at is None
         if is_new and (problem := trust.problem(job.job_spec, job.queue)):
-            raise Refused(f"other teams got queues on its machine meanwhile: {problem}")
+            raise Refused(f"another team now has a queue on its machine: {problem}")
         plan = plan_of(job, held.view.attempt)
         if is_new:
             return plan
@@ -226,13 +226,12 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
 
 def _words(job: Job, step: Step, before: str) -> str:
     """Return the step's message. Once a failed attempt is over, its ranks have reported which of them failed first."""
-    if before == Phase.STOPPING and step.reason in (StopReason.FAILED, StopReason.RETRY):
+    words = step.message or job.message
+    if before == Phase.STOPPING and step.reason in failure_rows.ENDINGS:
         # judged before this transaction, which a failing judgement could break
         found = failures.stored(job, job.attempt)
-        if found is not None and found.rank is not None:
-            # What ends an elastic job's attempt is not the rank but that too few replicas are left.
-            return found.headline if job.min_nodes is None else f"{found.headline}; {job.message}"
-    return step.message or job.message
+        return failures.end_message(found, step=words, is_elastic=job.min_nodes is not None)
+    return words
 
 
 def _enter(job: Job, now: datetime) -> None:

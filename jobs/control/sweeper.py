@@ -1,7 +1,7 @@
-"""The last safety net: visit overdue jobs from a thread of the tasks process, without Redis or Celery.
+"""The safety net: visit overdue jobs from a thread of the tasks process, without Redis or Celery.
 
-Doorbells and beat's tick go through Redis. While it is down, or Celery's consumer has not reconnected, this thread
-keeps jobs moving, only a little slower. It looks for jobs that were due and not visited.
+Doorbells go through Redis, and any of them may be lost. While it is down, or Celery's consumer has not reconnected, this
+thread keeps jobs moving, only a little slower. It looks for jobs that were due and not visited.
 """
 
 import logging
@@ -9,6 +9,7 @@ import os
 import socket
 import threading
 import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connections
@@ -24,11 +25,20 @@ from .store import DjangoStore
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
-LATE = timedelta(seconds=1)  # a working doorbell is quicker than this
+LATE = timedelta(seconds=0.5)  # a working doorbell is quicker than this
 SCHEDULE_SECONDS = 4.0
-MOST = 50  # jobs per round; the rest is overdue in the next one too
+MOST = 50  # jobs per round; the rest is overdue in the next one too, which follows at once
+PAUSE_SECONDS = 0.05  # before it
 
-_scheduled_at = 0.0  # last run in this process, on the monotonic clock
+
+@dataclass
+class LastRun:
+    """When this process last scheduled, on the monotonic clock."""
+
+    scheduled_at: float = 0.0
+
+
+last_run = LastRun()
 
 
 def visit_job(job: int) -> timedelta | None:
@@ -45,24 +55,28 @@ def visit_job(job: int) -> timedelta | None:
 
 
 def schedule() -> None:
-    global _scheduled_at
-    _scheduled_at = time.monotonic()
+    last_run.scheduled_at = time.monotonic()
     scheduler.schedule()
 
 
 def sweep(now: datetime) -> int:
     """Visit overdue jobs, and schedule if that did not happen lately. Return the number of overdue jobs."""
-    if time.monotonic() - _scheduled_at > SCHEDULE_SECONDS:
-        schedule()
+    _keep_scheduling()
     overdue = Job.objects.due(now - LATE).order_by("next_reconcile_at").values_list("pk", flat=True)
     jobs = list(overdue[:MOST])
     for job in jobs:
         _visit_safely(job)
+        _keep_scheduling()  # one slow cluster must not keep all queues waiting
     return len(jobs)
 
 
 def start() -> None:
     threading.Thread(target=_run, daemon=True, name="sweeper").start()
+
+
+def _keep_scheduling() -> None:
+    if time.monotonic() - last_run.scheduled_at > SCHEDULE_SECONDS:
+        schedule()
 
 
 def _visit_safely(job: int) -> None:
@@ -74,10 +88,12 @@ def _visit_safely(job: int) -> None:
 
 
 def _run() -> None:
+    overdue = 0
     while True:
-        time.sleep(EVERY_SECONDS)
+        time.sleep(EVERY_SECONDS if overdue < MOST else PAUSE_SECONDS)
+        overdue = 0
         try:
-            sweep(timezone.now())
+            overdue = sweep(timezone.now())
         except Exception as error:  # outermost handler of this thread; Postgres may be down
             log.warning("not swept: %s", error)
             connections.close_all()  # kept otherwise: a new connection each second costs more than the query

@@ -88,7 +88,7 @@ def _find(identity: AgentIdentity) -> ReplicaRow:
     if is_shut_out(row):
         seconds = settings.MUSTER_AGENT_DRAIN_SECONDS
         raise NotAllowed(
-            f"this attempt ended more than {seconds:g} s ago (MUSTER_AGENT_DRAIN_SECONDS); nothing of it is taken any more"
+            f"this attempt ended more than {seconds:g} s ago (MUSTER_AGENT_DRAIN_SECONDS); nothing more is accepted from it"
         )
     turns.note_team(row.job, row.team)
     return row
@@ -142,7 +142,7 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
     if changes.cut:
         note_once(job=row.job, attempt=attempt, about=changes.cut[0], message=changes.cut[1])
     if changes.left_out:
-        words = f"this job has {translate.MAX_NAMES}; {min(changes.left_out)} and further ones are left out"
+        words = f"this job has {translate.MAX_NAMES}; {min(changes.left_out)} and further ones are not kept"
         note_once(job=row.job, attempt=attempt, about="Too many series: ", message=words)
     if changes.unexpected:
         place = f"{identity.role}-{identity.index}"
@@ -152,6 +152,8 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
     states = frozenset(one["state"] for one in changes.ranks.values() if one.get("state"))
     with failure_rows.never_in_the_way(row.job, attempt):
         failure_rows.refresh_after_changes(row.job, attempt, states=states)
+        if row.is_over and not states and any(one["rank"] == LAUNCHER for one in changes.segments):
+            failure_rows.refresh_if_failed(row.job, attempt)  # the launcher's last lines may say why its replica failed
 
 
 def _wake(job: int) -> None:

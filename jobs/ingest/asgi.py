@@ -60,16 +60,17 @@ class AgentDoor:
             return refused(401, "this is not an agent's token")
         if seconds := buckets.take(f"batches {identity}", per_minute=settings.MUSTER_RATE_AGENT):
             return refused(429, f"more than {settings.MUSTER_RATE_AGENT} batches a minute", retry_after=seconds)
-        said = headers.get(b"content-length", b"")  # without one it may have any length
+        # Without one it may have any length; Python refuses to read one of thousands of digits.
+        said = headers.get(b"content-length", b"")
         size = int(said) if said.isdigit() and len(said) <= 100 else MAX_BATCH_BYTES
         if size > MAX_BATCH_BYTES:
             return refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
         who = turns.payer(identity.job)
         # A payer may hold at most what is left for the others: one team alone at most half of the room.
         if self.bytes_of[who] + size > MOST_WAITING_BYTES - self.waiting_bytes:
-            return refused(503, "too many batches wait here already", retry_after=1)
+            return refused(503, "too many batches are waiting already", retry_after=1)
         if identity in self.inside:
-            return refused(503, "the batch before this one is still being taken", retry_after=1)
+            return refused(503, "the previous batch is still being applied", retry_after=1)
         self.inside.add(identity)
         self._hold(who, 1, size)
         try:

@@ -1,4 +1,4 @@
-"""Answer an agent's batch: one function from its bytes to an answer, the same for every entry point."""
+"""Answer an agent's batch: one function from its bytes to an answer."""
 
 import logging
 import time
@@ -50,7 +50,7 @@ def answer(identity: AgentIdentity, body: bytes) -> Answer:
         return refused(400, str(error), errors=[{"field": one.field, "message": one.message} for one in error.problems])
     except (DataError, IntegrityError) as error:  # should have been caught before; the batch can never be applied
         log.error("a batch of %s fits in no row: %s", identity.run, error)
-        return refused(400, "the batch holds what no row can hold")
+        return refused(400, "the batch has a value that no row can hold")
     except DatabaseError as error:
         log.warning("a batch of %s was not taken: %s", identity.run, error)
         return refused(503, "the database does not answer", retry_after=RETRY_SECONDS)

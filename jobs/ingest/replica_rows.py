@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from jobs.core import unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER
 from jobs.core.lifecycle import HOLDS_QUOTA
@@ -40,7 +41,8 @@ _WRITE = """
         UPDATE jobs_replica SET batch_seq = %(seq)s, log_bytes = log_bytes + %(stored)s,
             last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
             mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
-            unexpected_ranks = COALESCE(%(unexpected)s::jsonb, unexpected_ranks),
+            unexpected_ranks = COALESCE(CASE WHEN %(is_over)s OR closed_at IS NOT NULL OR state IN {replica_ended}
+                THEN %(unexpected_of_ended)s ELSE %(unexpected)s END::jsonb, unexpected_ranks),
             unexpected_lines = unexpected_lines + %(unexpected_lines)s
         WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt, %(is_over)s OR closed_at IS NOT NULL AS is_over
     ), segment AS (
@@ -88,7 +90,8 @@ _WRITE = """
 _TAKES = """(t.state IS NOT NULL AND CASE WHEN won.is_over THEN r.state NOT IN {ended} AND t.state IN {ended}
     ELSE r.state NOT IN {ended} OR t.restart > r.restarts END)"""
 _ENDED = "('succeeded', 'failed')"
-_WRITE = _WRITE.replace("{takes}", _TAKES).replace("{ended}", _ENDED)
+_REPLICA_ENDED = "('succeeded', 'failed', 'lost')"  # a replica may end after it was read
+_WRITE = _WRITE.replace("{takes}", _TAKES).replace("{ended}", _ENDED).replace("{replica_ended}", _REPLICA_ENDED)
 
 _NAMES = """
     WITH RECURSIVE found(attempt, name) AS (
@@ -169,13 +172,17 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
     before = seq if seq == row.batch_seq else seq - 1
     which = {"replica": row.id, "seq": seq, "before": before, "incarnation": row.incarnation}
     which |= {"unexpected_lines": changes.unexpected_lines, "is_over": row.is_over}
-    kept = None if changes.unexpected is None else json.dumps(changes.unexpected)
+    kept = kept_of_ended = None
+    if changes.unexpected is not None:
+        kept = json.dumps(changes.unexpected)
+        kept_of_ended = json.dumps(unexpected_ranks.in_ended_replica(row.unexpected, changes.unexpected))
     with connection.cursor() as cursor:
         values = {
             "changes": json.dumps(rows),
             "path": path,
             "stored": changes.stored_bytes,
             "unexpected": kept,
+            "unexpected_of_ended": kept_of_ended,
             **which,
         }
         cursor.execute(_WRITE, values)

@@ -4,5 +4,4 @@ from . import views
 
 urlpatterns = [
     path("workspace", views.workspace, name="agent-workspace"),
-    path("batches", views.batches, name="agent-batches"),
 ]

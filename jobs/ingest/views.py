@@ -1,21 +1,20 @@
-"""/agent/v1: where agents fetch code and send batches. Their token is checked first."""
+"""/agent/v1: where agents fetch code; their batches never come here (asgi.py). Their token is checked first."""
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from common.errors import InvalidInput
 from common.streaming import gathered, streamed
 from jobs.core.agent_identity import AgentIdentity
-from jobs.core.batch import MAX_BATCH_BYTES
 from jobs.models import Job
 from workspaces import reading
 from workspaces.models import Workspace
 
 from . import apply, replica_rows
 from .agent_tokens import bearer
-from .handler import Answer, answer, refused
+from .handler import refused
 
 DIGEST_BYTES = 32
 MAX_DIGESTS_BYTES = 100_000 * DIGEST_BYTES
@@ -25,12 +24,9 @@ def _identity(request: HttpRequest) -> AgentIdentity | None:
     return bearer(request.headers.get("Authorization", ""))
 
 
-def _response(one: Answer) -> HttpResponse:
-    return JsonResponse(one.content, status=one.status, content_type=one.kind, headers=one.headers)
-
-
 def _refused(status: int, title: str) -> HttpResponse:
-    return _response(refused(status, title))
+    one = refused(status, title)
+    return JsonResponse(one.content, status=one.status, content_type=one.kind)
 
 
 @csrf_exempt  # a bearer token, no cookie: nothing a browser could be tricked into sending
@@ -63,21 +59,9 @@ def _manifest(request: HttpRequest, code: Workspace) -> HttpResponseBase:
 def _files(request: HttpRequest, code: Workspace) -> HttpResponseBase:
     """Send files by digest, but only files of this job's code."""
     if int(request.headers.get("Content-Length") or 0) > MAX_DIGESTS_BYTES:
-        return _refused(413, f"at most {MAX_DIGESTS_BYTES} bytes of digests can be asked for at once")
+        return _refused(413, f"at most {MAX_DIGESTS_BYTES} bytes of digests can be sent at once")
     body = request.body
     asked = [body[at : at + DIGEST_BYTES].hex() for at in range(0, len(body), DIGEST_BYTES)]
     if len(body) % DIGEST_BYTES or reading.without_file(code, asked):
         return _refused(404, "these are not digests of files of this job's code")
     return streamed(request, gathered(reading.pack(code, asked)), "application/x-muster-pack")
-
-
-@csrf_exempt  # a bearer token, no cookie: nothing a browser could be tricked into sending
-@require_POST
-def batches(request: HttpRequest) -> HttpResponse:
-    """Take batches if no AgentDoor (asgi.py) stands in front (another server, tests); the answers are the same."""
-    identity = _identity(request)
-    if identity is None:
-        return _refused(401, "this is not an agent's token")
-    if int(request.headers.get("Content-Length") or 0) > MAX_BATCH_BYTES:
-        return _refused(413, f"a batch has at most {MAX_BATCH_BYTES} bytes")
-    return _response(answer(identity, request.body))

@@ -140,6 +140,8 @@ def _replace(replica: Replica, runs: list[Run]) -> bool:
         for run, blob in zip(runs, blobs, strict=True):
             _become_one(run, path=path, offset=offset, size=len(blob))
             offset += len(blob)
+    for old in {row.path for run in runs for row in run.rows}:
+        storage.touch(old)  # `sweep` deletes it some time after it was replaced, not after it was written
     return True
 
 

@@ -147,7 +147,7 @@ def _collected(place: Cursor, at: datetime) -> LogPage:
     done = replace(place, floor=2**62)
     words = (
         f"[this log was deleted on {at:%Y-%m-%d}: logs are kept for {settings.MUSTER_LOG_DAYS:g} days after a job's end, "
-        "or until somebody frees their space; the job's history says who did]"
+        "unless somebody deletes them earlier; the job's history says who did]"
     )
     lines = [LogLine(LAUNCHER, place.attempt, at, words, is_gap=True)] if place.floor != done.floor else []
     return LogPage(lines, done.encode(), True)

@@ -1,13 +1,13 @@
 """Delete what is old enough: logs of jobs that ended long ago, and folders of local jobs. Also sums up log sizes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
 from django.core.files.storage import storages
-from django.db.models import OuterRef, Q, Subquery, Sum
+from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -17,6 +17,7 @@ from accounts.permissions import Act, require
 from common import doorbell, faultpoints, trees
 from common.errors import Conflict
 from common.text import format_bytes
+from jobs.core.lifecycle import HOLDS_QUOTA
 from jobs.models import Job, JobEvent, LogSegment
 
 from . import storage, usage
@@ -25,6 +26,7 @@ from .compaction import UNREAD_FOR, sweep
 MOST_JOBS = 500  # per turn; the rest follows the next day
 MOST_TURNS = 200  # of settling, per day
 PRESENT = timedelta(days=2)  # attempts whose folders are searched for files without a row
+RECENT = timedelta(hours=1)  # the same, of the search every few minutes
 
 
 @dataclass
@@ -52,11 +54,24 @@ def collect(*, now: datetime, is_dry: bool = False) -> Collected:
             with faultpoints.around("collecting.folder"):
                 trees.remove(folder)
     if not is_dry:
-        for job in _present(now):
-            for attempt in range(1, job.attempt + 1):
-                found.files += sweep(run=job.run, attempt=attempt, now=now)
+        found.files += _sweep_all(_present(now), now=now)
         settle(now=now)
     return found
+
+
+def sweep_recent(*, now: datetime) -> int:
+    """Delete the files that packing replaced, of running and recently finished jobs. Return how many.
+
+    Until then a log takes its space twice, and teams are charged once.
+    """
+    is_recent = Q(phase__in=HOLDS_QUOTA) | Q(finished_at__gt=now - RECENT)
+    packed = LogSegment.objects.filter(job=OuterRef("pk"), is_packed=True)
+    return len(_sweep_all(Job.objects.filter(is_recent, Exists(packed)), now=now))
+
+
+def _sweep_all(jobs: Iterable[Job], *, now: datetime) -> list[str]:
+    attempts = ((job.run, attempt) for job in jobs for attempt in range(1, job.attempt + 1))
+    return [path for run, attempt in attempts for path in sweep(run=run, attempt=attempt, now=now)]
 
 
 def settle(*, now: datetime) -> int:
@@ -96,7 +111,7 @@ def delete_log(*, job: Job, by: User | None) -> Job:
         )
         if not row.is_finished:
             raise Conflict(
-                f"job {row.name} is {row.phase} and still prints; its log can be deleted once it is over",
+                f"job {row.name} is {row.phase} and may still print; its log can be deleted once it has ended",
                 "phase",
                 row.phase,
             )
@@ -106,9 +121,7 @@ def delete_log(*, job: Job, by: User | None) -> Job:
         LogSegment.objects.filter(job=row).delete()
         row.logs_collected_at, row.log_bytes = timezone.now(), 0
         row.save(update_fields=["logs_collected_at", "log_bytes"])
-        words = (
-            f"its log was deleted by {by.get_username() if by else 'the server'}: {format_bytes(freed)} are free again"
-        )
+        words = f"its log was deleted by {by.get_username() if by else 'the server'}; {format_bytes(freed)} were freed"
         JobEvent.objects.create(job=row, kind="note", phase=row.phase, attempt=row.attempt, message=words, user=by)
         audit.record(
             audit.AuditAction.JOB_LOG_DELETED, by=by, on=row, team=row.team, before={"bytes": freed}, after={"bytes": 0}

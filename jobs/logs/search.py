@@ -26,7 +26,10 @@ ROWS = 200  # per query
 MOST_WAITING = 4  # searches of one user
 
 searching = ThreadTurns(
-    SEARCHES, each=1, most_waiting=MOST_WAITING, words="several searches of yours are under way; one follows another"
+    SEARCHES,
+    each=1,
+    most_waiting=MOST_WAITING,
+    words="several of your searches are running; they run one after another",
 )
 
 
@@ -73,15 +76,16 @@ def search(
     too many of one user wait.
     """
     if not text.strip():
-        raise InvalidInput(Problem("text", text, "must not be empty; give the words to look for"))
+        raise InvalidInput(Problem("text", text, "must not be empty; give the text to find"))
     which, limit = job.attempt if attempt is None else attempt, max(1, min(limit, MOST_SEARCH_LINES))
     after, line = _start(start)
     give_back()  # do not hold a database connection while waiting for a turn, or reading files
     with searching.turn(job.team_id, by):
-        return _search(job.pk, text.lower(), rank, which, limit, after=after, line=line)
+        return scan(job.pk, text.lower(), rank, which, limit, after=after, line=line)
 
 
-def _search(job: int, text: str, rank: int | None, attempt: int, limit: int, *, after: int, line: int) -> Found:
+def scan(job: int, text: str, rank: int | None, attempt: int, limit: int, *, after: int, line: int) -> Found:
+    """Search one attempt from a position on, for a bounded time; the caller holds the turn."""
     found: list[FoundLine] = []
     scanned, until, read = 0, time.thread_time() + SEARCH_SECONDS, 0
     for segment in _rows(job, rank, attempt, after):
@@ -120,7 +124,7 @@ def _start(text: str) -> tuple[int, int]:
         return 0, 0
     segment, _, line = text.partition(".")
     if not (segment.isdecimal() and line.isdecimal() and len(text) < 40):
-        raise InvalidInput(Problem("start", text[:40], "is not one of ours; leave it out to search from the beginning"))
+        raise InvalidInput(Problem("start", text[:40], "is not a valid position; omit it to search from the beginning"))
     return int(segment), int(line)
 
 

@@ -170,10 +170,11 @@ def content(segment: Segment, *, skip: int = 0) -> tuple[Iterator[str], str]:
     # After the last line's end there is nothing, or more than the row says.
     count = min(segment.lines, text.count("\n") + (text[-1:] not in ("", "\n")))
     missing = segment.lines - count
-    return _lines(text, min(skip, count), count), f"[{missing} lines are missing here]" if missing else ""
+    return lines_between(text, min(skip, count), count), f"[{missing} lines are missing here]" if missing else ""
 
 
-def _lines(text: str, begin: int, end: int) -> Iterator[str]:
+def lines_between(text: str, begin: int, end: int) -> Iterator[str]:
+    """Yield the lines numbered from `begin` to before `end`, without splitting the rest of the text."""
     at = _behind(text, begin)
     for _ in range(begin, end):
         stop = text.find("\n", at)

@@ -1,5 +1,6 @@
 """The files that hold the text of logs. If the store fails, agents wait for it, but not for ever."""
 
+import os
 import time
 import zlib
 from contextlib import suppress
@@ -14,9 +15,28 @@ PATIENCE_SECONDS = 30.0  # how long agents keep what a full store refuses; after
 
 MOST_REMEMBERED = 10_000
 
-# Per replica, on the monotonic clock: a nearly full disk still takes small batches, which must not let the large ones
-# of another replica wait for ever.
-_refused_since: dict[AgentIdentity, float] = {}
+
+class Refusals:
+    """Since when the store has refused a replica's text, on the monotonic clock.
+
+    Per replica: a nearly full disk still takes small batches, which must not let the large ones of another replica wait
+    for ever.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[AgentIdentity, float] = {}
+
+    def note(self, identity: AgentIdentity) -> float:
+        """Note a refusal; return when the first of this replica was."""
+        if len(self._since) >= MOST_REMEMBERED:
+            self._since.clear()
+        return self._since.setdefault(identity, time.monotonic())
+
+    def end(self, identity: AgentIdentity) -> None:
+        self._since.pop(identity, None)
+
+
+refusals = Refusals()
 
 
 class NoRoom(Exception):
@@ -47,17 +67,11 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
             saved: str = storages["logs"].save(path, ContentFile(data))
     except OSError as error:
         discard(path)  # part of it may exist
-        since = _first_refused(identity)
+        since = refusals.note(identity)
         is_patient = time.monotonic() - since < PATIENCE_SECONDS
         raise NoRoom(f"the log store takes nothing: {error.strerror or error}", is_patient=is_patient) from error
-    _refused_since.pop(identity, None)
+    refusals.end(identity)
     return saved
-
-
-def _first_refused(identity: AgentIdentity) -> float:
-    if len(_refused_since) >= MOST_REMEMBERED:
-        _refused_since.clear()
-    return _refused_since.setdefault(identity, time.monotonic())
 
 
 def read(path: str, *, offset: int, size_bytes: int) -> bytes:
@@ -66,6 +80,12 @@ def read(path: str, *, offset: int, size_bytes: int) -> bytes:
         file.seek(offset)
         found: bytes = file.read(size_bytes)
     return found
+
+
+def touch(path: str) -> None:
+    """Set a file's time to now, where the store has files; elsewhere it stays that of writing."""
+    with suppress(OSError, NotImplementedError):
+        os.utime(storages["logs"].path(path))
 
 
 def discard(path: str) -> None:

@@ -6,7 +6,7 @@ within seconds where a budget is half used, else within a minute. A budget may b
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.core.files.storage import storages
@@ -56,10 +56,26 @@ class Room:
     words: str = ""
 
 
-_jobs: dict[int, Count] = {}
-_teams: dict[int, tuple[Count, Budget]] = {}
-_all: list[tuple[dict[int, int], float]] = []  # bytes of every team, and until when that is valid
-_disk: list[tuple[int, int, float]] = []
+@dataclass
+class Known:
+    """Sums as last read, each with the end of its validity on the monotonic clock."""
+
+    jobs: dict[int, Count] = field(default_factory=dict)
+    teams: dict[int, tuple[Count, Budget]] = field(default_factory=dict)
+    everybody: tuple[dict[int, int], float] = ({}, 0.0)  # bytes of every team
+    disk: tuple[int, int, float] = (0, 0, 0.0)  # free bytes, and the number below which it is nearly full
+
+    def clear(self) -> None:
+        self.jobs.clear()
+        self.teams.clear()
+        self.forget_disk()
+
+    def forget_disk(self) -> None:
+        """Look at the disk again, and at who fills it."""
+        self.everybody, self.disk = ({}, 0.0), (0, 0, 0.0)
+
+
+known = Known()
 
 
 def room(*, job: int, team: int) -> Room:
@@ -76,36 +92,34 @@ def room(*, job: int, team: int) -> Room:
 
 
 _KEPT = (
-    "The last lines of each minute and of each rank's end are kept while a last fifth of room lasts, the others are shown "
+    "The last lines of each minute and of each rank are kept while the last fifth of the budget lasts; the others are shown "
     "as gaps. "
 )
 _ABOUT_JOB = "Log lines are left out: this job's log "
 _OF_JOB_WORDS = (
-    "takes {} and may take {}. "
-    + _KEPT
-    + "Print less, write large output to files below $MUSTER_SHARED, or ask whoever "
-    "runs this server for more (manage.py team_logs)."
+    "takes {} and may take {}. " + _KEPT + "Print less, write large output to files below $MUSTER_SHARED, or ask the "
+    "server's operator for more (manage.py team_logs)."
 )
 _ABOUT_TEAM = "Log lines are left out: the logs of this team "
 _OF_TEAM_WORDS = (
     "take {} together and may take {}. "
     + _KEPT
     + "Delete logs of finished jobs (muster delete-log, or the button beside a "
-    "job's log), or ask whoever runs this server for more (manage.py team_logs)."
+    "job's log), or ask the server's operator for more (manage.py team_logs)."
 )
 _ABOUT_DISK = "Log lines are left out: the server's disk for logs "
 _DISK_WORDS = (
-    "has {} left, and this team's logs take more than its equal share of it. Only the last lines of each rank are kept as "
-    "long as there is room. Delete logs of finished jobs (muster delete-log), or ask whoever runs this server for space."
+    "has {} left, and this team's logs take more than an equal share of it. Only the last lines of each rank are kept as "
+    "long as there is room. Delete logs of finished jobs (muster delete-log), or ask the server's operator for space."
 )
 
 
 def note_stored(*, job: int, team: int, count: int) -> None:
     """Add bytes stored by this process."""
-    if job in _jobs:
-        _jobs[job].used += count
-    if team in _teams:
-        _teams[team][0].used += count
+    if job in known.jobs:
+        known.jobs[job].used += count
+    if team in known.teams:
+        known.teams[team][0].used += count
 
 
 def by_team(team: int | None = None) -> dict[int, int]:
@@ -128,30 +142,27 @@ def budget_of(team: int) -> Budget:
 
 def forget() -> None:
     """Clear the caches, after logs were deleted or a budget was changed."""
-    _jobs.clear()
-    _teams.clear()
-    _all.clear()
-    _disk.clear()
+    known.clear()
 
 
 def _job(job: int, budget: int) -> int:
-    known = _jobs.get(job)
-    if known is None or time.monotonic() > known.until:
+    counted = known.jobs.get(job)
+    if counted is None or time.monotonic() > counted.until:
         with connection.cursor() as cursor:
             cursor.execute(_OF_JOB, {"job": job})
             (used,) = cursor.fetchone()
-        if len(_jobs) >= MOST_REMEMBERED:
-            _jobs.clear()
-        known = _jobs[job] = Count(used, time.monotonic() + _holds(used, budget))
-    return known.used
+        if len(known.jobs) >= MOST_REMEMBERED:
+            known.jobs.clear()
+        counted = known.jobs[job] = Count(used, time.monotonic() + _holds(used, budget))
+    return counted.used
 
 
 def _team(team: int) -> tuple[Count, Budget]:
-    known = _teams.get(team)
-    if known is None or time.monotonic() > known[0].until:
+    counted = known.teams.get(team)
+    if counted is None or time.monotonic() > counted[0].until:
         budget, used = budget_of(team), by_team(team).get(team, 0)
-        known = _teams[team] = Count(used, time.monotonic() + _holds(used, budget.team_bytes)), budget
-    return known
+        counted = known.teams[team] = Count(used, time.monotonic() + _holds(used, budget.team_bytes)), budget
+    return counted
 
 
 def _holds(used: int, budget: int) -> float:
@@ -177,9 +188,9 @@ def _left() -> tuple[int, int]:
 
     A store that is not a folder is unlimited.
     """
-    if not _disk or time.monotonic() > _disk[0][2]:
-        _disk[:] = [(*_look(), time.monotonic() + DISK_SECONDS)]
-    return _disk[0][0], _disk[0][1]
+    if time.monotonic() > known.disk[2]:
+        known.disk = (*_look(), time.monotonic() + DISK_SECONDS)
+    return known.disk[0], known.disk[1]
 
 
 def _look() -> tuple[int, int]:
@@ -193,6 +204,6 @@ def _look() -> tuple[int, int]:
 
 
 def _everybodys() -> dict[int, int]:
-    if not _all or time.monotonic() > _all[0][1]:
-        _all[:] = [(by_team(), time.monotonic() + NEAR_SECONDS)]
-    return _all[0][0]
+    if time.monotonic() > known.everybody[1]:
+        known.everybody = by_team(), time.monotonic() + NEAR_SECONDS
+    return known.everybody[0]

@@ -13,7 +13,7 @@ class Command(BaseCommand):
     help = "Delete logs older than MUSTER_LOG_DAYS and folders of local jobs older than MUSTER_JOB_DAYS."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
 
     def handle(self, *args: Any, **options: Any) -> None:
         is_dry = options["dry_run"]

@@ -22,26 +22,28 @@ def limit(text: str) -> int | None:
     if text == DEFAULT:
         return None
     if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 63:
-        raise CommandError(f"{text} is no number of bytes; give a whole number, 0 for no limit, or {DEFAULT}")
+        raise CommandError(f"{text} is not a number of bytes; give a whole number, 0 for no limit, or {DEFAULT}")
     return int(text)
 
 
 class Command(BaseCommand):
-    help = "Show what a team's logs take, change its limits, and delete logs of finished jobs."
+    help = "Show how much space a team's logs take, change its limits, and delete logs of finished jobs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("team")
         parser.add_argument(
-            "--job-bytes", metavar="N", help=f"of one job's log; 0: no limit; {DEFAULT} to take it back"
+            "--job-bytes", metavar="N", help=f"limit of one job's log; 0: no limit; {DEFAULT} restores the default"
         )
-        parser.add_argument("--team-bytes", metavar="N", help=f"of all logs; 0: no limit; {DEFAULT} to take it back")
+        parser.add_argument(
+            "--team-bytes", metavar="N", help=f"limit of all logs together; 0: no limit; {DEFAULT} restores the default"
+        )
         parser.add_argument(
             "--delete-job", metavar="ID", type=int, action="append", default=[], help="delete this job's log"
         )
         parser.add_argument(
             "--delete-older-than", metavar="DAYS", type=float, help="delete logs of jobs that ended before"
         )
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
 
     def handle(self, *args: Any, **options: Any) -> None:
         team = Team.objects.filter(name=options["team"]).first()
@@ -69,7 +71,7 @@ def _change(team: Team, options: dict[str, Any]) -> None:
 def _chosen(team: Team, options: dict[str, Any]) -> QuerySet[Job]:
     jobs = Job.objects.filter(team=team, finished_at__isnull=False, logs_collected_at=None).order_by("pk")
     if unknown := set(options["delete_job"]) - set(jobs.values_list("pk", flat=True)):
-        raise CommandError(f"job {min(unknown)} is no finished job of team {team.name} with a log")
+        raise CommandError(f"job {min(unknown)} is not a finished job of team {team.name} with a log")
     chosen = jobs.filter(pk__in=options["delete_job"])
     if options["delete_older_than"] is not None:
         chosen |= jobs.filter(finished_at__lt=timezone.now() - timedelta(days=options["delete_older_than"]))

@@ -46,10 +46,8 @@ class Printing:
 
 
 @pytest.fixture
-def cluster():
-    container_logs._paused.clear()
-    container_logs._failures.clear()
-    container_logs._complete.clear()
+def cluster(monkeypatch):
+    monkeypatch.setattr(container_logs, "remembered", container_logs.ReadingState())
     return Printing()
 
 
@@ -113,7 +111,7 @@ def test_an_agent_that_fell_silent_is_asked_for_what_it_had_not_sent(job, cluste
     collect(job, cluster)
     assert texts(job) == ["sent", "sent too", "not sent"]
     assert next(since for index, since in cluster.asked if index == 0) is not None, "only the end of it is asked for"
-    assert any("fell silent" in note for note in notes(job))
+    assert any("stopped reporting" in note for note in notes(job))
 
 
 def test_an_agent_that_comes_back_sends_nothing_twice_and_loses_nothing(job, cluster):
@@ -247,6 +245,6 @@ def test_the_database_knows_as_well_who_is_silent(job, started, heard):
         None if age is None else now - timedelta(seconds=age) for age in (started, heard)
     )
     row.save()
-    found = Replica.objects.filter(container_logs._silent_rows(now), pk=row.pk).exists()
-    assert found == container_logs._is_silent(row, now)
+    found = Replica.objects.filter(container_logs.silent_rows(now), pk=row.pk).exists()
+    assert found == container_logs.is_silent(row, now)
     assert found == (heard > 60 if heard else bool(started and started > 15))

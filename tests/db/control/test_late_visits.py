@@ -64,3 +64,20 @@ def test_a_store_that_fails_too_does_not_hide_what_went_wrong_first(lab, job, ca
     with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
         visit(job.pk, store=Away(), clusters=lambda _: Broken(), clock=lab.clock, owner="first")
     assert "was not given back: the database is away" in caplog.text
+
+
+def test_the_visit_after_one_that_died_while_creating_looks_again_at_once(lab, job):
+    """It waited five seconds for replicas that were already running: their changes had rung before it."""
+
+    class Dies(DjangoStore):
+        def record_applied(self, held, *, now):
+            raise SystemExit
+
+        def release(self, held, *, due):
+            raise AssertionError("a process that is killed releases nothing")
+
+    with pytest.raises(SystemExit):
+        visit(job.pk, store=Dies(), clusters=lambda _: lab.cluster, clock=lab.clock, owner="first")
+    lab.clock.advance(60)  # the lease is over, and the replicas run
+    lab.cluster.observe(job.run, 1, ())
+    assert lab.visit(job).phase == "running"

@@ -50,7 +50,7 @@ def new_queue(as_, **changes):
 def test_whoever_gives_a_second_team_a_queue_on_one_machine_is_told_and_not_refused(local, as_):
     answer = new_queue(as_, cluster=local.cluster)
     assert answer.status_code == 201
-    assert "another team has a queue on this machine" in answer.json()["notice"]
+    assert "another team also has a queue on this machine" in answer.json()["notice"]
     assert "another team" in as_("admin").get("/queues/default").json()["notice"]  # both are concerned
 
 
@@ -66,7 +66,7 @@ def test_nor_does_a_machine_whose_teams_trust_each_other(shared, as_, settings):
 
 def test_the_command_on_the_server_says_it_too(local, capsys):
     call_command("queue", "theirs", team="newcomers", slots=2, cluster=local.cluster)
-    assert "another team has a queue on this machine" in capsys.readouterr().err
+    assert "another team also has a queue on this machine" in capsys.readouterr().err
 
 
 def test_an_elastic_job_is_refused_where_another_team_could_send_it_code(shared, api, settings):
@@ -155,7 +155,7 @@ def test_an_elastic_job_that_waited_while_another_team_came_does_not_start(local
     schedule()
     job = lab.visit(job, times=6)
     assert job.phase == "failed" and job.attempt == 1
-    assert "other teams got queues on its machine" in job.message and "MUSTER_TEAMS_TRUST=1" in job.message
+    assert "another team now has a queue on its machine" in job.message and "MUSTER_TEAMS_TRUST=1" in job.message
     assert not lab.cluster.creations
 
 
@@ -168,7 +168,7 @@ def test_nor_does_its_next_attempt(local, lab, as_):
     lab.clock.advance(3600)
     job = lab.visit(job, times=8)
     assert job.phase == "failed" and job.attempt == 2
-    assert "other teams got queues on its machine" in job.message
+    assert "another team now has a queue on its machine" in job.message
 
 
 def test_an_elastic_job_of_the_only_team_is_taken(local, api):

@@ -27,7 +27,7 @@ def restore(lab):
     """The cluster as it was before this attempt ended: its replicas are back, and nothing says that it was closed."""
 
     def restore(job: Job, attempt: int) -> None:
-        lab.cluster._attempts.pop((job.run, attempt), None)
+        lab.cluster.forget(job.run, attempt)
         lab.cluster.apply(plan_of(job, attempt))
 
     return restore

@@ -74,7 +74,7 @@ def test_a_visit_that_takes_longer_than_a_lease_keeps_it(job):
 
 def test_the_sweeper_schedules_and_visits_what_nobody_did(lab, job, monkeypatch):
     monkeypatch.setattr(sweeper.clusters, "get", lambda alias: lab.cluster)
-    monkeypatch.setattr(sweeper, "_scheduled_at", time.monotonic() - 60)
+    monkeypatch.setattr(sweeper.last_run, "scheduled_at", time.monotonic() - 60)
     assert sweeper.sweep(timezone.now()) == 0  # admitted only now, and so not overdue yet
     job.refresh_from_db()
     assert job.phase == Phase.ADMITTED
@@ -101,3 +101,29 @@ def test_one_job_that_fails_does_not_keep_the_sweeper_from_the_others(lab, job, 
     )
     assert sweeper.sweep(timezone.now()) == 2
     assert Job.objects.get(pk=other.pk).attempt == 1
+
+
+def test_queues_are_scheduled_between_visits_that_take_long(lab, job, monkeypatch):
+    """The first visit takes all the time until the next scheduling is due."""
+    others = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(2)]
+    late = timezone.now() - timedelta(seconds=9)
+    Job.objects.filter(pk__in=[one.pk for one in others]).update(phase=Phase.ADMITTED, next_reconcile_at=late)
+    monkeypatch.setattr(sweeper.last_run, "scheduled_at", time.monotonic())
+    phases = []
+
+    def visit(pk):
+        phases.append(Job.objects.get(pk=job.pk).phase)
+        sweeper.last_run.scheduled_at -= sweeper.SCHEDULE_SECONDS
+
+    monkeypatch.setattr(sweeper, "visit_job", visit)
+    assert sweeper.sweep(timezone.now()) == 2
+    assert phases == [Phase.QUEUED, Phase.ADMITTED]
+
+
+def test_beat_of_this_release_and_of_the_one_before_sends_only_known_tasks(settings):
+    from controlplane.celery import app
+
+    app.loader.import_default_modules()
+    sent = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
+    assert "jobs.tick" not in sent
+    assert {*sent, "jobs.tick"} <= set(app.tasks)

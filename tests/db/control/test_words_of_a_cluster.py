@@ -61,9 +61,9 @@ def test_what_a_launch_left_out_is_in_the_history_and_the_job_runs(lab, monkeypa
 
     def apply(plan) -> str:
         launch(plan)
-        return "The pods of this attempt are open to others"
+        return "Other pods of the cluster can reach"
 
     monkeypatch.setattr(lab.cluster, "apply", apply)
     job = lab.running()
     assert job.phase == Phase.RUNNING
-    assert notes(job) == [(1, "The pods of this attempt are open to others")]
+    assert notes(job) == [(1, "Other pods of the cluster can reach")]

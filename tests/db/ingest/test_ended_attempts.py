@@ -11,7 +11,7 @@ from jobs.ingest.agent_tokens import issue
 from jobs.logs import reader
 from jobs.models import Job, Rank, Replica
 from tests.db.ingest.test_agent_door import body
-from tests.support.builders import batch, identity, item, log_item
+from tests.support.builders import batch, deliver, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 T = float(int(time.time()) - 600)
@@ -94,13 +94,8 @@ def test_a_token_opens_nothing_a_drain_time_after_its_attempt(client, lab, setti
     assert (job.attempt > ended) == (how == "retried")
 
     def answers(seq: int) -> list[int]:
-        sent = client.post(
-            "/agent/v1/batches",
-            body(log_item(0, seq - 1, [(T, "x")]), seq=seq),
-            "application/x-muster-batch",
-            headers=headers,
-        )
-        return [sent.status_code, client.get("/agent/v1/workspace", headers=headers).status_code]
+        sent = deliver(token, body(log_item(0, seq - 1, [(T, "x")]), seq=seq))
+        return [sent.status, client.get("/agent/v1/workspace", headers=headers).status_code]
 
     code = 403 if job.is_finished else 204
     assert answers(1) == [200, code]

@@ -27,12 +27,11 @@ def small_disk(tmp_path):
 
 
 @pytest.fixture
-def full_disk(small_disk, settings):
+def full_disk(small_disk, settings, monkeypatch):
     settings.MEDIA_ROOT = small_disk
-    storage._refused_since.clear()
+    monkeypatch.setattr(storage, "refusals", storage.Refusals())
     (small_disk / "ballast").write_bytes(b"x" * 200_000)
-    yield small_disk
-    storage._refused_since.clear()
+    return small_disk
 
 
 def noise(rank: int, first: int):

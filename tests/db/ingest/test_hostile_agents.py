@@ -17,12 +17,11 @@ from jobs.ingest.translate import MAX_NAMES
 from jobs.logs import reader
 from jobs.models import JobEvent, LogSegment, MetricChunk, Rank, Replica
 from tests.db.ingest.test_agent_door import body
-from tests.support.builders import identity, item, log_item
+from tests.support.builders import deliver, identity, item, log_item
 from tests.unit.ingest.test_batches import items
 
 pytestmark = pytest.mark.django_db
 T = float(int(time.time()) - 60)
-URL = "/agent/v1/batches"
 
 
 @pytest.fixture(autouse=True)
@@ -36,15 +35,11 @@ def job(lab):
     return lab.running()
 
 
-def post(client, token: str, raw: bytes):
-    return client.post(URL, raw, "application/x-muster-batch", headers={"Authorization": f"Bearer {token}"})
-
-
 def rows() -> tuple[int, int, int]:
     return LogSegment.objects.count(), MetricChunk.objects.count(), JobEvent.objects.filter(kind="note").count()
 
 
-def test_a_token_that_is_not_ours_opens_nothing(client, job, people):
+def test_a_token_that_is_not_ours_opens_nothing(job):
     good = issue(identity(job))
     named, _, signature = good.rpartition(":")
     other = issue(replace(identity(job), index=1))
@@ -55,88 +50,86 @@ def test_a_token_that_is_not_ours_opens_nothing(client, job, people):
         "x" * 5000,
         other.rpartition(":")[0] + ":" + signature,
     ]
-    assert [post(client, token, body()).status_code for token in forged] == [401] * len(forged)
-    client.force_login(people.owner)
-    assert client.post(URL, body(), "application/x-muster-batch").status_code == 401
+    assert [deliver(token, body()).status for token in forged] == [401] * len(forged)
 
 
-def test_a_token_of_another_job_or_attempt_or_replica_opens_only_what_it_names(client, job, lab):
+def test_a_token_of_another_job_or_attempt_or_replica_opens_only_what_it_names(job, lab):
     mine = identity(job)
     strangers = [
         replace(mine, attempt=2), replace(mine, role="head"), replace(mine, index=9), replace(mine, job=job.pk + 1),
         replace(mine, run=f"{job.pk}-ffffff"),
     ]  # fmt: skip
     for one in strangers:
-        said = post(client, issue(one), body(log_item(0, 0, [(T, "x")])))
-        assert said.status_code == 403, one
+        said = deliver(issue(one), body(log_item(0, 0, [(T, "x")])))
+        assert said.status == 403, one
     assert rows() == (0, 0, 0)
     other = body(log_item(0, 0, [(T, "x")]), item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T))
-    assert post(client, issue(replace(mine, index=1)), other).status_code == 200
+    assert deliver(issue(replace(mine, index=1)), other).status == 200
     assert Rank.objects.get(job=job, rank=0).state == "waiting"
     assert [line.text for line in reader.read(job=job, rank=0).lines] == []
 
 
-def test_a_replayed_batch_with_other_bytes_changes_nothing(client, job, files):
+def test_a_replayed_batch_with_other_bytes_changes_nothing(job, files):
     token = issue(identity(job))
-    assert post(client, token, body(log_item(0, 0, [(T, "true")]))).json()["ack"] == 1
+    assert deliver(token, body(log_item(0, 0, [(T, "true")]))).content["ack"] == 1
     before = {path: path.read_bytes() for path in files.rglob("*.z")}
-    assert post(client, token, body(log_item(0, 0, [(T, "false")]))).json()["ack"] == 1
+    assert deliver(token, body(log_item(0, 0, [(T, "false")]))).content["ack"] == 1
     assert {path: path.read_bytes() for path in files.rglob("*.z")} == before
     assert [line.text for line in reader.read(job=job).lines] == ["true"]
 
 
-def test_batches_out_of_order_are_answered_with_the_one_that_is_wanted(client, job):
+def test_batches_out_of_order_are_answered_with_the_one_that_is_wanted(job):
     token = issue(identity(job))
     sent = {seq: body(log_item(0, seq - 1, [(T, str(seq))]), seq=seq) for seq in range(1, 6)}
-    acks = [post(client, token, sent[seq]).json()["ack"] for seq in (3, 1, 5, 2, 1, 3, 3, 4, 2, 5)]
+    acks = [deliver(token, sent[seq]).content["ack"] for seq in (3, 1, 5, 2, 1, 3, 3, 4, 2, 5)]
     assert acks == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
     assert [line.text for line in reader.read(job=job).lines] == ["1", "2", "3", "4", "5"]
 
 
-def test_overlapping_lines_are_refused_and_nothing_of_their_batch_stays(client, job, files):
+def test_overlapping_lines_are_refused_and_nothing_of_their_batch_stays(job, files):
     token = issue(identity(job))
-    post(client, token, body(log_item(0, 0, [(T, "a"), (T, "b")])))
+    deliver(token, body(log_item(0, 0, [(T, "a"), (T, "b")])))
     before = rows(), list(files.rglob("*.z"))
     state = item("rank", rank=1, local_rank=1, state="running", at=T)
-    said = post(client, token, body(state, log_item(0, 1, [(T, "again")]), seq=2))
-    assert said.status_code == 400 and said.json()["errors"][0]["field"] == "log.first_line"
+    said = deliver(token, body(state, log_item(0, 1, [(T, "again")]), seq=2))
+    assert said.status == 400 and said.content["errors"][0]["field"] == "log.first_line"
     assert (rows(), list(files.rglob("*.z"))) == before
     assert Rank.objects.get(job=job, rank=1).state == "waiting"
     assert Replica.objects.get(job=job, index=0).batch_seq == 1
 
 
-def test_a_bomb_in_the_header_or_in_a_blob_costs_little(client, job):
+def test_a_bomb_in_the_header_or_in_a_blob_costs_little(job):
     token = issue(identity(job))
     many = json.dumps({"version": 1, "seq": 1, "items": [{"kind": "replica"}] * 300_000}).encode()
-    assert post(client, token, struct.pack(">I", len(many)) + many).status_code == 400
+    assert deliver(token, struct.pack(">I", len(many)) + many).status == 400
     deep = b'{"version":1,"seq":1,"items":' + b"[" * 1_000_000
-    assert post(client, token, struct.pack(">I", len(deep)) + deep).status_code == 400
+    assert deliver(token, struct.pack(">I", len(deep)) + deep).status == 400
     packer = zlib.compressobj(9)
     blob = b"".join(packer.compress(b"0 " + b"\0" * 2**20) for _ in range(1500)) + packer.flush()
     small = log_item(0, 0, [(T, "x")])
     bomb = type(small)("log", {**small.fields, "raw_bytes": 2**24, "bytes": len(blob)}, blob)
-    assert post(client, token, body(bomb)).status_code == 200
+    assert deliver(token, body(bomb)).status == 200
     (line,) = reader.read(job=job).lines
     assert line.is_gap and "unpack to more than" in line.text
 
 
-def test_series_by_the_thousand_are_capped_with_one_note(client, job):
+def test_series_by_the_thousand_are_capped_with_one_note(job):
     token = issue(identity(job))
     for seq in range(1, 31):
         points = [[T, 1, {f"series {seq} {n}": 1.0 for n in range(50)}]]
-        assert post(client, token, body(item("metrics", rank=0, points=points), seq=seq)).status_code == 200
+        assert deliver(token, body(item("metrics", rank=0, points=points), seq=seq)).status == 200
     assert len(metrics.series(job=job)) == MAX_NAMES
     (note,) = JobEvent.objects.filter(job=job, kind="note")
     assert note.message.startswith(f"Too many series: this job has {MAX_NAMES}; series 5 ")
 
 
 @pytest.mark.parametrize("at", [0.0, 4e9, 1e300, -1e300])
-def test_a_clock_that_is_far_off_moves_no_row_into_another_century(client, job, at):
+def test_a_clock_that_is_far_off_moves_no_row_into_another_century(job, at):
     state = item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=at, error_at=at)
     points = item("metrics", rank=0, points=[[at, 1, {"loss": 1.0}]])
     segment = log_item(0, 0, [(T, "x")])
     segment = type(segment)("log", {**segment.fields, "first_at": at, "last_at": at}, segment.blob)
-    assert post(client, issue(identity(job)), body(state, points, segment)).status_code == 200
+    assert deliver(issue(identity(job)), body(state, points, segment)).status == 200
     rank = Rank.objects.get(job=job, rank=0)
     seen = [
         rank.ended_at,

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from jobs.analysis import metrics
-from jobs.ingest import apply
+from jobs.ingest import apply, replica_rows, translate
 from jobs.logs import reader
 from jobs.models import JobEvent, Rank, Replica
 from tests.support.builders import batch, identity, item, log_item
@@ -68,7 +68,7 @@ def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, p
     assert [(one.rank, one.points[0][2]) for one in metrics.series(job=job, names=["loss"])] == [(0, 0.5)]
     assert told(job) == [
         "Unexpected ranks: rank 3 is not one of this job's 1 processes; set nproc_per_node to 4. "
-        "Its lines are in the launcher's log, its metrics are not kept"
+        "Its lines are in the log of the launcher, or of the rank that started it; its metrics are not kept"
     ]
     owner = as_(people.owner)
     (shown,) = owner.get(f"/api/v1/jobs/{job.pk}/replicas").json()["results"]
@@ -128,3 +128,40 @@ def test_of_very_many_unexpected_ranks_the_first_are_kept_and_the_row_stays_smal
     assert len(Replica.objects.get(job=job).unexpected_ranks) == 64
     assert texts(job, -1) == ["last"]
     assert len(told(job)) == 1
+
+
+def kept(job) -> dict[str, tuple[str | None, int | None]]:
+    return {
+        number: (one["state"], one["exit_code"])
+        for number, one in Replica.objects.get(job=job).unexpected_ranks.items()
+    }
+
+
+def send(job, seq: int, *items) -> None:
+    assert apply.apply_batch(identity=identity(job), batch=batch(seq, *items))[0] == seq
+
+
+def test_an_unexpected_rank_that_has_ended_never_runs_again(job):
+    send(job, 1, rank(1, "running"), rank(1, "failed", exit_code=3))
+    send(job, 2, rank(1, "running", pid=9), rank(1, "succeeded", exit_code=0))
+    assert kept(job) == {"1": ("failed", 3)}
+
+
+@pytest.mark.parametrize("is_attempt_over", [True, False])
+def test_an_unexpected_rank_of_a_replica_that_has_ended_may_end_but_not_start(job, lab, is_attempt_over):
+    send(job, 1, rank(1, "running"), rank(2, "running"))
+    if is_attempt_over:
+        job = lab.finish(job, 1)
+        assert job.is_finished
+    else:
+        Replica.objects.filter(job=job).update(state="failed")
+    send(job, 2, rank(1, "failed", exit_code=3), rank(3, "running"), rank(4, "running"), rank(4, "failed", exit_code=5))
+    assert kept(job) == {"1": ("failed", 3), "2": ("running", None), "3": (None, None), "4": ("failed", 5)}
+
+
+def test_a_replica_that_ends_while_a_batch_is_read_has_ended_for_it(job):
+    row = replica_rows.find(identity(job))
+    changes = translate.read(batch(1, rank(1, "running")), baseline=row.baseline(frozenset()), now=T)
+    Replica.objects.filter(job=job).update(state="succeeded")
+    assert replica_rows.write(row, seq=1, changes=changes, path="")
+    assert kept(job) == {"1": (None, None)}

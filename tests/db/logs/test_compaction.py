@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.core.files.storage import storages
 from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
@@ -114,6 +115,17 @@ def test_old_files_go_when_nobody_can_be_reading_them(job, files):
     assert len(stored(files)) == 1 and len(everything(job)) == 841
 
 
+@pytest.mark.parametrize("phase", ["running", "succeeded"])
+def test_a_packed_log_takes_its_space_twice_for_minutes_only(job, files, phase):
+    """It was a day, while its team was charged once."""
+    Job.objects.filter(pk=job.pk).update(phase=phase, finished_at=timezone.now() if phase == "succeeded" else None)
+    age(stored(files))  # written long ago and replaced now: a reader may have the rows of before
+    pack(job)
+    assert retention.sweep_recent(now=timezone.now()) == 0 and len(stored(files)) == BATCHES + 1
+    assert retention.sweep_recent(now=timezone.now() + timedelta(minutes=11)) == BATCHES
+    assert len(stored(files)) == 1 and len(everything(job)) == 841
+
+
 def test_a_crash_before_the_rows_changed_loses_nothing(job, files):
     with transaction.atomic():
         pack(job)
@@ -123,11 +135,18 @@ def test_a_crash_before_the_rows_changed_loses_nothing(job, files):
     assert pack(job) == 1 and len(everything(job)) == 841
 
 
-def test_two_packers_at_once_are_one(job, files):
-    replica = Replica.objects.select_related("job").get(job=job, index=0)
-    (runs,) = compaction._files(compaction._readable(compaction._unpacked(replica.pk)))
-    assert pack(job) == 1
-    assert compaction._replace(replica, runs) is False
+def test_two_packers_at_once_are_one(job, files, monkeypatch):
+    """The second has packed everything when the first has just written its file."""
+    packed: list[int] = []
+
+    def save(name, content, real=storages["logs"].save):
+        monkeypatch.undo()
+        path = real(name, content)
+        packed.append(pack(job))
+        return path
+
+    monkeypatch.setattr(storages["logs"], "save", save)
+    assert pack(job) == 0 and packed == [1]
     assert len(everything(job)) == 841
 
 

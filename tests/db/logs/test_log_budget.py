@@ -156,18 +156,23 @@ def test_after_the_end_a_job_counts_with_what_its_packed_log_takes(job, lab, set
     assert retention.settle(now=timezone.now()) == 0
 
 
-def test_on_a_disk_that_is_nearly_full_a_small_team_loses_no_line_to_a_large_one(job, other, small_disk, settings):  # noqa: F811
+def test_on_a_disk_that_is_nearly_full_a_small_team_loses_no_line_to_a_large_one(
+    job,
+    other,
+    small_disk,  # noqa: F811
+    settings,
+    monkeypatch,
+):
     """256 kB: below 26 there is room for those only who use less than their share."""
     settings.MEDIA_ROOT = small_disk
-    storage._refused_since.clear()
+    monkeypatch.setattr(storage, "refusals", storage.Refusals())
     send(other, 1, noise(0, 0, kilobytes=10))
     for seq in range(1, 40):
-        usage._disk.clear()
-        usage._all.clear()
+        usage.known.forget_disk()
         send(job, seq, noise(0, 10 * (seq - 1), at=T + seq / 1000, kilobytes=10))
     disk = os.statvfs(small_disk)
     assert disk.f_bavail * disk.f_frsize > 8_000  # the flood has stopped before the disk was full
-    usage._disk.clear()
+    usage.known.forget_disk()
     send(other, 2, noise(0, 10, kilobytes=10))
     assert not any(line.is_gap for line in reader.read(job=other, limit=5000).lines) and notes(other) == []
     (note,) = notes(job)

@@ -169,4 +169,4 @@ def test_lines_behind_others_are_those_of_the_whole_text(lines, is_ended, block,
     text = "\n".join(lines) + "\n" * (is_ended and bool(lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "BLOCK", block)
-        assert list(segments._lines(text, skip, len(lines))) == lines[skip:]
+        assert list(segments.lines_between(text, skip, len(lines))) == lines[skip:]

@@ -99,7 +99,7 @@ def slow(job, monkeypatch):
     """Searches for `slow`, of user 1, in threads of their own: they take as long as the test wants."""
     go_on, begun, answers, threads = threading.Event(), threading.Semaphore(0), [], []
 
-    def look(*asked, real=search._search, **where):
+    def look(*asked, real=search.scan, **where):
         if asked[1] != "slow":
             return real(*asked, **where)
         begun.release()
@@ -112,7 +112,7 @@ def slow(job, monkeypatch):
             threads.append(one)
             one.start()
 
-    monkeypatch.setattr(search, "_search", look)
+    monkeypatch.setattr(search, "scan", look)
     ask(1)
     assert begun.acquire(timeout=60)
     yield ask

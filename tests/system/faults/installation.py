@@ -23,7 +23,6 @@ from embedded.supervisor import HEALTHY_SECONDS
 from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
-GUEST = "guest"  # somebody who can be made a member
 CODE = ROOT / "tests/system/faults/code"
 RIGHT_SECONDS = 10.0  # the promise: all is right again this soon after a fault ended
 
@@ -120,7 +119,6 @@ class RunningInstallation:
         """Room for many jobs, a queue that is easily full, and the code of the jobs."""
         self.manage("queue", "default", "--team", "demo", "--slots", str(self.slots))
         self.manage("queue", "narrow", "--team", "demo", "--slots", "2")
-        self.manage("person", GUEST)
         with Client(self.muster.url, self.muster.token) as client:
             self.workspace = client.upload(CODE, queue="default").id
 

@@ -7,14 +7,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 from muster.client import Client
 from muster.errors import MusterError
 
 from tests.system.faults.checks import check
-from tests.system.faults.installation import CODE, GUEST, Api, RunningInstallation, until
+from tests.system.faults.installation import CODE, Api, RunningInstallation, until
 
 RETRIES = 3  # a life may meet as many deaths of agents
 
@@ -72,38 +70,6 @@ class Life:
 
     def until_phase(self, job: int, *phases: str) -> None:
         until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
-
-    def administer(self) -> None:
-        """Whoever administers a team signs in, gives somebody a role, changes a quota, makes a token and revokes it."""
-        self.sign_in()
-        api, was = self.installation.api, self.role()
-        self.gave = "member" if was == "viewer" else "viewer"
-        api.ask("PUT", f"/teams/demo/members/{GUEST}", json={"role": self.gave})
-        self.said = f"for what waits, {time.time_ns()}"
-        api.ask("PATCH", "/queues/narrow", json={"description": self.said})
-        made = api.ask("POST", "/tokens", json={"name": "for a day", "expires_in_days": 1})
-        api.ask("DELETE", f"/tokens/{made['id']}")
-        self.revoked = made["prefix"], made["text"]
-
-    def role(self) -> str:
-        found = self.installation.api.ask("GET", "/teams/demo/members")["results"]
-        return next((one["role"] for one in found if one["username"] == GUEST), "")
-
-    def check_books(self) -> None:
-        """Each change is there, and the newest entry about it says the same."""
-        prefix, text = self.revoked
-        assert httpx.get(
-            f"{self.installation.muster.url}/api/v1/me", headers={"Authorization": f"Bearer {text}"}
-        ).is_client_error
-        assert self.role() == self.gave
-        assert self.installation.api.ask("GET", "/queues/narrow")["description"] == self.said
-        assert self._entry("queue.change")["after"]["description"] == self.said
-        assert self._entry("member.")["after"]["role"] == self.gave
-        assert self._entry("token.revoke")["after"]["prefix"] == prefix
-
-    def _entry(self, act: str) -> dict[str, Any]:
-        found = self.installation.api.ask("GET", "/audit")["results"]
-        return dict(next(one for one in found if one["act"].startswith(act)))
 
     def sign_in(self) -> None:
         """A new token, and its first use."""

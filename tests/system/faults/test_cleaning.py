@@ -1,4 +1,4 @@
-"""A process dies at every point of what cleans up and of what only the server's own command line does; then it runs again."""
+"""A process dies at every point of what cleans up; then it runs again."""
 
 import shutil
 import time
@@ -19,7 +19,6 @@ def _both(*names: str) -> list[str]:
 PACKING = _both("packing.save", "packing.replace", "logs.delete")
 COLLECTING = _both("collecting.rows", "collecting.mark", "collecting.folder")
 GARBAGE = _both("garbage.expire", "garbage.sweep", "garbage.renew", "files.delete")
-PEOPLE = _both("accounts.people")
 LATER = (
     "from datetime import timedelta; from django.utils import timezone; now = timezone.now() + timedelta(days=9999); "
 )
@@ -102,20 +101,6 @@ def test_the_collector_of_code_dies_and_what_is_used_stays(installation, matrix,
     until(lambda: installation.api.job(job)["phase"] == "succeeded")
     check(installation, job)
     matrix.add("crash point", f"{len(GARBAGE)} of the collector", "what is used stays")
-
-
-@pytest.mark.long
-def test_a_person_is_made_whole_or_not_at_all(installation, matrix):
-    installation.arm(*PEOPLE)
-    name = f"ada-{time.time_ns()}"
-    ends = [installation.command("person", name, "--team", "demo") for _ in range(3)]
-    assert [one.returncode for one in ends] == [-9, -9, 1]
-    assert "is there already" in ends[-1].stderr
-    members = [one["username"] for one in installation.api.ask("GET", "/teams/demo/members")["results"]]
-    assert members.count(name) == 1
-    entries = [one["act"] for one in installation.api.ask("GET", "/audit")["results"] if one["target_name"] == name]
-    assert sorted(entries) == ["member.add", "person.make"]
-    matrix.add("crash point", f"{len(PEOPLE)} of making a person", "once and whole")
 
 
 def folder(path: Path, *, text: str) -> Path:

@@ -13,14 +13,14 @@ from common import faultpoints
 from tests.system.faults.checks import read_claims
 from tests.system.faults.installation import until
 from tests.system.faults.life import Life, slow_visit
-from tests.system.faults.test_cleaning import COLLECTING, GARBAGE, PACKING, PEOPLE
+from tests.system.faults.test_cleaning import COLLECTING, GARBAGE, PACKING
 
 # Passed only when a job fails (tests/db/analysis/test_failures.py), a visit is slow, an agent is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py):
 # cells of their own.
 SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.write")
 # Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); machines are asked about before a job is made.
 PODS = ("cluster.read_log", "cluster.placement_problem")
-BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE, PEOPLE)})
+BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE)})
 ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/api/test_deaths.py
 WEB = ("services", "ingest", "logs", "workspaces", "files")
 
@@ -43,12 +43,11 @@ def cells() -> list[tuple[str, ...]]:
 
 
 CELLS = cells()
-CHANGES = points("accounts", "queues")
 SAMPLE = (7,)  # a batch, a step and an agent at once
 
 
 def test_every_point_has_a_cell():
-    listed = [*itertools.chain(*CELLS), *CHANGES, *PACKING, *COLLECTING, *GARBAGE, *PEOPLE]
+    listed = [*itertools.chain(*CELLS), *PACKING, *COLLECTING, *GARBAGE]
     listed += [one for one in faultpoints.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
     assert sorted(listed) == sorted([*faultpoints.POINTS, *agent_crash.POINTS])
 
@@ -77,20 +76,6 @@ def test_a_process_dies_at_its_point(installation, matrix, tmp_path, cell):
     life.end()
     life.check()
     matrix.add_all("crash point", {f"{point} ({what(installation, point)})": took for point in cell}, since=since)
-
-
-@pytest.mark.parametrize(
-    "point", [pytest.param(one, marks=() if one == "accounts.members.after" else pytest.mark.long) for one in CHANGES]
-)
-def test_the_web_process_dies_while_somebody_administers(installation, matrix, tmp_path, point):
-    installation.until_healthy("web")  # these cells are shorter than that
-    installation.arm(point)
-    life = Life(installation, tmp_path)
-    life.administer()
-    since = installation.fired_at(point)
-    installation.api.ask("GET", "/jobs")
-    matrix.add_all("crash point", {f"{point} ({what(installation, point)})": time.time() - since})
-    life.check_books()
 
 
 def what(installation, point: str) -> str:

@@ -139,7 +139,7 @@ def test_ctrl_c_leaves_the_job_running(place, installation):
     follower.send_signal(signal.SIGINT)
     _, said = follower.communicate(timeout=PATIENCE_SECONDS)
     assert follower.returncode == 130
-    number = int(re.search(r"detached; job (\d+) goes on: `muster logs -f \1` comes back", said)[1])
+    number = int(re.search(r"detached; job (\d+) keeps running: `muster logs -f \1` follows it again", said)[1])
     assert installation.client.job(number).phase == "running"
 
     cancelled = run(["muster", "cancel", "-q", str(number)], cwd=folder, env=env)
