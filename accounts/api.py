@@ -70,14 +70,14 @@ def _objection(request: HttpRequest, user: User, code: str) -> HttpResponse | No
     if not second_factor.is_asked(user):
         return None
     if not code:
-        raise InvalidInput(Problem("code", None, "is needed: six digits of your authenticator, or a recovery code"))
+        raise InvalidInput(Problem("code", None, "is required: six digits from your authenticator, or a recovery code"))
     try:
         if second_factor.check(user, code):
             return None
     except second_factor.TooManyCodes as error:
         return refusal(request, status=429, detail=str(error), retry_after=error.seconds)
     flow.note_wrong_code(user, way="api")
-    raise AuthenticationFailed("the code is wrong or was used already; wait for the next one")
+    raise AuthenticationFailed("the code is wrong or already used; wait for the next one")
 
 
 class MeView(APIView):

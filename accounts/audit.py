@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from common import doorbell, faultpoints, log_config
+from common import doorbell, log_config
 from common.errors import NotAllowed
 from common.request_origin import origin
 
@@ -109,7 +109,7 @@ WORDS: dict[str, str] = {
 @contextmanager
 def change() -> Iterator[None]:
     """Open the transaction of a change and its entry, for interfaces that write both."""
-    with faultpoints.atomic("accounts.change"):
+    with transaction.atomic():
         yield
 
 
@@ -124,22 +124,21 @@ def record(
 ) -> AuditEntry:
     """Write one entry. `by` None is the server's own command line, or no known user (a failed login)."""
     here = origin()
-    with faultpoints.around("accounts.audit"):
-        entry = AuditEntry.objects.create(
-            act=act,
-            actor=by,
-            actor_name=by.get_username() if by else "",
-            token_prefix=by.grant.prefix if by else "",
-            target_kind=_kind(on),
-            target_id=str(on.pk) if on else "",
-            target_name=_name(on),
-            team=team,
-            team_name=team.name if team else "",
-            before=clean(before or {}),
-            after=clean(after or {}),
-            ip=here.ip,
-            user_agent=here.user_agent,
-        )
+    entry = AuditEntry.objects.create(
+        act=act,
+        actor=by,
+        actor_name=by.get_username() if by else "",
+        token_prefix=by.grant.prefix if by else "",
+        target_kind=_kind(on),
+        target_id=str(on.pk) if on else "",
+        target_name=_name(on),
+        team=team,
+        team_name=team.name if team else "",
+        before=clean(before or {}),
+        after=clean(after or {}),
+        ip=here.ip,
+        user_agent=here.user_agent,
+    )
     transaction.on_commit(lambda: _tell(entry))
     if act in MAY_END_ACCESS and isinstance(on, User | Token):
         doorbell.access_changed(on.pk if isinstance(on, User) else on.user_id)
@@ -162,7 +161,9 @@ def entries(user: User) -> QuerySet[AuditEntry]:
         return AuditEntry.objects.all()
     teams = teams_where(user, Act.MANAGE)
     if not teams:
-        raise NotAllowed(f"{user.get_username()} administers no team, or this token may not; the audit is for them")
+        raise NotAllowed(
+            f"{user.get_username()} does not administer a team, or this token does not allow it; only administrators may read the audit"
+        )
     return AuditEntry.objects.filter(team_id__in=teams)
 
 

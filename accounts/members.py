@@ -7,12 +7,11 @@ import re
 from typing import Any
 
 from django.contrib.auth.hashers import make_password
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.http import Http404
 from django.utils import timezone
 
-from common import faultpoints
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 
 from . import audit
@@ -34,7 +33,7 @@ def readable_team(user: User, name: str) -> Team:
     """Return the team; raises Http404 for one the user may not read, so that its existence is not revealed."""
     team = teams_of(user).filter(name=name).first()
     if team is None:
-        raise Http404(f"there is no team {name} among yours")
+        raise Http404(f"you are not a member of a team named {name}")
     return team
 
 
@@ -42,11 +41,11 @@ def make_team(*, name: str, by: User) -> Team:
     require_platform_admin(by, "make teams")
     _refuse_name("name", name)
     try:
-        with faultpoints.atomic("accounts.members"):
+        with transaction.atomic():
             team = Team.objects.create(name=name)
             audit.record(AuditAction.TEAM_MADE, by=by, on=team, team=team, after={"name": name})
     except IntegrityError as error:
-        raise Conflict(f"team {name} is there already; choose another name", "name", name) from error
+        raise Conflict(f"team {name} already exists; choose another name", "name", name) from error
     return team
 
 
@@ -56,7 +55,7 @@ def members_of(team: Team) -> QuerySet[Membership]:
 
 def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Membership, bool]:
     """Make a user a member, or change a member's role; True when new."""
-    with faultpoints.atomic("accounts.members"):
+    with transaction.atomic():
         _lock(team, by)
         user = _account(team, username, role)
         row = Membership.objects.filter(team=team, user=user).first()
@@ -78,11 +77,11 @@ def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Members
 
 def remove(*, team: Team, username: str, by: User) -> None:
     """Remove a user from the team: access to it ends at once; jobs and tokens stay."""
-    with faultpoints.atomic("accounts.members"):
+    with transaction.atomic():
         _lock(team, by)
         row = members_of(team).filter(user__username=username).first()
         if row is None:
-            raise Http404(f"{username} is no member of team {team.name}")
+            raise Http404(f"{username} is not a member of team {team.name}")
         if row.user.service_team_id == team.pk:
             raise Conflict(f"{username} is a service account of {team.name}; remove it there", "username", username)
         _refuse(by, team, row.user, row.role, None)
@@ -97,13 +96,13 @@ def service_accounts_of(team: Team) -> QuerySet[Membership]:
 def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membership:
     """Create an account for a program: `name@team`, without a password, in this team alone."""
     _refuse_name("name", name)
-    with faultpoints.atomic("accounts.members"):
+    with transaction.atomic():
         _lock(team, by)
         _known_role(role)
         _refuse(by, team, None, None, role)
         username = f"{name}@{team.name}"
         if User.objects.filter(username=username).exists():
-            raise Conflict(f"{username} was made before; choose another name", "name", name)
+            raise Conflict(f"{username} already exists; choose another name", "name", name)
         user = User.objects.create(username=username, service_team=team, password=make_password(None))
         row = Membership.objects.create(team=team, user=user, role=role)
         audit.record(AuditAction.SERVICE_MADE, by=by, on=user, team=team, after={"role": role})
@@ -112,11 +111,11 @@ def make_service_account(*, team: Team, name: str, role: str, by: User) -> Membe
 
 def remove_service_account(*, team: Team, username: str, by: User) -> None:
     """Disable a service account and revoke its tokens; its jobs keep its name, so the account itself stays."""
-    with faultpoints.atomic("accounts.members"):
+    with transaction.atomic():
         _lock(team, by)
         row = service_accounts_of(team).filter(user__username=username).first()
         if row is None:
-            raise Http404(f"{username} is no service account of team {team.name}")
+            raise Http404(f"{username} is not a service account of team {team.name}")
         _refuse(by, team, row.user, row.role, None)
         User.objects.filter(pk=row.user.pk).update(is_active=False)
         Token.objects.filter(user=row.user, revoked_at=None).update(revoked_at=timezone.now())
@@ -155,7 +154,9 @@ def _refuse(by: User, team: Team, user: User | None, old: str | None, new: str |
         return
     if is_last_admin(user.username, _admins(team)):
         raise Conflict(
-            f"{user.username} is the last administrator of {team.name}; make somebody else one first", "role", new
+            f"{user.username} is the last administrator of {team.name}; appoint another administrator first",
+            "role",
+            new,
         )
 
 

@@ -5,10 +5,9 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from common import faultpoints
 from common.errors import Conflict, InvalidInput, Problem
 
 from . import audit
@@ -27,14 +26,14 @@ def make(*, username: str, team: Team | None, role: str) -> tuple[User, str]:
         raise InvalidInput(*problems)
     password, until = first_password()
     try:
-        with faultpoints.atomic("accounts.people"):
+        with transaction.atomic():
             user = User.objects.create_user(username, password=password, first_password_until=until)
             audit.record(AuditAction.PERSON_MADE, by=None, on=user, team=team)
             if team is not None:
                 Membership.objects.create(user=user, team=team, role=role)
                 audit.record(AuditAction.MEMBER_ADDED, by=None, on=user, team=team, after={"role": role})
     except IntegrityError as error:
-        raise Conflict(f"{username} is there already; choose another name", "username", username) from error
+        raise Conflict(f"{username} already exists; choose another name", "username", username) from error
     return user, password
 
 
@@ -47,10 +46,10 @@ def first_password() -> tuple[str, datetime]:
 def give_password(*, username: str) -> str:
     """Reset a forgotten password to a new first password. Ends all sessions of that person; tokens stay."""
     password, until = first_password()
-    with faultpoints.atomic("accounts.people"):
+    with transaction.atomic():
         user = _locked(username)
         if user.is_service_account:
-            raise InvalidInput(Problem("username", username, "is a program, which has tokens and no password"))
+            raise InvalidInput(Problem("username", username, "is a service account, which has tokens and no password"))
         user.set_password(password)
         user.first_password_until = until
         user.save(update_fields=["password", "first_password_until"])
@@ -71,7 +70,7 @@ def set_active(*, username: str, is_active: bool) -> User:
 
     An inactive one cannot sign in; sessions and tokens stop at once, and work again after activation.
     """
-    with faultpoints.atomic("accounts.people"):
+    with transaction.atomic():
         user = _locked(username)
         if user.is_active != is_active:
             user.is_active = is_active
@@ -89,14 +88,14 @@ def _locked(username: str) -> User:
 
 
 def _nobody(username: str) -> InvalidInput:
-    return InvalidInput(Problem("username", username, "is nobody; check the spelling"))
+    return InvalidInput(Problem("username", username, "is not a known user; check the spelling"))
 
 
 def _name_problems(username: str) -> list[Problem]:
     try:
         UnicodeUsernameValidator()(username)
     except ValidationError:
-        return [Problem("username", username, "must be letters, digits and . + - _")]
+        return [Problem("username", username, "must consist of letters, digits and . + - _")]
     if "@" in username or len(username) > 150:
         return [
             Problem("username", username, "must have at most 150 characters and no @, which marks service accounts")

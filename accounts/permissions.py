@@ -63,11 +63,13 @@ def require_platform_admin(user: User, wish: str) -> None:
     if is_platform_admin(user):
         return
     if user.is_active and user.is_superuser:
-        raise NotAllowed(f"this token may not {wish}; that needs one with scope {Scope.MANAGE} and for every team")
+        raise NotAllowed(
+            f"this token may not {wish}; that requires one with scope {Scope.MANAGE} that is not limited to a team"
+        )
     raise NotAllowed(f"{user.get_username()} may not {wish}; ask a platform administrator")
 
 
 def _because_of_token(user: User, act: Act, team: Team) -> str:
     if user.grant.team_id not in (None, team.pk):
-        return f"this token is for another team than {team.name}; make one for it, or for every team"
-    return f"this token has scope {user.grant.scope!r}, which may not {act}; make one with a wider scope"
+        return f"this token is limited to a team other than {team.name}; create one for that team, or for every team"
+    return f"this token has scope {user.grant.scope!r}, which does not allow {act}; create one with a wider scope"

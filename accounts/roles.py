@@ -88,9 +88,9 @@ def objection(*, own: str | None, old: str | None, new: str | None) -> str:
     None as a role: no member.
     """
     if height(new) > height(own):
-        return f"nobody grants a role above their own: yours is {own or 'none'}, not {new}"
+        return f"you cannot grant a role above your own: yours is {own or 'none'}, not {new}"
     if height(old) > height(own):
-        return f"nobody changes somebody of a higher role: theirs is {old}, yours is {own or 'none'}"
+        return f"you cannot change a member with a higher role: theirs is {old}, yours is {own or 'none'}"
     return ""
 
 

@@ -21,7 +21,7 @@ class Sent(serializers.Serializer[Any]):
         body.is_valid(raise_exception=True)
         known = sorted(cls().fields)
         if unknown := sorted(str(name) for name in set(request.data) - set(known)):
-            words = f"is not known here; what is: {', '.join(known)}"
+            words = f"is not a known field; known are {', '.join(known)}"
             raise InvalidInput(*(Problem(one, None, words) for one in unknown))
         return dict(body.validated_data)
 
@@ -50,10 +50,10 @@ class NewToken(Sent):
     name = serializers.CharField(max_length=80, help_text="what it is for")
     scope = serializers.ChoiceField(choices=Scope.choices, default=Scope.SUBMIT)
     team = serializers.CharField(
-        max_length=40, allow_null=True, default=None, help_text="only for this team; null: for every team"
+        max_length=40, allow_null=True, default=None, help_text="limits the token to this team; null: every team"
     )
     expires_in_days = serializers.IntegerField(
-        min_value=1, max_value=MOST_DAYS, allow_null=True, default=None, help_text="90 where it is left out"
+        min_value=1, max_value=MOST_DAYS, allow_null=True, default=None, help_text="default: 90"
     )
     service_account = serializers.CharField(
         max_length=150, allow_null=True, default=None, help_text="for this account of a team you administer"
@@ -73,7 +73,7 @@ class TokenSerializer(serializers.ModelSerializer[Token]):
 
 
 class MadeToken(TokenSerializer):
-    text = serializers.CharField(help_text="the token itself, shown this once")
+    text = serializers.CharField(help_text="the token itself; shown only once")
 
     class Meta(TokenSerializer.Meta):
         fields = (*TokenSerializer.Meta.fields, "text")
@@ -112,7 +112,7 @@ class NewTeam(Sent):
 
 
 class TeamSerializer(serializers.ModelSerializer[Team]):
-    role = serializers.SerializerMethodField(help_text="your own; null where you are no member")
+    role = serializers.SerializerMethodField(help_text="your own role; null if you are not a member")
     members = serializers.SerializerMethodField(help_text="how many")
 
     class Meta:
@@ -146,14 +146,6 @@ class MemberSerializer(serializers.ModelSerializer[Membership]):
         model = Membership
         fields = ("username", "role", "is_active", "is_service_account")
         read_only_fields = fields
-
-
-class AuditQuery(serializers.Serializer[Any]):
-    """Filters of the audit. An empty value counts as absent: forms send them so."""
-
-    team = serializers.CharField(required=False, allow_blank=True, max_length=40)
-    actor = serializers.CharField(required=False, allow_blank=True, max_length=150)
-    act = serializers.CharField(required=False, allow_blank=True, max_length=40)
 
 
 class AuditSerializer(serializers.ModelSerializer[AuditEntry]):

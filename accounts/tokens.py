@@ -5,10 +5,10 @@ A token may have fewer rights than its user, and never more than the token that 
 
 from datetime import datetime, timedelta
 
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from common import faultpoints
 from common.errors import InvalidInput, NotAllowed, Problem
 
 from . import audit
@@ -34,7 +34,9 @@ def issue(
     Raises NotAllowed, and InvalidInput naming the field that exceeds a limit.
     """
     if Act.MANAGE not in by.grant.acts:
-        raise NotAllowed(f"a token of scope {by.grant.scope!r} makes no tokens; sign in, or use one of scope manage")
+        raise NotAllowed(
+            f"a token of scope {by.grant.scope!r} cannot create tokens; sign in, or use one with scope manage"
+        )
     user = (
         _service_account(by, service_account or by.get_username()) if service_account or by.is_service_account else by
     )
@@ -48,7 +50,7 @@ def make(
     user: User, name: str, *, by: User, scope: str, team: Team | None = None, expires_at: datetime | None = None
 ) -> tuple[Token, str]:
     """Create the row and its audit entry; permissions were checked before."""
-    with faultpoints.atomic("accounts.tokens"):
+    with transaction.atomic():
         token, text = Token.issue(user, name, scope=scope, team=team, expires_at=expires_at)
         audit.record(AuditAction.TOKEN_MADE, by=by, on=token, team=team or user.service_team, after=_told(token))
     return token, text
@@ -58,9 +60,9 @@ def revoke(*, token: Token, by: User) -> Token:
     """Revoke a token for good. Every token may revoke itself; others need scope manage. Raises NotAllowed."""
     if Act.MANAGE not in by.grant.acts and token.pk != by.grant.token_id:
         raise NotAllowed(
-            f"a token of scope {by.grant.scope!r} revokes only itself; sign in, or use one of scope manage"
+            f"a token of scope {by.grant.scope!r} can revoke only itself; sign in, or use one with scope manage"
         )
-    with faultpoints.atomic("accounts.tokens"):
+    with transaction.atomic():
         row = Token.objects.select_for_update(of=("self",), no_key=True).select_related("user", "team").get(pk=token.pk)
         if row.revoked_at is None:
             row.revoked_at = timezone.now()
@@ -92,7 +94,9 @@ def _service_account(by: User, name: str) -> User:
     found = User.objects.select_related("service_team").filter(username=name, is_active=True).first()
     teams = readable_teams(by)
     if found is None or found.service_team is None or (teams is not None and found.service_team_id not in teams):
-        raise InvalidInput(Problem("service_account", name, "is no service account of your teams; make it there first"))
+        raise InvalidInput(
+            Problem("service_account", name, "is not a service account of your teams; create it there first")
+        )
     require(by, Act.MANAGE, found.service_team)
     return found
 
@@ -108,11 +112,9 @@ def _team(by: User, user: User, name: str | None) -> Team | None:
     found = Team.objects.filter(name=name).first()
     teams = readable_teams(user)
     if found is None or (teams is not None and found.pk not in teams):
-        raise InvalidInput(
-            Problem("team", name, f"is not a team of {user.get_username()}; leave it out for every team")
-        )
+        raise InvalidInput(Problem("team", name, f"is not a team of {user.get_username()}; omit it for every team"))
     if only not in (None, found.pk):
-        raise InvalidInput(Problem("team", name, "is another team than that of the token in use; sign in to choose it"))
+        raise InvalidInput(Problem("team", name, "is not the team of the token in use; sign in to choose it"))
     return found
 
 
@@ -120,7 +122,11 @@ def _scope_problems(by: User, scope: str) -> list[Problem]:
     if scope not in SCOPES:
         return [Problem("scope", scope, f"must be one of {', '.join(SCOPES)}")]
     if not SCOPES[scope] <= by.grant.acts:
-        return [Problem("scope", scope, f"is wider than that of the token in use ({by.grant.scope}); sign in for it")]
+        return [
+            Problem(
+                "scope", scope, f"is wider than the scope of the token in use ({by.grant.scope}); sign in to create it"
+            )
+        ]
     return []
 
 
@@ -132,7 +138,11 @@ def _days_problems(by: User, days: int | None) -> list[Problem]:
     last = by.grant.expires_at
     if last is not None and timezone.now() + timedelta(days=days) > last:
         return [
-            Problem("expires_in_days", days, f"is later than the token in use ends ({last:%Y-%m-%d}); ask for less")
+            Problem(
+                "expires_in_days",
+                days,
+                f"is later than the expiry of the token in use ({last:%Y-%m-%d}); choose an earlier date",
+            )
         ]
     return []
 

@@ -75,7 +75,7 @@ class CodeForm(Form):
         except Conflict as error:
             raise ValidationError(f"{error}.", code="unreadable") from error
         flow.note_wrong_code(self.user, way="page")
-        raise ValidationError("This code is wrong, or was used already. Wait for the next one.", code="wrong")
+        raise ValidationError("This code is wrong or already used. Wait for the next one.", code="wrong")
 
 
 @method_decorator(require_http_methods(["GET", "HEAD", "POST"]), name="dispatch")

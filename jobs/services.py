@@ -149,7 +149,7 @@ def resume(*, job: Job, by: User) -> Job:
     _refuse_finished(job, "resume")
     if job.suspended and (problem := trust.problem(job.job_spec, job.queue)):
         raise Conflict(
-            f"job {job.name} cannot be resumed as it is, because other teams got queues on its machine meanwhile: {problem}",
+            f"job {job.name} cannot be resumed as it is, because another team now has a queue on its machine: {problem}",
             problem.field,
             problem.value,
         )

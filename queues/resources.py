@@ -4,32 +4,9 @@ A vector maps a resource name to a count: `{"gpu": 8}` or `{"cpu": 4}`. On machi
 stands for the place of one training process, so that the same arithmetic holds.
 """
 
-import re
 from collections.abc import Mapping
 
 Resources = Mapping[str, int]
-
-# Suffixes of Kubernetes quantities (apimachinery, resource.Quantity), as factors of the base unit.
-_FACTORS = {
-    "": 1,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-}
-_QUANTITY = re.compile(r"^(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?\Z")
-
-
-def parse_bytes(text: str) -> int:
-    """Return the bytes of a quantity such as "512Gi" or "1.5G"; raises ValueError for anything else."""
-    found = _QUANTITY.match(text.strip())
-    if not found:
-        raise ValueError(f"{text!r} is not a quantity; write a number with Ki, Mi, Gi, Ti, k, M, G or T")
-    return int(float(found[1]) * _FACTORS[found[2] or ""])
 
 
 def add(left: Resources, right: Resources) -> dict[str, int]:

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 
 from accounts import audit
 from accounts.audit import AuditAction
 from accounts.models import Team, User
 from accounts.permissions import Act, require, require_platform_admin
-from common import doorbell, faultpoints
+from common import doorbell
 from common.errors import Conflict, InvalidInput, Problem
 
 from .models import Queue, Resource
@@ -40,11 +40,11 @@ def make(
     queue = Queue(name=name, team=owner, cluster=cluster, resource=resource)
     _assign(queue, values)
     try:
-        with faultpoints.atomic("queues.change"):
+        with transaction.atomic():
             queue.save(force_insert=True)
             audit.record(AuditAction.QUEUE_MADE, by=by, on=queue, team=owner, after=described(queue))
     except IntegrityError as error:
-        raise Conflict(f"queue {name} is there already; choose another name", "name", name) from error
+        raise Conflict(f"queue {name} already exists; choose another name", "name", name) from error
     return queue
 
 
@@ -57,7 +57,7 @@ def change(*, queue: Queue, by: User | None, **values: Any) -> Queue:
         require(by, Act.MANAGE, queue.team)
     if problems := problems_in(values):
         raise InvalidInput(*problems)
-    with faultpoints.atomic("queues.change"):
+    with transaction.atomic():
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
         before = described(row)
         _assign(row, values)
@@ -79,10 +79,10 @@ def described(queue: Queue) -> dict[str, Any]:
 def problems_in(values: Mapping[str, Any]) -> list[Problem]:
     """Return everything that is wrong with these fields of a queue."""
     found = [
-        Problem(name, values[name], f"cannot be changed; what can is {', '.join(CHANGEABLE)}")
+        Problem(name, values[name], f"cannot be changed; these can: {', '.join(CHANGEABLE)}")
         for name in sorted(set(values) - set(CHANGEABLE))
     ]
-    found += _count_problems(values, "slots", MOST_SLOTS, "close the queue to let nothing start", least=1)
+    found += _count_problems(values, "slots", MOST_SLOTS, "to let nothing start, close the queue", least=1)
     found += _count_problems(values, "gpus_per_node", MOST_GPUS_PER_NODE, "0 where replicas are not bound to GPU nodes")
     if not isinstance(values.get("is_open", True), bool):
         found.append(Problem("is_open", values["is_open"], "must be true or false"))
@@ -106,7 +106,7 @@ def _place_problems(name: str, team: str, owner: Team | None, cluster: str, reso
     if not NAME.fullmatch(name):
         found.append(Problem("name", name, "must be 1 to 40 letters, digits, - and _"))
     if owner is None:
-        found.append(Problem("team", team, "is not a team; make it first"))
+        found.append(Problem("team", team, "is not a team; create it first"))
     if cluster not in settings.CLUSTERS:
         found.append(Problem("cluster", cluster, f"must be one of {', '.join(settings.CLUSTERS)}"))
     if resource not in Resource.values:

@@ -9,8 +9,8 @@ from django.utils.module_loading import import_string
 from .models import Queue
 
 NOTICE = (
-    "another team has a queue on this machine too: their local jobs can read and end each other's. Use Kubernetes for teams "
-    "that do not trust each other; MUSTER_TEAMS_TRUST=1 says that they do"
+    "another team also has a queue on this machine, and local jobs of both can read and end each other's. Use Kubernetes for teams "
+    "that do not trust each other, or declare their trust with MUSTER_TEAMS_TRUST=1"
 )
 
 

@@ -58,7 +58,7 @@ class WorkspacesView(generics.ListAPIView[Workspace]):
         team = _name(self.request.query_params, "team")
         return found.filter(team__name=team) if team else found.filter(created_by=_user(self.request))
 
-    @extend_schema(operation_id="workspaces_list", parameters=[_query("team", str, "all of this team")])
+    @extend_schema(operation_id="workspaces_list", parameters=[_query("team", str, "all workspaces of this team")])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.list(request, *args, **kwargs)
 
@@ -108,7 +108,7 @@ class ReceiveView(APIView):
         request={PackParser.media_type: OpenApiTypes.BINARY},
         responses={201: ReceivedSerializer},
         parameters=[
-            _query("team", str, "needed by members of several teams"),
+            _query("team", str, "required for members of several teams"),
             _query("queue", str, "or the queue the job will go to"),
         ],
     )
@@ -171,9 +171,9 @@ def found_entry(workspace: Workspace, path: str) -> Entry:
     """Return the file of this path. Raises Http404, and InvalidInput for a link: it has no content of its own."""
     entry = next((one for one in reading.entries(workspace) if one.path == path), None)
     if entry is None:
-        raise Http404(f"workspace {workspace.pk} holds no {path}")
+        raise Http404(f"workspace {workspace.pk} does not contain {path}")
     if not entry.is_file:
-        raise InvalidInput(Problem("path", path, f"is a link to {entry.target}; ask for that"))
+        raise InvalidInput(Problem("path", path, f"is a link to {entry.target}; request that file instead"))
     return entry
 
 
@@ -192,7 +192,7 @@ def _missing(error: services.Missing) -> Response:
 def _readable(request: Request, pk: int) -> Workspace:
     found = reading.readable_by(_user(request)).select_related("team", "created_by").filter(pk=pk).first()
     if found is None:
-        raise Http404("there is no such workspace that you may see")
+        raise Http404("no such workspace, or you may not read it")
     return found
 
 
@@ -225,7 +225,9 @@ def _may_send_to(user: User) -> list[Team]:
 
 
 def _nowhere(user: User) -> NotAllowed:
-    return NotAllowed(f"{user.get_username()} may not submit in any team; ask an administrator to be made a member")
+    return NotAllowed(
+        f"{user.get_username()} may not submit jobs in any team; ask an administrator to add you as a member"
+    )
 
 
 def _team(user: User, asked: Mapping[str, Any]) -> Team:
@@ -240,7 +242,7 @@ def _team(user: User, asked: Mapping[str, Any]) -> Team:
         return teams[0]
     if not teams and (queue or name):
         field, value = ("queue", queue) if queue else ("team", name)
-        words = f"{value!r} is not one that you may submit to; `muster {field}s` lists those that are"
+        words = f"{value!r} is not a {field} that you may submit to; `muster {field}s` lists yours"
         raise InvalidInput(Problem(field, value, words))
     if not teams:
         raise _nowhere(user)

@@ -34,7 +34,7 @@ def save(team: int, kind: str, content: IO[bytes]) -> str:
     except OSError as error:
         with suppress(OSError):
             delete(name)
-        raise NotStored(f"the server cannot store files ({error.strerror}): tell its administrator") from error
+        raise NotStored(f"the server cannot store files ({error.strerror}); inform its administrator") from error
 
 
 def open_file(name: str) -> IO[bytes]:

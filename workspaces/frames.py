@@ -61,7 +61,9 @@ def receive(stream: IO[bytes], *, into: IO[bytes], limit_bytes: int) -> list[Fra
     while (frame := _next(stream, count=len(frames), at=at, limit_bytes=limit_bytes)) is not None:
         plain_bytes += frame.size
         if plain_bytes > limit_bytes:
-            said = f"unpacks to {plain_bytes:,} bytes or more, of {limit_bytes:,} that one pack may; send several packs"
+            said = (
+                f"unpacks to {plain_bytes:,} bytes or more; a pack may have at most {limit_bytes:,}; send several packs"
+            )
             raise BadPack(said, value=plain_bytes)
         into.write(frame.head())
         _check(_copied(stream, frame=frame, into=into), frame=frame)
@@ -107,10 +109,10 @@ def _next(stream: IO[bytes], *, count: int, at: int, limit_bytes: int) -> Frame 
     kind, digest, size, packed = HEAD.unpack(_exactly(stream, HEAD.size, f"frame {count + 1}"))
     if kind == END:
         if size != count or packed or digest != bytes(32):
-            raise BadPack(f"says at its end that it holds {size} files, but {count} came")
+            raise BadPack(f"declares {size} files at its end, but contains {count}")
         return None
     if kind not in (RAW, DEFLATED):
-        raise BadPack(f"has a frame of the unknown kind {kind}")
+        raise BadPack(f"has a frame of unknown kind {kind}")
     if count >= MAX_FRAMES or at + HEAD.size + packed > limit_bytes:
         raise BadPack(f"is larger than {limit_bytes:,} bytes or {MAX_FRAMES:,} files; send several smaller packs")
     if kind == RAW and packed != size:
@@ -130,7 +132,7 @@ def _check(pieces: Iterator[bytes], *, frame: Frame) -> None:
         found.update(piece)
     if found.digest() != frame.digest:
         raise BadPack(
-            f"file {frame.digest.hex()} has the digest {found.hexdigest()}; it changed on its way, send it again"
+            f"file {frame.digest.hex()} has the digest {found.hexdigest()}; it was damaged in transit; send it again"
         )
 
 

@@ -60,6 +60,6 @@ def _check(entries: list[Entry]) -> None:
     wrong = [(entry.path[:80], problem) for entry in entries for problem in entry_problems(entry, at="files")]
     problems = [Problem("files", path, f"{path} {problem.message}") for path, problem in wrong]
     twice = [path for path, count in Counter(entry.path for entry in entries).items() if count > 1]
-    problems += [Problem("files", path, f"{path[:80]} is there twice; choose it once") for path in twice]
+    problems += [Problem("files", path, f"{path[:80]} appears twice; choose it once") for path in twice]
     if problems:
         raise InvalidInput(*problems[:5])

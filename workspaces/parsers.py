@@ -65,7 +65,7 @@ def _inflated(stream: Any) -> bytes:
         while (piece := stream.read(PIECE_BYTES)) and len(data) <= MAX_JSON_BYTES:
             data += inflater.decompress(piece, MAX_JSON_BYTES + 1 - len(data))
     except zlib.error as error:
-        raise ParseError(f"the body is no gzip: {error}") from error
+        raise ParseError(f"the body is not valid gzip: {error}") from error
     if not inflater.eof and len(data) <= MAX_JSON_BYTES:
         raise ParseError("the gzipped body ends too early; send it again")
     return bytes(data)

@@ -20,7 +20,7 @@ def path_problem(path: str) -> str:
         return "must be relative to the folder; leave out the leading slash"
     for part in path.split("/"):
         if part in ("", ".", ".."):
-            return f"must not hold {part!r} as a part; give the plain way from the folder"
+            return f"must not contain {part!r} as a component; give the direct path from the folder"
         if len(part.encode()) > MAX_PART_BYTES:
             return f"has a part of {len(part.encode())} bytes, a name has at most {MAX_PART_BYTES}; rename it"
     return ""
@@ -35,7 +35,7 @@ def target_problem(target: str, *, depth: int) -> str:
     is_down = False
     for step in target.split("/"):
         if step == ".." and is_down:
-            return "must not go down and up again; write the straight way"
+            return "must not go down and up again; write the direct path"
         depth -= step == ".."
         is_down = is_down or step not in ("", ".", "..")
         if depth < 0:

@@ -28,12 +28,26 @@ log = logging.getLogger(__name__)
 
 MAX_SHOWN_BYTES = 8 << 20  # of one file, held in memory
 # Each takes some 100 MB while the list is processed.
-turns = ThreadTurns(2, each=1, most_waiting=4, words="several lists of files of yours are being read")
-_agents = ThreadTurns(
-    1, each=1, most_waiting=64, most_in_all=128, words="many replicas of this team ask for their code"
-)
+turns = ThreadTurns(2, each=1, most_waiting=4, words="several of your file lists are being read")
 KEPT_LISTS = 4  # sets of digests, which never change; the largest takes 10 MB
-_kept: dict[int, frozenset[bytes]] = {}
+
+
+class FileLists:
+    """The digests of the workspaces that agents asked for last, and the turns at reading them."""
+
+    def __init__(self, turns: ThreadTurns):
+        self.turns = turns
+        self.kept: dict[int, frozenset[bytes]] = {}
+
+    def keep(self, workspace: int, digests: frozenset[bytes]) -> None:
+        self.kept[workspace] = digests
+        for oldest in list(self.kept)[:-KEPT_LISTS]:
+            self.kept.pop(oldest, None)
+
+
+lists = FileLists(
+    ThreadTurns(1, each=1, most_waiting=64, most_in_all=128, words="many replicas of this team are fetching their code")
+)
 
 
 class Lost(MusterError):
@@ -64,13 +78,13 @@ def entries(workspace: Workspace) -> Iterator[Entry]:
     Raises InvalidInput for a workspace of an older release, Lost when the store is damaged.
     """
     if not workspace.manifest:
-        said = "was stored by an older release, which kept it in another form; upload the code again"
+        said = "was stored in the format of an older release; upload the code again"
         raise InvalidInput(Problem("workspace", workspace.pk, said))
     try:
         yield from manifest.read(files.text(workspace.manifest))
     except (OSError, ValueError, zlib.error) as error:
         log.exception("the list of workspace %s cannot be read", workspace.pk)
-        raise Lost("the list of its files cannot be read in the store; tell the administrator") from error
+        raise Lost("its list of files cannot be read from the store; inform the administrator") from error
 
 
 def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
@@ -79,27 +93,25 @@ def without_file(workspace: Workspace, asked: Iterable[str]) -> set[str]:
     All replicas of a job ask for this, so the last lists are kept. Raises InvalidInput and Lost as `entries` does, and
     Busy where very many of a team wait.
     """
-    known = _kept.get(workspace.pk)
+    known = lists.kept.get(workspace.pk)
     if known is None:
         give_back()
-        with _agents.turn(workspace.team_id):
-            known = _kept.get(workspace.pk)
+        with lists.turns.turn(workspace.team_id):
+            known = lists.kept.get(workspace.pk)
             if known is None:
                 known = frozenset(bytes.fromhex(entry.digest) for entry in entries(workspace) if entry.is_file)
-                _kept[workspace.pk] = known
-                for oldest in list(_kept)[:-KEPT_LISTS]:
-                    _kept.pop(oldest, None)
+                lists.keep(workspace.pk, known)
     return {digest for digest in asked if bytes.fromhex(digest) not in known}
 
 
 def content(workspace: Workspace, entry: Entry) -> bytes:
     """Return a whole file. Raises InvalidInput for one too large to show, Lost when the store is damaged."""
     if entry.size > MAX_SHOWN_BYTES:
-        said = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} are shown; run a job that reads it"
+        said = f"has {entry.size:,} bytes, at most {MAX_SHOWN_BYTES:,} can be shown; run a job that reads it"
         raise InvalidInput(Problem("path", entry.path, said))
     positions = _positions(workspace, [entry.digest])
     if not positions:
-        raise Lost(f"{entry.path} is not in the store any more")
+        raise Lost(f"{entry.path} is no longer in the store")
     return _plain(positions[0])
 
 
@@ -115,7 +127,7 @@ def compare(before: Workspace, after: Workspace) -> Difference:
     def read(side: str, entry: Entry) -> bytes:
         position = sides[side].get(entry.digest)
         if position is None:
-            raise Lost(f"{entry.path} is not in the store any more")
+            raise Lost(f"{entry.path} is no longer in the store")
         return _plain(position)
 
     return difference(old, new, read=read)
@@ -164,7 +176,7 @@ def _packed(positions: list[FramePosition], asked: list[str]) -> Iterator[bytes]
     yield frames.MAGIC
     absent = {bytes.fromhex(digest) for digest in asked} - {position.frame.digest for position in positions}
     for digest in sorted(absent):
-        yield frames.lost(digest, why="is not in the store any more")
+        yield frames.lost(digest, why="is no longer in the store")
     for name, some in groupby(positions, key=lambda position: position.name):
         yield from _from_one(name, [position.frame for position in some])
     yield frames.end(len(asked))
@@ -200,4 +212,4 @@ def _plain(position: FramePosition) -> bytes:
             return b"".join(frames.plain(pieces, frame=position.frame))
     except (OSError, frames.BadPack) as error:
         log.exception("a file in %s cannot be read", position.name)
-        raise Lost("a file cannot be read in the store; tell the administrator") from error
+        raise Lost("a file cannot be read from the store; inform the administrator") from error

@@ -66,7 +66,7 @@ def _entry(item: Any, *, at: str) -> Entry:
     if kind == "link":
         return Entry(path, LINK, target=_text(item.get("target"), at=f"{at}.target"))
     if kind != "file":
-        raise InvalidInput(Problem(f"{at}.kind", kind, f"must be file or link ({path}); leave out what is neither"))
+        raise InvalidInput(Problem(f"{at}.kind", kind, f"must be file or link ({path}); omit everything else"))
     size = whole(item, "size", at=at)
     if size is None:
         raise InvalidInput(Problem(f"{at}.size", None, f"is missing ({path}); give the file's bytes"))

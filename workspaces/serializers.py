@@ -30,7 +30,7 @@ class SentEntry(serializers.Serializer[Any]):
 
 
 class ManifestSerializer(serializers.Serializer[Any]):
-    team = serializers.CharField(required=False, allow_null=True, help_text="needed by members of several teams")
+    team = serializers.CharField(required=False, allow_null=True, help_text="required for members of several teams")
     queue = serializers.CharField(required=False, allow_null=True, help_text="or the queue the job will go to")
     base = serializers.IntegerField(required=False, allow_null=True, help_text="a workspace that this one changes")
     set = SentEntry(many=True)

@@ -30,7 +30,7 @@ IN_MEMORY_BYTES = 1 << 20  # of a pack being received; the rest goes to a tempor
 TOUCH_AFTER = timedelta(hours=1)
 
 # At most two of a process's connections (MUSTER_DB_POOL).
-changes = ThreadTurns(2, each=1, most_waiting=32, words="a lot of code of this team is being stored")
+changes = ThreadTurns(2, each=1, most_waiting=32, words="other code of this team is being stored")
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ def create(
     name = files.save_packed(team.pk, packed)
     try:
         with _changing(team), faultpoints.atomic("workspaces.create"):
-            _check_room(team, _lock(team), len(packed), field="set")
+            _check_room(team, lock_store(team), len(packed), field="set")
             _check_still_there(team, origin, put)
             row, is_new = Workspace.objects.get_or_create(
                 team=team,
@@ -137,7 +137,9 @@ def hold(workspace: Workspace) -> None:
     Raises InvalidInput where it was collected already.
     """
     if not Workspace.objects.filter(pk=workspace.pk).update(used_at=timezone.now()):
-        raise InvalidInput(Problem("workspace", workspace.pk, "was unused for long and is gone; upload the code again"))
+        raise InvalidInput(
+            Problem("workspace", workspace.pk, "was unused for a long time and has been deleted; upload the code again")
+        )
 
 
 @contextmanager
@@ -152,7 +154,8 @@ def _store(team: Team) -> TeamStore:
     return TeamStore.objects.filter(team=team).first() or TeamStore(team=team)
 
 
-def _lock(team: Team) -> TeamStore:
+def lock_store(team: Team) -> TeamStore:
+    """Lock the team's store until the end of the transaction; created where there was none."""
     TeamStore.objects.get_or_create(team=team)
     return TeamStore.objects.select_for_update(no_key=True).get(team=team)
 
@@ -166,13 +169,15 @@ def used_bytes(team: Team) -> int:
 def _check_room(team: Team, store: TeamStore, size: int, *, field: str = "body") -> None:
     used = used_bytes(team)
     if used + size > store.store_limit:
-        said = f"the code of team {team.name} takes {used:,} of {store.store_limit:,} bytes, and this adds {size:,}"
+        said = (
+            f"the code of team {team.name} takes {used:,} of {store.store_limit:,} bytes, and this would add {size:,}"
+        )
         raise InvalidInput(Problem(field, size, f"{said}; finish or remove old jobs, or ask for a larger limit"))
 
 
 def _register(team: Team, found: list[frames.Frame], *, name: str, size: int) -> bool:
     """Create rows for new files; return False when there were none. Files sent again count as used now."""
-    store, now = _lock(team), timezone.now()
+    store, now = lock_store(team), timezone.now()
     known = {blob.digest for blob in _known(team, [frame.digest.hex() for frame in found])}
     for some in _batches(known):
         Blob.objects.filter(team=team, digest__in=some).update(used_at=now)
@@ -214,7 +219,7 @@ def _base(team: Team, base: int | None) -> Workspace | None:
         return None
     found = Workspace.objects.filter(pk=base, team=team).exclude(manifest="").first()
     if found is None:
-        said = f"is not a workspace of team {team.name}, or is there no more; send the whole list without a base"
+        said = f"is not a workspace of team {team.name}, or no longer exists; send the whole list without a base"
         raise InvalidInput(Problem("base", base, said))
     return found
 

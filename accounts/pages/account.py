@@ -36,7 +36,7 @@ class OwnPassword(PasswordChangeForm):
         """Refuse the current password: the person who handed it out would still know it."""
         new = str(self.cleaned_data["new_password1"])
         if self.user.check_password(new):
-            raise ValidationError("This is the present one. Choose another.", code="same")
+            raise ValidationError("This is your current password. Choose a different one.", code="same")
         return new
 
 
@@ -59,7 +59,7 @@ class ChangePassword(PasswordChangeView):
             if ended
             else ""
         )
-        messages.success(self.request, f"Your password is changed, and you are signed out everywhere else.{also}")
+        messages.success(self.request, f"Your password was changed, and you were signed out everywhere else.{also}")
         return answer
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

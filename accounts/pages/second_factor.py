@@ -62,7 +62,7 @@ def _remove(request: Request) -> None:
     if knows_password(request):
         second_factor.remove(request.user, by=request.user)
         _end_others(request)
-        messages.success(request, "Your second factor is removed; from now on your password alone signs you in.")
+        messages.success(request, "Your second factor was removed; from now on you sign in with your password only.")
 
 
 def _end_others(request: Request) -> None:

@@ -25,5 +25,5 @@ def page(request: Request) -> HttpResponse:
 
 def _end(request: Request, ref: str, this: str | None) -> None:
     ended = session_list.end_others(request.user, this=this) if ref == "others" else session_list.end(request.user, ref)
-    words = "That sign-in is ended." if ref != "others" else "You are signed out everywhere else."
-    messages.success(request, words if ended else "There was nothing to end any more.")
+    words = "That session was ended." if ref != "others" else "You were signed out everywhere else."
+    messages.success(request, words if ended else "It had already ended.")

@@ -21,7 +21,7 @@ from .parts import Request, answer, attempt, text
 def teams(request: Request) -> HttpResponse:
     if request.method == "POST":
         name = text(request, "name")
-        if attempt(request, lambda: members.make_team(name=name, by=request.user), done=f"Team {name} is made."):
+        if attempt(request, lambda: members.make_team(name=name, by=request.user), done=f"Team {name} was created."):
             return redirect("team", team=name)
         return redirect("teams")
     people = Count("memberships", filter=Q(memberships__user__service_team=None))
@@ -79,7 +79,7 @@ def make_service_account(request: Request, team: str) -> HttpResponse:
     def change(found: Team) -> Any:
         return members.make_service_account(team=found, name=name, role=role, by=request.user)
 
-    return _change(request, team, change, f"{name}@{team} is made; make a token for it next.")
+    return _change(request, team, change, f"{name}@{team} was created; create a token for it next.")
 
 
 @login_required
@@ -90,7 +90,7 @@ def remove_service_account(request: Request, team: str) -> HttpResponse:
     def change(found: Team) -> Any:
         return members.remove_service_account(team=found, username=username, by=request.user)
 
-    return _change(request, team, change, f"{username} and its tokens end here.")
+    return _change(request, team, change, f"{username} and its tokens were removed.")
 
 
 def _change(request: Request, name: str, change: Callable[[Team], Any], done: str) -> HttpResponse:

@@ -77,7 +77,7 @@ def page(request: Request) -> HttpResponse:
 @require_POST
 def revoke(request: Request, pk: int) -> HttpResponse:
     token = get_object_or_404(tokens.visible(request.user), pk=pk)
-    attempt(request, lambda: tokens.revoke(token=token, by=request.user), done=f"Token {token.name} is revoked.")
+    attempt(request, lambda: tokens.revoke(token=token, by=request.user), done=f"Token {token.name} was revoked.")
     return redirect("account-tokens")
 
 

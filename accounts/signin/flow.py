@@ -37,7 +37,7 @@ def may_use_password(user: User) -> bool:
 def objection(user: User) -> str:
     """Return why the right password is not enough; "" is no objection."""
     if initial_password.is_over(user):
-        return "this first password is over; ask an administrator for a new one, and use it within 14 days"
+        return "this initial password has expired; ask an administrator for a new one and use it within 14 days"
     return ""
 
 

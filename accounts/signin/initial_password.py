@@ -7,7 +7,7 @@ from accounts.models import User
 from common.startup_checks import open_to_others
 
 WAY = "/account/password"
-WORDS = f"this password came from somebody else; sign in on the web and choose your own at {WAY} first"
+WORDS = f"this password was set by somebody else; sign in on the web and choose your own at {WAY} first"
 
 
 def must_change(user: User) -> bool:

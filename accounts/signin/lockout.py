@@ -38,8 +38,8 @@ def answer(
     name = str((credentials or {}).get("username") or "")[:150]
     seconds = _seconds_left(name, client_address(request))
     detail = (
-        f"{settings.AXES_FAILURE_LIMIT} sign-ins for this name failed from your address. "
-        f"Try again in {math.ceil(seconds / 60)} minutes; who knows the password may sign in from elsewhere meanwhile."
+        f"{settings.AXES_FAILURE_LIMIT} failed sign-ins for this name from your address. "
+        f"Try again in {math.ceil(seconds / 60)} minutes; the account can still be used from other addresses."
     )
     if is_program(request):
         return refusal(request, status=429, detail=detail, retry_after=seconds)

@@ -19,7 +19,7 @@ turns = ThreadTurns(
     each=AT_ONCE,
     most_waiting=MOST_WAITING,
     most_in_all=MOST_IN_ALL,
-    words="many people sign in at this moment, and each takes a while",
+    words="many people are signing in at the moment",
 )
 
 

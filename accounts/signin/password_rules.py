@@ -30,11 +30,12 @@ class CommonCore:
         is_run = any(password.lower() in run for run in _RUNS)
         if is_run or cores & self.known or cores & own or any(core in OF_THE_HOUSE for core in cores):
             raise ValidationError(
-                "This is a common word with something around it. Use several unrelated words.", code="common_core"
+                "This is a common password with a few characters added. Use several unrelated words.",
+                code="common_core",
             )
 
     def get_help_text(self) -> str:
-        return "Not a common password, nor one with digits or signs around it."
+        return "Not a common password, with or without digits or symbols around it."
 
 
 def _cores(text: str) -> set[str]:

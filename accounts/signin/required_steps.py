@@ -12,7 +12,7 @@ from common.error_responses import is_program, refusal
 
 from . import initial_password, second_factor
 
-# Open before that: the sign-in routes, and those that reveal nothing.
+# Open before that: the sign-in routes, and routes that reveal nothing.
 OPEN = frozenset({"login", "login-code", "api-login", "logout", "healthz", "readyz"})
 
 

@@ -62,11 +62,11 @@ def begin(user: User) -> str:
     Raises Conflict.
     """
     if settings.MUSTER_SECOND_FACTOR == "off":
-        raise Conflict("this installation asks nobody for a second factor (MUSTER_SECOND_FACTOR)", "act", "begin")
+        raise Conflict("second factors are turned off in this installation (MUSTER_SECOND_FACTOR)", "act", "begin")
     secret = pyotp.random_base32()
     with audit.change():
         if (row := _row(user)) and row.confirmed_at:
-            raise Conflict("there is a second factor already; remove it first", "act", "begin")
+            raise Conflict("you already have a second factor; remove it first", "act", "begin")
         SecondFactor.objects.update_or_create(user=user, defaults={"sealed": _seal(secret)})
     return secret
 
@@ -90,10 +90,12 @@ def confirm(user: User, code: str) -> list[str]:
     with audit.change():
         row = _row(user)
         if row is None or row.confirmed_at:
-            raise Conflict("nothing waits to be confirmed; begin anew", "act", "confirm")
+            raise Conflict("there is no second factor to confirm; start again", "act", "confirm")
         step = matching_step(_open(row), code, now=timezone.now(), after=row.last_step)
         if not step:
-            raise InvalidInput(Problem("code", None, "is not what the authenticator shows now; is its clock right?"))
+            raise InvalidInput(
+                Problem("code", None, "does not match the authenticator's current code; check that its clock is right")
+            )
         row.confirmed_at, row.last_step, row.failures = timezone.now(), step, 0
         row.save()
         audit.record(AuditAction.FACTOR_ADDED, by=user, on=user)
@@ -119,7 +121,7 @@ def new_codes(user: User) -> list[str]:
     """Return new recovery codes; the old ones stop working. Raises Conflict without a second factor."""
     with audit.change():
         if (row := _row(user)) is None or row.confirmed_at is None:
-            raise Conflict("there is no second factor; set one up first", "act", "codes")
+            raise Conflict("you have no second factor; set one up first", "act", "codes")
         audit.record(AuditAction.FACTOR_CODES, by=user, on=user)
         return _make_codes(user)
 
@@ -211,5 +213,7 @@ def _open(row: SecondFactor) -> str:
     try:
         return fernet(_PURPOSE).decrypt(row.sealed.encode()).decode()
     except InvalidToken as error:
-        words = "cannot be read: MUSTER_SECRET_KEY was changed; whoever runs the server removes it (manage.py person)"
+        words = (
+            "cannot be read: MUSTER_SECRET_KEY was changed; an operator of the server can remove it (manage.py person)"
+        )
         raise Conflict(f"the second factor {words}", "code", None) from error

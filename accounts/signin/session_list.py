@@ -27,17 +27,17 @@ class Shown:
     is_this: bool
 
 
-def has_valid_session(key: str) -> bool:
-    """Return whether this cookie value belongs to a signed-in user; writes nothing, except to end an expired one."""
+def user_of_session(key: str) -> User | None:
+    """Return the user who is signed in with this cookie value; writes nothing, except to end an expired session."""
     request = HttpRequest()
     request.session = SessionStore(key)
-    return get_user(request).is_authenticated and not session_lifetime.is_over(
-        dict(request.session.items()), int(time.time())
-    )
+    user = get_user(request)
+    is_over = session_lifetime.is_over(dict(request.session.items()), int(time.time()))
+    return user if isinstance(user, User) and not is_over else None
 
 
 def of(user: User, *, this: str | None) -> list[Shown]:
-    """Return a user's sessions, this one first, then by latest use; without those that ended by age or idle time."""
+    """Return a user's sessions, this one first, then by latest use; expired and idle ones excluded."""
     now = int(time.time())
     rows = SignIn.objects.filter(user=user, expire_date__gt=timezone.now())
     found = [(row, row.get_decoded()) for row in rows]

@@ -29,7 +29,7 @@ def each(act: str, ids: Iterable[int], *, by: User, is_now: bool = False) -> lis
 
 def _one(service: Callable[..., Job], pk: int, job: Job | None, by: User) -> dict[str, Any]:
     if job is None:
-        return _result(pk, 404, problem="there is nothing here that you may see")
+        return _result(pk, 404, problem="it does not exist, or you may not see it")
     try:
         return _result(pk, 200, phase=service(job=job, by=by).phase)
     except NotAllowed as error:

@@ -52,7 +52,7 @@ def following(job: Job, *, access: Access, cursor: str, **asked: Any) -> Streami
         decode(cursor)
     _refuse_too_many(access.user)
     asked = {"limit": BEHIND_LINES, **asked, "cursor": cursor}
-    response = StreamingHttpResponse(_events(job.pk, access, asked), content_type="text/event-stream")
+    response = StreamingHttpResponse(events(job.pk, access, asked), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless told not to
     return response
@@ -69,7 +69,8 @@ def _refuse_too_many(user: int) -> None:
         raise Throttled(wait=hints.COME_AGAIN_SECONDS, detail=words)
 
 
-async def _events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterator[str]:
+async def events(job: int, access: Access, asked: dict[str, Any]) -> AsyncIterator[str]:
+    """Yield the stream's text: phases and lines as they come, until the job ends or its lifetime is over."""
     over = asyncio.get_running_loop().time() + hints.LIFETIME_SECONDS
     listener = hints.Listener(access.teams, access)
     async with hints.counted(access.user), hints.listening(listener) as hub:

@@ -21,7 +21,7 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
     team = serializers.CharField(source="team.name")
     slots = serializers.IntegerField(source="nominal", help_text="how many processes may hold a slot at once")
     used = serializers.IntegerField(help_text="slots held by jobs now")
-    notice = serializers.SerializerMethodField(help_text="what a person should know about the queue now, or empty")
+    notice = serializers.SerializerMethodField(help_text="a warning about the queue's current state, or empty")
 
     class Meta:
         model = Queue
@@ -83,7 +83,7 @@ def _sent(serializer: type[serializers.Serializer[Any]], request: Request) -> di
     body.is_valid(raise_exception=True)
     known = sorted(serializer().fields)
     if unknown := sorted(str(name) for name in set(request.data) - set(known)):
-        words = f"is nothing that can be set; what can is {', '.join(known)}"
+        words = f"cannot be set; these can: {', '.join(known)}"
         raise InvalidInput(*(Problem(name, None, words) for name in unknown))
     return dict(body.validated_data)
 

@@ -59,9 +59,9 @@ class JobFieldSerializer(serializers.Serializer[Any]):
     type = serializers.ChoiceField(choices=[kind.value for kind in Type])
     minimum = serializers.IntegerField(source="least", allow_null=True)
     maximum = serializers.IntegerField(source="most", allow_null=True)
-    default = serializers.JSONField(help_text="where the queue has none of its own; null: none")
+    default = serializers.JSONField(help_text="of queues without their own; null: none")
     help = serializers.CharField()
-    remedy = serializers.CharField(help_text="what to write instead of a value that is refused")
+    remedy = serializers.CharField(help_text="how to correct a refused value")
 
 
 KINDS = [(kind.value, kind.value) for kind in Kind]  # named in the schema: controlplane/settings.py
@@ -73,16 +73,16 @@ class FailureSerializer(serializers.Serializer[Any]):
     exit_code = serializers.IntegerField(allow_null=True)
     signal = serializers.IntegerField(allow_null=True)
     at = serializers.DateTimeField(allow_null=True)
-    kind = serializers.ChoiceField(choices=KINDS, help_text="docs/verdicts.md says what to do")
+    kind = serializers.ChoiceField(choices=KINDS, help_text="the kind of failure; docs/verdicts.md says what to do")
     headline = serializers.CharField(help_text="the error itself in one line")
     certainty = serializers.ChoiceField(choices=[one.value for one in Certainty])
     explanation = serializers.CharField(help_text="the end in words")
     traceback = serializers.ListField(
-        child=serializers.CharField(), help_text="its lines, first cause first; empty in lists of jobs"
+        child=serializers.CharField(), help_text="lines of the traceback, first cause first; empty in lists of jobs"
     )
     traceback_rank = serializers.IntegerField(
         allow_null=True,
-        help_text="whose traceback it is: where the named rank was silent, that of one that waited for it",
+        help_text="the rank whose traceback it is; if the named rank printed none, a rank that waited for it",
     )
     last_lines = serializers.ListField(
         child=serializers.CharField(), help_text="the traceback, or without one the last lines that were printed"
@@ -104,7 +104,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     framework = serializers.CharField(source="spec.framework")
     phase = serializers.ChoiceField(choices=[phase.value for phase in Phase])
     reason = serializers.CharField(source="stop_reason")
-    message = serializers.CharField(source="said", help_text="the last step, or why it waits, in words")
+    message = serializers.CharField(source="said", help_text="the last step, or why the job is waiting")
     max_retries = serializers.IntegerField(source="spec.max_retries")
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
@@ -112,7 +112,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     volumes = serializers.SerializerMethodField()
     workspace = serializers.IntegerField(source="workspace_id", allow_null=True)
     nodes = serializers.IntegerField()
-    min_nodes = serializers.IntegerField(allow_null=True, help_text="the least an elastic job goes on with")
+    min_nodes = serializers.IntegerField(allow_null=True, help_text="the minimum with which an elastic job continues")
     nproc_per_node = serializers.IntegerField()
     ranks = serializers.SerializerMethodField()
     first_failure = serializers.SerializerMethodField()
@@ -174,7 +174,7 @@ def rank_counts(jobs: list[Job]) -> dict[int, dict[str, int]]:
 class RankSerializer(serializers.ModelSerializer[Rank]):
     replica = serializers.SerializerMethodField()
     node = serializers.CharField(source="replica.node")
-    ending = serializers.SerializerMethodField(help_text="how it ended, in words; empty while it has not")
+    ending = serializers.SerializerMethodField(help_text="how it ended; empty while it is running")
 
     class Meta:
         model = Rank
@@ -196,21 +196,23 @@ class RankSerializer(serializers.ModelSerializer[Rank]):
 class UnexpectedRankSerializer(serializers.Serializer[Any]):
     rank = serializers.IntegerField()
     local_rank = serializers.IntegerField(allow_null=True)
-    state = serializers.CharField(allow_null=True, help_text="as its agent reported it; null where it only printed")
+    state = serializers.CharField(
+        allow_null=True, help_text="as reported by its agent; null if only its output is known"
+    )
     exit_code = serializers.IntegerField(allow_null=True)
     signal = serializers.IntegerField(allow_null=True)
 
 
 class ReplicaSerializer(serializers.ModelSerializer[Replica]):
-    ending = serializers.SerializerMethodField(help_text="how it ended, in words; empty while it has not")
+    ending = serializers.SerializerMethodField(help_text="how it ended; empty while it is running")
     last_heard_at = serializers.DateTimeField(
         source="last_batch_at", allow_null=True, help_text="when its agent sent its last batch"
     )
     is_silent = serializers.SerializerMethodField(
-        help_text="it runs, but its agent has sent nothing for a minute: stopped, or cut off from the control plane"
+        help_text="running, but its agent has sent nothing for a minute: it is stopped, or cannot reach the control plane"
     )
     unexpected_ranks = serializers.SerializerMethodField(
-        help_text="ranks that its agent reported although they are none of this replica; their lines are the launcher's"
+        help_text="ranks that its agent reported although the replica does not have them; their lines are in the launcher's log"
     )
 
     class Meta:
@@ -244,7 +246,7 @@ class EventSerializer(serializers.ModelSerializer[JobEvent]):
 
 
 class LogLineSerializer(serializers.Serializer[Any]):
-    rank = serializers.IntegerField(help_text="-1 is the launcher")
+    rank = serializers.IntegerField(help_text="-1: the launcher")
     attempt = serializers.IntegerField()
     at_ms = serializers.IntegerField(help_text="milliseconds since the epoch")
     text = serializers.CharField()
@@ -281,7 +283,7 @@ class AttemptSerializer(serializers.Serializer[Any]):
     started_at = serializers.DateTimeField()
     running_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
-    outcome = serializers.CharField(help_text="the phase it landed on; admitted means that another attempt follows")
+    outcome = serializers.CharField(help_text="the resulting phase; admitted means that another attempt follows")
     message = serializers.CharField()
     first_failing_rank = serializers.IntegerField(allow_null=True)
     first_failure = FailureSerializer(allow_null=True)
@@ -296,7 +298,7 @@ class RoleSerializer(serializers.Serializer[Any]):
 
 class DistributionSerializer(serializers.Serializer[Any]):
     nodes = serializers.IntegerField()
-    min_nodes = serializers.IntegerField(allow_null=True, help_text="of an elastic job the least; `nodes` is the most")
+    min_nodes = serializers.IntegerField(allow_null=True, help_text="minimum of an elastic job; `nodes` is the maximum")
     nproc_per_node = serializers.IntegerField()
     world_size = serializers.IntegerField()
 
@@ -311,8 +313,8 @@ class PlanSerializer(serializers.Serializer[Any]):
     asked = serializers.DictField(child=serializers.IntegerField(), help_text="resource to count")
     spec = serializers.DictField(child=serializers.JSONField(), help_text="the description with everything filled in")
     fits_now = serializers.BooleanField()
-    wait_reason = serializers.CharField(help_text="why it would wait; empty when it would start at once")
-    notes = serializers.ListField(child=serializers.CharField(), help_text="what to know before it starts")
+    wait_reason = serializers.CharField(help_text="why it would wait; empty if it would start at once")
+    notes = serializers.ListField(child=serializers.CharField(), help_text="warnings to read before it starts")
 
 
 class CancelSerializer(serializers.Serializer[Any]):
@@ -323,20 +325,18 @@ class CancelSerializer(serializers.Serializer[Any]):
 
 class BulkAct(serializers.Serializer[Any]):
     act = serializers.ChoiceField(choices=["cancel", "suspend", "resume"])
-    now = serializers.BooleanField(default=False, help_text="of cancel: without the jobs' grace")
+    now = serializers.BooleanField(default=False, help_text="cancel without the jobs' grace period")
     ids = BoundedList(child=serializers.IntegerField(min_value=1, max_value=2**53), min_length=1, max_length=200)
 
     def validate(self, attrs: Any) -> Any:
         if attrs["now"] and attrs["act"] != "cancel":
-            raise serializers.ValidationError(
-                {"now": f"only cancel can be done at once, not {attrs['act']}; leave it out"}
-            )
+            raise serializers.ValidationError({"now": f"only cancel takes it, not {attrs['act']}; omit it"})
         return attrs
 
 
 class BulkResult(serializers.Serializer[Any]):
     id = serializers.IntegerField()
-    status = serializers.IntegerField(help_text="as the single call would have answered")
+    status = serializers.IntegerField(help_text="the status of the equivalent single call")
     phase = serializers.CharField(allow_null=True)
     problem = serializers.CharField(allow_null=True)
 

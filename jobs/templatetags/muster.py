@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from common.errors import bounded
 from common.text import format_bytes, format_duration, plain
 from jobs.analysis import traceback_view
 from jobs.analysis.judging import Failure
@@ -21,6 +22,7 @@ register.filter("size", format_bytes)
 register.filter("plain", plain)
 register.filter("severity", present.severity)
 register.filter("seconds", format_duration)
+register.filter("bounded", bounded)
 register.filter("shown", traceback_view.shown)
 
 

@@ -78,7 +78,7 @@ def _shown(job: Job, entries: Iterable[Entry], *, path: str) -> Shown:
     assert job.workspace is not None
     entry = next((one for one in entries if one.path == path), None)
     if entry is None:
-        raise Http404(f"the code of job {job.name} holds no {path}")
+        raise Http404(f"the code of job {job.name} does not contain {path}")
     if not entry.is_file:
         return Shown(path, 0, [], f"This is a link to {entry.target}.")
     if not entry.size:

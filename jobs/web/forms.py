@@ -53,7 +53,7 @@ def _variables(text: str) -> dict[str, str]:
             continue
         name, equals, value = line.partition("=")
         if not equals:
-            raise forms.ValidationError(f"line {number} has no =; write NAME=value, one a line")
+            raise forms.ValidationError(f"line {number} has no =; write NAME=value, one per line")
         found[name.strip()] = value
     return found
 
@@ -107,9 +107,11 @@ class SubmitForm(forms.Form):
 
     def has_more(self) -> bool:
         """Whether one of the folded fields is wrong, or differs from what most jobs have."""
-        usual = {field.name: ("", None, field.default, str(field.default)) for field in NUMBERS}
-        changed = [field for field in self.more() if field.errors or field.value() not in usual[field.name]]
-        return bool(changed or self["env"].value() or self["env"].errors or self["secrets"].errors)
+        if any(field.errors for field in (*self.more(), self["env"], self["secrets"])):
+            return True
+        usual = ("", str(None))  # left empty, or not given
+        changed = (str(field.value()) not in (*usual, str(FIELDS[field.name].default)) for field in self.more())
+        return bool(self["env"].value()) or any(changed)
 
     def describe_errors(self) -> None:
         """Focus the first wrong field and describe every wrong one to screen readers."""
@@ -165,7 +167,9 @@ class SubmitForm(forms.Form):
         data = cast(QueryDict, self.data).copy()
         data["idempotency_key"] = secrets.token_urlsafe(16)
         self.data = data
-        self.add_error(None, "This form has already made a job and was changed since. Submit it again for another job.")
+        self.add_error(
+            None, "This form has already submitted a job and was changed since. Submit it again for another job."
+        )
 
     def take(self, problem: Problem) -> None:
         """Attach a service's problem to the field it is about."""

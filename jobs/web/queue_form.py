@@ -57,7 +57,7 @@ class NewQueueForm(QueueForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 def make(request: Request) -> HttpResponse:
     if not is_platform_admin(request.user):
-        raise PermissionDenied("Queues are made by platform administrators; ask one.")
+        raise PermissionDenied("Only platform administrators can create queues; ask one of them.")
     if request.method != "POST":
         asked = {"slots": 8, "gpus_per_node": 0, "is_open": True, "team": request.GET.get("team", "")}
         return _new_page(request, NewQueueForm(initial=asked))
@@ -90,9 +90,9 @@ def _change(request: Request, queue: Any, form: QueueForm) -> bool:
         form.take(error)
         return False
     if words := over_quota_warning(row, used=queue.used):
-        messages.warning(request, f"Queue {row.name} is changed: {words}.")
+        messages.warning(request, f"Queue {row.name} was changed: {words}.")
     else:
-        messages.success(request, f"Queue {row.name} is changed.")
+        messages.success(request, f"Queue {row.name} was changed.")
     return True
 
 
@@ -105,9 +105,9 @@ def _made(request: Request, form: NewQueueForm) -> bool:
         form.add_error("name", str(error))
     else:
         if words := over_quota_warning(row, used=0):
-            messages.warning(request, f"Queue {row.name} is made; {words}.")
+            messages.warning(request, f"Queue {row.name} was created; {words}.")
         else:
-            messages.success(request, f"Queue {row.name} is made.")
+            messages.success(request, f"Queue {row.name} was created.")
         return True
     return False
 

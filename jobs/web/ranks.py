@@ -149,7 +149,7 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
 def _unexpected_words(one: dict[str, Any]) -> str:
     is_over = one["state"] in ("succeeded", "failed")
     return (
-        exits.explained(one["exit_code"], one["signal"]) if is_over else str(one["state"] or "seen by its lines only")
+        exits.explained(one["exit_code"], one["signal"]) if is_over else str(one["state"] or "known by its output only")
     )
 
 

@@ -73,7 +73,7 @@ def _code(request: Request, form: SubmitForm) -> Workspace | None:
         case "upload" if form.uploads():
             return _stored(request, form)
         case "upload":
-            form.add_error("upload", "are missing; choose files or a folder, or say that the job needs no code")
+            form.add_error("upload", "are missing; choose files or a folder, or state that the job needs no code")
     return None
 
 

@@ -15,7 +15,7 @@ from common.errors import Conflict, InvalidInput
 
 
 class Command(BaseCommand):
-    help = "Make a person with a first password, or deactivate or activate one."
+    help = "Create a person with an initial password, or deactivate or activate one."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username")
@@ -26,8 +26,12 @@ class Command(BaseCommand):
             "--deactivate", action="store_true", help="suspend sessions and tokens until --activate; jobs stay"
         )
         state.add_argument("--activate", action="store_true")
-        state.add_argument("--remove-second-factor", action="store_true", help="for who lost it and the recovery codes")
-        state.add_argument("--new-password", action="store_true", help="for who forgot it; ends their sessions")
+        state.add_argument(
+            "--remove-second-factor", action="store_true", help="for a person who lost it and the recovery codes"
+        )
+        state.add_argument(
+            "--new-password", action="store_true", help="for a person who forgot it; ends their sessions"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -42,7 +46,7 @@ class Command(BaseCommand):
             return _told(username, people.give_password(username=username))
         if options["remove_second_factor"]:
             was = people.remove_second_factor(username=username)
-            return f"{username} signs in with the password alone" if was else f"{username} had no second factor"
+            return f"{username} signs in with a password only" if was else f"{username} had no second factor"
         return self._set(username, **options)
 
     def _set(self, username: str, team: str | None, role: str, activate: bool, deactivate: bool, **others: Any) -> str:
@@ -57,4 +61,4 @@ class Command(BaseCommand):
 
 
 def _told(username: str, password: str) -> str:
-    return f"{username} may sign in with {password} for {people.FIRST_PASSWORD.days} days, and chooses their own then"
+    return f"{username} may sign in with {password} within {people.FIRST_PASSWORD.days} days and must then choose a new password"

@@ -14,12 +14,12 @@ from queues.services import change, make
 
 
 class Command(BaseCommand):
-    help = "Make a queue for a team, or change the quota of one that is there."
+    help = "Create a queue for a team, or change an existing queue's quota."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name")
         parser.add_argument("--team", required=True)
-        parser.add_argument("--slots", type=int, required=True, help="processes that may run at once")
+        parser.add_argument("--slots", type=int, required=True, help="how many processes may run at once")
         parser.add_argument("--cluster", default=next(iter(settings.CLUSTERS)))
         parser.add_argument("--resource", choices=Resource.values, default=Resource.CPU)
         parser.add_argument("--member", action="append", default=[], help="user who may submit; may be repeated")
@@ -51,5 +51,5 @@ class Command(BaseCommand):
     def _add_member(self, team: Team, name: str) -> None:
         user = User.objects.filter(username=name).first()
         if user is None:
-            raise CommandError(f"--member {name}: there is no such user; make one with createsuperuser")
+            raise CommandError(f"--member {name}: there is no such user; create one with manage.py person")
         Membership.objects.get_or_create(user=user, team=team, defaults={"role": Role.MEMBER})

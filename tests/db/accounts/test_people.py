@@ -48,7 +48,7 @@ def test_who_is_deactivated_is_out_at_once_and_may_come_back(people, lab):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["owner"], "there already"),
+        (["owner"], "already exists"),
         (["a b"], "letters, digits"),
         (["ci@nlp"], "service accounts"),
         (["a" * 151], "at most 150"),

@@ -58,21 +58,11 @@ def test_an_administrator_adds_changes_and_removes_members(api, team, people):
     ]
 
 
-@pytest.mark.parametrize("who", ["owner", "viewer", "stranger"])
-def test_who_is_no_administrator_changes_nobody(api, team, who):
+def test_nobody_makes_themselves_an_administrator(api, team):
     before = roles(team)
-    using = api(who)
-    expected = 404 if who == "stranger" else 403
-    for method, path, body in (
-        ("put", f"/teams/nlp/members/{who}", {"role": "admin"}),
-        ("put", "/teams/nlp/members/viewer", {"role": "viewer"}),
-        ("delete", "/teams/nlp/members/boss", None),
-        ("post", "/teams/nlp/service-accounts", {"name": "ci", "role": "viewer"}),
-        ("delete", "/teams/nlp/service-accounts/ci@nlp", None),
-    ):
-        assert using.send(method, path, body).status_code == expected
-    assert roles(team) == before
-    assert AuditEntry.objects.count() == 0
+    for who, status in (("owner", 403), ("viewer", 403), ("stranger", 404)):
+        assert api(who).put(f"/teams/nlp/members/{who}", {"role": "admin"}).status_code == status
+    assert (roles(team), AuditEntry.objects.count()) == (before, 0)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +86,7 @@ def test_the_last_administrator_stays_unless_a_platform_administrator_says_so(ap
         api("boss").put("/teams/nlp/members/boss", {"role": "viewer"}),
     ):
         assert answer.status_code == 409
-        assert "make somebody else one first" in answer.json()["detail"]
+        assert "appoint another administrator first" in answer.json()["detail"]
     assert roles(team)["boss"] == "admin"
     assert api("admin").put("/teams/nlp/members/boss", {"role": "viewer"}).status_code == 200
 

@@ -241,3 +241,18 @@ def test_a_log_is_searched_and_read_as_text(api, lab):
     text = api.get(f"/jobs/{job.pk}/logs/text")
     assert text["Content-Type"].startswith("text/plain")
     assert [line.partition("rank 0  ")[2] for line in b"".join(text).decode().splitlines()] == texts
+
+
+@pytest.mark.parametrize("value", ["x" * 40_000, "one two " * 5_000])
+@pytest.mark.parametrize("field", ["nodes", "name", "framework", "env", "queue", "command", "volumes", "x"])
+def test_a_refusal_repeats_the_beginning_of_a_long_value_only(api, queue, field, value):
+    sent = {"queue": queue.name, "command": ["torchrun", "train.py"], field: value}
+    if field == "command":
+        sent[field] = ["accelerate", "launch", "train.py", *value.split()]
+    answer = api.post("/jobs", sent)
+    assert answer.status_code == 422, answer.content
+    body = answer.json()
+    assert value[:250] not in answer.text
+    assert len(body["detail"]) < 2_000 and len(answer.content) < 5_000, answer.text
+    if field in ("nodes", "name", "command"):  # messages about the others repeat no value
+        assert body["errors"][0]["value"].endswith("…") and len(body["errors"][0]["value"]) == 200

@@ -146,7 +146,7 @@ def test_who_may_send_no_code_is_told_so_before_their_body_is_parsed(client, peo
     headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'test', scope='submit')[1]}"}
     for path in ("/api/v1/workspaces", "/api/v1/workspaces/missing"):
         answer = client.post(path, "[0]", content_type="application/json", headers=headers)
-        assert answer.status_code == 403 and "may not submit in any team" in answer.json()["detail"]
+        assert answer.status_code == 403 and "may not submit jobs in any team" in answer.json()["detail"]
     assert not parsed
 
 
@@ -175,7 +175,7 @@ def test_a_cursor_of_a_list_that_is_not_ours_is_refused(api, queue, path, cursor
     else:
         assert answer.status_code == 400
     if answer.status_code == 400:
-        refused(answer, "after", "leave it out")
+        refused(answer, "after", "omit it")
 
 
 def packed(value) -> str:
@@ -196,7 +196,7 @@ def packed(value) -> str:
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/logs", "/logs/stream"])
 def test_a_cursor_of_a_log_that_is_not_ours_is_refused(api, lab, path, cursor):
-    refused(api("GET", f"/jobs/{lab.running().pk}{path}", cursor=cursor), "cursor", "leave it out")
+    refused(api("GET", f"/jobs/{lab.running().pk}{path}", cursor=cursor), "cursor", "omit it")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_of_the_wrong_items_of_a_list_the_first_few_are_told(api, queue, looked_
     problems = answer.json()["errors"]
     assert answer.status_code == 422 and len(answer.content) < 10_000 and len(looked_at) < 40
     assert [one["field"] for one in problems] == [f"{field}.{index}" for index in range(MOST_PROBLEMS)]
-    assert "was not looked at" in problems[-1]["message"]
+    assert "were not checked" in problems[-1]["message"]
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ class Small:
 @pytest.fixture(autouse=True)
 def small(lab, settings):
     settings.CLUSTERS = {**settings.CLUSTERS, lab.queue.cluster: {"BACKEND": f"{__name__}.Small"}}
-    clusters._made.cache_clear()
+    clusters.adapters.clear()
     yield
-    clusters._made.cache_clear()
+    clusters.adapters.clear()
 
 
 @pytest.mark.parametrize("act", [services.submit, dry_run.preview])

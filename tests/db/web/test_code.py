@@ -121,7 +121,7 @@ def test_a_job_without_code_and_one_of_an_older_release_say_so(owner, ran, lab):
 def test_a_lost_file_is_told_on_the_page(owner, ran, root):
     job = ran({"a": b"1"})
     (root / Pack.objects.get().name).unlink()
-    assert "cannot be read in the store" in owner.get(f"/jobs/{job.pk}/code?file=a").text
+    assert "cannot be read from the store" in owner.get(f"/jobs/{job.pk}/code?file=a").text
 
 
 def test_a_long_list_is_cut_and_counted(owner, ran, monkeypatch):

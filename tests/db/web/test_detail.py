@@ -44,7 +44,7 @@ def test_a_replica_that_came_back_is_in_the_history_and_ranks_tell_what_torchrun
     page = owner.get(f"/jobs/{job.pk}?view=list").text
     assert "elastic, 1 to 2 nodes" in page
     assert "<b>Replaced</b>" in page
-    assert "worker-1 vanished: its process or pod is gone; it comes back within the attempt" in page
+    assert "worker-1 vanished: its process or pod is gone; it is restarted within the attempt" in page
     assert "1 of 4" in page
     assert 'title="What torchrun calls it now' not in owner.get(f"/jobs/{lab.running().pk}?view=list").text
 
@@ -236,12 +236,12 @@ def test_the_number_of_queries_does_not_grow_with_the_ranks(owner, lab, django_a
 
 def test_what_is_to_be_known_of_the_jobs_own_reports_stands_at_its_head(owner, job, htmx):
     for attempt, words in (
-        (job.attempt, "Agents of this job do not reach the control plane"),
+        (job.attempt, "Agents of this job cannot reach the control plane"),
         (job.attempt + 1, "later"),
     ):
         JobEvent.objects.create(job=job, kind="note", phase=job.phase, attempt=attempt, message=words)
     state = htmx(owner, f"/jobs/{job.pk}", "state").text
-    assert "Agents of this job do not reach the control plane" in state and "later" not in state
+    assert "Agents of this job cannot reach the control plane" in state and "later" not in state
 
 
 def test_hostile_text_stays_text(owner, lab):

@@ -158,7 +158,7 @@ def test_a_stream_of_the_api_reads_everything_before_it_waits_and_skips_nothing(
     access = Access(lab.user.pk, frozenset({job.team_id}), token=Token.issue(lab.user, "x")[0].pk)
 
     async def read() -> None:
-        async for event in log_stream._events(job.pk, access, {"cursor": ""}):
+        async for event in log_stream.events(job.pk, access, {"cursor": ""}):
             texts.extend(re.findall(r'"text": "x* ?(.*?)"', event))
 
     with pytest.raises(Waits):

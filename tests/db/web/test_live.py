@@ -75,7 +75,7 @@ def test_what_is_no_hint_is_dropped(text):
     def act():
         hub, listener = Hub(), Listener(None, SOMEBODY)
         hub.listeners.add(listener)
-        hub._tell(text)
+        hub.tell(text)
         return listener.pending
 
     assert not inside(act)
@@ -85,7 +85,7 @@ def test_a_quiet_stream_still_breathes():
     async def run():
         listener = Listener(None, SOMEBODY)
         listener.take()
-        await live._news(listener, within=0.01)
+        await live.news(listener, within=0.01)
         return listener.take()
 
     assert asyncio.run(run()) == HEARTBEAT

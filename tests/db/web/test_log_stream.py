@@ -139,7 +139,7 @@ def test_one_users_long_reads_take_turns_and_leave_threads_to_others():
 
     asyncio.run(story())
     assert len(most) == 12 and max(most) <= streaming.MOST_OF_ONE
-    assert not streaming._turns
+    assert not streaming.turns
 
 
 @pytest.mark.parametrize("path", ["logs/stream", "logs?wait=20"])
@@ -159,12 +159,12 @@ def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkey
         return client.get(f"/api/v1/jobs/{job.pk}/{path}", headers=headers)
 
     async def story():
-        streams = [log_stream._events(job.pk, access, {"limit": 1, "cursor": ""}) for _ in range(2)]
+        streams = [log_stream.events(job.pk, access, {"limit": 1, "cursor": ""}) for _ in range(2)]
         for one in streams:
             await anext(one)
         refused, others = await sync_to_async(ask)(text), await sync_to_async(ask)(other)
         assert (refused.status_code, refused.headers["Retry-After"]) == (429, "5")
-        assert "2 streams and waits of yours are open" in refused.json()["detail"]
+        assert "2 of your streams and waits are open" in refused.json()["detail"]
         assert others.status_code == 200
         hints = await browser.get("/live")
         assert (hints.status_code, hints.headers["Retry-After"]) == (429, "5")
@@ -173,4 +173,4 @@ def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkey
         await streams[1].aclose()
 
     asyncio.run(story())
-    assert not hints._open
+    assert not hints.open_streams

@@ -46,7 +46,17 @@ def test_an_act_without_a_session_leads_to_the_sign_in_and_says_that_nothing_was
     assert "Your session has ended" in Client().get("/login?ended=look").text
 
 
-@pytest.mark.parametrize("page", ["https://elsewhere.example/jobs", "javascript:alert(1)", "//elsewhere.example", ""])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "https://elsewhere.example/jobs",
+        "javascript:alert(1)",
+        "//elsewhere.example",
+        "http://testserver//elsewhere.example/jobs",
+        "http://testserver/\\elsewhere.example",
+        "",
+    ],
+)
 def test_the_way_back_is_never_somewhere_else(job, page):
     answer = Client().get(f"/jobs/{job.pk}", headers={"HX-Request": "true", "HX-Current-URL": page})
     assert "next" not in sign_in(answer)
@@ -88,7 +98,7 @@ def test_a_job_that_is_gone_is_said_so(owner, job):
     pk = job.pk
     Membership.objects.filter(user__username="owner").delete()
     answer = owner.get(f"/jobs/{pk}", headers=HTMX)
-    assert (answer.status_code, words(answer)) == (404, "there is nothing here that you may see")
+    assert (answer.status_code, words(answer)) == (404, "it does not exist, or you may not see it")
 
 
 def test_too_many_requests_say_when_to_come_again(owner, job, settings, monkeypatch):
@@ -105,7 +115,7 @@ def test_an_error_of_ours_is_said_without_its_inside(owner, job):
     Job.objects.filter(pk=job.pk).update(spec={})  # what no release ever wrote
     answer = owner.get(f"/jobs/{job.pk}", headers=HTMX)
     assert answer.status_code == 500
-    assert words(answer) == "the cause is in the server's log; running jobs are not affected"
+    assert words(answer) == "the server's log has the cause; running jobs are not affected"
 
 
 def test_a_viewer_who_was_a_member_is_told(as_, people, lab):

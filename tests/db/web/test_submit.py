@@ -1,5 +1,7 @@
 """/jobs/new"""
 
+import re
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
@@ -68,7 +70,7 @@ def test_a_form_that_made_a_job_and_was_changed_since_says_so_and_makes_another_
     changed = {**sent, "command": "torchrun other.py"}
     answer = owner.post("/jobs/new", changed)
     assert answer.status_code == 422
-    assert "already made a job and was changed since" in answer.text
+    assert "already submitted a job and was changed since" in answer.text
     key = answer.context["form"]["idempotency_key"].value()
     assert key != sent["idempotency_key"]
     assert owner.post("/jobs/new", {**changed, "idempotency_key": key}).status_code == 302
@@ -151,7 +153,7 @@ def test_a_script_is_made_executable(owner, sent):
 def test_the_same_path_twice_is_an_error_of_the_files(owner, sent):
     answer = owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py", "a.py")})
     assert 'id="error-upload"' in answer.text
-    assert "A.py is there twice" in answer.text
+    assert "A.py appears twice" in answer.text
 
 
 def test_a_path_that_leads_out_is_refused_at_the_files(owner, sent):
@@ -200,3 +202,14 @@ def test_the_preview_says_what_the_numbers_mean(owner, queue, htmx, nodes, per_n
 def test_the_preview_counts_what_others_hold(owner, queue, lab, htmx):
     lab.running(nodes=2, nproc_per_node=3)
     assert "Will wait: 2 of 8" in htmx(owner, f"/jobs/new?queue={queue.pk}&nodes=2&nproc_per_node=2", "shape").text
+
+
+@pytest.mark.parametrize("value", ["x" * 40_000, "one two " * 5_000])
+@pytest.mark.parametrize("field", ["nodes", "name", "env", "command", "code", "queue"])
+def test_a_refusal_repeats_the_beginning_of_a_long_value_only(owner, sent, field, value):
+    wrong = {"env": f"1{value}=1", "command": f"accelerate launch train.py {value}"}.get(field, value)
+    answer = owner.post("/jobs/new", {**sent, field: wrong})
+    assert answer.status_code == 422
+    said = " ".join(re.findall(r'<p class="(?:notice )?error".*?</p>', answer.text, re.DOTALL))
+    assert said and len(said) < 1_500, said
+    assert value[:250] not in said

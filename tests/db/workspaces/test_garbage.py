@@ -171,7 +171,7 @@ def test_a_file_that_is_named_between_mark_and_sweep_stays(people, team):
     put = sent.entries([packs.file("a", b"reused")])
     swept: list[int] = []
     with transaction.atomic():
-        services._lock(team)
+        services.lock_store(team)
         collector = in_thread(lambda: swept.append(garbage.sweep(team, before=timezone.now() + LATER)))
         until_waiting()  # it has marked, and wants to sweep
         made, _ = services.create(team=team, by=people.owner, put=put)
@@ -204,7 +204,7 @@ def test_a_base_that_is_collected_meanwhile_is_refused(people, team, send):
             refused.append(error)
 
     with transaction.atomic():
-        services._lock(team)
+        services.lock_store(team)
         sender = in_thread(create)
         until_waiting()  # it has read the base, and wants to write
         Workspace.objects.filter(pk=base.pk).delete()

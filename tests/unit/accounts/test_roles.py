@@ -53,10 +53,10 @@ def test_nobody_grants_or_changes_above_themselves(own, old, new):
 @pytest.mark.parametrize(
     ("own", "old", "new", "words"),
     [
-        ("member", None, "admin", "above their own"),
+        ("member", None, "admin", "above your own"),
         ("viewer", "member", "viewer", "higher role"),
         ("member", "admin", None, "higher role"),
-        ("owner of everything", None, "viewer", "above their own"),
+        ("owner of everything", None, "viewer", "above your own"),
         ("admin", "admin", None, ""),
         ("admin", None, "admin", ""),
     ],

@@ -89,9 +89,15 @@ def test_passwords_are_stretched():
     assert PBKDF2PasswordHasher.iterations >= 600_000 and PBKDF2PasswordHasher.algorithm == "pbkdf2_sha256"
 
 
+def new_session_key() -> str:
+    session = SessionStore()
+    session.create()
+    return session.session_key
+
+
 def test_what_must_not_be_guessed_is_long(people):
     texts = {Token.issue(people.owner, "x")[1] for _ in range(50)}
     assert len(texts) == 50 and min(len(text) for text in texts) >= len(Token.PREFIX) + 43  # 43 x 6 bits
-    keys = {SessionStore()._get_new_session_key() for _ in range(50)}
+    keys = {new_session_key() for _ in range(50)}
     assert len(keys) == 50 and {len(key) for key in keys} == {32}  # of 36 letters and digits: 165 bits
     assert len(Token.digest_of("x")) == 64

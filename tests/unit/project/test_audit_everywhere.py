@@ -14,7 +14,10 @@ def transactions(tree: ast.AST) -> list[ast.With]:
         node
         for node in ast.walk(tree)
         if isinstance(node, ast.With)
-        and any(ast.unparse(one.context_expr).startswith("faultpoints.atomic(") for one in node.items)
+        and any(
+            ast.unparse(one.context_expr).startswith(("faultpoints.atomic(", "transaction.atomic("))
+            for one in node.items
+        )
     ]
 
 

@@ -72,4 +72,4 @@ def test_only_our_own_changes_are_heard():
 def test_a_replay_begins_with_each_pod_as_it_was_and_goes_on_from_any_version():
     replay = Replay([event("a", 5, "x"), event("b", 6, "y"), event("a", 9, "z")], rate=1000)
     assert [json.loads(one)["object"]["status"]["conditions"] for one in replay.first] == [[], []]
-    assert [replay._after(version) for version in (1, 5, 6, 9)] == [0, 1, 2, 3]
+    assert [replay.after(version) for version in (1, 5, 6, 9)] == [0, 1, 2, 3]

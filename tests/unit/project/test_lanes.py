@@ -24,7 +24,7 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(lanes, "DURATIONS", tmp_path / "artifacts/durations.json")
     monkeypatch.setattr(lanes, "PASSED", tmp_path / "artifacts/passed.json")
     monkeypatch.setattr(lanes, "LANES", {"slow": 50, "quick": 10, "wrong": 5})
-    monkeypatch.setattr(lanes, "_commit", lambda: "abc")
+    monkeypatch.setattr(lanes, "commit", lambda: "abc")
     for name in lanes.LANES:
         folder = tmp_path / "tests" / name
         folder.mkdir(parents=True)
@@ -57,7 +57,7 @@ def test_resuming_runs_only_what_has_not_passed_at_this_commit(checkout, capsys,
     capsys.readouterr()
     assert lanes.main(["--size", "all", "--resume"]) == 0
     assert "1 of 1 lanes passed" in capsys.readouterr().out
-    monkeypatch.setattr(lanes, "_commit", lambda: "another")
+    monkeypatch.setattr(lanes, "commit", lambda: "another")
     assert lanes.main(["--size", "all", "--resume"]) == 0
     assert "3 of 3 lanes passed" in capsys.readouterr().out
 

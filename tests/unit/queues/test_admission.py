@@ -1,7 +1,7 @@
 import pytest
 
 from queues.admission import Admit, Pending, QueueState, Wait, decide
-from queues.resources import add, describe, fits, parse_bytes, subtract
+from queues.resources import add, describe, fits, subtract
 
 
 def job(number: int, slots: int, **values) -> Pending:
@@ -57,14 +57,3 @@ def test_resource_vectors():
     assert fits({"cpu": 1}, {"cpu": 1})
     assert not fits({"gpu": 1}, {"cpu": 1})
     assert describe({"gpu": 1, "cpu": 2}) == "2 CPU slots and 1 GPU"
-
-
-@pytest.mark.parametrize(("text", "expected"), [("512Gi", 512 * 2**30), ("1.5G", 1_500_000_000), ("7", 7)])
-def test_quantities_are_read_as_kubernetes_writes_them(text, expected):
-    assert parse_bytes(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "Gi", "-1", "1e3", "12 GB"])
-def test_other_text_is_no_quantity(text):
-    with pytest.raises(ValueError, match="quantity"):
-        parse_bytes(text)

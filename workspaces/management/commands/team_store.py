@@ -16,20 +16,20 @@ def limit(text: str) -> int | None:
     if text == DEFAULT:
         return None
     if not text.isdecimal() or int(text) >= 1 << 63:
-        raise CommandError(f"{text} is no number of bytes; give a whole number, or {DEFAULT}")
+        raise CommandError(f"{text} is not a number of bytes; give a whole number, or {DEFAULT}")
     return int(text)
 
 
 class Command(BaseCommand):
-    help = "Show what a team's code takes, and change its limits."
+    help = "Show how much space a team's code takes, and change its limits."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("team")
         parser.add_argument(
-            "--workspace-bytes", metavar="N", help=f"of one workspace, unpacked; {DEFAULT} to take it back"
+            "--workspace-bytes", metavar="N", help=f"limit of one workspace, unpacked; {DEFAULT} restores the default"
         )
         parser.add_argument(
-            "--store-bytes", metavar="N", help=f"of all stored files together; {DEFAULT} to take it back"
+            "--store-bytes", metavar="N", help=f"limit of all stored files together; {DEFAULT} restores the default"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
