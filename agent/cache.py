@@ -44,7 +44,7 @@ class Cache:
             until = time.monotonic() + LOCK_SECONDS
             while not is_cancelled():
                 if time.monotonic() > until:
-                    raise Unusable(f"its lock was not let go for {LOCK_SECONDS:g} s")
+                    raise Unusable(f"another process held its lock for {LOCK_SECONDS:g} s")
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:

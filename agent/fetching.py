@@ -41,7 +41,7 @@ class Fetching(threading.Thread):
         """Stop trying; return a message that explains why there is no code."""
         self.cancel()
         why = f": {self._last_error}" if self._last_error else ""
-        return f"the workspace cannot be fetched: nobody answers at {self._control.address()}{why}"
+        return f"the workspace cannot be fetched: no answer from {self._control.address()}{why}"
 
     def run(self) -> None:
         try:

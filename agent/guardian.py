@@ -80,7 +80,7 @@ def _stand_apart(*kept: int) -> None:
 
 
 def _keep_all(agent: socket.socket) -> dict[int, tuple[int, int]]:
-    """Collect pipes until the agent ends; return stream -> (rank, pipe) of those that may hold data."""
+    """Collect pipes until the agent ends; return stream -> (rank, pipe) for pipes that may hold data."""
     pipes: dict[int, tuple[int, int]] = {}
     size = array.array("i").itemsize
     while True:

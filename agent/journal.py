@@ -24,7 +24,7 @@ TAKE_BYTES = 256 << 10
 _HEAD = struct.Struct(">I")  # length of the JSON object that follows
 _ENTRY = struct.Struct(">iidI")  # stream, rank, when it was read (seconds since the epoch), bytes that follow
 _LENGTH_BYTES = 4
-_splice = getattr(os, "splice", None)
+splice = getattr(os, "splice", None)  # None before Python 3.10
 SPLICE_F_NONBLOCK = 0x02  # linux/splice.h
 
 
@@ -141,9 +141,9 @@ class Journal:
         return piece
 
     def _splice(self, pipe: int) -> int:
-        if _splice is None:
+        if splice is None:
             raise OSError("splice comes with Python 3.10")
-        return int(_splice(pipe, self._file, TAKE_BYTES, offset_dst=self._end + _ENTRY.size, flags=SPLICE_F_NONBLOCK))
+        return int(splice(pipe, self._file, TAKE_BYTES, offset_dst=self._end + _ENTRY.size, flags=SPLICE_F_NONBLOCK))
 
     def _copy(self, pipe: int, *, stream: int) -> bytes:
         """Read and write in two steps: a kill between them loses what was just read."""

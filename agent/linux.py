@@ -134,12 +134,13 @@ def oom_kills() -> int | None:
     try:
         with open("/proc/self/cgroup", encoding="ascii") as file:
             group = next((line.rstrip("\n")[3:] for line in file if line.startswith("0::")), "")
-        return _counter(f"/sys/fs/cgroup{group.rstrip('/')}/memory.events", "oom_kill")
+        return counter(f"/sys/fs/cgroup{group.rstrip('/')}/memory.events", "oom_kill")
     except (OSError, ValueError):
         return None
 
 
-def _counter(path: str, name: str) -> int:
+def counter(path: str, name: str) -> int:
+    """Return one number of a control group's file. Raises OSError and ValueError."""
     with open(path, encoding="ascii") as file:
         for line in file:
             key, _, value = line.partition(" ")

@@ -28,13 +28,13 @@ class Entry(NamedTuple):
 def read(text: str) -> List[Entry]:
     lines = text.split("\n")
     if lines[0] != HEADER or lines[-1]:
-        raise Unsafe("the list of files is not one that this agent can read")
+        raise Unsafe("this agent cannot read the list of files")
     try:
         entries = [_entry(line.split("\t")) for line in lines[1:-1]]
     except (ValueError, IndexError) as error:
         raise Unsafe(f"a line of the list cannot be read: {error}") from error
     if len({entry.path for entry in entries}) != len(entries):
-        raise Unsafe("a path is there twice")
+        raise Unsafe("a path appears twice")
     return entries
 
 
@@ -47,14 +47,14 @@ def _entry(fields: List[str]) -> Entry:
         kind, size, digest, path = fields
         entry = Entry(path, kind, int(size), digest)
         if kind not in (FILE, EXECUTABLE) or not DIGEST.fullmatch(digest) or entry.size < 0:
-            raise Unsafe(f"{path} is no file that this agent knows")
+            raise Unsafe(f"{path} is not a kind of file that this agent knows")
     _check_path(path)
     return entry
 
 
 def _check_path(path: str) -> None:
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise Unsafe(f"{path!r} is no plain path within the folder")
+        raise Unsafe(f"{path!r} is not a plain path within the folder")
 
 
 def _check_target(target: str, *, path: str) -> None:

@@ -36,13 +36,13 @@ class File(NamedTuple):
 
 def files(read: Read) -> Iterator[File]:
     if _exactly(read, len(MAGIC)) != MAGIC:
-        raise Broken("the answer is no pack")
+        raise Broken("the answer is not a pack")
     count = 0
     while True:
         kind, digest, size, packed = HEAD.unpack(_exactly(read, HEAD.size))
         if kind == END:
             if size != count:
-                raise Broken(f"{count} files came of {size}")
+                raise Broken(f"{count} files of {size} arrived")
             return
         count += 1
         if kind == LOST:

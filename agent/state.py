@@ -160,7 +160,7 @@ def _read_json(path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8", opener=plain) as file:
         content = json.load(file)
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no object")
+        raise ValueError(f"{path} does not contain a JSON object")
     return content
 
 

@@ -1,4 +1,4 @@
-"""Put the job's code into code/: the list of its files, those that this machine lacks, then the tree itself."""
+"""Put the job's code into code/: the list of its files, the files that this machine lacks, then the tree itself."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def link(entries: Iterable[Entry], *, into: str) -> None:
             try:
                 os.symlink(entry.target, target)
             except FileExistsError as error:
-                raise Unsafe(f"{entry.path} is a link and something else too") from error
+                raise Unsafe(f"{entry.path} is a link and also something else") from error
 
 
 def _bring(
@@ -103,7 +103,7 @@ def _fetch_into(cache: Cache, digests: List[str], *, control: ControlPlane, is_c
         try:
             for file in pack.files(read):
                 if file.digest not in wanted:
-                    raise pack.Broken("a file came that was not asked for")
+                    raise pack.Broken("a file arrived that was not requested")
                 cache.add(file.digest, file.pieces)
                 if is_cancelled():
                     raise Cancelled()
@@ -135,7 +135,7 @@ def _write(entry: Entry, *, cache: Cache, root: str, made: Set[str]) -> bool:
     try:
         number = os.open(target, flags, 0o755 if entry.kind == EXECUTABLE else 0o644)
     except FileExistsError as error:
-        raise Unsafe(f"{entry.path} is there twice") from error
+        raise Unsafe(f"{entry.path} appears twice") from error
     with os.fdopen(number, "wb") as file:
         is_whole = cache.copy(entry.digest, file, size=entry.size)
     if not is_whole:
@@ -159,4 +159,4 @@ def _make(folder: str, *, entry: Entry) -> None:
         os.mkdir(folder)
     except FileExistsError as error:
         if not stat.S_ISDIR(os.lstat(folder).st_mode):
-            raise Unsafe(f"{entry.path} lies below what is no folder") from error
+            raise Unsafe(f"{entry.path} lies below a path that is not a folder") from error

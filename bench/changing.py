@@ -36,7 +36,7 @@ async def main(kubeconfig: str, namespace: str, rate: float, seconds: float, pod
         nonlocal late, wrong
         late = max(late, time.monotonic() - due)
         path = f"api/v1/namespaces/{namespace}/pods/{pods[number % len(pods)]}/status"
-        async with line.session.patch(path, data=body(number), headers=headers) as answer:
+        async with line.session.http.patch(path, data=body(number), headers=headers) as answer:
             await answer.read()
             wrong += answer.status != 200
 

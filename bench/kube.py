@@ -231,7 +231,7 @@ async def _post(kubeconfig: str, bodies: list[bytes]) -> None:
     width = asyncio.Semaphore(CONNECTIONS)
 
     async def one(body: bytes) -> None:
-        async with width, line.session.post(PODS[1:], data=body, headers=headers) as answer:
+        async with width, line.session.http.post(PODS[1:], data=body, headers=headers) as answer:
             await answer.read()
             assert answer.status == 201, await answer.text()
 

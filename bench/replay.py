@@ -65,7 +65,7 @@ class Replay:
         if "sendInitialEvents" in request.query:
             await response.write(b"".join(self.first if kind == "pods" else []) + _bookmark(1, is_end=True))
         else:
-            place = self._after(int(request.query["resourceVersion"]))
+            place = self.after(int(request.query["resourceVersion"]))
         end = time.monotonic() + float(request.query["timeoutSeconds"])
         while (now := time.monotonic()) < end:
             due = int((now - self.began) * self.rate) if self.began and kind == "pods" else 0
@@ -76,7 +76,8 @@ class Replay:
         await response.write(_bookmark(self.events[place - 1].version if place else 1))
         return response
 
-    def _after(self, version: int) -> int:
+    def after(self, version: int) -> int:
+        """Return the place of the first event after this version."""
         return next((number for number, one in enumerate(self.events) if one.version > version), len(self.events))
 
 

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _stop(data: Path) -> int:
-    say("Stopped; the state is kept." if instance.stop(data) else f"Nothing is running for {data}.")
+    say("Stopped; the state is kept." if instance.stop(data) else f"Nothing is running in {data}.")
     return 0
 
 
@@ -44,12 +44,12 @@ def _reset(data: Path, *, is_sure: bool) -> int:
         return 1
     instance.stop(data)
     if not instance.Instance(data).claim():
-        raise EmbeddedError(f"Something still starts or stops in {data}; try again in a moment.")
+        raise EmbeddedError(f"Muster is still starting or stopping in {data}; try again in a moment.")
     remove_local_home(data)
     remove_home(data)
     trees.remove(data)
     if data.exists():
-        raise EmbeddedError(f"Not all of {data} could be deleted; see what is left there, and try again.")
+        raise EmbeddedError(f"{data} could not be deleted completely; look at what is left there, and try again.")
     say(f"Deleted {data}: database, jobs, logs and checkpoints.")
     return 0
 

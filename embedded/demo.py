@@ -19,7 +19,7 @@ from .terminal import complain, is_terminal, say
 
 NO_RESULT = {"job": None, "phase": None, "attempts": 0, "replicas": 0, "ranks": 0, "seconds": 0.0}
 TRUST = (
-    "All teams of this machine are one trust domain: whoever may submit a job here can read and end every other local\n"
+    "All teams of this machine are one trust domain: anyone who may submit a job here can read and end every other local\n"
     "job. Kubernetes separates teams; docs/security.md says what a local job can reach."
 )
 INTERRUPTED = 130  # 128 + SIGINT, the shells' convention
@@ -68,7 +68,7 @@ class Demo:
         prepared = self.launch.start()
         if self.rig:
             self._add_queue(user=prepared["user"])
-        self._introduce(prepared, seconds=time.monotonic() - began)
+        self.introduce(prepared, seconds=time.monotonic() - began)
         job = self._choose(prepared)
         if job is not None:
             self._follow(job)
@@ -81,16 +81,19 @@ class Demo:
     def _already(self) -> int:
         """Exit 0, since what was requested is running; but --once requires a job, which is then not run."""
         note = starting(self.instance.data) or {}
-        say(f"Muster already runs from {self.instance.data}: {note.get('url', 'it is just starting or stopping')}")
+        say(
+            f"Muster is already running from {self.instance.data}: {note.get('url', 'it is just starting or stopping')}"
+        )
         say("bin/demo --stop stops it.")
         return 1 if self.options.once else 0
 
-    def _introduce(self, prepared: dict[str, Any], *, seconds: float) -> None:
+    def introduce(self, prepared: dict[str, Any], *, seconds: float) -> None:
+        """Print the address, the account, and who else could reach what."""
         say(f"Muster is up after {seconds:.1f} s.\n")
         say(f"  address   {self.launch.url}")
         say(f"  user      {prepared['user']}")
         if prepared["password"]:
-            say(f"  password  {prepared['password']}   (shown this once; bin/demo --reset-password makes a new one)\n")
+            say(f"  password  {prepared['password']}   (shown only once; bin/demo --reset-password makes a new one)\n")
         else:
             say("  password  as before; bin/demo --reset-password makes a new one\n")
         if self.launch.job_user:
@@ -101,7 +104,7 @@ class Demo:
             say(
                 f"Listening on {self.options.host}{_also(self.options.host, url=self.launch.url)}. This is plain HTTP: passwords and tokens"
             )
-            say("can be read on the way. Use it in a network you trust, or put a proxy with TLS before it.")
+            say("can be read in transit. Use it in a network you trust, or put a TLS proxy in front of it.")
             say(TRUST + "\n")
 
     def _choose(self, prepared: dict[str, Any]) -> int | None:
@@ -109,7 +112,7 @@ class Demo:
         if prepared["suspended"] and (resumed := self._offer(prepared["suspended"])):
             return resumed[-1]
         if prepared["active"] and not self.options.once:
-            say(f"Job {prepared['active'][0]} is still there from before.")
+            say(f"Job {prepared['active'][0]} is still there from the last run.")
             return int(prepared["active"][0])
         return None if self.options.no_job else self._submit(prepared["slots"])
 
@@ -149,7 +152,7 @@ class Demo:
     def _add_queue(self, *, user: str) -> None:
         code, _ = self.launch.python("manage.py", *rig.queue_command(user=user), log=self.launch.logs / "steps.log")
         if code:
-            raise EmbeddedError(f"no queue was made; {self.launch.logs / 'steps.log'} says why")
+            raise EmbeddedError(f"no queue was created; {self.launch.logs / 'steps.log'} says why")
 
     def _client(self) -> str:
         return f"MUSTER_CONFIG={self.instance.data / 'cli.json'} bin/muster" if self.rig else "bin/muster"

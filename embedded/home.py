@@ -64,7 +64,7 @@ def _known_home(data: Path) -> Path | None:
     path = Path(note["path"])
     if not path.is_dir():
         raise EmbeddedError(
-            f"The database of {data} was in {path}, which is gone. Bring it back, or begin anew: bin/demo --reset"
+            f"The database of {data} was in {path}, which is gone. Restore it, or start over: bin/demo --reset"
         )
     return path
 

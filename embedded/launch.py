@@ -134,7 +134,7 @@ class Launch:
         self.listener = listen(self.host, port=self.port)
         port = self.listener.getsockname()[1]
         if self.port and port != self.port:
-            say(f"Port {self.port} is in use; this is on {port}.")
+            say(f"Port {self.port} is in use; using {port}.")
         self.env = environment(
             self.given,
             data=self.data,

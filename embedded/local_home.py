@@ -88,7 +88,7 @@ def _known_home(local: Path) -> Path | None:
     target = Path(os.readlink(local))
     if not target.parent.is_dir():
         raise EmbeddedError(
-            f"Files of local jobs were in {target.parent}, which is gone. Bring it back, or start over: bin/demo --reset"
+            f"Files of local jobs were in {target.parent}, which is gone. Restore it, or start over: bin/demo --reset"
         )
     if not _is_ours(target):
         raise EmbeddedError(
@@ -140,7 +140,7 @@ def _copy_to_another_disk(local: Path, target: Path) -> None:
             raise
         raise EmbeddedError(
             f"The files of local jobs in {local} could not be copied to {target.parent}: {_first(error)}. Nothing was changed. "
-            "Mend that, or start with MUSTER_JOB_USER=root."
+            "Fix that, or start with MUSTER_JOB_USER=root."
         ) from error
 
 

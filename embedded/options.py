@@ -13,12 +13,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "bin/demo", description="Muster on this machine: no Docker, no database, no cluster.", epilog=_ENDING
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=8000, help="first port to try (default: 8000; 0 takes any)")
+    parser.add_argument("--port", type=_port, default=8000, help="first port to try (default: 8000; 0: any free port)")
     parser.add_argument(
         "--cluster",
         choices=["local", "rig"],
         default="local",
-        help="rig: real pods, on a Kubernetes that lives as long as this (root only)",
+        help="rig: real pods, on a Kubernetes that runs as long as this command (root only)",
     )
     parser.add_argument(
         "--once", action="store_true", help="run the sample job, stop everything, exit 0 if it succeeded"
@@ -28,7 +28,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stop", action="store_true", help="stop the instance that is running")
     parser.add_argument("--reset", action="store_true", help="stop it, then delete all of its data")
     parser.add_argument("--yes", action="store_true", help="with --reset: do not ask")
-    parser.add_argument("--reset-password", action="store_true", help="print a new password of the administrator")
+    parser.add_argument("--reset-password", action="store_true", help="print a new password for the administrator")
     parser.add_argument(
         "--temporary", action="store_true", help=argparse.SUPPRESS
     )  # tests: no fsync, all deleted at the end

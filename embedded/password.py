@@ -11,7 +11,9 @@ from .terminal import say
 
 def reset_password(data: Path) -> int:
     if not (data / "secrets.json").exists():
-        raise EmbeddedError(f"There is nothing in {data} yet; bin/demo makes it and prints the first password.")
+        raise EmbeddedError(
+            f"There is no installation in {data} yet; bin/demo creates one and prints the first password."
+        )
     instance = Instance(data)
     launch = Launch(instance, host="127.0.0.1", port=0, given=os.environ)
     if note := running(data):
@@ -25,7 +27,7 @@ def reset_password(data: Path) -> int:
 
 def _with_servers(launch: Launch, instance: Instance) -> dict[str, str]:
     if not instance.claim():
-        raise EmbeddedError("Muster is just starting or stopping; try again in a moment.")
+        raise EmbeddedError("Muster is starting or stopping; try again in a moment.")
     try:
         launch.open_database()
         return launch.step("reset-password")

@@ -34,4 +34,4 @@ def listen(host: str, *, port: int) -> socket.socket:
                 raise EmbeddedError(
                     f"Cannot listen on {host}: {error.strerror}. Choose an address of this machine with --host."
                 ) from None
-    raise EmbeddedError(f"No free port from {port} on at {host}; choose another with --port.")
+    raise EmbeddedError(f"No free port at {host} from {port} on; choose another with --port.")

@@ -52,14 +52,14 @@ def programs(env: Mapping[str, str], *, logs: Path, listener: socket.socket) -> 
         return PythonProgram(name, arguments, env, logs / f"{name}.log", stops, keeps)
 
     return [
-        program("web", *_WEB, "--fd", str(listener.fileno()), stops=soft, keeps=(listener.fileno(),)),
+        program("web", *WEB, "--fd", str(listener.fileno()), stops=soft, keeps=(listener.fileno(),)),
         program("tasks", *_TASKS, stops=warm),
         program("beat", "-m", "celery", "-A", "controlplane.celery", "beat", "--pidfile=", "-l", "WARNING", stops=soft),
         program("watcher", "manage.py", "watch", stops=soft),
     ]
 
 
-_WEB = (
+WEB = (
     *(
         "-m",
         "uvicorn",

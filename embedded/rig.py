@@ -68,7 +68,7 @@ class RigCluster:
         self._supervisor.unwatch(self._handle)
         self._handle = -1
         why = last_lines(self._log, count=1)
-        raise EmbeddedError(f"There is no cluster to run on: {why}")
+        raise EmbeddedError(f"There is no cluster for jobs: {why}")
 
 
 def sample_command() -> list[str]:

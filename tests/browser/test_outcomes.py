@@ -114,7 +114,11 @@ def test_what_comes_too_late_is_said_and_the_page_shows_what_is_true_now(open_jo
     [
         (422, "grace_seconds must be at most 3600", "was not done: grace_seconds must be at most 3600."),
         (429, "", "was not done: too many requests; try again in 9 s."),
-        (500, "the cause is in the server's log", "may not have been done: the server failed (500): the cause"),
+        (
+            500,
+            "the server's log has the cause",
+            "may not have been done: the server failed (500): the server's log has the cause",
+        ),
         (503, "", "may not have been done: the server does not answer."),
         (418, "", "was not done: the server answered 418."),
     ],
@@ -135,7 +139,7 @@ def test_a_refresh_that_fails_says_that_the_page_is_old(open_job):
     page, job = open_job
     Membership.objects.filter(user__username="owner").delete()
     refresh(page)
-    expect(page.locator("#stale")).to_contain_text("not up to date: there is nothing here that you may see")
+    expect(page.locator("#stale")).to_contain_text("not up to date: it does not exist, or you may not see it")
     still_the_page(page, job)
     page.locator(".rank-links a", has_text="3").click()
-    expect(page.locator("#outcome")).to_contain_text("“3” cannot be shown: there is nothing here that you may see.")
+    expect(page.locator("#outcome")).to_contain_text("“3” cannot be shown: it does not exist, or you may not see it.")

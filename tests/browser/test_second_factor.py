@@ -47,7 +47,7 @@ def test_it_is_set_up_asked_for_and_removed(page):
     shot(page, "factor-on")
     page.fill("[name=password]", RIGHT)
     page.click("text=Remove the second factor")
-    page.wait_for_selector("text=is removed")
+    page.wait_for_selector("text=was removed")
 
 
 def test_another_session_is_ended_where_one_sees_it(page, chromium, site):
@@ -62,7 +62,7 @@ def test_another_session_is_ended_where_one_sees_it(page, chromium, site):
     shot(page, "sessions")
     page.fill("details[open] [name=password]", RIGHT)
     page.click("text=End it")
-    page.wait_for_selector("text=That sign-in is ended")
+    page.wait_for_selector("text=That session was ended")
     other.goto("/jobs")
     assert "/login" in other.url
     other.context.close()

@@ -344,7 +344,7 @@ def test_each_replica_sees_its_own_gpu_and_no_live_attempt_shares_one(local, tmp
     restarted = LocalCluster(str(local.cluster.root), host=local.cluster.host, inventory=lambda: ["0", "1", "GPU-c"])
     restarted.apply(replace(plan("sh", "-c", script), **GPU))
     other = replace(plan(), run="8-xyz", **GPU)
-    with pytest.raises(Unreachable, match="free are 1 of 3, the others belong to 7-abc-1"):
+    with pytest.raises(Unreachable, match="free are 1 of 3, the others are held by 7-abc-1"):
         restarted.apply(other)
     local.end()
     restarted.apply(other)
@@ -512,7 +512,7 @@ def test_a_lock_that_a_stopped_process_holds_is_not_waited_for(local, monkeypatc
     local.cluster.apply(plan())
     with open(local.cluster.root / "jobs/7-abc/1/lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(Unreachable, match="lock was held"):
+        with pytest.raises(Unreachable, match="held the attempt's lock"):
             local.cluster.apply(plan())
         local.cluster.delete("7-abc", 1, 3)
         assert local.look().is_sealed

@@ -262,7 +262,7 @@ def test_what_an_agent_says_of_itself_is_read_up_to_what_it_needs(cluster):
 def test_the_agent_is_published_once_though_several_threads_begin(place):
     cluster = cluster_in(place, USER)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: cluster._prepare(), range(8)))
+        list(pool.map(lambda _: cluster.prepare(), range(8)))
     assert len(list((cluster.root / "agent").iterdir())) == 1
 
 
@@ -484,7 +484,7 @@ def test_by_default_root_takes_a_number_that_nobody_has():
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"), [("no-such", "no user of this machine"), ("0", "which is root"), ("99999999999", "below")]
+    ("setting", "words"), [("no-such", "not a user of this machine"), ("0", "which is root"), ("99999999999", "below")]
 )
 def test_a_user_that_cannot_be_is_named_with_the_way_out(setting, words):
     need(os.geteuid() == 0, "of root")

@@ -14,7 +14,6 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 from tests.support.long import head
 
@@ -46,7 +45,7 @@ class Lane:
     long: str
     began: float = field(default_factory=time.monotonic)
 
-    def start(self) -> "subprocess.Popen[bytes]":
+    def start(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         words = ["-q", "--maxfail", "10", "-p", "no:cacheprovider", "--long", self.long, f"tests/{self.name}"]
         with self.log.open("wb") as out:
@@ -54,7 +53,6 @@ class Lane:
                 [sys.executable, "-m", "pytest", *words], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
-        return self.process
 
     @property
     def log(self) -> Path:
@@ -82,7 +80,7 @@ def slowest_first(names: list[str], seconds: dict[str, float]) -> list[str]:
     return sorted(names, key=lambda name: -seconds.get(name, LANES[name]))
 
 
-def run(names: list[str], *, long: str, out: IO[str] = sys.stdout) -> dict[str, int]:
+def run(names: list[str], *, long: str) -> dict[str, int]:
     """Run these lanes; returns their exit codes. All are stopped when this process is interrupted."""
     waiting, running, codes = list(names), list[Lane](), dict[str, int]()
     try:
@@ -91,12 +89,12 @@ def run(names: list[str], *, long: str, out: IO[str] = sys.stdout) -> dict[str, 
                 lane = Lane(waiting.pop(0), long)
                 lane.start()
                 running.append(lane)
-                print(f"{lane.name:12} started", file=out, flush=True)
+                print(f"{lane.name:12} started", flush=True)
             for lane in [one for one in running if one.process.poll() is not None]:
                 running.remove(lane)
                 codes[lane.name] = lane.process.returncode
                 _remember(DURATIONS, lane.name, round(lane.seconds, 1))
-                print(f"{lane.name:12} {lane.seconds:5.0f} s  {lane.last_line()}", file=out, flush=True)
+                print(f"{lane.name:12} {lane.seconds:5.0f} s  {lane.last_line()}", flush=True)
             time.sleep(LOOK_SECONDS)
     finally:
         for lane in running:
@@ -110,7 +108,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="leave out lanes that passed at this commit")
     asked = parser.parse_args(words)
     long, apart, left_out = SIZES[asked.size]
-    key = f"{asked.size} {_commit()}"
+    key = f"{asked.size} {commit()}"
     passed = set(_read(PASSED).get(key, [])) if asked.resume else set()
     names = slowest_first([name for name in LANES if name not in apart | passed], _read(DURATIONS))
     if passed:
@@ -119,6 +117,8 @@ def main(words: list[str] | None = None) -> int:
         print(f"Of the tests marked long a tenth runs, chosen by commit {head()[:12]}", flush=True)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # A shell that starts us in the background has it ignored, and so would every program that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     codes = run(names, long=long)
     failed = [name for name, code in codes.items() if code]
     if key.partition(" ")[2]:
@@ -130,7 +130,7 @@ def main(words: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit that is checked out; empty if files differ from it."""
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True)
     return "" if changed.stdout or changed.returncode else head()

@@ -41,7 +41,7 @@ def failed(lab: Lab, *, rank: int = 1, code: int = 1, lines: list[str] | None = 
             number = index * job.nproc_per_node + local
             end = {"exit_code": code, "error_at": now - 3} if number == rank else {"signal": 15, "is_stopped": True}
             if number == rank:
-                items.append(log_item(number, STEPS, [(now, line) for line in lines or TROUBLE]))
+                items.append(log_item(number, STEPS, [(now - 3, line) for line in lines or TROUBLE]))
             items.append(item("rank", rank=number, local_rank=local, state="failed", at=now - 2 + local, **end))
         apply.apply_batch(identity=identity(job, index), batch=batch(2, *items))
     return lab.finish(job, *(code for _ in range(job.nodes)))

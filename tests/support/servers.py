@@ -8,7 +8,7 @@ import pytest
 
 from embedded.servers import Servers
 
-_running: list[tuple[tempfile.TemporaryDirectory, Servers]] = []
+running: list[tuple[tempfile.TemporaryDirectory, Servers]] = []
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -16,7 +16,7 @@ def pytest_load_initial_conftests(early_config, parser, args):
     folder = tempfile.TemporaryDirectory(prefix="muster-tests-")
     servers = Servers(Path(folder.name) / "servers", is_temporary=True)
     servers.start()
-    _running.append((folder, servers))
+    running.append((folder, servers))
     os.environ.update(
         DATABASE_URL=servers.database_url,
         REDIS_URL=servers.redis_url,
@@ -33,7 +33,7 @@ def pytest_load_initial_conftests(early_config, parser, args):
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    for folder, servers in _running:
+    for folder, servers in running:
         servers.stop()
         folder.cleanup()
-    _running.clear()
+    running.clear()

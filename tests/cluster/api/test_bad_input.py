@@ -93,7 +93,7 @@ def test_credentials_that_expired_are_said_and_new_ones_are_taken_up(
     kubeconfig.write_text(expired(kind).read_text())
     life = Life(place, queue, people.owner, KUBECONFIG=str(kubeconfig))
     job = life.submit_only()
-    until_told(life, job, told, "the cluster does not accept our credentials")
+    until_told(life, job, told, "the cluster does not accept Muster's credentials")
     assert job.phase == Phase.STARTING and not place.pods(), (
         "it waits, and did not fail for what is no fault of its own"
     )

@@ -64,7 +64,7 @@ def test_a_gang_that_does_not_come_up_in_time_gives_its_quota_back_and_is_tried_
     until(lambda: life.until(job, Phase.STARTING) and len(place.pods()) == 2)
     life.ahead = 301
     until(lambda: life.until(job, *Phase).attempt == 2)
-    assert "not all replicas ran within 300 s" in life.told(job)
+    assert "not all replicas were running within 300 s" in life.told(job)
     assert job.events.filter(kind="step", phase=Phase.QUEUED, attempt=1).exists(), "others had their turn in between"
     until(lambda: life.until(job, Phase.STARTING) and sorted(place.pods()) == [life.pod(job, 0), life.pod(job, 1)])
     for index in range(2):

@@ -139,7 +139,7 @@ def test_a_strangers_pod_with_our_labels_is_not_counted_and_not_deleted(place, c
 def test_a_stranger_under_our_name_is_not_adopted(place, cluster):
     said = labels.of_replica("7-abc", 1, "worker", 0, owner="forged")
     place.make("pods", foreign_pod(pod_name(0), said))
-    with pytest.raises(Refused, match=f"pod {pod_name(0)} is there and is not Muster's"):
+    with pytest.raises(Refused, match=f"pod {pod_name(0)} exists and is not Muster's"):
         cluster.apply(plan())
     until(lambda: states(cluster)[1] == "running")
     assert states(cluster)[0] == "absent"
@@ -150,7 +150,7 @@ def test_a_stranger_under_our_name_and_label_is_not_taken_for_created(place, clu
     run_all(cluster, 1)
     said = labels.of_replica("7-abc", 1, "worker", 1, owner=owner_of(place))
     place.make("pods", foreign_pod(pod_name(1), said))
-    with pytest.raises(Refused, match=f"pod {pod_name(1)} is there and is not Muster's"):
+    with pytest.raises(Refused, match=f"pod {pod_name(1)} exists and is not Muster's"):
         place.cluster().apply(plan())
 
 
@@ -167,7 +167,7 @@ def test_a_changed_agent_is_not_run(place, cluster):
     name = cluster._launcher.agent["metadata"]["name"]
     place.remove("configmaps", name)
     place.make("configmaps", {**real, "metadata": {"name": name}})
-    with pytest.raises(Refused, match="with another content"):
+    with pytest.raises(Refused, match="with different content"):
         place.cluster().apply(plan(run="8-abc"))
 
 
@@ -279,11 +279,11 @@ def test_renewed_credentials_are_taken_from_the_file(place, tmp_path):
     cluster = place.cluster(path)
     run_all(cluster)
     path.write_text(text.replace('"token": "', '"token": "x'))
-    kept = cluster.api._configuration
-    kept.api_key["BearerToken"] = "Bearer expired"  # as if time had passed
+    kept = cluster.api._session
+    kept.configuration.api_key["BearerToken"] = "Bearer expired"  # as if time had passed
     path.write_text(text)
     cluster.delete("7-abc", 1, 3)
-    assert cluster.api._configuration is not kept
+    assert cluster.api._session is not kept
 
 
 def test_wrong_options_are_refused_before_anything_is_asked():

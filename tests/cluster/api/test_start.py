@@ -97,7 +97,7 @@ def test_code_that_can_not_be_had_is_said_with_the_address(pod, control_plane, m
     done = pod.run(plan("true"))
     assert done.returncode == CAN_NOT_START
     said = (pod.folder / "message").read_text()
-    assert said.startswith(f"the workspace cannot be fetched: nobody answers at {control_plane.url}")
+    assert said.startswith(f"the workspace cannot be fetched: no answer from {control_plane.url}")
     found = read_pod({
         "metadata": {"name": "7-abc-1-worker-1", "uid": "u", "labels": labels.of_replica("7-abc", 1, "worker", 1, owner="o")},
         "status": {"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 78, "message": said}}}]},

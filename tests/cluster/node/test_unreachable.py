@@ -60,7 +60,7 @@ def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_their_way_to
     try:
         _never_has_one(pods)
         pods.until(lost, lambda _: said(pods, lost) == by_rank(2, ALL))  # though nobody sent the rest
-        pods.until(lost, lambda _: any("fell silent" in note for note in notes(pods, lost)))
+        pods.until(lost, lambda _: any("stopped reporting" in note for note in notes(pods, lost)))
         before = batches(pods, lost)
     finally:
         pods.gate.open()
@@ -81,7 +81,7 @@ def _never_has_one(pods) -> None:
     pods.until(job, lambda _: [len(lines) for lines in said(pods, job).values()] == [300] * 4)
     assert pods.client.job(job.id).phase == "running"
     assert {rank.state for rank in pods.client.ranks(job.id)} == {"running"}
-    assert any("do not reach the control plane at http://" in note for note in notes(pods, job)), notes(pods, job)
+    assert any("cannot reach the control plane at http://" in note for note in notes(pods, job)), notes(pods, job)
     for point in POINTS:
         die_at(pods.marks, point)
     for name in ("go", "end"):
@@ -92,7 +92,7 @@ def _never_has_one(pods) -> None:
     assert {(rank.state, rank.exit_code) for rank in pods.client.ranks(job.id)} == {("succeeded", 0)}
     refused = pods.until_phase(with_code, "succeeded", "failed")
     assert refused.phase == "failed"
-    assert f"nobody answers at http://{pods.node.cable.host}:1" in refused.message, refused.message
+    assert f"no answer from http://{pods.node.cable.host}:1" in refused.message, refused.message
 
 
 def _loses_its_way(pods):

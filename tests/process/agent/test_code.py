@@ -139,7 +139,7 @@ def test_a_lock_that_is_not_let_go_is_waited_for_a_while_only(tmp_path: Path, mo
     monkeypatch.setattr("agent.cache.LOCK_SECONDS", 0.1)
     cache = Cache(str(tmp_path), limit_bytes=1 << 30)
     with cache.lock(is_cancelled=never):
-        with pytest.raises(Unusable, match="not let go"), cache.lock(is_cancelled=never):
+        with pytest.raises(Unusable, match="another process held"), cache.lock(is_cancelled=never):
             pass
 
 
@@ -210,14 +210,14 @@ def lost(data: bytes) -> bytes:
     digest = next(iter(packs.unpacked(data)[0]))
     return (
         b"MUSTERP1"
-        + packs.frame(b"", kind=packs.LOST, digest=digest, packed=b"cannot be read in the store")
+        + packs.frame(b"", kind=packs.LOST, digest=digest, packed=b"cannot be read from the store")
         + packs.end(1)
     )
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
-    [(lost, "cannot be read in the store"), (spoilt, "arrived damaged, 3 times")],
+    [(lost, "cannot be read from the store"), (spoilt, "arrived damaged, 3 times")],
 )
 def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
     bench: Bench, control_plane: FakeControlPlane, spoil: object, words: str
@@ -256,7 +256,7 @@ def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried
     words = bench.root / "last-words"
     replica = bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=5, last_words=str(words))
     assert bench.start(replica).wait(PATIENCE_SECONDS) == 78
-    said = f"the workspace cannot be fetched: nobody answers at {control_plane.url}: ConnectionRefusedError"
+    said = f"the workspace cannot be fetched: no answer from {control_plane.url}: ConnectionRefusedError"
     assert words.read_text().startswith(said) and bench.status()["reason"] == words.read_text()
 
 

@@ -162,7 +162,7 @@ def test_an_agent_that_ends_leaves_no_journal(bench: Bench, control_plane: FakeC
 @pytest.fixture(params=["splice", "copy"])
 def ours(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
     if request.param == "copy":  # Python before 3.10, and file systems without it
-        monkeypatch.setattr(journal, "_splice", None)
+        monkeypatch.setattr(journal, "splice", None)
     (tmp_path / "spool").mkdir()
     return Journal(str(tmp_path / "spool"))
 
@@ -188,7 +188,7 @@ def test_a_journal_gives_back_what_was_taken(ours: Journal, tmp_path: Path) -> N
     os.close(write_end)
     assert ours.take(read_end, stream=stream) == b""
     os.close(read_end)
-    found = journal.read(journal.last(ours._folder)[1])
+    found = journal.read(journal.last(str(tmp_path / "spool"))[1])
     assert (found.lines, found.segments, found.halves) == ({3: 40}, {3: 5}, {stream: (3, b"half ", b"")})
     assert [(one.stream, one.rank, one.text) for one in found.entries] == [
         (stream, 3, b"a line\nand"),
@@ -196,7 +196,7 @@ def test_a_journal_gives_back_what_was_taken(ours: Journal, tmp_path: Path) -> N
     ]
     spool = salvaged(tmp_path)
     assert len(spool) == 1 and spool.get()[0] == 7 and b'"first_line":40,"lines":3' in spool.get()[1]
-    assert journal.find(spool._folder) == []
+    assert journal.find(str(tmp_path / "spool")) == []
 
 
 def test_a_journal_beside_its_batch_is_worth_nothing(ours: Journal, tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_a_journal_beside_its_batch_is_worth_nothing(ours: Journal, tmp_path: Pa
     ours.begin(1, lines={}, segments={})
     os.write(write_end, b"one\n")
     ours.take(read_end, stream=stream)
-    Spool(ours._folder).put([], blobs=[])  # and then it was killed
-    assert [seq for seq, _ in journal.find(ours._folder)] == [1]
+    Spool(str(tmp_path / "spool")).put([], blobs=[])  # and then it was killed
+    assert [seq for seq, _ in journal.find(str(tmp_path / "spool"))] == [1]
     spool = salvaged(tmp_path)
     assert len(spool) == 1 and spool.next_seq == 2
 
@@ -216,4 +216,4 @@ def test_a_spoilt_journal_is_thrown_away(tmp_path: Path, content: bytes) -> None
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool/1.journal").write_bytes(content)
     spool = salvaged(tmp_path)
-    assert len(spool) == 0 and journal.find(spool._folder) == []
+    assert len(spool) == 0 and journal.find(str(tmp_path / "spool")) == []

@@ -156,7 +156,7 @@ def test_killing_the_control_plane_alone_leaves_ranks_running_and_the_next_start
     until(lambda: step_of(first, job) > reached + 10)
     assert set(living(tmp_path / "data/local")) == agents
     with Installation(tmp_path / "data", is_temporary=True) as second:
-        until(lambda: f"Job {job} is still there from before." in (tmp_path / "data/supervisor.log").read_text())
+        until(lambda: f"Job {job} is still there from the last run." in (tmp_path / "data/supervisor.log").read_text())
         assert phase_of(second, job) == "running"
         assert set(living(tmp_path / "data/local")) == agents
         finish(second, job)

@@ -214,7 +214,7 @@ def test_the_sample_job_fits_the_machine(slots, shape):
 def test_listening_for_others_it_says_that_all_teams_are_one_trust_domain(tmp_path, capsys, host, is_said):
     demo = Demo(tmp_path, options=parse(["--host", host]))
     demo.launch.env = {"MUSTER_PUBLIC_URL": "http://127.0.0.1:8000"}
-    demo._introduce({"user": "admin", "password": None}, seconds=1.0)
+    demo.introduce({"user": "admin", "password": None}, seconds=1.0)
     assert ("one trust domain" in capsys.readouterr().out) == is_said
 
 
