@@ -13,6 +13,8 @@ from typing import Any
 
 from django.db import Error
 
+from .text import CONTROL, REORDERING
+
 MESSAGE_CHARACTERS = 4096
 TRACEBACK_CHARACTERS = 32 * 1024
 REFUSAL_CHARACTERS = 300  # of a refused request: without an account nobody fills the log quickly
@@ -34,7 +36,7 @@ _SECRETS = (
     # Values signed by Django.
     (re.compile(r"\beyJ[\w-]{8,}+(?:\.[\w-]++)*+|(?<![\w-])[\w-]{12,}+:[\w-]{6,7}+:[\w-]{40,}+"), "[removed]"),
 )
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_STEERING = re.compile(f"[{CONTROL}{REORDERING}]")
 
 
 def redacted(text: str, *, most: int = MESSAGE_CHARACTERS) -> str:
@@ -54,7 +56,7 @@ def without_secrets(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Replace control characters with their escapes, so that received text cannot imitate a line of ours."""
-    return _CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+    return _STEERING.sub(lambda found: repr(found.group())[1:-1], text)
 
 
 # SQLSTATE classes whose messages contain values: data exceptions (22) and integrity violations (23).

@@ -38,14 +38,16 @@ def format_number(value: float) -> str:
 
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_])")
-_CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)  # the last two ranges reorder text
+# Ranges for a character class. Those of the second begin a line or reorder text.
+CONTROL = r"\x00-\x1f\x7f-\x9f"
+REORDERING = r"\u2028-\u202e\u2066-\u2069"
+SURROGATES = r"\ud800-\udfff"  # halves of a character, which no UTF-8 text contains and no database stores
+_STEERING = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{REORDERING}]")  # a tab and a newline may stay
 
 
 def plain(text: str) -> str:
     """Return a log line without terminal colours and control sequences; of a redrawn progress bar, its last state."""
-    return _CONTROL.sub("", _ANSI.sub("", text).rstrip("\r").rpartition("\r")[2])
+    return _STEERING.sub("", _ANSI.sub("", text).rstrip("\r").rpartition("\r")[2])
 
 
 # The same in UTF-8; a lead byte never occurs inside another character, so bytes may be compared.

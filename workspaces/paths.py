@@ -6,10 +6,12 @@ the way up is exact, and every link on the way down leads inside by the same rul
 
 import re
 
+from common.text import CONTROL, SURROGATES
+
 MAX_PATH_BYTES = 1024
 MAX_PART_BYTES = 255  # of a name in every common file system
 
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # the last range: surrogates, which no UTF-8 text contains
+_CONTROL = re.compile(f"[{CONTROL}{SURROGATES}]")
 
 
 def path_problem(path: str) -> str:

@@ -5,9 +5,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from common.text import CONTROL, REORDERING, SURROGATES
+
 LONGEST_WORDS = 500
-# Control characters, bidirectional overrides, and lone surrogates, which no database stores.
-_HOSTILE = re.compile("[\x00-\x20\x7f-\xa0\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]+")
+_HOSTILE = re.compile(rf"[{CONTROL}{REORDERING}{SURROGATES} \xa0\ufeff]+")
 _SMALLEST, _LARGEST = -(1 << 31), (1 << 31) - 1
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jobs.core import exits
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState
 
 from . import labels, pod_reasons
@@ -14,7 +15,6 @@ from .events import Trouble, explain
 from .objects import condition, get, items, text, version, whole, words
 
 NODE_LOST = "NodeLost"  # kubernetes/pkg/util/node: NodeUnreachablePodReason
-_SIGNALS = range(129, 129 + 64)  # runtimes and shells report "ended by signal n" as 128 + n
 _STATES = {
     "Pending": ReplicaState.PENDING,
     "Running": ReplicaState.RUNNING,
@@ -239,6 +239,7 @@ def _failure(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
     reason = pod_reasons.why_failed(thing, end)
     if get(end, "reason") == "OOMKilled":
         return ReplicaState.FAILED, None, 9, reason
-    if code is not None and code in _SIGNALS:
-        return ReplicaState.FAILED, None, code - 128, reason
+    # Container runtimes report the end by a signal as shells do.
+    if (signal := exits.signal_of(code, None)) is not None:
+        return ReplicaState.FAILED, None, signal, reason
     return ReplicaState.FAILED, code, None, reason
