@@ -244,5 +244,5 @@ def remove(group: Path) -> None:
             time.sleep(0.05)
 
 
-def _toml(pair: tuple[str, str | bool]) -> str:
+def _toml(pair: tuple[str, object]) -> str:
     return f"{pair[0]} = {json.dumps(pair[1])}"

@@ -11,12 +11,14 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 HIDDEN = "/run/muster"
 WAIT_SECONDS = 300
 
 
-def main(path: str) -> int:
+def main(path: str) -> NoReturn:
     with open(path, encoding="utf-8") as file:
         told = json.load(file)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -28,10 +30,10 @@ def main(path: str) -> int:
     until(lambda: run(*told["ready"], check=False) == 0, "containerd")
     run(*told["import"])
     watched |= {start(told, "coredns"), start(told, "kubelet")}
-    return reap(watched)
+    reap(watched)
 
 
-def hide(folders):
+def hide(folders: Mapping[str, str]) -> None:
     """Mount the rig's folders over those that kubelet and containerd fill whatever their options.
 
     The machine's own stay intact.
@@ -42,7 +44,7 @@ def hide(folders):
     os.makedirs(HIDDEN, exist_ok=True)
 
 
-def pretend(kernel):
+def pretend(kernel: Mapping[str, int]) -> None:
     """Mount files with the wanted values over kernel settings.
 
     The kubelet changes what differs in the kernel, for the whole machine. So it finds what it wants.
@@ -54,7 +56,7 @@ def pretend(kernel):
         run("mount", "--bind", file, path)
 
 
-def lend(folders):
+def lend(folders: Mapping[str, str]) -> None:
     """Mount folders of the machine that pods may read and not write."""
     for source, target in folders.items():
         os.makedirs(target, exist_ok=True)
@@ -62,10 +64,10 @@ def lend(folders):
         run("mount", "-o", "remount,bind,ro", target)
 
 
-def connect(network):
+def connect(network: Mapping[str, str]) -> None:
     """Create a bridge for pods with the cable's end in it; the machine itself is their gateway."""
     run("ip", "link", "set", "lo", "up")
-    until(lambda: network["cable"] in dict(map(reversed, socket.if_nameindex())), "cable")
+    until(lambda: network["cable"] in (name for _, name in socket.if_nameindex()), "cable")
     run("ip", "link", "add", "pods", "type", "bridge")
     run("ip", "link", "set", network["cable"], "master", "pods")
     for name in (network["cable"], "pods"):
@@ -74,19 +76,19 @@ def connect(network):
     run("ip", "route", "add", "default", "via", network["host"])
 
 
-def start(told, name):
+def start(told: Mapping[str, Any], name: str) -> int:
     with open(os.path.join(told["logs"], f"{name}.log"), "ab") as log:
         return subprocess.Popen(told["programs"][name], stdin=subprocess.DEVNULL, stdout=log, stderr=log).pid
 
 
-def run(*words, check=True):
+def run(*words: str, check: bool = True) -> int:
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if check and done.returncode:
         sys.exit(f"{' '.join(words)}: {done.stdout.strip()}")
     return done.returncode
 
 
-def until(is_so, what):
+def until(is_so: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + WAIT_SECONDS
     while not is_so():
         if time.monotonic() > end:
@@ -94,7 +96,7 @@ def until(is_so, what):
         time.sleep(0.1)
 
 
-def reap(watched):
+def reap(watched: set[int]) -> NoReturn:
     """Reap orphans; exit if a watched program ended, since a node without one of its programs is useless."""
     while True:
         pid, status = os.wait()
@@ -103,4 +105,4 @@ def reap(watched):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])

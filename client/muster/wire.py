@@ -191,10 +191,11 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     try:
         return max(0.0, float(text))
     except ValueError:
-        return _seconds_until(text, now=datetime.now(timezone.utc))
+        return seconds_until(text, now=datetime.now(timezone.utc))
 
 
-def _seconds_until(text: str, *, now: datetime) -> float | None:
+def seconds_until(text: str, *, now: datetime) -> float | None:
+    """Return the seconds until an HTTP date, 0 for one in the past; None if `text` is no date."""
     try:
         moment = parsedate_to_datetime(text)
     except (TypeError, ValueError):

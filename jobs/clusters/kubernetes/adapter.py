@@ -62,7 +62,7 @@ class KubernetesCluster(View):
         super().__init__(Api(access), site, clock=clock)
         self.control_url = site.control_url
         self._agent_file = agent
-        self._launcher: Launcher | None = None
+        self.launcher: Launcher | None = None
         self._asked: dict[Key, Asked] = {}
         self._looked: tuple[Attempt, float] | None = None
         self._sizes: tuple[Size, ...] = ()
@@ -71,13 +71,13 @@ class KubernetesCluster(View):
     # -- the port
 
     def apply(self, plan: Plan) -> str:
-        self._watch()
+        self.start_watching()
         return client.run(self._launch(plan), LAUNCH_SECONDS + LAST_SECONDS)
 
     def observe(self, run: str, attempt: int, expected: Expected) -> Seen:
-        self._watch()
+        self.start_watching()
         client.run(self._catch_up(), CALL_SECONDS)
-        known = self._known(run, attempt)
+        known = self.known(run, attempt)
         if known is None or not (known[0].is_any_alive or self._is_told(known)):
             known = client.run(self._look(run, attempt), LOOK_SECONDS)
         found, at = known
@@ -87,11 +87,11 @@ class KubernetesCluster(View):
         )  # fmt: skip
 
     def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        self._watch()
+        self.start_watching()
         client.run(self._end(run, attempt, grace_seconds, is_now=is_now), END_SECONDS + LAST_SECONDS)
 
     def end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        self._watch()
+        self.start_watching()
         client.run(self._end_replicas(run, attempt, places, grace_seconds), END_SECONDS + LAST_SECONDS)
 
     def read_log(
@@ -107,7 +107,7 @@ class KubernetesCluster(View):
         )  # fmt: skip
 
     def open_attempts(self) -> list[tuple[str, int]]:
-        self._watch()
+        self.start_watching()
         client.run(self._catch_up(), CALL_SECONDS)
         if min(self.pods.as_of or 0.0, self.owners.as_of or 0.0) < self._clock() - FRESH_SECONDS:
             raise Unreachable("the watch has been silent for too long")
@@ -116,11 +116,11 @@ class KubernetesCluster(View):
         return [(one.run, one.number) for one in pictures if one.has_live_owner or one.is_any_alive]
 
     def changes(self) -> Iterator[str]:
-        self._queue.is_asked_for_runs = True
-        self._watch()
+        self.queue.is_asked_for_runs = True
+        self.start_watching()
         tidied = self._clock()
         while True:
-            yield from self._queue.take_runs(IDLE_SECONDS)
+            yield from self.queue.take_runs(IDLE_SECONDS)
             yield ""
             if self._clock() > tidied + TIDY_SECONDS:
                 tidied = self._clock()
@@ -128,12 +128,12 @@ class KubernetesCluster(View):
 
     def replica_updates(self) -> Iterator[list[ReplicaUpdate]]:
         """Yield replica changes for the writer of rows; `changes` then omits runs that need no visit."""
-        self._queue.is_asked_for_pods = True
-        self._watch()
+        self.queue.is_asked_for_pods = True
+        self.start_watching()
         for pod in self.pods.everything():  # cached before this reader existed
-            self._queue.pod(pod_key(pod), pod)
+            self.queue.pod(pod_key(pod), pod)
         while True:
-            taken = self._queue.take_pods(IDLE_SECONDS)
+            taken = self.queue.take_pods(IDLE_SECONDS)
             yield [one for key, pods in taken.items() for one in self._updates(key, tuple(pods.values()))]
 
     def tidy(self) -> int:
@@ -173,7 +173,7 @@ class KubernetesCluster(View):
     async def _look(self, run: str, attempt: int) -> tuple[Attempt, float]:
         """Return the attempt as the server has it now, and when it was requested."""
         at = self._clock()
-        known = self._known(run, attempt)
+        known = self.known(run, attempt)
         # A cached owner exists, or was just deleted with its pods: either way the pods are listed.
         owner = (known[0].owner if known else None) or await self._owner(run, attempt)
         if owner is None and known is not None:  # never begun: nothing to list
@@ -193,7 +193,7 @@ class KubernetesCluster(View):
         return None if answer.status == 404 else read_owner(need(answer, f"Service {name}"))
 
     async def _end(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
-        known = self._known(run, attempt)
+        known = self.known(run, attempt)
         if known is None or not known[0].has_live_owner or not (known[0].is_any_alive or self._is_told(known)):
             known = self._just_seen(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
@@ -232,7 +232,7 @@ class KubernetesCluster(View):
         return found if found and is_it and found[1] > self._clock() - VISIT_SECONDS else None
 
     async def _end_replicas(self, run: str, attempt: int, places: Expected, grace_seconds: int) -> None:
-        known = self._known(run, attempt) or await self._look(run, attempt)
+        known = self.known(run, attempt) or await self._look(run, attempt)
         found = replace(known[0], lost=await self._confirmed(known[0].lost))
         await end_replicas(found, places, api=self.api, path=self.path, grace_seconds=grace_seconds)
 
@@ -270,13 +270,13 @@ class KubernetesCluster(View):
 
     def _launching(self) -> Launcher:
         with self._lock:
-            if self._launcher is None:
+            if self.launcher is None:
                 try:
                     agent = manifests.agent_config(self._agent_file.read_bytes(), START.read_bytes())
                 except OSError as error:
                     raise Unreachable(f"the agent is missing: {error}; build it with python -m agent.build") from error
-                self._launcher = Launcher(self.api, self.site, agent, self._created)
-            return self._launcher
+                self.launcher = Launcher(self.api, self.site, agent, self._created)
+            return self.launcher
 
     def _created(self, thing: Any) -> None:
         """Cache a pod we created ourselves at once, without waiting for the watch."""

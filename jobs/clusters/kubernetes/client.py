@@ -96,7 +96,7 @@ class Api:
 
     def __init__(self, access: Access):
         self.access = access
-        self._session: Session | None = None
+        self.session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None
         self._pid = 0
         self.requests = 0  # sent by this process, for metrics
@@ -146,13 +146,13 @@ class Api:
                     said = {**Answer(response.status, await response.read()).body, "code": response.status}
                     yield write({"type": "ERROR", "object": said})
                     return
-                async for event in _split(response.content, rest and _undisturbed(response, rest)):
+                async for event in split_lines(response.content, rest and undisturbed(response, rest)):
                     yield event
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"the watch of {path} broke: {line.session.words(error)}") from error
 
     async def close(self) -> None:
-        session, self._session = self._session, None
+        session, self.session = self.session, None
         if session is not None:
             await session.close()
 
@@ -178,8 +178,8 @@ class Api:
     async def _ready(self, instead_of: Session | None = None) -> _Line:
         """Return a session and the headers of its credentials. The server refused those of `instead_of`: re-read them."""
         if self._pid != os.getpid():  # forked: the parent's sockets are not ours
-            self._session, self._opening, self._pid = None, None, os.getpid()
-        session = self._session
+            self.session, self._opening, self._pid = None, None, os.getpid()
+        session = self.session
         if session is None or session is instead_of:
             session = await self._renewed()
         token = await session.token()
@@ -193,12 +193,12 @@ class Api:
 
     async def _open(self) -> Session:
         try:
-            used, self._session = self._session, await open_session(self.access)
+            used, self.session = self.session, await open_session(self.access)
         finally:
             self._opening = None
         if used is not None:  # other calls still use it
             asyncio.get_running_loop().call_later(RETIRED_SECONDS, _close_soon, used)
-        return self._session
+        return self.session
 
 
 def _close_soon(session: Session) -> None:
@@ -210,7 +210,7 @@ def _close_soon(session: Session) -> None:
 _closing: set[asyncio.Task[None]] = set()
 
 
-def _undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
+def undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
     """Return a pause during which the kernel wakes us only for many bytes or the end, not for each event.
 
     The kernel goes on receiving.
@@ -233,7 +233,7 @@ def _undisturbed(response: aiohttp.ClientResponse, rest: Pause) -> Pause:
     return pause
 
 
-async def _split(content: aiohttp.StreamReader, rest: Pause | None = None) -> AsyncIterator[bytes]:
+async def split_lines(content: aiohttp.StreamReader, rest: Pause | None = None) -> AsyncIterator[bytes]:
     """Split a stream into lines of any length: one object may be larger than any buffer.
 
     With a `rest` between reads, only the newest states are returned.

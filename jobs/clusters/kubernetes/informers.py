@@ -35,14 +35,14 @@ class View:
         self.api, self.site, self._clock = api, site, clock
         self.path = f"api/v1/namespaces/{site.namespace}"
         self._lock = threading.Lock()
-        self._queue = ChangeQueue()
+        self.queue = ChangeQueue()
         self._watching_pid = 0
         self._following: list[Future[None]] = []
         self._draw_anew()
 
     # -- cached state
 
-    def _known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
+    def known(self, run: str, attempt: int) -> tuple[Attempt, float] | None:
         """Return the attempt from the watch's cache and the cache's time; None if it is too old to use."""
         # read before the facts: never newer than they are
         at, owners_at = self.pods.as_of or 0.0, self.owners.as_of or 0.0
@@ -74,9 +74,9 @@ class View:
     # -- watching
 
     def _rest_seconds(self) -> float:
-        return WRITER_REST_SECONDS if self._queue.is_asked else VISITOR_REST_SECONDS
+        return WRITER_REST_SECONDS if self.queue.is_asked else VISITOR_REST_SECONDS
 
-    def _watch(self) -> None:
+    def start_watching(self) -> None:
         """Follow pods and Services in the background of this process; started once, and again after a fork."""
         with self._lock:
             if self._watching_pid == os.getpid():
@@ -112,16 +112,16 @@ class View:
         self._watches = (self.pod_watch, self.owner_watch, self.trouble_watch, self.node_watch)
 
     def _changed(self, key: Key) -> None:
-        self._queue.run(key[0])
+        self.queue.run(key[0])
 
     def _listed(self, key: Key) -> None:
         """Queue an attempt's changes after a whole list was read: any pod of it may be new."""
         for pod in self.pods.of(key):
-            self._queue.pod(key, pod)
-        self._queue.run(key[0])
+            self.queue.pod(key, pod)
+        self.queue.run(key[0])
 
     def _pod_told(self, pod: Pod, is_gone: bool) -> None:
-        self._queue.pod(pod_key(pod), pod, is_gone=is_gone)
+        self.queue.pod(pod_key(pod), pod, is_gone=is_gone)
 
 
 def pod_key(pod: Pod) -> Key:

@@ -1,5 +1,6 @@
 """When the API server, the wire or a process fails in the middle: nothing doubled, nothing lost, nothing made up."""
 
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -52,7 +53,7 @@ def test_too_many_requests_are_sent_again_when_the_server_says(place, gate, gate
     gate.refuse(429, verb="POST", kind="pods", times=25, retry_after="1")
     run_at_once(gated, 40)
     assert sorted(place.pods()) == names(40)
-    assert gated._launcher.limit.at_once < Limit().at_once + 1, "it learned to ask for less at once"
+    assert gated.launcher.limit.at_once < Limit().at_once + 1, "it learned to ask for less at once"
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
@@ -183,7 +184,7 @@ def test_a_picture_of_a_closed_wire_is_as_old_as_it_is(place, gate):
     now = [0.0]
     cluster = place.cluster(gate.kubeconfig(place.kubeconfig), clock=lambda: time.time() + now[0])
     run_all(cluster)
-    until(lambda: cluster._known("7-abc", 1))
+    until(lambda: cluster.known("7-abc", 1))
     gate.is_open, gate.cut_watches_after = False, 0.1
     closed = time.time()
     time.sleep(0.3)
@@ -196,9 +197,10 @@ def test_a_picture_of_a_closed_wire_is_as_old_as_it_is(place, gate):
     until(lambda: states(cluster) == ["running", "running"])
 
 
+@contextlib.contextmanager
 def following(cluster, **said):
     """One more watch of the same pods, as it stands when it is followed."""
-    cluster._watch()
+    cluster.start_watching()
     picture = Picture(lambda pod: (pod.place.run, pod.place.attempt), clock=time.time)
     reflector = Reflector(
         cluster.api, f"{cluster.path}/pods", wanted={"labelSelector": labels.OURS}, read=read_pod, picture=picture,
@@ -206,8 +208,11 @@ def following(cluster, **said):
     )  # fmt: skip
     for name, value in said.items():
         setattr(reflector, name, value)
-    cluster._following.append(client.start(reflector.follow()))
-    return reflector, picture
+    followed = client.start(reflector.follow())
+    try:
+        yield reflector, picture
+    finally:
+        followed.cancel()
 
 
 def test_a_version_that_is_no_longer_kept_is_listed_anew(place, gate, gated):
@@ -225,12 +230,12 @@ def test_a_version_that_is_no_longer_kept_is_listed_anew(place, gate, gated):
 @pytest.mark.parametrize("can_stream", [True, False])
 def test_a_list_comes_through_the_watch_where_that_is_offered(place, cluster, can_stream):
     run_all(cluster)
-    reflector, picture = following(cluster, can_stream=can_stream)
-    until(lambda: len(picture.of(("7-abc", 1))) == 2 and reflector.streams + reflector.lists)
-    assert (reflector.streams > 0, reflector.lists > 0) == (can_stream, not can_stream)
-    place.annotate(pod_name(0), exit_code="0")
-    until(lambda: sorted(one.state for one in picture.of(("7-abc", 1))) == ["running", "succeeded"])
-    assert reflector.streams + reflector.lists == 1
+    with following(cluster, can_stream=can_stream) as (reflector, picture):
+        until(lambda: len(picture.of(("7-abc", 1))) == 2 and reflector.streams + reflector.lists)
+        assert (reflector.streams > 0, reflector.lists > 0) == (can_stream, not can_stream)
+        place.annotate(pod_name(0), exit_code="0")
+        until(lambda: sorted(one.state for one in picture.of(("7-abc", 1))) == ["running", "succeeded"])
+        assert reflector.streams + reflector.lists == 1
 
 
 def test_a_server_that_refuses_to_stream_is_listed(place, gate, gated):
@@ -243,7 +248,7 @@ def test_a_server_that_refuses_to_stream_is_listed(place, gate, gated):
 def test_a_quiet_cluster_confirms_its_picture(place, gate, gated):
     """Without one event and without one request for this attempt: the server ends each watch with a bookmark."""
     run_all(gated)
-    until(lambda: gated._known("7-abc", 1))
+    until(lambda: gated.known("7-abc", 1))
     before, asked = time.time(), gate.seen["GET pods"] + gate.seen["GET services"]
     until(lambda: gated.observe("7-abc", 1, expected()).as_of.timestamp() > before + 1)
     assert gate.seen["GET pods"] + gate.seen["GET services"] == asked

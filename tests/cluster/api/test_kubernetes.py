@@ -162,9 +162,9 @@ def test_a_strangers_service_under_our_name_is_not_taken(place, cluster):
 
 
 def test_a_changed_agent_is_not_run(place, cluster):
-    real = manifests.agent_config(cluster._agent_file.read_bytes(), b"another")
+    real = manifests.agent_config(place.agent.read_bytes(), b"another")
     run_all(cluster)
-    name = cluster._launcher.agent["metadata"]["name"]
+    name = cluster.launcher.agent["metadata"]["name"]
     place.remove("configmaps", name)
     place.make("configmaps", {**real, "metadata": {"name": name}})
     with pytest.raises(Refused, match="with different content"):
@@ -279,11 +279,11 @@ def test_renewed_credentials_are_taken_from_the_file(place, tmp_path):
     cluster = place.cluster(path)
     run_all(cluster)
     path.write_text(text.replace('"token": "', '"token": "x'))
-    kept = cluster.api._session
+    kept = cluster.api.session
     kept.configuration.api_key["BearerToken"] = "Bearer expired"  # as if time had passed
     path.write_text(text)
     cluster.delete("7-abc", 1, 3)
-    assert cluster.api._session is not kept
+    assert cluster.api.session is not kept
 
 
 def test_wrong_options_are_refused_before_anything_is_asked():
@@ -299,7 +299,7 @@ def test_wrong_options_are_refused_before_anything_is_asked():
 def test_a_launch_and_an_end_cost_few_requests(place):
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig))
-        until(lambda: cluster._known("7-abc", 1) or cluster._watch())
+        until(lambda: cluster.known("7-abc", 1) or cluster.start_watching())
         gate.seen.clear()
         cluster.apply(plan(40))
         until(lambda: set(states(cluster, 40)) == {"running"})
@@ -343,7 +343,7 @@ def test_looking_at_what_runs_costs_nothing(place):
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig))
         run_all(cluster)
-        until(lambda: cluster._known("7-abc", 1))
+        until(lambda: cluster.known("7-abc", 1))
         gate.seen.clear()
         for _ in range(200):
             assert states(cluster) == ["running", "running"]

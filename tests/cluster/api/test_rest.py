@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jobs.clusters.kubernetes import client
-from jobs.clusters.kubernetes.client import Api, _split
+from jobs.clusters.kubernetes.client import Api, split_lines
 from jobs.clusters.kubernetes.options import Access
 from jobs.clusters.kubernetes.watch_batching import MOST_BYTES, Rest, newest
 from rig.certificates import Authority
@@ -52,7 +52,7 @@ async def reading(rest: Rest, content: Content, sizes: list[int], taken: list[by
         sizes.append(size)
         await rest.take(size)
 
-    async for line in _split(content, noted):
+    async for line in split_lines(content, noted):
         taken.append(line)
 
 
@@ -234,13 +234,13 @@ def test_over_tls_a_rest_leaves_what_comes_alone_and_its_end_takes_all_of_it(spe
 
 
 def test_the_end_of_a_rest_takes_what_was_handed_on_and_what_the_kernel_kept(speaker, api, monkeypatch):
-    used, undisturbed = [], client._undisturbed
+    used, undisturbed = [], client.undisturbed
 
     def noted(response, rest):
         used.append(response.connection.transport.get_extra_info("socket"))
         return undisturbed(response, rest)
 
-    monkeypatch.setattr(client, "_undisturbed", noted)
+    monkeypatch.setattr(client, "undisturbed", noted)
     hours = itertools.count(0.0, 3600.0)
     rest, taken = Rest(lambda: 3600.0, clock=lambda: next(hours)), []
     following = follow(api, rest, taken)

@@ -77,7 +77,7 @@ def test_news_of_one_cluster_rings_its_own_job_while_the_other_is_away(place, bo
     watching = threading.Thread(target=watcher.watch, args=(stop,), daemon=True)
     watching.start()
     try:
-        queue = clusters.get(both[1].cluster)._queue
+        queue = clusters.get(both[1].cluster).queue
         until(lambda: queue.is_asked_for_pods and queue.is_asked_for_runs)
         path = f"/api/v1/namespaces/{both[1].cluster}/pods/{job.run}-1-worker-0"
         assert place.admin.delete(path).status_code in (200, 202)

@@ -8,7 +8,7 @@ import pytest
 from jobs.clusters.kubernetes import manifests, reflector
 from jobs.clusters.kubernetes.answers import Answer
 from jobs.clusters.kubernetes.cache import Picture
-from jobs.clusters.kubernetes.client import _split
+from jobs.clusters.kubernetes.client import split_lines
 from jobs.clusters.kubernetes.pods import read_owner
 from jobs.clusters.kubernetes.reflector import INITIAL_END, Reflector
 from tests.cluster.api.test_parts import answered
@@ -214,7 +214,7 @@ def test_an_object_of_ten_megabytes_arrives_whole():
                 yield piece
 
     async def read():
-        return [line async for line in _split(Content())]
+        return [line async for line in split_lines(Content())]
 
     first, big, last = asyncio.run(read())
     assert (first, last, len(big)) == (b"a", b"c", 6 + (10 << 20))

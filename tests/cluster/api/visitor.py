@@ -69,9 +69,7 @@ def _visit(life: Life) -> None:
         visit(life.job, store=DjangoStore(), clusters=lambda _: cluster, clock=clock, owner=f"visitor:{os.getpid()}"),
         Job.objects.get(pk=life.job).phase in life.phases,
     )[-1])  # fmt: skip
-    said = threading.Event()
-    doorbell._bell.ring("all is said", said.set)
-    said.wait(LONGEST_SECONDS)
+    doorbell.drain(LONGEST_SECONDS)
 
 
 def _watch(life: Life) -> None:
@@ -103,7 +101,7 @@ def _write(life: Life) -> None:
 def _look(life: Life) -> Any:
     """Until there is a picture."""
     cluster = _cluster(life)
-    cluster._watch()
+    cluster.start_watching()
     _until(lambda: cluster.pods.as_of and cluster.owners.as_of)
     return cluster
 
@@ -117,7 +115,7 @@ def _strays(life: Life) -> None:
     from jobs import clusters
     from jobs.control import orphans
 
-    clusters.get(life.cluster)._watch()
+    clusters.get(life.cluster).start_watching()
     _until(lambda: clusters.get(life.cluster).pods.as_of and clusters.get(life.cluster).owners.as_of)
     orphans.sweep(life.cluster, now=_clock(life.ahead)())
 

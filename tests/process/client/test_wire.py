@@ -9,7 +9,7 @@ import httpx
 import pytest
 from muster import calls, errors
 from muster.calls import Call
-from muster.wire import Wire, _seconds_until
+from muster.wire import Wire, seconds_until
 
 WIRE = Wire("https://lab", "t", chance=lambda: 1.0)
 GET = calls.me()
@@ -62,8 +62,8 @@ def test_retry_after_is_honoured_but_not_for_ever() -> None:
 def test_retry_after_may_be_a_date() -> None:
     now = datetime(2026, 11, 21, 10, 0, 0, tzinfo=timezone.utc)  # noqa: UP017
 
-    assert _seconds_until("Sat, 21 Nov 2026 10:00:09 GMT", now=now) == 9.0
-    assert _seconds_until("Sat, 21 Nov 2026 09:00:00 GMT", now=now) == 0.0
+    assert seconds_until("Sat, 21 Nov 2026 10:00:09 GMT", now=now) == 9.0
+    assert seconds_until("Sat, 21 Nov 2026 09:00:00 GMT", now=now) == 0.0
 
 
 @pytest.mark.parametrize(

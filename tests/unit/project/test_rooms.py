@@ -56,10 +56,8 @@ LIBRARIES = {
 }  # fmt: skip
 # What tests may still read of ours, by folder or file. Shrinks only.
 NOT_YET = {
-    "tests/cluster": "the Kubernetes adapter is being rewritten",
     "tests/process/agent/test_report.py": "muster.report is measured from within",
     "tests/process/client/test_apart.py": "a lock of httpx's, which only the client's own connection leads to",
-    "tests/process/client/test_wire.py": "a date in Retry-After, by a clock of the test",
 }
 PATCHES = ("setattr", "delattr", "patch", "object")
 
