@@ -1,4 +1,4 @@
-"""The two tables and the rules of changing roles, without a database."""
+"""The permission tables and the rules for changing roles, without a database."""
 
 from datetime import UTC, datetime
 
@@ -18,12 +18,12 @@ def grant(scope: str, team_id: int | None = None) -> Grant:
     return Grant(SCOPES.get(scope, frozenset()), team_id, scope=scope, expires_at=datetime(2030, 1, 1, tzinfo=UTC))
 
 
-def test_the_tables_are_total_and_nothing_more():
+def test_the_tables_cover_exactly_the_known_roles_and_scopes():
     assert set(ALLOWED) == set(HEIGHT) == set(Role.values)
     assert set(SCOPES) == set(Scope.values)
 
 
-def test_more_height_never_means_fewer_acts():
+def test_each_higher_role_allows_strictly_more_acts():
     rising = sorted(Role.values, key=height)
     assert all(ALLOWED[low] < ALLOWED[high] for low, high in zip(rising, rising[1:], strict=False))
 
@@ -40,7 +40,7 @@ def test_a_scope_covers_what_the_table_says_in_its_team_and_an_unknown_one_nothi
 
 
 @given(ACTS, TEAMS)
-def test_a_session_leaves_everything(act, team):
+def test_a_session_covers_every_act(act, team):
     assert SESSION.covers(act, team)
 
 
@@ -61,6 +61,6 @@ def test_nobody_grants_or_changes_above_themselves(own, old, new):
         ("admin", None, "admin", ""),
     ],
 )
-def test_an_objection_says_which_rule_it_is(own, old, new, words):
+def test_an_objection_names_the_violated_rule(own, old, new, words):
     found = objection(own=own, old=old, new=new)
     assert words in found and bool(words) == bool(found)

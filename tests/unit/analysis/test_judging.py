@@ -1,4 +1,4 @@
-"""Which rank failed first, of which kind, and in which words: from what ranks print and how they end."""
+"""Which rank failed first, with which kind and headline: judged from the ranks' output and exit status."""
 
 import textwrap
 from dataclasses import replace
@@ -22,7 +22,7 @@ WATCHDOG = (
 
 
 def raised(*errors: str, file: str = "/code/train.py", code: str = "step()", function: str = "main") -> Said:
-    """Standard error as it is after an exception, `errors` being a chain of them."""
+    """Standard error after an exception; `errors` is a chain of exceptions."""
     text: list[str] = []
     for error in errors:
         if text:
@@ -107,15 +107,15 @@ def of(said: Said, code: int | None = 1, signal: int | None = None):
         ("lightning.MisconfigurationException: `Trainer(devices=3)` value is not a valid input", "config"),
     ],
 )  # fmt: skip
-def test_an_exception_says_which_kind_it_is(error, kind):
+def test_an_exception_is_classified_into_a_kind(error, kind):
     found = of(raised(error))
     assert found.kind == kind
     assert found.headline.startswith("rank 2: " + error.split("\n")[0].split(": ")[0])
 
 
 @pytest.mark.parametrize(("exit_code", "certainty"), [(1, "sure"), (None, "sure"), (3, "likely")])
-def test_a_traceback_is_less_sure_where_its_rank_ended_with_a_code_of_its_own(exit_code, certainty):
-    """A child printed it, or the script caught it: what ended the rank may be something else."""
+def test_a_traceback_is_less_sure_if_its_rank_exited_with_a_custom_code(exit_code, certainty):
+    """A child process printed it, or the script caught it, so something else may have ended the rank."""
     found = of(raised("ValueError: label 17 is outside 0..9"), code=exit_code)
     assert (found.headline, found.certainty) == ("rank 2: ValueError: label 17 is outside 0..9", certainty)
 
@@ -124,15 +124,15 @@ def test_a_traceback_is_less_sure_where_its_rank_ended_with_a_code_of_its_own(ex
     ("below", "certainty"),
     [
         (["cannot reach the licence server"], "likely"),
-        (["saving what there is"], "likely"),  # nothing says that this is no reason
+        (["saving what there is"], "likely"),  # could be the real reason
         (["WARNING: 3 workers are left", "", "step 12"], "sure"),
         (["[rank2]:[W1122 12:00:00.1 ProcessGroupNCCL.cpp:1] Warning: failed to destroy the group"], "sure"),
         (["/opt/lib/queues.py:12: ResourceWarning: unable to close"], "sure"),
         ([], "sure"),
     ],
 )
-def test_a_traceback_is_less_sure_where_another_error_was_printed_below_it(below, certainty):
-    """A child's, which its parent survived: it ended for what it printed later."""
+def test_a_traceback_is_less_sure_if_another_error_was_printed_below_it(below, certainty):
+    """The traceback may be of a child process; the parent survived it and ended because of the later error."""
     said = raised("ValueError: label 17 is outside 0..9")
     said = replace(said, stderr=(*said.traceback, *below))
     found = of(said)
@@ -142,13 +142,13 @@ def test_a_traceback_is_less_sure_where_another_error_was_printed_below_it(below
 @pytest.mark.parametrize(
     ("text", "prefix", "certainty"),
     [
-        ("ConnectionError: no cache\nFATAL: vocabulary is missing", "", "likely"),  # caught; what follows ended it
+        ("ConnectionError: no cache\nFATAL: vocabulary is missing", "", "likely"),  # caught; the next line is the cause
         ("ConnectionError: no cache\nFATAL: vocabulary is missing", "[rank2]: ", "sure"),  # torch's hook: one message
         ("ConnectionError: no cache\n\nFATAL: vocabulary is missing", "", "likely"),
         ("RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: a", "", "sure"),
     ],
 )
-def test_an_error_that_may_be_the_rest_of_a_message_or_another_one_is_not_sure(text, prefix, certainty):
+def test_a_line_that_may_continue_the_message_or_be_another_error_lowers_certainty(text, prefix, certainty):
     said = raised(text)
     lines = tuple(f"{prefix}{line}" for line in said.traceback)
     found = of(replace(said, traceback=lines, stderr=lines))
@@ -161,7 +161,7 @@ def test_an_error_on_standard_output_may_be_later_than_the_traceback():
     assert of(replace(said, stdout=("epoch 1", "loss 0.3"))).certainty == "sure"
 
 
-def test_a_file_that_may_not_be_written_is_no_missing_data():
+def test_permission_denied_while_writing_is_a_disk_failure_and_not_missing_data():
     error = "PermissionError: [Errno 13] Permission denied: '/checkpoints/last.bin'"
     assert of(raised(error, code='with open(path, "wb") as file:')).kind == "disk"
     assert of(raised(error, code='with open(path, "rb") as file:')).kind == "data"
@@ -180,7 +180,7 @@ def test_the_end_of_a_long_reason_is_in_the_headline():
     assert found.headline.endswith("layer: no space left on device")
 
 
-def test_a_traceback_as_loguru_draws_it():
+def test_a_traceback_formatted_by_loguru():
     text = """
         2026-11-22 19:52:00.417 | ERROR    | __main__:<module>:62 - An error has been caught in function '<module>':
         Traceback (most recent call last):
@@ -208,7 +208,7 @@ def test_a_traceback_that_begins_behind_a_progress_bar():
     assert found.headline == "rank 2: TypeError: step() missing 1 required positional argument: 'mask'"
 
 
-def test_code_of_a_traceback_that_broke_off_is_no_reason():
+def test_source_lines_of_a_truncated_traceback_are_not_the_headline():
     found = of(
         printed('Traceback (most recent call last):\n  File "/code/train.py", line 39, in <module>\n    main()'), 1
     )
@@ -228,7 +228,7 @@ def test_a_traceback_without_its_first_line(words, headline):
     found = of(printed(words), 1)
     assert (found.headline, found.kind, found.certainty) == (headline, "user_code", "sure")
     assert found.traceback[-1] == headline.removeprefix("rank 2: ")
-    assert of(printed(words), None, 9).kind == "signal"  # something ended it long after
+    assert of(printed(words), None, 9).kind == "signal"  # killed long after the error
 
 
 def test_the_headline_is_the_error_itself():
@@ -243,13 +243,13 @@ def test_the_first_cause_of_a_chain_counts_and_the_last_is_named_too():
     assert found.headline == "rank 2: ValueError: label 17 is outside 0..9 (then train.TrainingError: step 4 failed)"
 
 
-def test_an_exit_that_an_error_interrupted_is_no_cause_of_it():
+def test_a_system_exit_that_an_error_interrupted_is_not_its_cause():
     lines = (*raised("SystemExit: 0").traceback, "", "During handling of the above exception, another exception occurred:", "",
              *raised("PermissionError: [Errno 13] Permission denied: '/out/1.json'").traceback)  # fmt: skip
     assert of(Said(lines)).headline == "rank 2: PermissionError: [Errno 13] Permission denied: '/out/1.json'"
 
 
-def test_where_gloo_stands_in_its_source_is_left_out_of_the_headline():
+def test_source_locations_of_gloo_are_left_out_of_the_headline():
     assert (
         of(raised(TIMED_OUT)).headline
         == "rank 2: RuntimeError: Timed out waiting 8000ms for recv operation to complete"
@@ -304,7 +304,7 @@ def test_a_kill_is_sure_only_where_the_kernels_count_is_known():
     assert of(printed(""), None, 9).certainty == "likely"
 
 
-def test_an_error_in_a_thread_is_no_more_than_what_the_program_said_last():
+def test_an_exception_in_a_thread_does_not_override_the_last_error_line():
     text = ["Exception in thread Thread-1 (f):", *raised("ValueError: in thread").traceback]
     chain = tracebacks.last_chain(text)
     assert chain.is_harmless
@@ -331,7 +331,7 @@ class TestWhoWasFirst:
         )
         assert (found.rank, found.kind, found.certainty) == (2, "user_code", "likely")
 
-    def test_the_silent_rank_and_not_those_that_waited_for_it(self):
+    def test_the_silent_rank_is_blamed_and_not_the_ranks_that_waited_for_it(self):
         found = judged(
             rank(3, raised(TIMED_OUT), at=5), stopped(0, raised(TIMED_OUT)), stopped(1, raised(TIMED_OUT)), stopped(2)
         )
@@ -341,7 +341,7 @@ class TestWhoWasFirst:
         )
         assert found.traceback_rank == 3
 
-    def test_a_silent_rank_whose_thread_died_waits_for_that_thread(self):
+    def test_a_silent_rank_with_a_dead_thread_is_explained_by_that_threads_error(self):
         died = ("Exception in thread prefetch:", *raised("TypeError: encode() got an unexpected keyword").traceback)
         found = judged(rank(3, raised(TIMED_OUT), at=5), stopped(0, raised(TIMED_OUT)), stopped(2, Said(died)))
         assert (found.rank, found.kind, found.certainty) == (2, "user_code", "likely")
@@ -359,8 +359,8 @@ class TestWhoWasFirst:
         assert (found.rank, found.kind, found.certainty) == (2, "disk", "likely")
         assert found.headline == "rank 2: OSError: [Errno 30] Read-only file system: '/ckpt/2'"
 
-    def test_the_silent_rank_of_agents_one_release_old(self):
-        """They send no text, and of a stopped rank when its traceback began."""
+    def test_the_silent_rank_is_found_with_agents_of_the_previous_release(self):
+        """They send no output, only the time at which a stopped rank's traceback began."""
         old = {"is_stopped": True, "signal": 15, "is_connection_error": True, "error_at": T}
         found = judged(rank(3, None, is_connection_error=True), rank(0, None, **old), rank(1, None, **old), stopped(2))
         assert (found.rank, found.certainty) == (2, "likely")
@@ -375,13 +375,13 @@ class TestWhoWasFirst:
         assert (found.rank, found.kind, found.certainty) == (2, "connection_lost", "likely")
         assert "left with exit code 0 while rank 3 still needed it" in found.headline
 
-    def test_a_rank_that_left_may_need_a_moment_to_end_after_its_connections_closed(self):
+    def test_a_rank_that_left_may_end_shortly_after_its_connections_closed(self):
         found = judged(
             rank(3, raised(RESET), at=5), stopped(0), stopped(1), rank(2, Said(), state="succeeded", code=0, at=6)
         )
         assert (found.rank, "left with exit code 0" in found.headline) == (2, True)
 
-    def test_in_a_monitored_barrier_the_rank_that_names_the_late_one_counts(self):
+    def test_in_a_monitored_barrier_the_error_that_names_the_late_rank_counts(self):
         late = "RuntimeError: [Rank 0]: Rank 2 failed to pass monitoredBarrier in 4000 ms"
         passed = "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0"  # fmt: skip
         found = judged(rank(1, raised(passed), at=5), rank(0, raised(late), at=6), stopped(2), stopped(3))
@@ -396,11 +396,11 @@ class TestWhoWasFirst:
         found = judged(rank(0, raised(error), at=5), stopped(1, raised(CLOSED)), stopped(2), stopped(3))
         assert (found.rank, found.kind) == (2, "comm_timeout")
 
-    def test_without_anybody_to_name_the_first_that_failed_is_named_and_is_not_sure(self):
+    def test_with_connection_errors_only_the_first_failure_is_likely_but_not_sure(self):
         found = judged(*(rank(number, raised(CLOSED), at=5 + number) for number in range(4)))
         assert (found.rank, found.kind, found.certainty) == (0, "connection_lost", "likely")
 
-    def test_a_lost_replica_before_those_that_lost_it(self):
+    def test_a_lost_replica_is_blamed_before_the_ranks_that_lost_their_connection(self):
         gone = ReplicaFacts("worker-1", "lost", "its node gpu-3 does not answer")
         found = judged(rank(0, raised(CLOSED)), rank(1, raised(CLOSED)), stopped(2), stopped(3), replicas=[gone])
         assert (found.rank, found.replica, found.kind, found.certainty) == (None, "worker-1", "node_lost", "sure")
@@ -422,14 +422,14 @@ class TestWhoWasFirst:
         ("its node cannot set it up: failed to create pod sandbox", "start_timeout"),
     ],
 )
-def test_replicas_that_never_came_up_say_why(reason, kind):
+def test_replicas_that_never_started_give_the_reason_and_kind(reason, kind):
     waiting = (ReplicaFacts("worker-0", "pending", reason), ReplicaFacts("worker-1", "pending"))
     late = AttemptFacts("queued", "start_timeout", "not all replicas were running within 300 s", replicas=waiting)
     found = judge(late)
     assert (found.kind, found.certainty, reason in found.headline) == (kind, "sure", True)
 
 
-def test_while_it_starts_a_reason_is_likely_and_nothing_is_said_without_one():
+def test_while_starting_a_reason_is_likely_and_without_one_there_is_no_verdict():
     waiting = (ReplicaFacts("worker-0", "pending", "the image x cannot be pulled (ErrImagePull): not found"),)
     found = judge(AttemptFacts("starting", replicas=waiting))
     assert (found.kind, found.certainty) == ("image", "likely")
@@ -470,14 +470,14 @@ def test_an_attempt_that_muster_itself_ended(reason, kind):
 
 
 @pytest.mark.parametrize("reason", ["completed", "cancelled", "suspended"])
-def test_what_somebody_wanted_is_no_failure(reason):
+def test_a_completed_cancelled_or_suspended_attempt_has_no_verdict(reason):
     assert judge(AttemptFacts("stopping", reason, ranks=(rank(0, raised("ValueError: a")),))) is None
 
 
 @pytest.mark.parametrize(
     "text", ["a" * 60_000, "error " * 10_000, "x: " * 20_000, "[" * 60_000, "Timed out waiting " * 3000]
 )
-def test_hostile_words_cost_time_in_proportion(text):
+def test_hostile_output_is_judged_in_linear_time(text):
     of(raised(f"RuntimeError: {text}"))
     of(printed(text))
     of(printed(text), None, 6)
@@ -486,7 +486,7 @@ def test_hostile_words_cost_time_in_proportion(text):
 def printed_below(*below: str, error: str = "KeyError: 'tokenizer'") -> Said:
     said = raised(error)
     text = ("loading", *said.traceback, *below)
-    # Agents send what follows the traceback with it.
+    # Agents send the output that follows a traceback together with it.
     return Said(traceback=text[1:], stderr=text[-40:])
 
 
@@ -530,30 +530,30 @@ def test_a_traceback_that_ended_the_process_is_the_failure(below):
     assert found.headline == "rank 2: KeyError: 'tokenizer'"
 
 
-def test_words_below_a_traceback_of_torchs_own_hook_do_not_replace_it():
+def test_output_below_a_traceback_of_the_torch_hook_does_not_replace_it():
     lines = tuple(f"[rank2]: {line}" for line in raised("KeyError: 'tokenizer'").traceback)
     found = of(Said(lines, (*lines, "step 12", FATAL)))
     assert found.headline == "rank 2: KeyError: 'tokenizer'"
 
 
 @pytest.mark.parametrize("code", [3, None])
-def test_words_below_a_traceback_count_with_pythons_own_exit_code_only(code):
+def test_output_below_a_traceback_counts_only_with_exit_code_1(code):
     assert of(printed_below("step 12", FATAL), code=code).headline == "rank 2: KeyError: 'tokenizer'"
 
 
-def test_words_of_no_kind_leave_the_kind_to_the_error_that_was_survived():
+def test_last_words_without_a_kind_take_the_kind_of_the_error_above_them():
     assert of(printed_below("error: giving up", error="OSError: [Errno 28] No space left on device")).kind == "disk"
     assert of(printed_below("error: HF_TOKEN is not set")).kind == "config"
     assert of(printed_below("error: giving up", error=CLOSED)).kind == "user_code", "it is no echo any more"
 
 
-def test_a_warning_at_the_interpreters_end_is_no_progress():
+def test_a_warning_at_interpreter_exit_does_not_count_as_progress():
     warning = "/opt/lib/queues.py:12: ResourceWarning: unclosed file"
     said = printed_below("error: giving up", warning, error="OSError: [Errno 28] No space left on device")
     assert (of(said).kind, "giving up" in of(said).headline) == ("disk", True)
 
 
-def test_an_error_that_was_survived_for_long_gives_no_kind_to_last_words():
+def test_an_error_survived_for_several_steps_gives_no_kind_to_last_words():
     said = printed_below(
         "step 11", "step 12", "fatal: loss is nan", error="OSError: [Errno 28] No space left on device"
     )
@@ -561,8 +561,8 @@ def test_an_error_that_was_survived_for_long_gives_no_kind_to_last_words():
 
 
 @pytest.mark.parametrize(("seconds", "certainty"), [(0.5, "sure"), (5, "likely")])
-def test_a_traceback_is_not_sure_where_its_rank_went_on_printing(seconds, certainty):
-    """On its standard output, which the agent does not send with the end."""
+def test_a_traceback_is_less_sure_if_its_rank_continued_to_print(seconds, certainty):
+    """On standard output, which the agent does not send with the exit status."""
     said = raised("KeyError: 'warmup'")
     at = datetime(2026, 11, 23, tzinfo=UTC)
     rank = RankFacts(

@@ -1,4 +1,4 @@
-"""Tracebacks as Python 3.11 and torch print them: which errors are in a chain, and what else is not part of it."""
+"""Tracebacks as Python 3.11 and torch print them: which errors form a chain, and which output is not part of it."""
 
 import textwrap
 import time
@@ -147,20 +147,20 @@ LABEL = "ValueError: label 17 is outside 0..9"
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "[rank2]: ", "[default2]:", "[default2]:[rank2]: ", "\x1b[31m"])
-def test_the_first_cause_comes_first_whatever_stands_before_each_line(text, words, prefix):
+def test_the_root_cause_comes_first_with_any_prefix_before_each_line(text, words, prefix):
     chain = tracebacks.last_chain([prefix + line for line in lines(text)])
     assert [one.words for one in chain.raised] == words
     assert not any(prefix and prefix in line for line in chain.lines)
 
 
-def test_the_error_of_a_spawned_process_is_the_cause_of_its_parents():
+def test_the_error_of_a_spawned_process_is_the_cause_of_its_parents_error():
     chain = tracebacks.last_chain(lines(SPAWN))
     assert [one.short_name for one in chain.raised] == ["ValueError", "ProcessRaisedException"]
     assert chain.raised[0].words == LABEL
     assert chain.raised[0].frames[-1][:2] == ("/code/spawn.py", "f")
 
 
-def test_an_earlier_error_that_was_survived_is_another_chain():
+def test_an_earlier_handled_error_is_a_separate_chain():
     text = [*lines(DURING), "step 1", "step 2", *lines(PLAIN)]
     assert [one.words for one in tracebacks.last_chain(text).raised] == [LABEL]
 
@@ -176,13 +176,13 @@ def test_an_earlier_error_that_was_survived_is_another_chain():
         [f"line {number}" for number in range(20_000)],
     ],
 )
-def test_what_follows_does_not_hide_the_error(after):
+def test_later_output_does_not_hide_the_error(after):
     chain = tracebacks.last_chain([*lines(PLAIN), *after])
     assert [one.words for one in chain.raised] == [LABEL]
     assert chain.lines[0] == "Traceback (most recent call last):"
 
 
-def test_a_report_of_torchrun_is_never_shown_in_place_of_an_error():
+def test_a_torchrun_report_is_never_shown_instead_of_an_error():
     report = lines(f"""
         Traceback (most recent call last):
           File "{LIBRARY}/distributed/launcher/api.py", line 386, in launch_agent
@@ -202,7 +202,7 @@ def test_lines_of_another_rank_do_not_become_part_of_a_message():
     assert tracebacks.last_chain(text).lines[-1] == LABEL
 
 
-def test_empty_lines_of_a_message_are_its_own_though_torch_puts_nothing_before_them():
+def test_empty_lines_without_a_prefix_stay_part_of_a_message():
     text = [*lines(PLAIN)[:-1], "ValueError: ", "", "Could not build the model:", "  - encoder.depth: 12 != 24"]
     chain = tracebacks.last_chain([f"[rank1]: {line}" if line else "" for line in text])
     assert chain.raised[0].words == "ValueError: Could not build the model:"
@@ -224,7 +224,7 @@ def test_a_long_chain_keeps_its_first_cause_and_its_last_words():
     assert (chain.lines[0], chain.lines[-1]) == (deep[0], LABEL)
 
 
-def test_frames_of_libraries_are_told_from_own_ones():
+def test_library_frames_are_distinguished_from_user_frames():
     shown = traceback_view.shown(lines(WORKER))
     assert [one.look for one in shown] == ["words", "own", "library", "words", "library", "own", "words"]
     assert shown[1].lines[0] == '  File "/code/train.py", line 9, in <module>'
@@ -234,7 +234,7 @@ def test_frames_of_libraries_are_told_from_own_ones():
 @pytest.mark.parametrize(
     "line", ["Traceback (most recent call last):", "[rank1]: " * 2000, "  | " * 20_000, "(" * 60_000]
 )
-def test_hostile_lines_cost_time_in_proportion(line):
+def test_hostile_lines_are_parsed_in_linear_time(line):
     began = time.process_time()
     tracebacks.last_chain([line] * 400)
     assert time.process_time() - began < 10, "a quadratic pattern needs minutes"
@@ -259,7 +259,7 @@ def quoting(message: str, code: str = "main()") -> list[str]:
         ("RuntimeError: \nQUOTED", "main()"),
     ],
 )
-def test_a_traceback_within_a_message_is_the_cause_and_the_error_itself_stays(message, code, prefix):
+def test_a_traceback_quoted_in_a_message_is_the_cause_and_the_outer_error_stays(message, code, prefix):
     text = quoting(message, code)
     chain = tracebacks.last_chain([prefix + line for line in text])
     assert [one.short_name for one in chain.raised] == ["KeyError", "RuntimeError"]
@@ -269,13 +269,13 @@ def test_a_traceback_within_a_message_is_the_cause_and_the_error_itself_stays(me
     assert (chain.lines[0], chain.lines[-1]) == ("Traceback (most recent call last):", "KeyError: 'x'")
 
 
-def test_an_indented_traceback_within_a_message_is_the_cause_too():
+def test_an_indented_traceback_quoted_in_a_message_is_the_cause_too():
     quoted = textwrap.indent("\n".join(quoting("KeyError: 'x'")), "    ")
     chain = tracebacks.last_chain(quoting(f"RuntimeError: worker failed:\n{quoted}"))
     assert [one.words for one in chain.raised] == ["KeyError: 'x'", "RuntimeError: worker failed:"]
 
 
-def test_two_tracebacks_that_were_printed_one_after_the_other_are_two_chains():
+def test_two_consecutive_tracebacks_are_two_chains():
     text = [*lines(PLAIN), *lines(DURING)]
     assert [one.short_name for one in tracebacks.last_chain(text).raised] == ["KeyError", "ValueError"]
     assert len(tracebacks.chains(text)) == 2

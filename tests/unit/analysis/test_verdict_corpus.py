@@ -1,4 +1,4 @@
-"""The corpus of failing jobs can be read, covers every kind, and a label with a mistake is refused."""
+"""The corpus of failing jobs is readable and covers every kind, and an invalid label is refused."""
 
 import re
 
@@ -10,26 +10,26 @@ from tests.support.long import tenth
 ALL = corpus()
 
 
-def test_the_corpus_is_large_enough_and_both_halves_are_there():
+def test_the_corpus_has_enough_cases_of_ranks_and_of_the_cluster():
     assert len(ALL) >= 64
     assert sum(not case.is_of_cluster for case in ALL) >= 52
     assert sum(case.is_of_cluster for case in ALL) >= 12
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_case_that_is_nothing_else(kind):
+def test_every_kind_has_a_case_that_allows_no_other_kind(kind):
     assert [case.name for case in ALL if case.label.kinds == (kind,)], f"no case is {kind} and nothing else"
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_a_label_says_which_rank_or_that_there_is_none(case):
+def test_a_label_names_a_rank_unless_no_rank_failed(case):
     is_without_rank = case.is_of_cluster or case.label.kinds == ("deadline",)
     assert bool(case.label.ranks) != is_without_rank
     assert {one.replica for one in (*case.pods, *case.events)} <= {"worker-0", "worker-1"}
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
-def test_no_label_forbids_what_it_asks_for(case):
+def test_no_label_forbids_its_own_headline(case):
     assert not [pattern for pattern in case.label.without if re.search(pattern, case.label.headline)]
 
 
@@ -38,7 +38,7 @@ def test_most_labels_allow_one_kind_only():
     assert len(several) <= len(ALL) / 10, several
 
 
-def test_the_tenths_of_all_hashes_are_the_whole_corpus():
+def test_the_tenths_of_all_commit_hashes_cover_the_whole_corpus():
     chosen = [case.name for digit in range(10) for case in tenth(ALL, commit=f"{digit:040x}")]
     assert sorted(chosen) == sorted(case.name for case in ALL)
     assert len(tenth(ALL, commit="f" * 40)) in (len(ALL) // 10, len(ALL) // 10 + 1)
@@ -60,7 +60,7 @@ LABEL = {"kind": "data", "rank": 2, "headline": "EOFError"}
         ({"without": ["%|"]}, "would forbid every headline"),
     ],
 )
-def test_a_label_with_a_mistake_is_refused_by_name(change, words):
+def test_an_invalid_label_is_refused_with_the_name_of_its_field(change, words):
     with pytest.raises(BadLabel, match=f"^some: .*{re.escape(words)}"):
         label_of({**LABEL, **change}, case="some")
 
@@ -73,11 +73,11 @@ def test_a_label_without_a_kind_is_refused():
 @pytest.mark.parametrize(
     "text", ["print(1)\n", "# /// label\n# kind = 'data'\n", 2 * "# /// label\n# kind = 'data'\n# ///\n"]
 )
-def test_a_script_has_one_label(text):
+def test_a_script_must_have_exactly_one_label(text):
     with pytest.raises(BadLabel, match="there has to be one"):
         header(text, case="some")
 
 
-def test_a_header_is_toml_behind_the_comment():
+def test_a_header_is_toml_in_comment_lines():
     text = '"""Doc."""\n# /// label\n# kind = "disk"\n#\n# [job]\n# arguments = ["a"]\n# ///\nimport os\n'
     assert header(text, case="some") == {"kind": "disk", "job": {"arguments": ["a"]}}

@@ -1,4 +1,4 @@
-"""What counts as right, and how the figures are summed."""
+"""Which verdicts count as right, and how scores are summed."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def played(verdict, label=LABEL, seconds=0.5) -> Played:
     return Played(Case("some", label), verdict, seconds)
 
 
-def test_what_the_label_says_is_right():
+def test_a_verdict_that_matches_the_label_is_right():
     assert score(LABEL, RIGHT).wrong == []
 
 
@@ -35,12 +35,12 @@ def test_what_the_label_says_is_right():
         ({"traceback": ["EOFError"]}, ["traceback"]),
     ],
 )
-def test_each_part_is_judged_apart(change, wrong):
+def test_each_part_is_scored_separately(change, wrong):
     assert score(LABEL, {**RIGHT, **change}).wrong == wrong
 
 
 @pytest.mark.parametrize("verdict", [None, {}])
-def test_no_verdict_is_wrong_in_everything_that_is_asked(verdict):
+def test_a_missing_verdict_is_wrong_in_every_part_of_the_label(verdict):
     assert played(verdict).score.wrong == ["rank", "kind", "headline", "certainty", "traceback"]
     of_cluster = Label(("deadline",), headline="deadline")
     assert played(verdict, of_cluster).score.wrong == ["rank", "kind", "headline"]
@@ -61,13 +61,13 @@ def test_any_of_several_ranks_and_kinds_is_right():
         ((), "worker-0", True),
     ],
 )
-def test_where_no_rank_failed_the_replica_counts(replicas, said, is_right):
+def test_if_no_rank_failed_the_replica_is_scored(replicas, said, is_right):
     label = Label(("image",), replicas=replicas, headline="x")
     assert score(label, {"rank": None, "replica": said}).rank is is_right
     assert score(label, {"rank": 1, "replica": said}).rank is False
 
 
-def test_a_wrong_verdict_that_calls_itself_sure_counts_twice():
+def test_a_wrong_verdict_marked_sure_counts_twice():
     right, wrong = played(RIGHT), {**RIGHT, "kind": "disk"}
     assert wrong_percent([right, played({**wrong, "certainty": "likely"})], "kind") == 50
     assert wrong_percent([right, played(wrong)], "kind") == 100
@@ -81,7 +81,7 @@ def test_the_slowest_verdict_and_the_sums_of_each_kind():
     assert by_kind(several) == {"data": {"cases": 3, "rank": 1, "kind": 2, "headline": 2, "slowest_seconds": 1.5}}
 
 
-def test_a_report_names_what_was_expected_and_what_came():
+def test_a_report_names_the_expected_and_the_actual_verdict():
     told = "\n".join(report(played({**RIGHT, "kind": "disk"})))
     assert "some: wrong in kind" in told
     assert "expected rank 2, data, sure" in told

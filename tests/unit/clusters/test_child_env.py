@@ -1,4 +1,4 @@
-"""What a local job inherits of the operator's shell: what controls training, and no secret."""
+"""A local job inherits from the operator's shell the variables that control training, and no secrets."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from jobs.clusters.replica_file import child_env
 @pytest.mark.parametrize(
     "name", ["NCCL_DEBUG", "NCCL_IB_PKEY", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LC_ALL", "PATH"]
 )
-def test_what_training_needs_is_inherited(name):
+def test_variables_that_control_training_are_inherited(name):
     assert child_env({name: "x"}) == {name: "x"}
 
 

@@ -1,4 +1,4 @@
-"""The scripted cluster plays each case of the corpus as the adapter for Kubernetes would see it."""
+"""The scripted cluster plays each case of the corpus as the Kubernetes adapter would report it."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.support.builders import Clock
 
 OF_CLUSTER = [case for case in corpus() if case.is_of_cluster]
 EXPECTED = [("worker", 0), ("worker", 1)]
-LATER_SECONDS = 10  # than the last step of any case
+LATER_SECONDS = 10  # later than the last step of any case
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def last_steps(case) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("case", OF_CLUSTER, ids=lambda case: case.name)
-def test_a_replica_comes_to_what_its_case_says(cluster, clock, case):
+def test_a_replica_reaches_the_state_its_case_describes(cluster, clock, case):
     cluster.apply(plan(case))
     clock.advance(LATER_SECONDS)
     seen = {f"{one.role}-{one.index}": one for one in cluster.observe("7-abc", 1, EXPECTED).replicas}
@@ -46,7 +46,7 @@ def test_a_replica_comes_to_what_its_case_says(cluster, clock, case):
             assert one.state == "absent"
         else:
             assert one.state == step.status["phase"].lower()
-            is_silent = case.label.kinds in (("start_timeout",), ("signal",))  # nothing but a code is said
+            is_silent = case.label.kinds in (("start_timeout",), ("signal",))  # only an exit code, no reason
             assert one.reason or is_silent, "Kubernetes' words reach the replica"
 
 
@@ -58,7 +58,7 @@ def test_nothing_lives_after_a_delete(cluster, clock, case):
     assert not [one for one in cluster.observe("7-abc", 1, EXPECTED).replicas if one.is_alive]
 
 
-def test_another_process_learns_from_the_folder_when_there_is_news(tmp_path, clock):
+def test_another_process_sees_changes_through_the_folder(tmp_path, clock):
     told = {"run": "7-abc", "created": clock.seconds(), "after_seconds": [0.0, 2.0]}
     (tmp_path / "7-abc.1.json").write_text(json.dumps(told))
     news = ScriptedCluster(FOLDER=str(tmp_path), clock=clock.seconds).changes()

@@ -1,4 +1,4 @@
-"""A refusal repeats the beginning of a long value only, in its value, its field and its message."""
+"""A refusal repeats only the beginning of a long value, in its value, its field and its message."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_a_long_value_is_shortened_wherever_it_is_repeated(value):
         assert problem.message.startswith("must be text, not ")
 
 
-def test_an_own_message_of_any_length_stays():
+def test_a_message_without_the_value_is_not_shortened():
     known = ", ".join(f"queue-{number}" for number in range(500))
     assert Problem("queue", "a", f"is not one of {known}").message == f"is not one of {known}"
 
@@ -40,6 +40,6 @@ def test_a_conflict_is_bounded_too():
     assert str(conflict) == f"{shortened(WORDS)} is there already; choose another name"
 
 
-def test_a_number_that_python_does_not_write_is_no_error():
+def test_a_number_too_long_for_python_to_print_raises_no_error():
     assert Problem("nodes", 10**5000, "is too large").message == "is too large"
     assert bounded("short", 10**5000) == "short"

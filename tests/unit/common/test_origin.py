@@ -1,4 +1,4 @@
-"""From where a request came: nobody can write it for themselves."""
+"""The client address of a request, which clients cannot forge."""
 
 import asyncio
 from ipaddress import ip_network
@@ -18,12 +18,12 @@ PROXIES = [ip_network("10.0.0.0/8"), ip_network("::1")]
     ("remote", "forwarded", "expected"),
     [
         ("203.0.113.7", "", "203.0.113.7"),
-        ("203.0.113.7", "198.51.100.1", "203.0.113.7"),  # no proxy of ours: the header is the client's own invention
+        ("203.0.113.7", "198.51.100.1", "203.0.113.7"),  # not through our proxy: the client may have forged the header
         ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
         ("10.0.0.1", "1.2.3.4, 198.51.100.1", "198.51.100.1"),  # our proxy wrote the last one, the client the first
         ("10.0.0.1", "1.2.3.4, 198.51.100.1, 10.0.0.2", "198.51.100.1"),
         ("10.0.0.1", "", "10.0.0.1"),
-        ("10.0.0.1", "10.0.0.3", "10.0.0.3"),  # somebody within: the proxies' own network
+        ("10.0.0.1", "10.0.0.3", "10.0.0.3"),  # a client within the proxies' own network
         ("10.0.0.1", "unknown", "10.0.0.1"),
         ("::1", "2001:db8::7", "2001:db8::7"),
         ("::ffff:10.0.0.1", "198.51.100.1", "198.51.100.1"),
@@ -43,13 +43,13 @@ def request(**headers):
     return RequestFactory().get("/", REMOTE_ADDR="203.0.113.7", headers=headers)
 
 
-def test_the_program_is_noted_short_and_printable():
+def test_the_user_agent_is_recorded_short_and_printable():
     found = origin_of(request(**{"User-Agent": "curl\x1b[31m/8\x00 " + "x" * 999}))
     assert found.user_agent.startswith("curl[31m/8 xxx")
     assert len(found.user_agent) == 200
 
 
-def test_the_middleware_holds_it_for_its_own_request_alone():
+def test_the_middleware_sets_the_origin_for_its_own_request_only():
     seen = []
 
     def answer(request):
@@ -60,7 +60,7 @@ def test_the_middleware_holds_it_for_its_own_request_alone():
     assert (seen, origin()) == ([Origin("203.0.113.7", "")], Origin())
 
 
-def test_two_requests_at_once_do_not_mix_up():
+def test_concurrent_requests_do_not_mix_up_their_origins():
     async def answer(asked):
         before = origin().ip
         await asyncio.sleep(0)

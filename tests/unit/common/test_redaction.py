@@ -1,4 +1,4 @@
-"""Taking secrets out of a log line takes time linear in what a stranger sent, and a line has an end."""
+"""Removing secrets from a log line takes time linear in the untrusted input, and the line's length is bounded."""
 
 import time
 
@@ -8,7 +8,7 @@ from accounts.signin.password_rules import CommonCore
 from common import redaction
 
 KIB_64 = 64 * 1024
-# Each one was, or could be, the beginning of something to remove at every place.
+# Repeated, each of these was, or could be, the start of a secret at every position.
 HOSTILE = {
     "signed": "a-",
     "signed in parts": "a" * 12 + ":",
@@ -32,7 +32,7 @@ HOSTILE = {
 
 
 def seconds(shape: str, length: int) -> float:
-    """Of this thread's processor: what else the machine does is not counted, and the quickest of a few is taken."""
+    """CPU time of this thread, so that other load is not counted; the fastest of a few tries."""
     head = {"bearer and blanks": "bearer", "colons behind an address": "://a"}.get(shape, "")
     text = (head + HOSTILE[shape] * length)[:length]
     tries = []
@@ -45,13 +45,13 @@ def seconds(shape: str, length: int) -> float:
 
 
 @pytest.mark.parametrize("shape", HOSTILE)
-def test_time_grows_with_the_length_and_not_with_its_square(shape):
-    """Eight times the text is 8 times the work; it would be 64 times where every place is tried to the end."""
+def test_redaction_takes_linear_time(shape):
+    """Eight times the text is 8 times the work; a pattern that scans to the end from every position needs 64 times."""
     assert seconds(shape, KIB_64) < 24 * max(seconds(shape, KIB_64 // 8), 0.000_05)
 
 
 @pytest.mark.parametrize("shape", HOSTILE)
-def test_a_long_line_is_cut_before_it_is_looked_through(shape, monkeypatch):
+def test_a_long_line_is_cut_before_it_is_searched(shape, monkeypatch):
     looked_at = []
     whole = redaction.without_secrets
     monkeypatch.setattr(redaction, "without_secrets", lambda text: looked_at.append(len(text)) or whole(text))
@@ -62,7 +62,7 @@ def test_a_long_line_is_cut_before_it_is_looked_through(shape, monkeypatch):
 
 @pytest.mark.parametrize("back", range(0, 1400, 13))
 def test_no_part_of_a_secret_survives_the_cut(back):
-    """Wherever the cut falls: what is shown of a token is never its beginning."""
+    """Wherever the cut falls, the beginning of a token is never shown."""
     token = "mst_" + "Zk3v9tq0" * 6
     for secret in (token, f"Bearer {token}", f"postgres://muster:{token[4:]}@db/x", f"password={token[4:]}"):
         filler = "x " * redaction.MESSAGE_CHARACTERS
@@ -70,7 +70,7 @@ def test_no_part_of_a_secret_survives_the_cut(back):
         assert "Zk3v" not in redaction.redacted(text)
 
 
-def test_many_secrets_before_the_cut_do_not_bring_its_edge_into_view():
+def test_many_secrets_before_the_cut_do_not_expose_the_token_at_its_edge():
     many = ("mst_" + "Zk3v9tq0" * 6 + " ") * 1000
     for length in range(6000, 6100):
         assert "Zk3v" not in redaction.redacted(many[:length])
@@ -81,8 +81,8 @@ def test_a_short_line_stays_whole():
     assert redaction.redacted(said) == said
 
 
-def test_a_password_of_signs_is_judged_in_linear_time():
-    """The one behind `CommonCore` is a search of its own."""
+def test_a_password_of_punctuation_is_judged_in_linear_time():
+    """`CommonCore` uses a regular expression of its own."""
 
     def spent(length: int) -> float:
         tries = []

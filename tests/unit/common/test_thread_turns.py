@@ -1,4 +1,4 @@
-"""Threads that take turns: in rotation, never more than a payer's share, and sent away where the line is long."""
+"""Threads take turns: in rotation, never more than a payer's share, and refused if the line is too long."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 60
 
 
 class Line:
-    """Threads that take a turn each and keep it until they are let go; `order` is who got one."""
+    """Threads that each take a turn and keep it until released; `order` lists the payers in the order served."""
 
     def __init__(self, turns: ThreadTurns):
         self.turns = turns
@@ -23,7 +23,7 @@ class Line:
         self.sent_away: list[str] = []
 
     def come(self, payer: str) -> None:
-        """And wait until it either has its turn or stands in line."""
+        """Start a thread, and wait until it has its turn or is in line."""
         before = self.known()
         one = threading.Thread(target=self.take, args=[payer])
         self.threads.append(one)
@@ -31,7 +31,7 @@ class Line:
         self.until(lambda: self.known() > before)
 
     def take(self, payer: str) -> None:
-        """`payer`: a letter for the group, and one for a person of it."""
+        """`payer` is one letter for the group, optionally followed by one for a person in it."""
         try:
             with self.turns.turn(*payer):
                 leave = threading.Event()
@@ -78,7 +78,7 @@ def line():
     for one, at_once in made:
         one.empty()
         assert not one.turns.waiting()
-        one.turns.most_waiting = 0  # so that a turn which is not free is refused
+        one.turns.most_waiting = 0  # so that a turn that is still taken is refused
         take_together(one.turns, [f"new {number}" for number in range(at_once)])
         for group in {payer[0] for payer in one.order}:
             take_together(one.turns, [group] * one.turns.each)
@@ -103,7 +103,7 @@ def test_payers_are_served_in_rotation(line):
     assert one.order == ["a", "a", "b", "a", "a"]
 
 
-def test_so_are_the_people_of_a_group(line):
+def test_people_of_a_group_are_served_in_rotation(line):
     one = line(1)
     for payer in ("aX", "aX", "aX", "aY", "bZ"):
         one.come(payer)
@@ -112,7 +112,7 @@ def test_so_are_the_people_of_a_group(line):
     assert one.order == ["aX", "aX", "bZ", "aY", "aX"]
 
 
-def test_who_finds_too_many_in_all_is_sent_away(line):
+def test_a_caller_beyond_the_total_limit_is_refused(line):
     one = line(1, most_in_all=3)
     for payer in "abcd":
         one.come(payer)
@@ -120,7 +120,7 @@ def test_who_finds_too_many_in_all_is_sent_away(line):
         pass
 
 
-def test_the_last_of_the_longest_line_makes_room_for_who_has_nobody_waiting(line):
+def test_the_longest_line_loses_its_last_to_a_payer_with_none_waiting(line):
     one = line(1, most_in_all=3)
     for payer in "aaaa":
         one.come(payer)
@@ -133,7 +133,7 @@ def test_the_last_of_the_longest_line_makes_room_for_who_has_nobody_waiting(line
     assert one.order == ["a", "a", "b"]
 
 
-def test_one_payer_gets_no_more_than_a_share_and_the_others_pass(line):
+def test_one_payer_gets_no_more_than_its_share_and_others_overtake_it(line):
     one = line(2, each=1)
     for payer in "aab":
         one.come(payer)
@@ -142,7 +142,7 @@ def test_one_payer_gets_no_more_than_a_share_and_the_others_pass(line):
     assert one.order == ["a", "b", "a"]
 
 
-def test_who_finds_too_many_of_its_own_in_line_is_sent_away_and_others_are_not(line):
+def test_a_payer_with_too_many_waiting_is_refused_and_others_are_not(line):
     one = line(1, most_waiting=2)
     for payer in "aaa":
         one.come(payer)

@@ -1,4 +1,4 @@
-"""Folders that jobs filled are removed whole, and nothing beside them."""
+"""Folders filled by jobs are removed completely, and nothing outside them is touched."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 
 from common import trees
 
-DEEP = 3000  # more levels than Python calls, or descriptors, in one
+DEEP = 3000  # more levels than Python's recursion limit or the limit of open descriptors
 
 
 def nest(folder, levels):
@@ -20,7 +20,7 @@ def nest(folder, levels):
 
 
 @pytest.mark.parametrize("levels", [0, 5, DEEP])
-def test_a_folder_goes_however_deep_it_is_and_what_a_link_leads_to_stays(tmp_path, levels):
+def test_a_folder_of_any_depth_is_removed_and_the_target_of_a_link_stays(tmp_path, levels):
     outside, folder = tmp_path / "outside", tmp_path / "job"
     outside.mkdir()
     (outside / "kept").write_text("x")
@@ -32,5 +32,5 @@ def test_a_folder_goes_however_deep_it_is_and_what_a_link_leads_to_stays(tmp_pat
     assert (outside / "kept").read_text() == "x"
 
 
-def test_what_is_not_there_is_no_trouble(tmp_path):
+def test_removing_a_missing_folder_is_no_error(tmp_path):
     trees.remove(tmp_path / "never")

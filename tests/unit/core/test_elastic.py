@@ -1,4 +1,4 @@
-"""Elastic jobs as they are asked for, and what torchrun is told: in a cluster and on one machine."""
+"""Elastic jobs: their requested sizes, and the environment of torchrun in a cluster and on one machine."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def resolved(**sent):
         ({"command": "torchrun train.py", "nodes": 3}, (None, 3)),
     ],
 )
-def test_the_least_and_the_most_nodes_come_from_the_fields_or_from_the_command(sent, expected):
+def test_minimum_and_maximum_nodes_come_from_the_fields_or_the_command(sent, expected):
     spec = resolved(**sent)
     assert (spec.min_nodes, spec.nodes) == expected
     assert JobSpec.from_json(spec.to_json()) == spec
@@ -62,7 +62,7 @@ def a_plan(**sent) -> Plan:
 
 
 def told(plan: Plan, index: int) -> tuple[dict, dict]:
-    """What torchrun finds in its environment: (as a pod, as a process of this machine)."""
+    """The environment of torchrun: (in a pod, in a process on this machine)."""
     role = plan.roles[0]
     pod = manifests.environment(plan, role, index, SITE)
     local = replica_file.describe(plan, role, index, ports={"rendezvous": 41000}, control_file="x")
@@ -72,7 +72,7 @@ def told(plan: Plan, index: int) -> tuple[dict, dict]:
     )
 
 
-def test_an_elastic_job_meets_at_its_first_replica_and_only_that_one_hosts():
+def test_only_the_first_replica_of_an_elastic_job_hosts_the_rendezvous():
     plan = a_plan(min_nodes=2, nproc_per_node=8, start_timeout_seconds=300)
     shared = {"PET_NNODES": "2:4", "PET_NPROC_PER_NODE": "8", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "42-abc-3",
               "PET_MAX_RESTARTS": "3", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # fmt: skip
@@ -111,7 +111,7 @@ def test_a_job_that_is_not_elastic_keeps_its_static_rendezvous():
 
 
 @pytest.mark.parametrize(("min_nodes", "is_elastic"), [(2, True), (None, False)])
-def test_agents_of_elastic_jobs_number_ranks_by_their_place(min_nodes, is_elastic):
+def test_agents_of_elastic_jobs_number_ranks_by_their_position(min_nodes, is_elastic):
     plan = a_plan(min_nodes=min_nodes)
     local = replica_file.describe(plan, plan.roles[0], 1, ports={"rendezvous": 1}, control_file="x")
     assert (local["is_elastic"], manifests.told(plan, plan.roles[0], SITE)["is_elastic"]) == (is_elastic, is_elastic)

@@ -1,4 +1,4 @@
-"""Exit codes and signals in words, once for everybody."""
+"""Exit codes and signals in words, defined in one place."""
 
 import pytest
 
@@ -17,11 +17,11 @@ from jobs.core import exits
         (None, None, "ended without an exit code", ""),
     ],
 )
-def test_an_end_has_one_translation(code, signal, ending, brief):
+def test_an_exit_status_is_described_in_a_long_and_a_brief_form(code, signal, ending, brief):
     assert (exits.ending(code, signal), exits.brief(code, signal)) == (ending, brief)
 
 
-def test_what_an_end_usually_means_is_said_where_there_is_room():
+def test_the_long_form_adds_the_usual_meaning_of_an_exit_status():
     assert exits.explained(None, 11) == "was ended by SIGSEGV (11): a crash in native code"
     assert exits.explained(127, None) == "exited with code 127: the command was not found"
     assert exits.explained(1, None) == "exited with code 1"

@@ -1,4 +1,4 @@
-"""The table of a job's fields is what everything else derives from."""
+"""The table of a job's fields, from which everything else derives."""
 
 import dataclasses
 
@@ -12,18 +12,18 @@ OF_THE_SPEC = {field.name: field for field in dataclasses.fields(JobSpec)}
 NUMBERS = [field for field in FIELDS.values() if field.type is Type.WHOLE]
 
 
-def test_a_job_has_every_field_and_no_other():
+def test_the_table_lists_exactly_the_fields_of_a_job():
     assert set(FIELDS) - {"gpus"} == set(OF_THE_SPEC)  # a total of GPUs becomes nodes and processes
 
 
 @pytest.mark.parametrize("field", [one for one in FIELDS.values() if one.default is not None], ids=lambda one: one.name)
-def test_the_default_that_is_published_is_the_one_that_applies(field):
+def test_the_published_default_is_the_one_that_applies(field):
     assert OF_THE_SPEC[field.name].default == field.default
     assert getattr(parse({"command": "true"}), field.name) == field.default
 
 
 @pytest.mark.parametrize("field", NUMBERS, ids=lambda one: one.name)
-def test_numbers_are_taken_within_their_bounds_only(field):
+def test_numbers_are_accepted_only_within_their_bounds(field):
     for number in (field.least, field.most):
         parse({"command": "true", field.name: number}, gpus_per_node=MAX_PROCESSES_PER_NODE)
     for number in (field.least - 1, field.most + 1):

@@ -43,7 +43,7 @@ def view(phase: str, **values) -> JobView:
     )
 
 
-def test_the_tables_are_total():
+def test_the_tables_cover_every_stop_reason():
     assert set(LANDS_ON) == set(StopReason) == set(STRENGTH)
     assert not TERMINAL & HOLDS_QUOTA
 
@@ -73,7 +73,7 @@ def test_torchrun_workers_complete_and_are_essential(worker_states, expected):
         ("failed", "running", "failed"),
     ],
 )
-def test_a_ray_head_decides_alone(head, other, expected):
+def test_a_ray_head_alone_decides_the_outcome(head, other, expected):
     roles = (RoleView("head", 1, True, True), RoleView("worker", 1, False, False))
     replicas = [ReplicaSeen("head", 0, ReplicaState(head)), ReplicaSeen("worker", 0, ReplicaState(other))]
     assert verdict(roles, replicas).outcome == expected
@@ -126,21 +126,21 @@ def test_a_deadline_counts_from_running():
     assert decide(late, seen("running", "running"), at(61)).reason is StopReason.DEADLINE
 
 
-def test_a_start_timeout_stands_still_while_the_view_is_stale():
+def test_a_start_timeout_is_not_applied_while_the_view_is_stale():
     slow = view("starting", start_timeout_seconds=30)
     assert decide(slow, seen("running", "pending"), at(31)).reason is StopReason.START_TIMEOUT
     assert decide(slow, seen("running", "pending", is_fresh=False), at(31)).to is None
 
 
-def test_a_taken_port_costs_no_retry_a_few_times():
+def test_a_taken_port_costs_no_retry_for_the_first_few_starts():
     taken = Seen((worker(0, "failed", reason=PORT_TAKEN), worker(1, "running")), as_of=at(10))
     first = decide(view("starting"), taken, at(10))
     assert (first.reason, first.is_failure, first.is_free_start) == (StopReason.RETRY, False, True)
     assert decide(view("starting", free_starts=5), taken, at(10)).reason is StopReason.FAILED
 
 
-def test_a_loss_is_seen_also_where_nobody_lived_to_say_that_all_was_created():
-    """The last replica was made and its maker died: the next visit confirms it before anything counts as running."""
+def test_a_loss_is_detected_even_if_the_visit_died_before_confirming_creation():
+    """The visit died after creating the last replica: the next visit confirms creation before the job counts as running."""
     starting = view("starting", applied_at=None)
     assert decide(starting, seen("running", "running", as_of=5), at(5)).to is None
     confirmed = applied(starting, at(6))
@@ -167,7 +167,7 @@ states = st.sampled_from(list(ReplicaState))
     st.sampled_from(list(Phase)), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 3), st.tuples(states, states),
     st.booleans(), st.booleans(), st.sampled_from(list(StopReason)),
 )  # fmt: skip
-def test_no_other_step_than_those_drawn_is_ever_taken(
+def test_only_the_documented_phase_transitions_are_taken(
     phase, cancel, suspend, preempt, failures, replicas, fresh, sealed, reason
 ):
     given_view = replace(
@@ -185,6 +185,6 @@ def test_no_other_step_than_those_drawn_is_ever_taken(
 
 @pytest.mark.parametrize("phase", ["queued", "admitted", "starting", "running", "stopping", "suspended"])
 @pytest.mark.parametrize("is_now", [False, True])
-def test_a_wish_to_end_at_once_is_passed_on_in_every_phase(phase, is_now):
+def test_a_request_to_end_immediately_is_passed_on_in_every_phase(phase, is_now):
     asked = view(phase, is_cancel_requested=True, is_now_requested=is_now, stop_reason=StopReason.RETRY)
     assert decide(asked, seen("running", "running"), at(20)).is_now is is_now

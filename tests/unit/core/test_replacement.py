@@ -1,4 +1,4 @@
-"""Elastic attempts: what they bear, who comes back, and where they end. Tables, and what holds for every case."""
+"""Elastic attempts: which losses they survive, which replicas are replaced, and when they end. Tables and properties."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -44,23 +44,23 @@ def view(phase: str = "running", **values) -> JobView:
         ("running lost failed failed", "failed", "worker-1 vanished: it ended without reporting how; 1 of at least 2 replicas are left"),
         ("failed running running running", "failed", "worker-0 ended without an exit code; all others met there, so the attempt ends with it"),
         ("lost running running running", "failed", "worker-0 vanished"),
-        ("succeeded running succeeded succeeded", "open", ""),  # it ends in a moment
+        ("succeeded running succeeded succeeded", "open", ""),  # the running replica ends soon
         ("succeeded succeeded succeeded succeeded", "succeeded", ""),
-        ("succeeded succeeded failed lost", "succeeded", ""),  # the living ones did it
-        ("succeeded succeeded pending lost", "succeeded", ""),  # who comes too late finds nobody
+        ("succeeded succeeded failed lost", "succeeded", ""),  # the remaining replicas completed the job
+        ("succeeded succeeded pending lost", "succeeded", ""),  # a replica that starts too late finds no rendezvous
         ("succeeded failed lost lost", "failed", "1 of at least 2"),
         ("succeeded failed pending pending", "failed", "worker-1 ended without an exit code; 1 of at least 2"),
         ("running succeeded succeeded succeeded", "open", ""),
     ],
 )  # fmt: skip
-def test_an_elastic_attempt_lives_while_its_first_replica_and_the_least_do(states, expected, words):
+def test_an_elastic_attempt_needs_its_first_replica_and_the_minimum_of_replicas(states, expected, words):
     replicas = [worker(index, state) for index, state in enumerate(states.split())]
     found = verdict(TWO_TO_FOUR, replicas)
     assert found.outcome == expected
     assert words in found.message
 
 
-def test_who_is_on_its_way_back_counts_once_it_runs():
+def test_a_replaced_replica_counts_only_once_it_runs():
     replicas = [worker(0, "running"), worker(1, "pending", incarnation=1), worker(2, "lost"), worker(3, "running")]
     assert verdict(TWO_TO_FOUR, replicas).outcome == "open"
     replicas[3] = worker(3, "pending", incarnation=2)
@@ -69,7 +69,7 @@ def test_who_is_on_its_way_back_counts_once_it_runs():
     assert verdict(TWO_TO_FOUR, [*replicas[:2], worker(2, "running", incarnation=1), replicas[3]]).outcome == "open"
 
 
-def test_a_taken_port_of_the_host_is_a_free_start_as_ever():
+def test_a_taken_port_of_the_rendezvous_host_is_a_free_start():
     taken = Seen((worker(0, "failed", reason=PORT_TAKEN), worker(1, "running")), as_of=at(10))
     step = decide(view("starting"), taken, at(10))
     assert (step.reason, step.is_free_start) == (StopReason.RETRY, True)
@@ -80,16 +80,16 @@ def test_a_taken_port_of_the_host_is_a_free_start_as_ever():
     [
         ("running running pending pending", "running"),
         ("running pending pending pending", None),  # fewer than the least
-        ("pending running running running", None),  # nobody to meet yet
+        ("pending running running running", None),  # the rendezvous host is not running yet
     ],
 )
-def test_an_elastic_job_runs_as_soon_as_it_can_train(states, to):
+def test_an_elastic_job_runs_as_soon_as_the_minimum_of_replicas_does(states, to):
     step = decide(view("starting"), seen(*states.split()), at(10))
     assert step.to == (to and Phase(to))
     assert to is None or step.message == "2 of 4 replicas run, which is enough"
 
 
-def test_a_place_is_freed_first_and_then_given_anew():
+def test_a_lost_replica_is_ended_first_and_then_replaced():
     step = decide(
         view(),
         Seen(
@@ -102,7 +102,7 @@ def test_a_place_is_freed_first_and_then_given_anew():
     assert (step.to, step.end_replicas, step.replace, step.requeue_after) == (None, (), (("worker", 2),), timedelta(0))
 
 
-def test_an_observed_absence_is_a_loss_and_only_a_fresh_one():
+def test_only_an_absence_in_a_fresh_view_is_a_loss():
     gone = seen("running", "running", "absent", "running")
     assert decide(view(), gone, at(10)).replace == (("worker", 2),)
     assert decide(view(), replace(gone, is_fresh=False), at(10)).replace == ()
@@ -110,38 +110,38 @@ def test_an_observed_absence_is_a_loss_and_only_a_fresh_one():
     assert decide(view(), Seen(), at(10)).replace == ()
 
 
-def test_nothing_comes_back_before_the_attempt_itself_was_confirmed():
+def test_no_replica_is_replaced_before_the_attempt_is_confirmed():
     assert (
         decide(view("starting", applied_at=None), seen("pending", "failed", "running", "running"), at(10)).replace == ()
     )
 
 
-def test_old_news_of_the_one_before_is_no_news_of_the_new_one():
+def test_stale_observations_of_a_replaced_replica_do_not_count_for_its_successor():
     before = view()
     step = decide(before, seen("running", "running", "failed", "running"), at(10))
     now = after(before, step, at(10))
     assert now.places == {("worker", 2): ReplicaPlace(1, at(10))}
-    # The same picture again, and an empty place, before and after the cluster has confirmed the new one.
+    # The same view again, and an absent replica, before and after the cluster has confirmed the replacement.
     for picture in (seen("running", "running", "failed", "running"), seen("running", "running", "absent", "running")):
         assert decide(now, picture, at(11)).replace == ()
         there = applied(now, at(12))
         assert decide(there, replace(picture, as_of=at(11)), at(13)).replace == ()
     assert there.places == {("worker", 2): ReplicaPlace(1, at(10), at(12))}
     assert there.applied_at == T0
-    # A newer look that does not find it: it is lost as well, and comes back after a pause.
+    # A newer view without the replacement: it is lost as well, and is replaced after a pause.
     gone = seen("running", "running", "failed", "running", as_of=at(13))
     assert decide(there, gone, at(13)).replace == (("worker", 2),)
 
 
-def test_who_was_seen_to_end_before_its_start_was_confirmed_comes_back_as_well():
-    """Its visit died between the cluster's answer and our note of it."""
+def test_a_replica_that_ended_before_its_start_was_confirmed_is_replaced_too():
+    """The visit died after the cluster's answer and before it was recorded."""
     begun = view(places={("worker", 2): ReplicaPlace(1, T0)})
     ended = seen("running", "running", "failed", "running")
     ended = replace(ended, replicas=(*ended.replicas[:2], worker(2, "failed", incarnation=1), *ended.replicas[3:]))
     assert decide(begun, ended, at(10)).replace == (("worker", 2),)
 
 
-def test_who_ends_quickly_comes_back_ever_more_slowly_and_at_last_stays_away():
+def test_a_replica_that_keeps_ending_is_replaced_with_backoff_and_then_given_up():
     ended = [worker(0, "running"), worker(1, "running"), worker(2, "failed", incarnation=3)]
     for incarnation, pause in ((1, 2), (3, 8), (6, LONGEST_PAUSE_SECONDS)):
         place = ReplicaPlace(incarnation, T0, T0)
@@ -153,17 +153,17 @@ def test_who_ends_quickly_comes_back_ever_more_slowly_and_at_last_stays_away():
     assert (stays.replace, stays.after) == ((), None)
 
 
-def test_nobody_comes_back_once_the_first_one_is_done():
+def test_no_replica_is_replaced_once_the_first_one_succeeded():
     assert decide(view(), seen("succeeded", "running", "failed", "running"), at(10)).replace == ()
 
 
 @pytest.mark.parametrize("asked", ["is_cancel_requested", "is_suspended", "is_preempt_requested"])
-def test_what_people_want_goes_before_a_replacement(asked):
+def test_requests_of_users_take_precedence_over_a_replacement(asked):
     step = decide(view(**{asked: True}), seen("running", "running", "failed", "running"), at(10))
     assert (step.to, step.replace, step.end_replicas) == (Phase.STOPPING, (), ())
 
 
-def test_a_new_attempt_begins_with_all_places_as_they_were():
+def test_a_new_attempt_begins_without_replacements():
     fresh = after(view("admitted", places=replaced({}, [("worker", 1)], T0)), decide(view("admitted"), Seen(), T0), T0)
     assert (fresh.phase, fresh.places) == (Phase.STARTING, {})
 
@@ -188,8 +188,8 @@ def looks(draw) -> tuple[JobView, Seen]:
 
 
 @given(looks())
-def test_whatever_is_seen_at_most_one_of_going_on_and_ending_is_decided(look):
-    """Only free places of an attempt that goes on are given anew, never the first one, and never twice at once."""
+def test_a_decision_never_replaces_replicas_and_stops_the_attempt_at_once(look):
+    """Only dead replicas of a continuing attempt are replaced, never the first one, and never twice at once."""
     job, found = look
     step = decide(job, found, at(10))
     by_index = {one.index: one for one in found.replicas}
@@ -206,7 +206,7 @@ def test_whatever_is_seen_at_most_one_of_going_on_and_ending_is_decided(look):
 
 
 @given(looks())
-def test_an_attempt_ends_badly_only_where_its_first_replica_ended_or_too_few_are_left(look):
+def test_an_attempt_fails_only_without_its_first_replica_or_with_too_few_left(look):
     job, found = look
     step = decide(job, found, at(10))
     (role,) = job.roles

@@ -43,7 +43,7 @@ def resolved(**sent):
         ({"command": "x", "deadline_seconds": 0}, "deadline_seconds", "no limit"),
     ],
 )
-def test_a_wrong_field_is_named_with_its_value_and_the_way_out(sent, field, words):
+def test_an_invalid_field_is_named_with_its_value_and_a_remedy(sent, field, words):
     with pytest.raises(InvalidSpec) as caught:
         parse(sent, gpus_per_node=8)
     problem = next(one for one in caught.value.problems if one.field == field)
@@ -62,18 +62,18 @@ def test_a_command_that_is_too_long_is_refused_before_it_is_split(command, monke
     assert shell_words.quoted_whole(command) == "" and not split
 
 
-def test_every_problem_comes_at_once():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(InvalidSpec) as caught:
         parse({"command": "", "nodes": 0, "env": {"1": "x"}})
     assert {one.field for one in caught.value.problems} == {"command", "nodes", "env.1"}
 
 
-def test_queue_defaults_hold_unless_the_job_says_otherwise():
+def test_queue_defaults_apply_unless_the_job_sets_the_field():
     spec = parse({"command": "x", "nodes": 2, "env": None}, defaults={"nodes": 4, "max_retries": 3})
     assert (spec.nodes, spec.max_retries) == (2, 3)
 
 
-def test_a_spec_survives_its_storage():
+def test_a_spec_survives_a_round_trip_through_json():
     spec = parse({"command": "torchrun x.py", "env": {"A": "b"}, "nodes": 3})
     assert JobSpec.from_json(spec.to_json()) == spec
 
@@ -150,7 +150,7 @@ def test_a_bare_python_command_is_wrapped(command, expected):
         ("nice env A=1 bash -c 'numactl -N 0 accelerate launch x.py'", "nice env A=1 bash -c 'numactl -N 0 torchrun x.py'"),
     ],
 )  # fmt: skip
-def test_a_launcher_is_not_wrapped_and_the_plan_says_what_to_write(command, instead):
+def test_a_launcher_is_refused_with_the_command_to_write_instead(command, instead):
     with pytest.raises(InvalidSpec) as caught:
         resolved(command=command, nodes=2, nproc_per_node=2)
     (problem,) = caught.value.problems
@@ -189,18 +189,18 @@ def test_a_launcher_is_not_wrapped_and_the_plan_says_what_to_write(command, inst
         ["nice"] * 20 + ["deepspeed", "train.py"],
     ],
 )
-def test_a_wrapper_that_starts_no_launcher_is_left_as_it_is(command):
+def test_a_wrapper_that_starts_no_launcher_is_left_unchanged(command):
     assert list(resolved(command=command).command) == command
 
 
-def test_a_hostile_shell_text_is_read_in_time_in_proportion():
+def test_hostile_shell_text_is_read_in_linear_time():
     began = time.process_time()
     for text in ("A=" * 30_000, "time " * 12_000, "A='' " * 12_000, "'" * 60_000, 'A=""' * 10_000):
         resolved(command=["bash", "-c", text])
     assert time.process_time() - began < 5
 
 
-def test_the_older_name_of_torchrun_gets_counts_as_torchrun_does():
+def test_counts_apply_to_the_older_name_of_torchrun_too():
     spec = resolved(command="python -m torch.distributed.launch --nproc_per_node=4 --use_env train.py --lr 1")
     assert spec.nproc_per_node == 4
     with pytest.raises(InvalidSpec, match="Muster sets the rendezvous"):
@@ -215,12 +215,12 @@ def test_the_older_name_of_torchrun_gets_counts_as_torchrun_does():
         ("'python train.py'", ("python", "train.py")),
         (["train.py"], ("train.py",)),
         (["bash", "-c", "echo a b"], ("bash", "-c", "echo a b")),
-        (["'my tool.sh'"], ("my tool.sh",)),  # how a program with a blank in its name is written
+        (["'my tool.sh'"], ("my tool.sh",)),  # a quoted program name with a space
         (["my tool.sh"], ("my tool.sh",)),
         (["./my tool.sh"], ("./my tool.sh",)),
     ],
 )
-def test_a_command_given_as_one_word_is_split_as_a_shell_would_unless_it_is_a_file(command, words):
+def test_a_command_of_one_word_is_split_like_a_shell_does_unless_it_is_a_file(command, words):
     assert (
         parse({"command": command}, is_file=lambda path: path.endswith("my tool.sh") and "'" not in path).command
         == words
@@ -255,7 +255,7 @@ def test_a_command_given_as_one_word_is_split_as_a_shell_would_unless_it_is_a_fi
         ("python prepare.py\r\npython train.py", "has several lines"),
     ],
 )
-def test_what_only_a_shell_understands_is_refused_with_the_way_out(command, words):
+def test_shell_syntax_without_a_shell_is_refused_with_a_remedy(command, words):
     with pytest.raises(InvalidSpec) as caught:
         parse({"command": command})
     (problem,) = caught.value.problems
@@ -275,7 +275,7 @@ def test_what_only_a_shell_understands_is_refused_with_the_way_out(command, word
         (["\n train.py \\\n  --lr 1 \\\r\n --text 'two\nlines'\n"], ("train.py", "--lr", "1", "--text", "two\nlines")),
     ],
 )  # fmt: skip
-def test_signs_of_a_shell_within_quotes_or_in_a_list_are_plain_words(command, words):
+def test_shell_characters_within_quotes_or_in_a_list_are_plain_words(command, words):
     assert parse({"command": command}).command == words
 
 
@@ -284,7 +284,7 @@ def test_one_word_whose_quotes_do_not_match_is_refused():
         parse({"command": ["python train.py 'half"]})
 
 
-def test_counts_written_as_flags_fill_what_the_spec_leaves_open():
+def test_counts_given_as_flags_fill_unset_fields_of_the_spec():
     spec = resolved(command="torchrun --nnodes=4 --nproc_per_node 8 train.py")
     assert (spec.nodes, spec.nproc_per_node) == (4, 8)
 
@@ -333,7 +333,7 @@ def test_gpus_split_evenly_over_the_fewest_nodes(gpus, per_node, nodes, each):
     assert (split.nodes, split.per_node) == (nodes, each)
 
 
-def test_a_total_that_does_not_split_names_the_nearest_that_do():
+def test_a_total_that_does_not_split_evenly_names_the_nearest_that_do():
     with pytest.raises(InvalidSpec, match="12 and 14"):
         distribute(13, 8)
 
@@ -357,7 +357,7 @@ def test_a_split_never_allocates_more_than_asked_and_uses_the_fewest_nodes(gpus,
         st.text(max_size=12), st.one_of(st.none(), st.integers(), st.text(), st.lists(st.text())), max_size=6
     )
 )
-def test_whatever_is_sent_gives_a_spec_or_a_problem_with_a_field(sent):
+def test_any_input_gives_a_spec_or_a_list_of_problems(sent):
     try:
         spec = parse(sent)
     except InvalidSpec as error:
@@ -394,13 +394,13 @@ def test_whatever_is_sent_gives_a_spec_or_a_problem_with_a_field(sent):
         ([f"v{number}" for number in range(21)], "at most 20"),
     ],
 )
-def test_a_volume_that_can_not_be_is_named_with_the_way_out(asked, words):
+def test_an_invalid_volume_is_named_with_a_remedy(asked, words):
     with pytest.raises(InvalidSpec) as refused:
         parse({"command": "torchrun x.py", "volumes": asked})
     assert any(one.field == "volumes" and words in one.message for one in refused.value.problems)
 
 
-def test_volumes_are_kept_as_they_were_asked_for():
+def test_volumes_are_kept_as_requested():
     spec = parse({"command": "torchrun x.py", "volumes": ["data", "models:/models"]})
     assert JobSpec.from_json(spec.to_json()) == spec
     assert mounts(spec.volumes) == {"data": "", "models": "/models"}

@@ -1,4 +1,4 @@
-"""What is kept of a batch's text when a budget is used up. Every line is either kept or in a gap."""
+"""Which lines of a batch are kept when a budget is used up. Every line is either kept or in a gap."""
 
 import os
 import zlib
@@ -32,7 +32,7 @@ def lines_of(kept, number: int) -> list[str]:
 
 
 def whole(segments: list[dict]) -> list[tuple[int, int]]:
-    """Each stream's lines, from and to, which must follow each other without a hole."""
+    """The range of lines of each segment; consecutive segments must leave no hole."""
     return [(one["first_line"], one["first_line"] + one["lines"]) for one in segments]
 
 
@@ -47,26 +47,26 @@ def whole(segments: list[dict]) -> list[tuple[int, int]]:
         (120, 100, Level.NOTHING),
     ],
 )
-def test_the_level_by_what_is_used(used, budget, expected):
+def test_the_level_follows_from_the_used_share_of_the_budget(used, budget, expected):
     assert level(used, budget) is expected
 
 
 LONG = [f"line {number}: {os.urandom(40).hex()}" for number in range(3000)]
 
 
-def test_below_the_budget_everything_stays_as_it_was_sent():
+def test_below_the_budget_everything_is_kept_unchanged():
     segments, data = made((0, 0, LONG), (1, 0, ["short"]))
     kept = thin(segments, data, level=Level.FULL, last_at={}, ended=frozenset())
     assert (kept.segments, kept.data, kept.is_cut) == (segments, data, False)
 
 
-def test_bytes_that_no_segment_names_are_not_stored():
+def test_bytes_outside_of_all_segments_are_not_stored():
     segments, data = made((0, 0, ["a"]))
     kept = thin(segments, data + b"x" * 1000, level=Level.FULL, last_at={}, ended=frozenset())
     assert kept.data == data
 
 
-def test_thinned_the_last_lines_of_a_minute_stay_and_the_others_are_a_gap():
+def test_thinning_keeps_the_last_lines_of_each_minute_and_turns_the_rest_into_a_gap():
     segments, data = made((0, 500, LONG), (0, 3500, ["soon after"]))
     kept = thin(segments, data, level=Level.THINNED, last_at={0: T + 30}, ended=frozenset())
     assert kept.is_cut
@@ -78,20 +78,20 @@ def test_thinned_the_last_lines_of_a_minute_stay_and_the_others_are_a_gap():
     assert len(kept.data) <= MINUTE_BYTES and later["size_bytes"] == 0
 
 
-def test_within_the_same_minute_nothing_more_stays():
+def test_no_more_lines_are_kept_within_the_same_minute():
     segments, data = made((0, 0, ["a"]))
     kept = thin(segments, data, level=Level.THINNED, last_at={0: T + 60}, ended=frozenset())
     assert (kept.data, kept.is_cut, kept.segments[0]["is_text"]) == (b"", True, False)
 
 
-def test_a_short_text_in_a_new_minute_stays_whole():
+def test_a_short_text_in_a_new_minute_is_kept_whole():
     segments, data = made((0, 0, ["step 1", "step 2"]))
     kept = thin(segments, data, level=Level.THINNED, last_at={0: T}, ended=frozenset())
     assert (kept.segments, kept.data, kept.is_cut) == (segments, data, False)
 
 
 @pytest.mark.parametrize("at_level", [Level.THINNED, Level.ENDS])
-def test_what_a_rank_printed_right_before_its_end_stays(at_level):
+def test_the_last_output_of_an_ended_rank_is_kept(at_level):
     flood = [LONG[0]] * 20_000
     segments, data = made((0, 0, flood), (0, 20_000, [*flood, "ValueError: label 17"]), (1, 0, LONG))
     kept = thin(segments, data, level=at_level, last_at={0: T + 60, 1: T + 60}, ended=frozenset({0}))
@@ -100,13 +100,13 @@ def test_what_a_rank_printed_right_before_its_end_stays(at_level):
     assert kept.segments[2]["raw_bytes"] <= END_BYTES
 
 
-def test_past_the_last_fifth_not_even_that():
+def test_at_the_last_level_not_even_the_final_output_is_kept():
     segments, data = made((0, 0, ["the end"]))
     kept = thin(segments, data, level=Level.NOTHING, last_at={}, ended=frozenset({0}))
     assert (kept.data, kept.segments[0]["is_text"]) == (b"", False)
 
 
-def test_a_batch_that_unpacks_to_very_much_is_not_unpacked():
+def test_a_batch_that_would_unpack_beyond_the_limit_is_not_unpacked():
     text = b"1 \n" * (MOST_UNPACKED // 3)
     one, _ = made((0, 0, ["x"]))
     blob = zlib.compress(text)
@@ -119,13 +119,13 @@ def test_a_batch_that_unpacks_to_very_much_is_not_unpacked():
 
 
 @pytest.mark.parametrize("lie", [{"raw_bytes": 3}, {"lines": 7}, {"raw_bytes": 10**6}])
-def test_text_that_is_not_what_its_row_says_becomes_a_gap(lie):
+def test_text_that_contradicts_its_row_becomes_a_gap(lie):
     segments, data = made((0, 0, ["a", "b"]))
     kept = thin([{**segments[0], **lie}], data, level=Level.ENDS, last_at={}, ended=frozenset({0}))
     assert [one["is_text"] for one in kept.segments] == [False]
 
 
-def test_a_single_line_longer_than_what_is_kept_becomes_a_gap():
+def test_a_single_line_longer_than_the_kept_size_becomes_a_gap():
     segments, data = made((0, 0, ["x" * (MINUTE_BYTES + 1)]))
     kept = thin(segments, data, level=Level.THINNED, last_at={}, ended=frozenset())
     assert [one["is_text"] for one in kept.segments] == [False]

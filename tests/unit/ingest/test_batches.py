@@ -1,4 +1,4 @@
-"""Whatever bytes come as a batch: they become rows that the database takes, or are refused by name."""
+"""Any bytes sent as a batch become rows that the database accepts, or are refused with the name of the field."""
 
 import json
 import math
@@ -63,7 +63,7 @@ items = st.lists(
 
 
 def assert_rows_fit(found: translate.RowChanges) -> None:
-    """As docs/wire.md and the columns say it; times are near to what the control plane saw."""
+    """Rows obey docs/wire.md and the limits of the columns; times stay close to the control plane's clock."""
     least, most = BASELINE.since - BEHIND_SECONDS, NOW + AHEAD_SECONDS
     for one in found.segments:
         assert 0 <= one["first_line"] <= one["first_line"] + one["lines"] <= BIGINT and 0 < one["lines"] < 2**31
@@ -82,7 +82,7 @@ def assert_rows_fit(found: translate.RowChanges) -> None:
 
 
 def outcome(act, *given):
-    """What it gave, or how it refused; anything else that it raises fails the test."""
+    """The result, or the InvalidInput that was raised; any other exception fails the test."""
     try:
         return act(*given)
     except InvalidInput as error:
@@ -91,7 +91,7 @@ def outcome(act, *given):
 
 @settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_batch_or_are_refused(raw):
+def test_any_bytes_parse_as_a_batch_or_are_refused(raw):
     for one in (raw, struct.pack(">I", len(raw)) + raw):
         found = outcome(parse, one)
         assert isinstance(found, batch.Batch) or found.problems[0].field
@@ -99,7 +99,7 @@ def test_any_bytes_are_a_batch_or_are_refused(raw):
 
 @settings(max_examples=600, deadline=None)
 @given(items, st.binary(max_size=20))
-def test_any_items_become_rows_that_fit_or_are_refused_by_name(some, rest):
+def test_any_items_become_valid_rows_or_are_refused_with_the_field(some, rest):
     found = outcome(lambda: read(*some, rest=rest))
     if isinstance(found, translate.RowChanges):
         assert_rows_fit(found)
@@ -109,7 +109,7 @@ def test_any_items_become_rows_that_fit_or_are_refused_by_name(some, rest):
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(["version", "seq", "sent_at", "items", "x"]), odd, max_size=5))
-def test_any_header_is_a_batch_or_is_refused(header):
+def test_any_header_parses_or_is_refused(header):
     text = json.dumps(header).encode()
     try:
         found = parse(struct.pack(">I", len(text)) + text)
@@ -133,7 +133,7 @@ def test_any_header_is_a_batch_or_is_refused(header):
         (body("replica"), "items"),  # type: ignore[arg-type]
     ],
 )
-def test_a_wrong_form_is_refused_by_name(raw, field):
+def test_a_malformed_batch_is_refused_with_the_field(raw, field):
     with pytest.raises(InvalidInput) as refused:
         parse(raw)
     assert refused.value.problems[0].field == field
@@ -144,7 +144,7 @@ def test_a_wrong_form_is_refused_by_name(raw, field):
     [
         (log(rank="1"), "log.rank"),
         (log(rank=True), "log.rank"),
-        (log(rank=1, first_line=99), "log.first_line"),  # its hundred lines came before
+        (log(rank=1, first_line=99), "log.first_line"),  # overlaps the 100 lines stored already
         (log(lines=2**31), "log.lines"),
         (log(raw_bytes=2**40), "log.raw_bytes"),
         (log(first_at="yesterday"), "log.first_at"),
@@ -158,13 +158,13 @@ def test_a_wrong_form_is_refused_by_name(raw, field):
         ({"kind": "metrics", "rank": 0, "points": [[NOW, 1, {"loss": "low"}]]}, "metrics.points"),
     ],
 )
-def test_a_wrong_number_is_refused_by_name(one, field):
+def test_an_invalid_value_is_refused_with_the_field(one, field):
     with pytest.raises(InvalidInput) as refused:
         read({"kind": "replica", "state": "running"}, one)
     assert refused.value.problems[0].field == field
 
 
-def test_segments_of_one_batch_may_not_overlap_either():
+def test_segments_within_one_batch_may_not_overlap():
     with pytest.raises(InvalidInput):
         read(log(lines=5), log(first_line=4))
 
@@ -176,19 +176,19 @@ def test_a_clock_that_jumps_keeps_the_order_of_the_lines():
     assert times == sorted(times) and times[-1] <= NOW + AHEAD_SECONDS
 
 
-def test_a_stream_goes_on_no_earlier_than_its_last_line():
+def test_a_stream_continues_no_earlier_than_its_last_line():
     (one,) = read(log(rank=1, first_line=100, first_at=NOW - 500, last_at=NOW - 400)).segments
     assert one["first_at"] == one["last_at"] == NOW - 50
 
 
-def test_what_training_reports_is_never_refused_for_its_size():
+def test_metrics_out_of_range_are_dropped_and_never_refused():
     values = {"nan": None, "huge": 10**400, "large": 1e308, "fine": 1}
     found = read({"kind": "metrics", "rank": 0, "points": [[NOW, 10**30, values]]})
     assert sorted(name for _, name in found.chunks) == ["fine", "large"]
     assert "step" not in found.ranks.get(0, {})
 
 
-def test_a_batch_brings_so_many_points_at_most():
+def test_the_number_of_points_in_a_batch_is_limited():
     point = [NOW, 1, {}]
     half = {"kind": "metrics", "rank": 0, "points": [point] * (translate.MOST_POINTS // 2)}
     read(half, half)
@@ -197,7 +197,7 @@ def test_a_batch_brings_so_many_points_at_most():
     assert refused.value.problems[0].field == "metrics.points"
 
 
-def test_a_batch_brings_so_many_numbers_at_most():
+def test_the_number_of_values_in_a_batch_is_limited():
     point = [NOW, 1, {f"n{number}": 1.0 for number in range(50)}]
     points = [point] * (translate.MOST_NUMBERS // 50)
     read({"kind": "metrics", "rank": 0, "points": points})
@@ -206,7 +206,7 @@ def test_a_batch_brings_so_many_numbers_at_most():
     assert refused.value.problems[0].field == "metrics.points"
 
 
-def test_series_beyond_the_limit_are_left_out_and_named():
+def test_series_beyond_the_limit_are_dropped_and_named():
     baseline = Baseline(BASELINE.positions, BASELINE.since, names=frozenset(f"old{n}" for n in range(MAX_NAMES - 1)))
     points = [[NOW, n, {f"new{n}": 1.0, "old5": 2.0}] for n in range(3)]
     found = read({"kind": "metrics", "rank": 0, "points": points}, baseline=baseline)
@@ -214,6 +214,6 @@ def test_series_beyond_the_limit_are_left_out_and_named():
     assert (found.names, found.left_out) == ({"new0"}, {"new1", "new2"})
 
 
-def test_an_unknown_kind_may_bring_bytes_of_its_own():
+def test_an_item_of_an_unknown_kind_may_carry_bytes():
     found = read({"kind": "hologram", "bytes": 4}, {"kind": "replica", "state": "running"}, rest=zlib.compress(b"x"))
     assert found.has_replica_state

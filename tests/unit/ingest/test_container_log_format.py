@@ -1,4 +1,4 @@
-"""Lines of a container's log: which are whose, which are known, which are missing."""
+"""Lines of a container's log: the rank of each, which are stored already, and which are missing."""
 
 import re
 import zlib
@@ -43,21 +43,21 @@ def texts(one) -> list[str]:
 
 
 @pytest.mark.parametrize("text", [b"plain", b"", b"[0:7] looks like ours", b"\xff\xfe", "…".encode(), b"  spaces  "])
-def test_what_the_agent_mirrors_parses_back_exactly(capfdbinary, text):
+def test_lines_mirrored_by_the_agent_parse_back_exactly(capfdbinary, text):
     mirror(1, text + b"\nsecond\n", 41)
     printed = capfdbinary.readouterr().out.splitlines()
     found = read(*(f"{TIME} ".encode() + line for line in printed), positions={1: StreamPosition(41)})
     assert told(found) == [("log", 1, 41, [text.decode("utf-8", "replace"), "second"])]
 
 
-def test_lines_of_ranks_that_talk_at_once_become_one_segment_each():
+def test_interleaved_lines_of_several_ranks_become_one_segment_per_rank():
     found = read(raw(0, 0, "a"), raw(1, 0, "x"), raw(-1, 0, "launcher"), raw(0, 1, "b"))
     assert told(found) == [("log", 0, 0, ["a", "b"]), ("log", 1, 0, ["x"]), ("log", -1, 0, ["launcher"])]
     assert found.began == {0: AT, 1: AT, -1: AT}
     assert found.items()[0].fields["first_at"] == AT
 
 
-def test_known_lines_are_passed_over_and_missing_ones_are_a_gap():
+def test_stored_lines_are_skipped_and_missing_lines_become_a_gap():
     found = read(raw(0, 2, "known"), raw(0, 3, "new"), raw(0, 9, "later"), positions={0: StreamPosition(3)})
     assert told(found) == [("log", 0, 3, ["new"]), ("gap", 0, 4, 5), ("log", 0, 9, ["later"])]
     assert found.has_hole
@@ -73,18 +73,18 @@ def test_known_lines_are_passed_over_and_missing_ones_are_a_gap():
         b"2026-13-99T99:99:99Z [0:x] no number",
     ],
 )
-def test_what_is_no_line_of_these_ranks_is_passed_over(line):
+def test_lines_that_belong_to_no_rank_of_the_replica_are_skipped(line):
     reading = Reading({0: StreamPosition()})
     assert reading.take(line)
     assert reading.items() == ()
 
 
-def test_a_piece_is_bounded():
+def test_the_size_of_a_reading_is_bounded():
     reading = Reading({0: StreamPosition()}, most_bytes=100)
     assert [reading.take(raw(0, number, "x" * 30)) for number in range(3)] == [True, True, False]
 
 
-def test_a_batch_that_comes_late_loses_the_lines_that_are_known():
+def test_a_late_batch_loses_the_lines_already_stored():
     late = batch(
         4, log_item(0, 0, [(1, "a"), (2, "b")]), log_item(0, 2, [(3, "c"), (4, "d"), (5, "e")]), item("rank", rank=0)
     )
@@ -94,17 +94,17 @@ def test_a_batch_that_comes_late_loses_the_lines_that_are_known():
     assert left.items[0].fields["lines"] == 2
 
 
-def test_a_gap_that_comes_late_is_shortened():
+def test_a_late_gap_is_shortened():
     late = batch(1, item("gap", rank=0, first_line=0, lines=10, raw_bytes=9, first_at=1.0, last_at=2.0))
     (left,) = without_stored_lines(late, {0: StreamPosition(4)}).items
     assert (left.fields["first_line"], left.fields["lines"]) == (4, 6)
 
 
 @pytest.mark.parametrize("rank", [None, [], "0", {}, 99])
-def test_absurd_items_are_left_for_those_who_refuse_them(rank):
+def test_malformed_items_pass_through_to_validation(rank):
     late = batch(1, item("log", rank=rank, first_line=0, lines=1, raw_bytes=9))
     assert without_stored_lines(late, {0: StreamPosition(4)}) == late
 
 
-def test_the_form_is_the_documented_one():
+def test_the_line_prefix_is_the_documented_one():
     assert re.search(r"\[3:1207\] ", WIRE.read_text())

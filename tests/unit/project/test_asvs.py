@@ -1,4 +1,4 @@
-"""docs/security.md answers every requirement and names only tests that exist."""
+"""docs/security.md covers every requirement and names only tests that exist."""
 
 import ast
 import csv
@@ -56,13 +56,13 @@ def test_a_row_names_a_test_or_says_why_not(ids, words, test):
         assert name in functions, test
 
 
-def test_what_is_excused_says_why():
+def test_an_excused_requirement_gives_a_reason():
     for ids, words, _ in rows():
         if "does not apply" in words:
             assert re.match(r"does not apply( to the server)?[:,] \w+", words), (ids, words)
 
 
-def test_our_own_names_are_listed():
+def test_names_that_passwords_may_not_contain_are_listed():
     assert all(word in PAGE for word in OF_THE_HOUSE)
     assert "What Muster talks to" in PAGE
 
@@ -77,13 +77,13 @@ def test_our_own_names_are_listed():
         ("MUSTER_RATE_USER", "6,000 times a minute"),
     ],
 )
-def test_the_figures_of_the_page_are_those_of_the_settings(setting, said):
+def test_figures_on_the_page_match_the_settings(setting, said):
     figures = {"7 days": 7 * 86400, "24 hours": 86400, "Five wrong passwords": 5, "60 times a minute": 60}
     assert said in PAGE
     assert getattr(settings, setting) == {**figures, "6,000 times a minute": 6000}[said]
 
 
-def test_passwords_are_stretched():
+def test_passwords_are_hashed_with_pbkdf2_and_enough_iterations():
     first = import_string(real.PASSWORD_HASHERS[0])  # only tests hash cheaply
     assert issubclass(first, PBKDF2PasswordHasher) and first.iterations == PBKDF2PasswordHasher.iterations
     assert PBKDF2PasswordHasher.iterations >= 600_000 and PBKDF2PasswordHasher.algorithm == "pbkdf2_sha256"
@@ -95,7 +95,7 @@ def new_session_key() -> str:
     return session.session_key
 
 
-def test_what_must_not_be_guessed_is_long(people):
+def test_tokens_and_session_keys_have_enough_entropy(people):
     texts = {Token.issue(people.owner, "x")[1] for _ in range(50)}
     assert len(texts) == 50 and min(len(text) for text in texts) >= len(Token.PREFIX) + 43  # 43 x 6 bits
     keys = {new_session_key() for _ in range(50)}

@@ -1,4 +1,4 @@
-"""Whoever writes state writes it down: no transaction of a service is without its audit entry."""
+"""Every transaction of a service that writes state records an audit entry."""
 
 import ast
 from pathlib import Path
@@ -26,13 +26,13 @@ def records(block: ast.With) -> bool:
 
 
 @pytest.mark.parametrize("path", WRITERS)
-def test_every_transaction_of_a_service_has_its_entry(path):
+def test_every_transaction_of_a_service_records_an_audit_entry(path):
     found = transactions(ast.parse((ROOT / path).read_text()))
     assert found
     assert [f"{path}:{block.lineno}" for block in found if not records(block)] == []
 
 
-def test_a_transaction_without_one_is_found():
+def test_a_transaction_without_an_audit_entry_is_found():
     silent = ast.parse("with faultpoints.atomic('x'):\n    row.save()")
     assert not any(records(block) for block in transactions(silent))
     assert len(transactions(silent)) == 1

@@ -1,4 +1,4 @@
-"""What benchmarks conclude from what they recorded: pure, so that a figure can be trusted."""
+"""How benchmarks compute figures from their recordings: pure functions, so that a figure can be trusted."""
 
 import json
 
@@ -34,7 +34,7 @@ def test_creating_counts_from_the_first_pod_received_to_the_last_answered():
     assert [one.is_mutating for one in asked] == [True] * 4
 
 
-def test_only_a_list_by_an_attempt_is_one_of_a_jobs_pods():
+def test_only_a_list_filtered_by_attempt_counts_as_a_list_of_a_jobs_pods():
     ours, whole = "/api/v1/pods?labelSelector=x%2Fattempt%3D1&limit=5", "/api/v1/pods?labelSelector=x%2Frun&limit=500"
     asked = read([line("list", "pods", at="01.0", until="01.1", uri=uri) for uri in (ours, whole)])
     assert lists_of_a_job(asked, attempt_label="x%2Fattempt") == 1
@@ -44,14 +44,14 @@ def told(at: float, number: int) -> Told:
     return Told(at, "a", f"{WORD} {number}", "1")
 
 
-def test_a_row_with_a_later_change_holds_the_earlier_ones_too():
+def test_a_row_with_a_later_change_covers_the_earlier_ones():
     changes = [Heard(1.0, "a", 1), Heard(1.1, "a", 2), Heard(1.2, "a", 3)]
     late, lost = behind(changes, [told(1.3, 2), told(1.5, 3)])
     assert late == pytest.approx([0.3, 0.2, 0.3])
     assert lost == 0
 
 
-def test_a_change_that_no_row_ever_held_is_lost():
+def test_a_change_that_never_reached_a_row_is_lost():
     late, lost = behind([Heard(1.0, "a", 7), Heard(1.0, "b", 8)], [told(1.1, 6)])
     assert (late, lost) == ([], 2)
 
@@ -64,12 +64,12 @@ def event(pod: str, version: int, said: str) -> bytes:
     ).encode()
 
 
-def test_only_our_own_changes_are_heard():
+def test_only_changes_made_by_the_benchmark_are_counted():
     lines = [b"1.5\t" + event("a", 5, f"{WORD} 3"), b"1.6\t" + event("a", 6, "0/3 nodes are available")]
     assert heard(lines) == [Heard(1.5, "a", 3)]
 
 
-def test_a_replay_begins_with_each_pod_as_it_was_and_goes_on_from_any_version():
+def test_a_replay_begins_with_each_pods_first_state_and_resumes_at_any_version():
     replay = Replay([event("a", 5, "x"), event("b", 6, "y"), event("a", 9, "z")], rate=1000)
     assert [json.loads(one)["object"]["status"]["conditions"] for one in replay.first] == [[], []]
     assert [replay.after(version) for version in (1, 5, 6, 9)] == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""What the server's code does not do, read from the code itself."""
+"""Constructs that the server's code must not contain, checked statically."""
 
 import ast
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVER = ("accounts", "common", "controlplane", "embedded", "jobs", "queues", "workspaces")
-# Running text as code, a shell, an untyped format that builds objects, SQL put together from pieces, weak or guessable
-# randomness and digests, XML, templates made of what somebody sent.
+# Code evaluation, shells, unsafe deserialization, SQL built from strings, weak randomness and digests, XML, and
+# templates built from user input.
 BANNED = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "pickle.loads", "pickle.load", "marshal.loads",
     "yaml.load", "yaml.unsafe_load", "hashlib.md5", "hashlib.sha1", "random.random", "random.choice", "random.randint",
@@ -39,7 +39,7 @@ def test_nothing_dangerous_is_called(path):
             assert name not in BANNED, (path, node.lineno, name)
             assert name.rpartition(".")[2] not in {"RawSQL", "extra", "raw", "from_string"}, (path, node.lineno, name)
             assert not [one for one in node.keywords if one.arg == "shell" and getattr(one.value, "value", True)], path
-            if name.endswith(".execute"):  # one literal statement, or a constant; values go beside it
+            if name.endswith(".execute"):  # one literal statement or a constant, with parameters passed separately
                 statement = node.args[0]
                 is_constant = isinstance(statement, ast.Name) and statement.id.isupper()
                 assert isinstance(statement, ast.Constant) or is_constant, (path, node.lineno)
@@ -48,7 +48,7 @@ def test_nothing_dangerous_is_called(path):
 
 
 def ends_before_a_newline(text: str) -> list[str]:
-    """Patterns with a `$` at their end: it matches before a last newline too, so `name\\n` passes for a name."""
+    """Patterns that end in `$`, which also matches before a trailing newline, so that `name\\n` passes as a name."""
     found = []
     for node in ast.walk(ast.parse(text)):
         is_pattern = isinstance(node, ast.Call) and name_of(node).rpartition(".")[2] in PATTERNS
@@ -61,32 +61,32 @@ def ends_before_a_newline(text: str) -> list[str]:
 
 
 PATTERNS = {"compile", "match", "search", "fullmatch", "findall", "sub", "RegexField", "RegexValidator"}
-# Of the agent the program alone: what it reads is a launcher's and a control plane's.
-# Nor those that look through what ranks printed, line by line: they let nothing in.
+# Only the agent's top-level modules are checked. Modules that scan the output of ranks line by line are exempt: their
+# patterns validate no input.
 OF_LINES = {ROOT / "jobs/analysis" / name for name in ("error_kinds.py", "last_words.py", "tracebacks.py")}
 CHECKED = [path for path in (*files(), *sorted((ROOT / "agent").glob("*.py"))) if path not in OF_LINES]
 
 
 @pytest.mark.parametrize("path", CHECKED, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_pattern_lets_a_newline_follow(path):
+def test_no_pattern_accepts_a_trailing_newline(path):
     assert not ends_before_a_newline(path.read_text())
 
 
-def test_the_search_for_patterns_finds_one():
+def test_the_check_for_patterns_finds_one():
     text = (
         r"""re.compile(r"^a(b)?$"); re.compile(rb"x$"); RegexField("^[0-9]$"); re.compile(r"a\Z"); re.compile(r"a\$")"""
     )
     assert ends_before_a_newline(text) == ["^a(b)?$", "x$", "^[0-9]$"]
 
 
-def test_the_search_finds_what_it_looks_for():
+def test_the_check_for_banned_calls_finds_them():
     found = [name_of(node) for node in ast.walk(ast.parse("eval('1'); os.system('x')")) if isinstance(node, ast.Call)]
     assert set(found) <= BANNED
     assert len(files()) > 60
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "templates").rglob("*.html")), ids=lambda path: path.name)
-def test_no_template_switches_escaping_off_or_writes_script(path):
+def test_no_template_disables_escaping_or_contains_inline_script(path):
     text = path.read_text()
     for word in (
         "|safe",
@@ -105,7 +105,7 @@ def test_no_template_switches_escaping_off_or_writes_script(path):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "static").glob("*.js")), ids=lambda path: path.name)
-def test_our_scripts_write_text_and_keep_no_secret(path):
+def test_our_scripts_insert_only_text_and_store_no_secret(path):
     text = path.read_text()
     for word in (
         "innerHTML",
@@ -120,6 +120,6 @@ def test_our_scripts_write_text_and_keep_no_secret(path):
     assert set(__import__("re").findall(r"localStorage\.(?:get|set)Item\(\"([^\"]+)\"", text)) <= {"theme", "log-wrap"}
 
 
-def test_an_image_carries_no_history_and_no_key():
+def test_an_image_contains_no_git_history_and_no_key():
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".muster", ".env"} <= set(ignored)

@@ -1,4 +1,4 @@
-"""What docker-compose.yml starts: read as Compose reads it, and Redis's command run as it stands there."""
+"""The services in docker-compose.yml: parsed as Compose does, and the command of Redis run unchanged."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def test_no_password_has_a_default():
 
 @pytest.fixture
 def server(tmp_path):
-    """Redis by the command of the file, on a port of its own."""
+    """Redis started with the command from the file, on a port of its own."""
     program = find_binaries(account=None, shelf=tmp_path / "shelf").redis
     port = free_port()
     wrapper = tmp_path / "redis-server"
@@ -43,7 +43,7 @@ def server(tmp_path):
     process.wait(PATIENCE_SECONDS)
 
 
-def test_redis_asks_for_the_password_which_no_command_line_shows(server):
+def test_redis_requires_the_password_and_its_command_line_does_not_show_it(server):
     process, port = server
     until = time.monotonic() + PATIENCE_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""What the documents promise stays true."""
+"""The documentation matches the code."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def pages() -> list[Path]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_resolve(page):
     for target, anchor in LINK.findall(page.read_text()):
         if "://" in target:
             continue
@@ -42,7 +42,7 @@ def test_the_index_names_every_page():
     assert there <= named
 
 
-def test_every_dependency_has_its_line_of_reason():
+def test_every_dependency_is_documented_with_a_reason():
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -55,7 +55,7 @@ def test_every_dependency_has_its_line_of_reason():
 
 
 @pytest.mark.parametrize("name", ["advisories", "demo", "dev", "server"])
-def test_lock_files_pin_with_hashes_and_name_no_address(name):
+def test_lock_files_pin_with_hashes_and_contain_no_url(name):
     text = (ROOT / f"requirements/{name}.lock").read_text()
     packages = re.findall(r"^[a-z0-9][^\n]*==[^\n]*", text, re.M)
     assert len(packages) > 20
@@ -63,8 +63,8 @@ def test_lock_files_pin_with_hashes_and_name_no_address(name):
     assert "://" not in text
 
 
-def test_no_file_of_ours_is_a_crowded_room():
-    """Past 500 lines a file is redrawn, not added to."""
+def test_no_source_file_is_longer_than_500_lines():
+    """A file that grows past 500 lines is to be restructured."""
     folders = (
         "accounts",
         "agent",
@@ -86,7 +86,7 @@ def test_no_file_of_ours_is_a_crowded_room():
     assert crowded == {}
 
 
-def test_the_table_of_who_may_what_is_the_one_in_the_code():
+def test_the_documented_permission_table_matches_the_code():
     from accounts.roles import ALLOWED, SCOPES
 
     rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / "docs/permissions.md").read_text(), re.M)
@@ -95,7 +95,7 @@ def test_the_table_of_who_may_what_is_the_one_in_the_code():
     assert written == {act: [act in acts for acts in columns] for act in ALLOWED["admin"]}
 
 
-def test_every_kind_of_failure_is_documented_with_what_to_do():
+def test_every_kind_of_failure_is_documented_with_a_remedy():
     from jobs.core.failure_kinds import Kind
 
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \|$", (ROOT / "docs/verdicts.md").read_text(), re.M)

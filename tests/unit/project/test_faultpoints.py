@@ -1,4 +1,4 @@
-"""Every commit and every call to something outside has a point before and after it, and a point fires once."""
+"""Every commit and every external call has a fault point before and after it, and a point fires once."""
 
 import ast
 import os
@@ -15,14 +15,15 @@ from agent import faultpoints as agent_faultpoints
 from common import faultpoints
 
 ROOT = Path(__file__).resolve().parents[3]
-# Not accounts and queues: each change there is one transaction and nothing outside, so a death in it would test Postgres.
+# Not accounts and queues: each change there is one transaction without external calls, so a crash in it would only test
+# Postgres.
 FOLDERS = ("common", "controlplane", "jobs", "workspaces")
-# The installation's own supervisor and its short steps are not the control plane; a command is one person's act.
-LEFT_OUT = ("migrations", "embedded", "commands", "trees.py")  # the last: its callers hold the points
+# The supervisor of the embedded installation is not part of the control plane; a command is run by a person.
+LEFT_OUT = ("migrations", "embedded", "commands", "trees.py")  # callers of trees.py have the points
 WRITES = frozenset(
     {"save", "create", "update", "delete", "bulk_create", "bulk_update", "get_or_create", "update_or_create"}
 )
-# Modules of ours that hold their own points, and plain values with such methods: by file, so that each is looked at.
+# Modules that have points of their own, and plain values with methods of these names: by file, so that each is reviewed.
 NO_ROWS = frozenset(
     {
         ("", "attrs"),
@@ -37,7 +38,7 @@ NO_ROWS = frozenset(
         ("packing.py", "digest"),
     }
 )
-# (receiver's last word, method): what reaches outside. A function that is only called within a guard may do it bare.
+# External calls as (last word of the receiver, method). A function that is only called within a guard needs none itself.
 OUTSIDE = frozenset(
     {
         ("trees", "remove"),
@@ -68,7 +69,7 @@ OUTSIDE = frozenset(
 
 @dataclass
 class Module:
-    """What one file writes and calls, and within which function and guard each of it stands."""
+    """The writes and calls of one file, each with its function and whether it is guarded."""
 
     path: Path
     guards: list[tuple[str, str]] = field(default_factory=list)  # (kind, name)
@@ -77,7 +78,7 @@ class Module:
     callers: dict[str, set[tuple[str, bool]]] = field(default_factory=dict)  # name -> (function, is guarded)
 
     def unguarded(self) -> list[str]:
-        """Writes and calls to outside that some way of coming to them leaves outside of a guard."""
+        """Writes and external calls that can be reached without passing a guard."""
         inside = self._always_inside()
         return [what for function, what in self.open_writes if function not in inside]
 
@@ -100,16 +101,16 @@ class Reader(ast.NodeVisitor):
         self.module, self.functions, self.depth = module, ["<module>"], 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        depth, self.depth = self.depth, 0  # the guard around a definition is none around its calls
+        depth, self.depth = self.depth, 0  # a guard around a definition does not guard its calls
         self.functions.append(node.name)
         self.generic_visit(node)
         self.functions.pop()
         self.depth = depth
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the visitor's own way of naming
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the naming convention of ast.NodeVisitor
 
     def visit_With(self, node: ast.With) -> None:
-        """Guards count for what follows them in the same line too."""
+        """A guard also covers the items that follow it in the same `with` statement."""
         count = 0
         for item in node.items:
             guard = _guard(item.context_expr)
@@ -137,7 +138,7 @@ class Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _is_row(self, receiver: ast.expr, name: str) -> bool:
-        """Whether a `.save()`, `.update()`... is of a row or of rows, as far as a reader can tell."""
+        """Whether a `.save()`, `.update()`... is called on a row or a queryset, as far as static analysis can tell."""
         if isinstance(receiver, ast.Constant | ast.Dict | ast.Set):
             return False
         return not {("", name), (self.module.path.name, name)} & NO_ROWS
@@ -180,22 +181,22 @@ def read(text: str, path: Path = ROOT / "x.py") -> Module:
     return module
 
 
-def test_no_transaction_is_without_its_points():
+def test_every_transaction_has_fault_points():
     assert [where for module in modules() for where in module.bare] == []
 
 
-def test_no_write_and_no_call_to_outside_is_without_its_points():
+def test_every_write_and_every_external_call_has_fault_points():
     assert [where for module in modules() for where in module.unguarded()] == []
 
 
-def test_nobody_asks_a_cluster_but_through_what_has_points():
-    """`Api.call` and `Api.lines` are looked at above; whoever opened a session of his own would not be."""
+def test_clusters_are_called_only_through_functions_with_fault_points():
+    """The tests above check `Api.call` and `Api.lines`; a module with an HTTP session of its own would escape them."""
     folder = ROOT / "jobs" / "clusters"
     found = [path.name for path in sorted(folder.rglob("*.py")) if "aiohttp" in path.read_text()]
     assert found == ["client.py", "session.py"]  # the latter opens it for the former
 
 
-def test_every_name_stands_in_one_file_and_is_listed():
+def test_every_fault_point_is_in_exactly_one_file_and_listed():
     found = [name for module in modules() for name in {name for _, name in module.guards}]
     assert Counter(found) == Counter(faultpoints.NAMES)
 
@@ -233,7 +234,7 @@ def test_a_transaction_without_points_is_found(text):
             True,
         ),
         ("def act(row):\n    _write(row)\ndef _write(row):\n    row.save()\n", False),
-        # One way in that is not guarded is enough.
+        # One unguarded call is enough.
         (
             "def act(row):\n    with faultpoints.atomic('a'):\n        _write(row)\n    _write(row)\ndef _write(row):\n    row.save()\n",
             False,
@@ -252,11 +253,11 @@ def test_a_transaction_without_points_is_found(text):
             True,
         ),
         ("def act(self):\n    return self._api.lines('x')\n", False),
-        # Defined within a guard is not called within it.
+        # A function defined within a guard is not called within it.
         ("def act(row):\n    with faultpoints.atomic('a'):\n        def later():\n            row.save()\n", False),
     ],
 )
-def test_the_reader_finds_what_it_should_and_nothing_else(text, is_well):
+def test_the_reader_finds_unguarded_writes_and_nothing_else(text, is_well):
     assert (read(text).unguarded() == []) is is_well
 
 
@@ -294,7 +295,7 @@ def test_a_named_point_ends_the_process_once_and_leaves_its_mark(tmp_path, modul
 
 
 @pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
-def test_a_point_may_be_armed_while_everything_runs(tmp_path, module):
+def test_a_point_can_be_armed_at_runtime(tmp_path, module):
     (tmp_path / "second.before.armed").touch()
     assert pass_points(tmp_path, module).returncode == -9
     assert pass_points(tmp_path, module).returncode == 0
@@ -302,7 +303,7 @@ def test_a_point_may_be_armed_while_everything_runs(tmp_path, module):
 
 
 @pytest.mark.parametrize("module", ["common.faultpoints", "agent.faultpoints"])
-def test_without_a_folder_for_marks_nothing_ever_fires(tmp_path, module):
+def test_no_point_fires_without_a_folder_for_marks(tmp_path, module):
     (tmp_path / "second.before.armed").touch()
     ended = pass_points(tmp_path, module, CRASH_MARKS="", CRASH_AT="first.before")
     assert ended.stdout == "inside\nout\n"

@@ -1,4 +1,4 @@
-"""Levels of tests as lanes: none is forgotten, the slowest starts first, a failure is told, and resuming leaves out what passed."""
+"""Levels of tests as lanes: all levels run, the slowest first; failures are reported; a resumed run skips passed lanes."""
 
 import json
 import os
@@ -17,7 +17,7 @@ CONFTEST = "def pytest_addoption(parser):\n    parser.addoption('--long')\n"
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A checkout of three levels, one of which fails."""
+    """A checkout with three levels of tests, one of which fails."""
     monkeypatch.delenv("DJANGO_SETTINGS_MODULE", raising=False)
     monkeypatch.setattr(lanes, "ROOT", tmp_path)
     monkeypatch.setattr(lanes, "ARTIFACTS", tmp_path / "artifacts")
@@ -38,12 +38,12 @@ def test_every_level_is_a_lane():
     assert levels == set(lanes.LANES)
 
 
-def test_the_slowest_starts_first_by_what_the_last_run_took():
+def test_the_slowest_lane_of_the_last_run_starts_first():
     assert lanes.slowest_first(["unit", "db", "browser"], {}) == ["db", "browser", "unit"]
     assert lanes.slowest_first(["unit", "db"], {"unit": 5000.0}) == ["unit", "db"]
 
 
-def test_a_lane_that_fails_is_told_with_its_output_and_the_others_pass(checkout, capsys):
+def test_a_failing_lane_is_reported_with_its_output_and_the_others_pass(checkout, capsys):
     assert lanes.main(["--size", "all"]) == 1
     said = capsys.readouterr().out
     assert "== wrong failed" in said and "a reason" in said
@@ -62,14 +62,14 @@ def test_resuming_runs_only_what_has_not_passed_at_this_commit(checkout, capsys,
     assert "3 of 3 lanes passed" in capsys.readouterr().out
 
 
-def test_each_size_says_what_it_left_out():
+def test_each_size_names_the_levels_it_leaves_out():
     for size, (_, apart, words) in lanes.SIZES.items():
         assert apart <= set(lanes.LANES)
         assert bool(words) == (size != "all")
 
 
-def test_lanes_end_with_the_one_who_runs_them(checkout):
-    """Nothing goes on behind somebody who pressed Ctrl-C."""
+def test_lanes_end_when_their_runner_is_interrupted(checkout):
+    """No test process survives Ctrl-C."""
     test = checkout / "tests/slow/test_slow.py"
     test.write_text(
         "import os, time\n\ndef test_it():\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(600)\n"

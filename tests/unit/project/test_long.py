@@ -34,7 +34,7 @@ def test_short(): pass
         (["--long", "all"], {"short": 0, "long": 20, "usual": 1}),
     ],
 )
-def test_a_run_takes_what_it_was_asked_for(pytester, option, passed):
+def test_the_long_option_selects_the_tests(pytester, option, passed):
     pytester.makeini("[pytest]\nmarkers =\n    long\n    sample")
     pytester.makepyfile(FILE)
     found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.long", *option)
@@ -44,13 +44,13 @@ def test_a_run_takes_what_it_was_asked_for(pytester, option, passed):
     assert any(f"{left_out} tests were left out" in line for line in words)
 
 
-def test_a_short_form_stays_where_its_long_one_does_not_run(pytester):
+def test_a_sample_runs_in_files_whose_long_tests_do_not(pytester):
     pytester.makeini("[pytest]\nmarkers =\n    long\n    sample")
     pytester.makepyfile(test_one=FILE, test_two=WITHOUT_LONG)
     found = pytester.runpytest_inprocess("-v", "-p", "no:django", "-p", "tests.support.long", "--long", "all")
     assert [line.split("::")[0] for line in found.outlines if "::test_short" in line] == ["test_two.py"]
 
 
-def test_ten_commits_choose_all():
+def test_the_tenths_of_ten_commits_cover_all_tests():
     chosen = [number for digit in range(10) for number in tenth(range(37), commit=f"{digit:040x}")]
     assert sorted(chosen) == list(range(37))

@@ -1,4 +1,4 @@
-"""What of the rooms no import contract says: few of them, in few layers, and neither they nor the tests reach into others."""
+"""Rules beyond the import contracts: `jobs` has few subpackages in few layers, and no code or test reads private names."""
 
 import ast
 from functools import cache
@@ -13,7 +13,7 @@ PACKAGES = ("accounts", "agent", "common", "controlplane", "embedded", "jobs", "
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """The children of `jobs`, and which of the others each imports."""
+    """The subpackages of `jobs`, each with the others it imports."""
     graph = grimp.build_graph("jobs")
     rooms = graph.find_children("jobs")
     return {
@@ -31,13 +31,13 @@ def layer(room: str) -> int:
     return 1 + max((layer(other) for other in imports()[room]), default=0)
 
 
-def test_jobs_is_a_few_rooms_in_a_few_layers():
+def test_the_jobs_package_has_few_subpackages_in_few_layers():
     assert len(imports()) <= 22
-    assert max(map(layer, imports())) <= 9  # a cycle would not come to an end here
+    assert max(map(layer, imports())) <= 9  # a cycle would recurse without end
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_module_imports_another_ones_private_names(package):
+def test_no_module_imports_private_names_of_another(package):
     found = [
         f"{path.relative_to(ROOT)}: from {node.module} import {name.name}"
         for path in (ROOT / package).rglob("*.py")
@@ -49,12 +49,12 @@ def test_no_module_imports_another_ones_private_names(package):
     assert found == []
 
 
-# Names with an underscore that tests may read: public in spite of it, or of libraries that have no public way.
+# Names with an underscore that tests may read: public despite it, or of libraries without a public alternative.
 LIBRARIES = {
     "os._exit", "lent._accept", "http.cookies._unquote", "_meta", "_replace", "_asdict", "_fields",
     "client._http._transport._pool._optional_thread_lock", "client._http._transport._pool", "client._http._transport",
 }  # fmt: skip
-# What tests may still read of ours, by folder or file. Shrinks only.
+# Files whose tests may still read private names of Muster. This list may only shrink.
 NOT_YET = {
     "tests/process/agent/test_report.py": "muster.report is measured from within",
     "tests/process/client/test_apart.py": "a lock of httpx's, which only the client's own connection leads to",
@@ -67,7 +67,7 @@ def is_private(name: str) -> bool:
 
 
 def private_names(tree: ast.AST) -> list[str]:
-    """What a test reads, imports or replaces that begins with an underscore, and is not the test's own."""
+    """Names with a leading underscore that a test reads, imports or patches and that are not its own."""
     found = []
     for node in ast.walk(tree):
         match node:
@@ -91,7 +91,7 @@ def private_names(tree: ast.AST) -> list[str]:
 
 
 def test_tests_read_no_private_names():
-    """A test that does fails with every change inside, and says nothing of what the module promises."""
+    """A test of private names breaks with every refactoring and proves nothing about the public interface."""
     found = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in sorted((ROOT / "tests").rglob("*.py"))
@@ -102,7 +102,7 @@ def test_tests_read_no_private_names():
 
 
 @pytest.mark.parametrize("left", NOT_YET)
-def test_what_may_still_read_private_names_does(left):
+def test_every_exception_for_private_names_is_still_needed(left):
     files = [ROOT / left] if left.endswith(".py") else sorted((ROOT / left).rglob("*.py"))
     assert any(private_names(ast.parse(path.read_text())) for path in files), (
         f"{left} reads none any more: strike it out"

@@ -35,7 +35,7 @@ def test_admission(case, queue, pending, expected):
     assert admitted([queue], pending) == expected, case
 
 
-def test_queues_do_not_hold_each_other_up():
+def test_queues_do_not_block_each_other():
     assert admitted([Q, QueueState("r", {"cpu": 1})], [job(1, 9), job(2, 1, queue="r")]) == [2]
 
 
@@ -45,7 +45,7 @@ def test_every_refusal_says_why():
     assert decisions[2] == Wait(3, "1 ahead in queue q; job 2 is first")
 
 
-def test_a_job_that_can_never_fit_is_told_so():
+def test_a_job_that_can_never_fit_gets_the_total_quota_as_its_reason():
     (decision,) = decide([Q], [job(1, 5)])
     assert isinstance(decision, Wait)
     assert "has 4 CPU slots in all" in decision.reason

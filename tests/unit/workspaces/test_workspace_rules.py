@@ -1,4 +1,4 @@
-"""Paths, links, manifests and packs: what is kept, what is refused, and that every refusal says the way out."""
+"""Paths, links, manifests and packs: which are accepted, which are refused, and that every refusal names a remedy."""
 
 import hashlib
 import io
@@ -47,7 +47,7 @@ def entries(*given):
         ("/".join(["y" * 200] * 6), "at most 1024"),
     ],
 )
-def test_a_path_that_could_do_harm_is_refused_with_the_way_out(path, words):
+def test_a_harmful_path_is_refused_with_a_remedy(path, words):
     said = path_problem(path)
     assert words in said
     assert ";" in said
@@ -73,20 +73,20 @@ def test_a_path_that_could_do_harm_is_refused_with_the_way_out(path, words):
         "<script>",
     ],
 )
-def test_a_path_of_any_script_is_kept_as_it_is(path):
+def test_a_path_in_any_script_is_kept_unchanged(path):
     assert path_problem(path) == ""
     (kept,) = manifest.read(manifest.text_of(entries(packs.file(path, b"1"))))
     assert kept.path == path
 
 
-def test_names_that_differ_in_case_or_form_only_are_different_files():
+def test_names_that_differ_only_in_case_or_unicode_form_are_different_files():
     kept = entries(*(packs.file(path, b"") for path in ("A", "a", "caf\u00e9", "cafe\u0301")))
     manifest.check(kept, limit_bytes=LIMIT)
     assert len({one.path for one in kept}) == 4
 
 
 @given(st.text(max_size=40))
-def test_a_path_without_complaint_stays_below_its_folder(path):
+def test_an_accepted_path_stays_below_its_folder(path):
     if path_problem(path) == "":
         joined = posixpath.normpath(posixpath.join("/code", path))
         assert joined.startswith("/code/") and joined == f"/code/{path}"
@@ -108,7 +108,7 @@ def test_a_path_without_complaint_stays_below_its_folder(path):
         ("a", "x\ny", "U+000A"),
     ],
 )
-def test_a_link_that_leads_out_is_refused(path, target, words):
+def test_a_link_that_leaves_the_workspace_is_refused(path, target, words):
     with pytest.raises(InvalidInput, match=words.replace("+", r"\+")):
         sent.entries([packs.link(path, target)])
 
@@ -116,7 +116,7 @@ def test_a_link_that_leads_out_is_refused(path, target, words):
 @pytest.mark.parametrize(
     ("path", "target"), [("a", "b"), ("a", "."), ("d/a", ".."), ("d/e/a", "../../x/y"), ("a", "./b//c")]
 )
-def test_a_link_inside_is_kept(path, target):
+def test_a_link_within_the_workspace_is_kept(path, target):
     (kept,) = manifest.read(manifest.text_of(entries(packs.link(path, target))))
     assert (kept.path, kept.target) == (path, target)
 
@@ -132,8 +132,8 @@ names = st.sampled_from(["a", "b", "c"])
         max_size=6,
     )
 )
-def test_no_chain_of_accepted_links_leads_out(tmp_path_factory, links):
-    """The rule against the kernel: whatever is accepted is made, and followed."""
+def test_no_chain_of_accepted_links_leaves_the_workspace(tmp_path_factory, links):
+    """The rule is compared with the kernel: every accepted link is created and resolved."""
     try:
         kept = entries(*(packs.link(path, target) for path, target in links.items()))
         manifest.check(kept, limit_bytes=LIMIT)
@@ -151,7 +151,7 @@ def test_no_chain_of_accepted_links_leads_out(tmp_path_factory, links):
 # -- manifests
 
 
-def test_the_text_is_the_one_that_is_written_down():
+def test_the_manifest_text_has_the_documented_format():
     given_ = [packs.file("z.py", b"1"), packs.file("run.sh", b"#!", executable=True), packs.link("a", "z.py")]
     text = manifest.text_of(entries(*given_))
     assert text == packs.manifest(*given_)
@@ -162,7 +162,7 @@ def test_the_text_is_the_one_that_is_written_down():
 @pytest.mark.parametrize(
     "text", ["", "muster workspace 2\n", "muster workspace 1\nf\t1\tabc", "muster workspace 1\nf\tx\n"]
 )
-def test_another_text_is_no_manifest(text):
+def test_malformed_text_is_not_a_manifest(text):
     with pytest.raises(ValueError):
         list(manifest.read(text))
 
@@ -176,13 +176,13 @@ def test_another_text_is_no_manifest(text):
         [packs.file("a", b""), packs.file("a-b", b""), packs.file("a.c", b""), packs.file("a/b", b"")],
     ],
 )
-def test_nothing_lies_below_a_file_or_a_link(given_):
+def test_a_path_below_a_file_or_a_link_is_refused(given_):
     with pytest.raises(InvalidInput, match="remove one of the two"):
         manifest.check(entries(*given_), limit_bytes=LIMIT)
 
 
-def test_what_deep_paths_cost_does_not_grow_with_their_depth():
-    """27 KB sent took 700 MB: every folder of every path was kept as text."""
+def test_memory_for_deep_paths_is_linear_in_their_length():
+    """A request of 27 KB used 700 MB: every folder of every path was kept as text."""
     deep = [manifest.Entry(f"{number:04}/{'a/' * 400}f", "f", 0, packs.sha(b"")) for number in range(500)]
     tracemalloc.start()
     manifest.check(deep, limit_bytes=LIMIT)
@@ -219,7 +219,7 @@ def test_too_large_a_workspace_is_refused_with_both_numbers():
         packs.file("a", b"", digest="A" * 64), packs.file("a", b"", digest="../../x"), packs.file("a", b"", mode=0o777),
     ],
 )  # fmt: skip
-def test_an_entry_of_another_shape_is_refused_at_its_place(item):
+def test_a_malformed_entry_is_refused_with_its_index(item):
     with pytest.raises(InvalidInput) as caught:
         sent.entries([packs.file("fine", b""), item])
     assert caught.value.problems[0].field.startswith("set.1")
@@ -229,7 +229,7 @@ tree = st.dictionaries(st.sampled_from(["a", "b", "c/d", "c/e", "f"]), st.binary
 
 
 @given(tree, tree)
-def test_a_base_and_its_changes_are_the_tree_itself(before, after):
+def test_applying_changes_to_a_base_gives_the_new_tree(before, after):
     old, new = ([packs.file(path, content) for path, content in one.items()] for one in (before, after))
     put = [one for one in new if one not in old]
     remove = [path for path in before if path not in after]
@@ -237,7 +237,7 @@ def test_a_base_and_its_changes_are_the_tree_itself(before, after):
     assert found == entries(*new)
 
 
-def test_removing_what_is_not_there_is_told():
+def test_removing_a_missing_path_is_refused():
     with pytest.raises(InvalidInput, match="not in the base"):
         manifest.changed([], put=[], remove=["a"])
 
@@ -252,7 +252,7 @@ def received(data: bytes, *, limit: int = LIMIT) -> tuple[list[frames.Frame], by
 
 
 @given(st.lists(st.binary(max_size=2000), max_size=5), st.sampled_from([packs.RAW, packs.DEFLATED]))
-def test_what_was_packed_comes_out(contents, kind):
+def test_packed_contents_are_unpacked_unchanged(contents, kind):
     data = packs.pack(*contents, kind=kind)
     found, copy = received(data)
     assert copy == data
@@ -300,7 +300,7 @@ BIG = zlib.compress(b"\0" * 10_000_000)
         (packs.pack(b"abc") + b"x", "goes on after its end"),
     ],
 )
-def test_a_pack_that_is_not_what_it_says_is_refused(data, words):
+def test_a_pack_that_contradicts_its_headers_is_refused(data, words):
     with pytest.raises(frames.BadPack, match=words.replace("(", r"\(")):
         received(data)
 
@@ -319,8 +319,8 @@ def test_a_decompression_bomb_costs_no_memory():
     assert most < 4 * frames.PIECE_BYTES
 
 
-def test_the_sum_of_declared_sizes_is_bounded_before_anything_beyond_it_is_unpacked():
-    """5 MB of twenty files, each within the limit, cost 15 s of a core."""
+def test_the_sum_of_declared_sizes_is_checked_before_unpacking_beyond_it():
+    """A pack of 5 MB with twenty files, each within the limit, took 15 s of CPU time."""
     zeros = bytes(1_000_000)
     one = packs.frame(zeros)
     data = io.BytesIO(b"MUSTERP1" + one * 20 + packs.end(20))
@@ -347,7 +347,7 @@ def test_a_difference_counts_lines_from_the_beginning_of_the_file():
 
 
 def rebuilt(before: str, hunks: str) -> str:
-    """What `patch` would make of it."""
+    """The result of applying the hunks, as `patch` does."""
     old, new, at = before.split("\n"), [], 0
     for line in hunks.split("\n") if hunks else []:
         if line.startswith("@@"):
@@ -367,16 +367,16 @@ text = st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=25).map("\n".join
 
 
 @given(text, text)
-def test_a_difference_leads_from_the_one_to_the_other(before, after):
+def test_applying_a_difference_gives_the_new_text(before, after):
     assert rebuilt(before, lines_of(before, after)) == after
 
 
-def test_a_difference_of_large_texts_is_still_true():
+def test_a_difference_of_large_texts_is_correct():
     before, after = ("\n".join(f"{side} {number % 7}" for number in range(5000)) for side in ("old", "new"))
     assert rebuilt(before, lines_of(before, after)) == after
 
 
-def test_what_can_not_be_shown_line_by_line_says_why():
+def test_a_file_that_cannot_be_compared_by_line_gives_a_reason():
     contents = {"text": b"a\nb", "more": b"a\nc", "binary": b"\0\1", "latin": b"caf\xe9", "large": b"x" * 300_000}
     old = entries(*(packs.file(name, b"a\nb") for name in ("text", "binary", "latin", "large", "link", "mode", "gone")))
     new = entries(
@@ -393,7 +393,7 @@ def test_what_can_not_be_shown_line_by_line_says_why():
 
 
 def compared(before: dict[str, bytes], after: dict[str, bytes]) -> tuple[dict[str, str], list[str]]:
-    """path -> the lines or why there are none; and what was read for it."""
+    """path -> the differing lines or the reason for none; and the paths that were read."""
     by_digest = {packs.sha(content): content for tree in (before, after) for content in tree.values()}
     trees = [entries(*(packs.file(path, content) for path, content in tree.items())) for tree in (before, after)]
     was_read = []
@@ -407,12 +407,12 @@ def compared(before: dict[str, bytes], after: dict[str, bytes]) -> tuple[dict[st
 
 
 def repeating(first: str, kinds: str, number: int) -> bytes:
-    """1,000 lines of which each is equal to very many of the other side."""
+    """1,000 lines, each of which equals very many lines of the other side."""
     return "\n".join([first, *(kinds[(line * line + number) % len(kinds)] for line in range(1000)), first]).encode()
 
 
 @pytest.mark.parametrize("kinds", ["a", "ab", "abc", "abcdefghij"])
-def test_lines_that_make_difflib_slow_are_not_compared_and_cost_others_nothing(kinds):
+def test_files_that_make_difflib_slow_are_not_compared_and_do_not_affect_others(kinds):
     before = {f"hostile-{number}": repeating("old", kinds, number) for number in range(60)} | {"ordinary": b"a\nb"}
     after = {f"hostile-{number}": repeating("new", kinds, 3 * number + 1) for number in range(60)} | {
         "ordinary": b"a\nc"
@@ -424,8 +424,8 @@ def test_lines_that_make_difflib_slow_are_not_compared_and_cost_others_nothing(k
     assert len(given_up) >= 50
 
 
-def test_work_is_counted_before_it_is_done():
-    """A pair of equal lines is one comparison in each look for the longest match; nothing is done beyond the bound."""
+def test_the_cost_of_a_comparison_is_checked_before_it_runs():
+    """A pair of equal lines is one comparison in each search for the longest match; the work stops at the limit."""
     old, new = repeating("old", "ab", 0).decode(), repeating("new", "ab", 1).decode()
     budget = difference.Budget(comparisons=200_000)
     with pytest.raises(difference.TooCostly):
@@ -436,7 +436,7 @@ def test_work_is_counted_before_it_is_done():
     assert 10**12 - enough.comparisons > 200_000
 
 
-def test_only_so_many_files_are_read_for_one_answer():
+def test_the_number_of_files_read_for_one_answer_is_limited():
     names = [f"{number:04}" for number in range(4000)]
     found, was_read = compared(dict.fromkeys(names, b"a"), dict.fromkeys(names, b"b"))
     assert len(found) == 4000
@@ -444,7 +444,7 @@ def test_only_so_many_files_are_read_for_one_answer():
     assert {found[name] for name in names[difference.MAX_READ_FILES :]} == {difference.TOO_MANY}
 
 
-def test_only_so_many_bytes_are_read_for_one_answer():
+def test_the_number_of_bytes_read_for_one_answer_is_limited():
     names = [f"{number:04}" for number in range(40)]
     old, new = (b"x" * (200 << 10) + end for end in (b"a", b"b"))
     found, was_read = compared(dict.fromkeys(names, old), dict.fromkeys(names, new))
@@ -452,7 +452,7 @@ def test_only_so_many_bytes_are_read_for_one_answer():
     assert found["0039"] == difference.TOO_MANY
 
 
-def test_an_answer_shows_only_so_many_lines():
+def test_the_number_of_lines_in_one_answer_is_limited():
     before = {f"{number}": b"\n" * 9000 for number in range(4)}
     after = {f"{number}": b"x\n" * 9000 for number in range(4)}
     found, _ = compared(before, after)
