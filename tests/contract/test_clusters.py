@@ -1,4 +1,4 @@
-"""One contract for every cluster adapter: what the reconciler relies on. Local replicas are real agents."""
+"""The contract of every cluster adapter, on which the reconciler relies. Local replicas are real agents."""
 
 import fcntl
 import json
@@ -43,7 +43,7 @@ def plan(*command: str, attempt: int = 1, grace_seconds: int = 3) -> Plan:
 
 
 def anew() -> Plan:
-    """The second replica's place goes to another one."""
+    """A plan that replaces the second replica."""
     key = ("worker", 1)
     return replace(plan(), incarnations={key: 1}, wanted=frozenset({key}), secrets={"worker-1": "worker-1.1"})
 
@@ -59,7 +59,7 @@ class Rig:
         return self.cluster.observe("7-abc", attempt, EXPECTED)
 
     def until(self, what, attempt: int = 1, seconds: float = PATIENCE_SECONDS) -> Seen:
-        """The first look of which `what` holds. Time passes here; nothing is judged by it."""
+        """The first observation for which `what` holds. The time limit only guards against hanging."""
         end = time.monotonic() + seconds
         while not what(seen := self.look(attempt)):
             assert time.monotonic() < end, seen
@@ -67,7 +67,7 @@ class Rig:
         return seen
 
     def lose(self, index: int) -> None:
-        """Make one replica of the first attempt vanish without a word."""
+        """Make one replica of the first attempt vanish without a report."""
         self.killer(index)
 
     def end(self, attempt: int = 1) -> None:
@@ -210,7 +210,7 @@ def test_a_lost_replica_is_replaced_and_the_others_notice_nothing(rig):
     assert [one.incarnation for one in seen.replicas] == [0, 1]
     assert seen.replicas[0] == before.replicas[0]
     assert not seen.is_sealed
-    rig.cluster.apply(anew())  # twice is once
+    rig.cluster.apply(anew())  # applying twice changes nothing
     assert rig.until(all_in("running")).replicas[1].incarnation == 1
 
 
@@ -260,16 +260,16 @@ def test_changes_name_the_run_that_changed(rig):
         assert time.monotonic() < end
 
 
-# -- what only real processes can show
+# -- behavior that only real processes can show
 
 
-def test_ends_are_told_with_their_codes(local):
+def test_ended_replicas_are_reported_with_their_exit_codes(local):
     local.cluster.apply(plan("sh", "-c", "exit $((NUMBER * 3))"))
     seen = local.until(lambda seen: not any(one.is_alive for one in seen.replicas))
     assert [(one.state, one.exit_code) for one in seen.replicas] == [("succeeded", 0), ("failed", 3)]
 
 
-def test_tokens_become_values(local, tmp_path):
+def test_placeholders_in_the_environment_are_replaced_by_values(local, tmp_path):
     out = tmp_path / "out"
     local.cluster.apply(plan("sh", "-c", f"echo $NUMBER $ADDRESS $PORT > {out}.$NUMBER"))
     local.until(all_in("succeeded"))
@@ -278,7 +278,7 @@ def test_tokens_become_values(local, tmp_path):
     assert zero[2] == one[2]
 
 
-def test_a_volume_is_one_folder_for_all_jobs_of_a_team(local, tmp_path):
+def test_a_volume_is_one_folder_shared_by_all_jobs_of_a_team(local, tmp_path):
     write, read = "echo here > $MUSTER_VOLUME_DATA/note-$NUMBER", f"cat $MUSTER_VOLUME_DATA/note-0 > {tmp_path}/read"
     for attempt, text in ((1, write), (2, read)):
         local.cluster.apply(replace(plan("sh", "-c", text, attempt=attempt), team="nlp", volumes={"data": ""}))
@@ -297,8 +297,8 @@ def test_the_control_planes_secrets_do_not_reach_a_rank(local, tmp_path, monkeyp
     assert "MUSTER_JOB=7-abc" in text
 
 
-def test_a_job_inherits_what_training_needs_and_not_the_shell_that_started_the_server(local, tmp_path, monkeypatch):
-    """Credentials have names that nobody can list, so everything that is not named is left out."""
+def test_a_job_inherits_training_variables_and_not_the_environment_of_the_server(local, tmp_path, monkeypatch):
+    """The names of credentials cannot be listed exhaustively, so only named variables are passed on."""
     for name in (
         "AWS_SECRET_ACCESS_KEY",
         "GITHUB_TOKEN",
@@ -328,7 +328,7 @@ GPU = {"resource": "gpu"}
 
 
 def seen_devices(local, run: str = "7-abc") -> list[str]:
-    """What each replica of the first attempt is told of GPUs."""
+    """CUDA_VISIBLE_DEVICES of each replica of the first attempt."""
     places = sorted((local.cluster.root / f"jobs/{run}/1").glob("worker-*/replica.json"))
     return [json.loads(path.read_text())["env"]["CUDA_VISIBLE_DEVICES"] for path in places]
 
@@ -340,7 +340,7 @@ def test_each_replica_sees_its_own_gpu_and_no_live_attempt_shares_one(local, tmp
     local.until(all_in("running"))
     until(lambda: (tmp_path / "seen.1").exists() and (tmp_path / "seen.0").exists())
     assert seen_devices(local) == ["0", "1"]
-    # Another process of the control plane, that knows only the files.
+    # Another process of the control plane, which shares only the files.
     restarted = LocalCluster(str(local.cluster.root), host=local.cluster.host, inventory=lambda: ["0", "1", "GPU-c"])
     restarted.apply(replace(plan("sh", "-c", script), **GPU))
     other = replace(plan(), run="8-xyz", **GPU)
@@ -358,13 +358,13 @@ def test_each_replica_sees_its_own_gpu_and_no_live_attempt_shares_one(local, tmp
     assert (tmp_path / "seen.0").read_text() == "0\n"
 
 
-def test_a_job_that_asks_for_no_gpu_sees_none_whatever_it_says(local):
+def test_a_job_without_gpus_sees_none_even_if_its_environment_names_some(local):
     local.cluster.inventory = lambda: ["0", "1"]
     local.cluster.apply(replace(plan(), resource="cpu", env={"CUDA_VISIBLE_DEVICES": "0,1"}))
     assert seen_devices(local) == ["", ""]
 
 
-def test_more_gpus_than_the_machine_has_are_refused_before_and_at_the_launch(local):
+def test_more_gpus_than_the_machine_has_are_refused_before_and_at_launch(local):
     local.cluster.inventory = lambda: ["0"]
     problem = local.cluster.placement_problem(processes=1, nodes=2, resource="gpu")
     assert problem is not None and "this machine has 1" in problem.message
@@ -389,12 +389,12 @@ def test_an_ended_replica_keeps_neither_secrets_nor_its_token(local):
     assert secrets_below(local.cluster.root)
     local.until(all_in("succeeded"))
     local.end()
-    local.cluster.delete("7-abc", 1, 3)  # as the next sweep does, should the last look have come too early
+    local.cluster.delete("7-abc", 1, 3)  # as the next sweep does if the last observation was too early
     assert secrets_below(local.cluster.root) == []
     assert json.loads((local.cluster.root / "jobs/7-abc/1/worker-0/replica.json").read_text())["command"] == ["true"]
 
 
-def test_a_job_that_takes_its_token_away_leaves_no_secret_behind(local):
+def test_a_job_that_removes_its_token_leaves_no_secret_behind(local):
     local.cluster.apply(replace(plan("sh", "-c", "rm ../token"), **HUSH))
     local.until(all_in("succeeded"))
     local.end()
@@ -402,7 +402,7 @@ def test_a_job_that_takes_its_token_away_leaves_no_secret_behind(local):
     assert secrets_below(local.cluster.root) == []
 
 
-def test_secrets_stay_as_long_as_lines_are_still_to_be_sent(local, control_plane):
+def test_secrets_are_kept_while_lines_remain_to_be_sent(local, control_plane):
     local.cluster.apply(replace(plan(*TALKS), **HUSH))
     local.until(lambda seen: all_in("running")(seen) and len(control_plane.of("worker-0").texts()) > 3)
     control_plane.down()
@@ -411,21 +411,21 @@ def test_secrets_stay_as_long_as_lines_are_still_to_be_sent(local, control_plane
     local.lose(0)
     local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
     local.cluster.delete("7-abc", 1, 3)
-    assert (place / "token").exists()  # without it nothing could be sent
+    assert (place / "token").exists()  # needed to send the rest
     control_plane.up()
     local.end()
     local.cluster.delete("7-abc", 1, 3)
     assert secrets_below(local.cluster.root) == []
 
 
-def test_secrets_of_attempts_that_were_over_before_an_update_go_at_the_next_start(local):
+def test_secrets_of_attempts_ended_before_an_update_are_removed_at_the_next_start(local):
     local.cluster.apply(replace(plan("true"), **HUSH))
     local.until(all_in("succeeded"))
     local.end()
     place = local.cluster.root / "jobs/7-abc/1/worker-1"
     (place / "replica.json").write_text(json.dumps({"run": "7-abc", **HUSH}))
     (place / "token").write_text("worker-1")
-    theirs = local.cluster.root / "jobs/7-abc/shared/checkpoints/token"  # a job's file, whatever its name
+    theirs = local.cluster.root / "jobs/7-abc/shared/checkpoints/token"  # a file of the job, in spite of its name
     theirs.parent.mkdir()
     theirs.write_text("words")
     next(local.cluster.changes())
@@ -434,13 +434,13 @@ def test_secrets_of_attempts_that_were_over_before_an_update_go_at_the_next_star
     assert secrets_below(local.cluster.root) == []
 
 
-def test_the_operator_names_more_variables_but_never_the_servers_own():
+def test_the_operator_can_add_variables_but_never_the_servers_own():
     given = {"WANDB_API_KEY": "w", "HF_HOME": "/hf", "HTTPS_PROXY": "p", "MUSTER_SECRET_KEY": "k", "DATABASE_URL": "d"}
     more = ("WANDB_*", "HF_HOME", "MUSTER_*", "DATABASE_URL")
     assert child_env(given, more) == {"WANDB_API_KEY": "w", "HF_HOME": "/hf"}
 
 
-def test_a_killed_agent_is_seen_as_a_loss_and_what_it_left_is_ended(local):
+def test_a_killed_agent_is_a_loss_and_its_remaining_processes_are_ended(local):
     local.cluster.apply(plan())
     local.until(all_in("running"))
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
@@ -454,8 +454,8 @@ def test_a_killed_agent_is_seen_as_a_loss_and_what_it_left_is_ended(local):
 TALKS = ("sh", "-c", "n=0; while :; do echo line $n; n=$((n+1)); sleep 0.05; done")
 
 
-def test_what_a_killed_agent_had_not_sent_is_sent_before_its_attempt_is_gone(local, control_plane):
-    """The control plane does not answer, the agent is killed, and then the control plane is back."""
+def test_unsent_lines_of_a_killed_agent_are_sent_before_its_attempt_is_closed(local, control_plane):
+    """The control plane goes down, the agent is killed, and then the control plane comes back."""
     local.cluster.apply(plan(*TALKS))
     local.until(lambda seen: all_in("running")(seen) and len(control_plane.of("worker-0").texts()) > 3)
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
@@ -466,29 +466,27 @@ def test_what_a_killed_agent_had_not_sent_is_sent_before_its_attempt_is_gone(loc
     local.until(lambda seen: seen.replicas[0].state is ReplicaState.LOST)
     for _ in range(3):
         local.cluster.delete("7-abc", 1, 3)
-        assert local.look().replicas[0].is_alive  # it owes lines
+        assert local.look().replicas[0].is_alive  # it still has lines to send
     control_plane.up()
     local.end()
     assert not list((place / "spool").glob("*.batch"))
     numbers = [int(text.split()[1]) for text in control_plane.of("worker-0").texts()]
     assert len(numbers) > before
     assert numbers == list(range(len(numbers)))
-    assert (
-        json.loads((place / "drain.json").read_text())["tries"] == 1
-    )  # one was enough, however often it was asked for
+    assert json.loads((place / "drain.json").read_text())["tries"] == 1  # one drain process was enough for all requests
 
 
-def test_lines_that_nobody_takes_do_not_keep_an_attempt_open_for_ever(local, control_plane):
+def test_undeliverable_lines_do_not_keep_an_attempt_open_forever(local, control_plane):
     local.cluster.apply(plan(*TALKS))
     local.until(all_in("running"))
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
-    control_plane.refuse = 403  # the attempt is closed for this agent: whatever it still has is given up
+    control_plane.refuse = 403  # the attempt is closed for this agent: its remaining batches are given up
     local.end()
     assert (place / "undeliverable").exists()
-    assert list((place / "spool").glob("*.batch"))  # kept, for a person who wants to look
+    assert list((place / "spool").glob("*.batch"))  # kept for inspection
 
 
-def test_any_process_may_reconcile(local, pyz):
+def test_any_process_can_reconcile_an_attempt(local, pyz):
     local.cluster.apply(plan())
     local.until(all_in("running"))
     other = replace(local, cluster=LocalCluster(str(local.cluster.root), host=Host(pyz)))
@@ -496,18 +494,18 @@ def test_any_process_may_reconcile(local, pyz):
     other.end()
 
 
-def test_a_crash_between_spawn_and_note_starts_no_second_one(local):
+def test_a_crash_between_spawning_and_recording_starts_no_second_agent(local):
     local.cluster.apply(plan())
     local.until(all_in("running"))
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
-    (place / "spawned.json").unlink()  # as if the spawner had died right there
+    (place / "spawned.json").unlink()  # as if the spawner had died before writing it
     before = (place / "agent.json").read_text()
     local.cluster.apply(plan())
     assert (place / "agent.json").read_text() == before
     assert all_in("running")(local.look())
 
 
-def test_a_lock_that_a_stopped_process_holds_is_not_waited_for(local, monkeypatch):
+def test_the_lock_of_a_stopped_process_does_not_block_the_adapter(local, monkeypatch):
     monkeypatch.setattr("jobs.clusters.local.adapter.LOCK_SECONDS", 0.1)
     local.cluster.apply(plan())
     with open(local.cluster.root / "jobs/7-abc/1/lock", "ab") as lock:
@@ -525,8 +523,8 @@ def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(local):
     assert local.cluster.host.carriers("7-abc-1", "worker-0") == []
 
 
-def test_an_agent_that_does_not_obey_when_it_must_end_at_once_is_killed(local):
-    """It is stopped, so it takes no signal but one; it was asked long enough ago."""
+def test_an_agent_that_ignores_an_immediate_stop_is_killed(local):
+    """The agent is stopped, so only SIGKILL has an effect; the request is older than the limit."""
     local.cluster.apply(plan(*STUBBORN, grace_seconds=3600))
     local.until(all_in("running"))
     place = local.cluster.root / "jobs/7-abc/1/worker-0"
@@ -547,7 +545,7 @@ def test_a_command_that_does_not_exist_is_named(local):
 
 
 def test_a_stopped_agent_ends_within_its_grace(local):
-    """It would not see a SIGTERM, and be killed only after all the time that an agent has."""
+    """A stopped agent does not react to SIGTERM and would be killed only after the agent's whole grace period."""
     local.cluster.apply(plan(grace_seconds=3600))
     local.until(lambda seen: all(one.state is ReplicaState.RUNNING for one in seen.replicas))
     folder = local.cluster.root / "jobs" / "7-abc" / "1" / "worker-0"

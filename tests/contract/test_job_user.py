@@ -1,4 +1,4 @@
-"""As root, local jobs run as another user. What that user can reach, and what Muster does in folders that they write to."""
+"""As root, local jobs run as another user: what that user can access, and how Muster handles folders it can write to."""
 
 import fcntl
 import json
@@ -41,7 +41,7 @@ TOUCHES = "id -u > $MUSTER_SHARED/who; env > $MUSTER_SHARED/env; touch $MUSTER_S
 
 @pytest.fixture
 def place():
-    """A folder that everybody may pass, unlike pytest's own."""
+    """A folder that every user may traverse, unlike pytest's own."""
     need(os.geteuid() == 0, "only root can start processes as another user")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         Path(name).chmod(0o711)
@@ -63,7 +63,7 @@ def cluster_in(place: Path, user: JobUser | None) -> LocalCluster:
 
 
 def signal_agents(cluster: LocalCluster, number: int) -> list[Identity]:
-    """Whoever runs or sends for a replica of it; one may end while the others are signalled."""
+    """Signal the agents and drain processes of all replicas; one may end while the others are signalled."""
     agents = list(living(cluster.root))
     for agent in agents:
         send(agent, number=number)
@@ -71,7 +71,7 @@ def signal_agents(cluster: LocalCluster, number: int) -> list[Identity]:
 
 
 def run(cluster: LocalCluster, script: str, **changes) -> Path:
-    """To its end; returns the job's own folder."""
+    """Run a job to its end; return its shared folder."""
     cluster.apply(replace(plan("sh", "-c", script), **changes))
     Rig(cluster, lambda index: None).until(all_in("succeeded"), changes.get("attempt", 1))
     return cluster.root / "jobs/7-abc/shared"
@@ -90,7 +90,7 @@ def test_volumes_and_the_home_can_be_written(cluster):
     assert (cluster.root / "volumes/nlp/data/x1").exists()
 
 
-def test_a_job_cannot_read_what_is_ours_nor_list_other_jobs(cluster, place):
+def test_a_job_cannot_read_files_of_the_server_nor_list_other_jobs(cluster, place):
     (place / "secrets.json").write_text("hush")
     (place / "secrets.json").chmod(0o600)
     script = f"cat {place}/secrets.json; ls {cluster.root}/jobs; ls {cluster.root}/active; cat /proc/1/environ"
@@ -99,7 +99,7 @@ def test_a_job_cannot_read_what_is_ours_nor_list_other_jobs(cluster, place):
     assert said.count("Permission denied") == 4, said
 
 
-def test_it_is_seen_stopped_and_drained_like_any_other(cluster):
+def test_a_job_of_another_user_is_observed_stopped_and_drained_as_usual(cluster):
     cluster.apply(plan())
     rig = Rig(cluster, lambda index: None)
     rig.until(all_in("running"))
@@ -110,15 +110,15 @@ def test_it_is_seen_stopped_and_drained_like_any_other(cluster):
     assert cluster.host.carriers("7-abc-1", "worker-0") == []
 
 
-def test_a_job_that_takes_its_agents_files_away_is_seen_and_ended_all_the_same(cluster, control_plane):
-    """It was called vanished, its quota was free, and it went on: with a pipe for a token its agent heard no order either."""
+def test_a_job_that_removes_its_agents_files_is_still_observed_and_ended(cluster, control_plane):
+    """Such a job was considered lost and its quota freed while it kept running; with a pipe as token, its agent hung too."""
     cluster.write_control(control_plane.url)
     script = "cd ..; rm -f spawned.json agent.json token; mkfifo token; touch $MUSTER_SHARED/gone.$NUMBER; sleep 600"
     cluster.apply(plan("sh", "-c", script))
     rig = Rig(cluster, lambda index: None)
     until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("gone.*"))) == 2)
     assert all_in("running")(rig.look())
-    cluster.apply(plan("sh", "-c", script))  # as every visit does: nothing is begun a second time
+    cluster.apply(plan("sh", "-c", script))  # as every visit does: no second agent is started
     agents = [pid for index in (0, 1) for pid in cluster.host.carriers("7-abc-1", f"worker-{index}")]
     assert len(list(living(cluster.root))) == 2
     rig.end()
@@ -126,7 +126,7 @@ def test_a_job_that_takes_its_agents_files_away_is_seen_and_ended_all_the_same(c
     assert agents
 
 
-def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(cluster):
+def test_a_job_that_forges_its_end_and_kills_its_agent_leaves_no_process(cluster):
     script = (
         "until grep -q running ../status.json; do sleep 0.1; done; "
         'echo \'{"state": "succeeded", "exit_code": 0}\' > ../s; mv ../s ../status.json; '
@@ -140,8 +140,8 @@ def test_a_job_that_says_it_ended_and_kills_its_agent_leaves_nothing_behind(clus
 
 
 @pytest.mark.parametrize("name", ["status.json", "replica.json", "agent.log", "guardian.lock"])
-def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluster, control_plane, name):
-    """What sends the rest of a killed agent's lines opened it and waited for ever, and the attempt with it."""
+def test_a_pipe_in_place_of_a_replicas_file_does_not_block_cleanup(cluster, control_plane, name):
+    """The drain of a killed agent opened the pipe and blocked forever, and so kept the attempt open."""
     cluster.write_control(control_plane.url)
     script = f"echo line; sleep 1; cd ..; rm -f {name}; mkfifo {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
     cluster.apply(plan("sh", "-c", script))
@@ -153,8 +153,8 @@ def test_a_pipe_in_place_of_a_replicas_file_holds_up_nobody_who_tidies_up(cluste
 @pytest.mark.parametrize(
     "name", ["spool", "undeliverable", "status.json", "replica.json", "agent.json", "token", "../../shared/token", "../../shared/x"]
 )  # fmt: skip
-def test_a_link_to_a_name_that_is_too_long_holds_up_nobody(cluster, name):
-    """Asking what it leads to fails with an error of its own, and that kept the attempt open, and every job of the cluster unseen."""
+def test_a_link_with_a_target_that_is_too_long_blocks_nothing(cluster, name):
+    """Resolving such a link raises ENAMETOOLONG, which kept the attempt open and hid every job of the cluster."""
     script = f"cd ..; rm -rf {name}; ln -s {'x' * 300} {name}; touch $MUSTER_SHARED/done.$NUMBER; sleep 600"
     cluster.apply(plan("sh", "-c", script))
     until(lambda: len(list((cluster.root / "jobs/7-abc/shared").glob("done.*"))) == 2)
@@ -173,7 +173,7 @@ def test_a_link_to_a_name_that_is_too_long_holds_up_nobody(cluster, name):
     assert next(cluster_in(cluster.root.parent, USER).changes()) == ""
 
 
-def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(place, control_plane):
+def test_files_left_by_root_are_given_to_the_job_user_at_the_next_attempt(place, control_plane):
     before = cluster_in(place, None)
     before.write_control(control_plane.url)
     shared = run(before, "mkdir -p $MUSTER_SHARED/checkpoints; echo 7 > $MUSTER_SHARED/checkpoints/step")
@@ -188,10 +188,10 @@ def test_what_jobs_of_before_left_as_root_is_handed_over_when_the_job_goes_on(pl
     run(after, script, attempt=2)
     Rig(after, lambda index: None).end(2)
     assert (shared / "checkpoints/step").stat().st_uid == USER.uid
-    assert outside.stat().st_uid == 0  # neither a link nor a second name gives away what is ours
+    assert outside.stat().st_uid == 0  # neither a symlink nor a hard link gives away our file
 
 
-def test_an_attempt_that_runs_as_root_goes_on_and_ends_as_root(place, control_plane):
+def test_an_attempt_that_runs_as_root_continues_and_ends_as_root(place, control_plane):
     before = cluster_in(place, None)
     before.write_control(control_plane.url)
     before.apply(plan())
@@ -204,8 +204,8 @@ def test_an_attempt_that_runs_as_root_goes_on_and_ends_as_root(place, control_pl
     rig.end()
 
 
-def test_a_file_that_names_another_process_gets_nobody_signalled(cluster):
-    """A job may write to its own folder, and would have root end any process."""
+def test_a_file_that_names_another_process_does_not_get_it_signalled(cluster):
+    """A job can write to its own folder and could otherwise make root kill any process."""
     run(cluster, "true")
     victim = subprocess.Popen(["sleep", "600"])
     try:
@@ -224,7 +224,7 @@ def test_a_file_that_names_another_process_gets_nobody_signalled(cluster):
 
 
 @pytest.mark.parametrize("name", ["drain.json", "stop_asked", "agent.log"])
-def test_nothing_is_written_through_what_a_job_put_there(place, name):
+def test_nothing_is_written_through_a_link_made_by_a_job(place, name):
     theirs, ours = place / "theirs", place / "ours"
     handed.give_folder(theirs, USER)
     ours.write_text("ours")
@@ -246,8 +246,8 @@ def test_a_link_a_pipe_and_a_huge_file_are_not_read(place, monkeypatch):
             handed.read(place / name)
 
 
-def test_what_an_agent_says_of_itself_is_read_up_to_what_it_needs(cluster):
-    """Ten replicas with statuses of 8 MB took most of a core: they are read twice a second."""
+def test_an_agents_status_file_is_read_only_up_to_a_limit(cluster):
+    """Ten replicas with status files of 8 MB, read twice a second, used most of a core."""
     cluster.apply(plan("sh", "-c", "sleep 600"))
     Rig(cluster, lambda index: None).until(all_in("running"))
     place = cluster.root / "jobs/7-abc/1/worker-0"
@@ -259,15 +259,15 @@ def test_what_an_agent_says_of_itself_is_read_up_to_what_it_needs(cluster):
     os.kill(json.loads((place / "agent.json").read_text())["pid"], signal.SIGCONT)
 
 
-def test_the_agent_is_published_once_though_several_threads_begin(place):
+def test_concurrent_threads_publish_the_agent_only_once(place):
     cluster = cluster_in(place, USER)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: cluster.prepare(), range(8)))
     assert len(list((cluster.root / "agent").iterdir())) == 1
 
 
-def test_the_command_line_tells_its_token_to_nobody_elses_process(place):
-    """A local job may listen where Muster did, while it is away."""
+def test_the_command_line_sends_its_token_to_no_process_of_another_user(place):
+    """A local job may listen on Muster's port while Muster is down."""
     asks = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); print(s.accept()[0].recv(4096))"
     with subprocess.Popen(
         [sys.executable, "-I", "-c", asks], stdout=subprocess.PIPE, text=True, user=USER.uid, group=USER.gid
@@ -297,7 +297,7 @@ TALKS = "while :; do echo line; sleep 0.05; done"
 
 @pytest.fixture
 def owing(cluster, control_plane):
-    """A replica whose agent was killed with lines that nobody takes, and nothing of it runs any more."""
+    """A replica without live processes whose agent was killed with unsent lines while the control plane was down."""
     cluster.apply(plan("sh", "-c", TALKS))
     Rig(cluster, lambda index: None).until(all_in("running"))
     place = cluster.root / "jobs/7-abc/1/worker-0"
@@ -320,8 +320,8 @@ def is_over(cluster) -> bool:
     return not list((cluster.root / "active").iterdir())
 
 
-def test_whoever_holds_an_agents_lock_keeps_no_attempt_open(cluster, control_plane, owing):
-    """A process that the job hid from us, and a note of the job's own about it."""
+def test_a_process_that_holds_an_agents_lock_does_not_keep_the_attempt_open(cluster, control_plane, owing):
+    """A process that the job hid from Muster, and a drain.json forged by the job that names it."""
     hidden = subprocess.Popen(["sleep", "600"], user=USER.uid, group=USER.gid, extra_groups=[])
     try:
         about = {"pid": hidden.pid, "started": host.started(hidden.pid), "boot": host.boot_id()}
@@ -330,13 +330,13 @@ def test_whoever_holds_an_agents_lock_keeps_no_attempt_open(cluster, control_pla
             fcntl.flock(lock, fcntl.LOCK_EX)
             control_plane.up()
             until(lambda: is_over(cluster))
-        assert hidden.poll() is None  # and nobody was ended for what a job wrote
+        assert hidden.poll() is None  # the forged file got no process killed
     finally:
         hidden.kill()
         hidden.wait()
 
 
-def test_a_job_that_stops_who_sends_its_lines_keeps_its_attempt_open_for_a_while_only(cluster, owing):
+def test_a_job_that_stops_its_drain_keeps_its_attempt_open_for_a_limited_time(cluster, owing):
     ahead = 0
     cluster.clock = lambda: time.time() + ahead
     stopped = []
@@ -356,14 +356,14 @@ def test_a_job_that_stops_who_sends_its_lines_keeps_its_attempt_open_for_a_while
     until(lambda: not any(cluster.host.is_alive(Identity(one.pid, one.started, one.boot)) for one in stopped))
 
 
-def test_the_stop_of_muster_ends_who_still_sends(cluster, owing):
+def test_stopping_muster_ends_processes_that_still_send_lines(cluster, owing):
     until(lambda: is_over(cluster) or list(living(cluster.root)))
     assert end_agents(cluster.root) > 0
     until(lambda: not list(living(cluster.root)))
     assert list((owing / "spool").glob("*.batch"))  # for the next start
 
 
-def test_the_stop_of_muster_ends_what_an_agent_forked_and_a_job_stopped(cluster):
+def test_stopping_muster_ends_guardians_that_a_job_stopped(cluster):
     cluster.apply(plan("sh", "-c", "sleep 600"))
     Rig(cluster, lambda index: None).until(all_in("running"))
     agents = [one.pid for one in living(cluster.root)]
@@ -382,13 +382,13 @@ def test_the_stop_of_muster_ends_what_an_agent_forked_and_a_job_stopped(cluster)
     until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in guardians))
 
 
-def test_a_user_who_cannot_reach_the_cluster_is_refused_in_words(place):
+def test_a_user_without_access_to_the_cluster_folder_is_refused_with_a_remedy(place):
     place.chmod(0o700)
     with pytest.raises(Refused, match=r"user 55911, who cannot run .*MUSTER_JOB_USER=root"):
         cluster_in(place, USER).apply(plan())
 
 
-def test_a_trial_run_as_that_user_is_given_no_secret(place, monkeypatch):
+def test_a_trial_run_as_the_job_user_gets_no_secret(place, monkeypatch):
     """Other processes of that user may read its environment."""
     monkeypatch.setenv("MUSTER_SECRET_KEY", "hush")
     script = "import os, sys; sys.exit('MUSTER_SECRET_KEY' in os.environ)"
@@ -397,7 +397,7 @@ def test_a_trial_run_as_that_user_is_given_no_secret(place, monkeypatch):
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
-def test_what_cannot_be_read_leaves_no_descriptor_open(place, put):
+def test_a_file_that_cannot_be_read_leaves_no_descriptor_open(place, put):
     put(place / "status.json")
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ValueError, match=r"status\.json"):
@@ -408,7 +408,7 @@ def test_what_cannot_be_read_leaves_no_descriptor_open(place, put):
 ODD = ["[1]", '{"pid": "x", "started": 1, "boot": ""}', '{"pid": 1e999, "started": 1, "boot": ""}', "[" * 100_000]
 
 
-def test_odd_files_of_a_job_hold_up_neither_its_own_end_nor_the_stop_of_muster(cluster):
+def test_malformed_files_of_a_job_block_neither_its_end_nor_the_stop_of_muster(cluster):
     run(cluster, "true")
     place, expected = cluster.root / "jobs/7-abc/1/worker-0", [("worker", 0), ("worker", 1)]
     until(lambda: not list(living(cluster.root)))
@@ -427,7 +427,7 @@ def test_odd_files_of_a_job_hold_up_neither_its_own_end_nor_the_stop_of_muster(c
                 (place / name).rmdir()
 
 
-def test_a_job_that_holds_the_lock_of_its_attempt_is_ended_all_the_same(cluster, monkeypatch):
+def test_a_job_that_holds_the_lock_of_its_attempt_is_still_ended(cluster, monkeypatch):
     monkeypatch.setattr("jobs.clusters.local.adapter.LOCK_SECONDS", 0.1)
     cluster.apply(plan("sh", "-c", "exec 9>>../../lock; flock 9; touch $MUSTER_SHARED/held.$NUMBER; sleep 600"))
     until(lambda: list((cluster.root / "jobs/7-abc/shared").glob("held.*")))
@@ -440,7 +440,7 @@ def test_a_job_that_holds_the_lock_of_its_attempt_is_ended_all_the_same(cluster,
     assert Rig(cluster, lambda index: None).look().is_sealed
 
 
-def test_an_interrupted_hand_over_does_not_make_the_attempt_roots(cluster):
+def test_an_interrupted_handover_does_not_make_the_attempt_run_as_root(cluster):
     begun = cluster.root / "jobs/7-abc/1/worker-0"
     begun.mkdir(parents=True)
     shared = run(cluster, TOUCHES)
@@ -448,7 +448,7 @@ def test_an_interrupted_hand_over_does_not_make_the_attempt_roots(cluster):
     assert begun.stat().st_uid == USER.uid
 
 
-def test_a_volume_that_the_operator_made_a_link_keeps_what_it_leads_to(cluster, place):
+def test_the_target_of_a_volume_that_is_a_link_keeps_its_owner_and_mode(cluster, place):
     elsewhere = place / "datasets"
     elsewhere.mkdir(mode=0o755)
     (cluster.root / "volumes/nlp").mkdir(parents=True)
@@ -469,10 +469,10 @@ def test_a_link_in_place_of_the_local_folder_is_refused_and_never_deleted_throug
     assert elsewhere.is_dir() and not (data / "local").exists()
 
 
-# -- whom
+# -- which user
 
 
-def test_by_default_root_takes_a_number_that_nobody_has():
+def test_by_default_root_picks_an_unused_user_id():
     need(os.geteuid() == 0, "of root")
     found = job_user.find("")
     assert found is not None and found.uid not in {entry.pw_uid for entry in pwd.getpwall()}
@@ -486,20 +486,20 @@ def test_by_default_root_takes_a_number_that_nobody_has():
 @pytest.mark.parametrize(
     ("setting", "words"), [("no-such", "not a user of this machine"), ("0", "which is root"), ("99999999999", "below")]
 )
-def test_a_user_that_cannot_be_is_named_with_the_way_out(setting, words):
+def test_an_invalid_job_user_is_refused_with_a_remedy(setting, words):
     need(os.geteuid() == 0, "of root")
     with pytest.raises(BadJobUser, match=f"MUSTER_JOB_USER is {setting}.*{words}"):
         job_user.find(setting)
 
 
-def test_only_root_starts_jobs_as_somebody_else(monkeypatch):
+def test_only_root_starts_jobs_as_another_user(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert job_user.find("") is None
     with pytest.raises(BadJobUser, match="MUSTER_JOB_USER is nobody, but only root"):
         job_user.find("nobody")
 
 
-# -- where
+# -- which folder
 
 
 @pytest.fixture
@@ -512,7 +512,7 @@ def data(tmp_path):
     remove_home(folder)
 
 
-def test_jobs_lie_where_their_user_may_pass_and_two_installations_have_two_users(data, tmp_path):
+def test_the_job_user_can_enter_its_folder_and_each_installation_has_its_own_user(data, tmp_path):
     user = find_local_home(data, setting="", is_temporary=True)
     assert user == find_local_home(data, setting="", is_temporary=True)  # kept
     home = (data / "local").resolve()
@@ -528,20 +528,20 @@ def test_jobs_lie_where_their_user_may_pass_and_two_installations_have_two_users
     assert not home.exists()
 
 
-def test_the_folder_of_todays_installation_moves_and_its_old_path_leads_there(data):
+def test_the_folder_of_an_existing_installation_moves_and_its_old_path_is_a_link(data):
     (data / "local/jobs/1-x/shared").mkdir(parents=True)
     with open(data / "local/jobs/1-x/shared/open", "w") as still_open:
         find_local_home(data, setting="", is_temporary=True)
         still_open.write("written meanwhile")
     assert (data / "local").is_symlink()
     assert (data / "local/jobs/1-x/shared/open").read_text() == "written meanwhile"
-    find_local_home(data, setting="root", is_temporary=True)  # and stays when jobs run as root again
+    find_local_home(data, setting="root", is_temporary=True)  # it stays there if jobs run as root again
     assert (data / "local/jobs/1-x/shared/open").exists()
 
 
 @pytest.fixture
 def data_on_another_disk():
-    """tmpfs is one in every respect that counts: a rename to it fails with EXDEV."""
+    """tmpfs is equivalent to another disk here: a rename to it fails with EXDEV."""
     need(os.geteuid() == 0, "only root keeps local jobs outside the data folder")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         data = Path(name, "data")
@@ -551,7 +551,7 @@ def data_on_another_disk():
         remove_home(data)
 
 
-def test_the_folder_of_todays_installation_is_copied_to_another_disk_without_its_sockets(data_on_another_disk):
+def test_an_existing_folder_is_copied_to_another_disk_without_its_sockets(data_on_another_disk):
     data = data_on_another_disk
     job = data / "local/jobs/1-x"
     job.mkdir(parents=True)
@@ -580,7 +580,7 @@ def test_a_copy_to_a_full_disk_is_refused_and_changes_nothing(data_on_another_di
     assert (data / "local/jobs/1-x/log").read_text() == "line"
 
 
-def test_folders_that_a_job_nested_too_deeply_are_said_and_nothing_is_changed(data_on_another_disk):
+def test_folders_nested_too_deeply_are_reported_and_nothing_is_changed(data_on_another_disk):
     data = data_on_another_disk
     (data / "local/jobs/1-x").mkdir(parents=True)
     deep = "/".join(["d"] * 1500)
@@ -610,7 +610,7 @@ print("torch", torch.zeros(1).item(), flush=True)
 """
 
 
-def test_a_job_of_a_whole_installation_trains_and_reads_no_secret_of_it(tmp_path):
+def test_a_job_in_a_whole_installation_trains_and_cannot_read_its_secrets(tmp_path):
     need(os.geteuid() == 0, "only root starts jobs as another user")
     from muster.client import Client
 
@@ -631,4 +631,4 @@ def test_a_job_of_a_whole_installation_trains_and_reads_no_secret_of_it(tmp_path
     assert [line for line in said if line.startswith("PermissionError")] == [
         f"PermissionError {path}" for path in paths
     ]
-    assert not home.exists()  # a temporary one leaves nothing outside its folder
+    assert not home.exists()  # a temporary installation leaves nothing outside its folder

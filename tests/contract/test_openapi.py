@@ -1,7 +1,7 @@
-"""The API does what its own description says: every operation, with data that fits it and data that does not.
+"""The API conforms to its OpenAPI description: every operation, with valid and invalid data.
 
-Schemathesis makes the requests from the description and compares each answer with it: no server error, no status that is
-not described, the described kind of content in the described shape, bad data refused, good data taken.
+Schemathesis generates the requests from the description and checks each response against it: no server error, only
+described statuses, content types and schemas; invalid data is refused, valid data accepted.
 """
 
 import io
@@ -44,20 +44,20 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-pytestmark = pytest.mark.django_db  # or pytest-django would make no database
+pytestmark = pytest.mark.django_db  # otherwise pytest-django creates no database
 EXAMPLES = 10
 
 
 @schemathesis.serializer("application/x-muster-pack")
 def packed(ctx, value):
-    """Half of what is sent is a pack, and half is none."""
+    """Half of the bodies are a pack, half are not."""
     data = value if isinstance(value, bytes) else str(value).encode(errors="replace")
     return packs.pack(data) if len(data) % 2 else data
 
 
 @pytest.fixture(scope="module")
 def world(django_db_setup, django_db_blocker):
-    """A real web process on the test database, with something to be found by every operation."""
+    """A real web process on the test database, with objects for every operation."""
     with django_db_blocker.unblock():
         try:
             with serve() as site:
@@ -100,22 +100,22 @@ def limited(test):
 
 
 def ask(case, world, checks) -> int:
-    """One request and its verdict; its status. A long wait for news is no part of it."""
+    """Send one request and validate the response; return its status. Long polling is left out."""
     if isinstance(case.query, dict):
         case.query.pop("wait", None)
     if "/tokens/" in case.path and case.path_parameters.get("id") == world["own"]:
-        case.path_parameters["id"] = world["token"]  # or all that follows would be nobody's
+        case.path_parameters["id"] = world["token"]  # or all later requests would be unauthenticated
     response = case.call(base_url=world["base_url"], headers=world["headers"], timeout=PATIENCE_SECONDS)
     case.validate_response(response, checks=checks)
     return response.status_code
 
 
-STREAMS = {name for name in OPERATIONS if name.endswith("/logs/stream")}  # endless on purpose; see tests of its own
+STREAMS = {name for name in OPERATIONS if name.endswith("/logs/stream")}  # endless by design; has tests of its own
 NAMES = sorted(set(OPERATIONS) - STREAMS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_fits_the_description_is_answered_as_described(world, name):
+def test_valid_requests_are_answered_as_described(world, name):
     operation = OPERATIONS[name]
 
     @limited
@@ -135,9 +135,9 @@ def test_what_fits_the_description_is_answered_as_described(world, name):
     assert name in NEVER_TAKEN or any(status < 300 for status in seen), (name, sorted(set(seen)))
 
 
-# A random name and password are nobody's.
+# A random name and password never match a user.
 NEVER_TAKEN = {"POST /api/v1/login"}
-# What must be there, or fit together, for an operation to be carried out.
+# Objects that must exist, or match each other, for an operation to succeed.
 AT = {
     "/workspaces/{id}": {"id": "code"},
     "/workspaces/{id}/files": {"id": "code"},
@@ -165,14 +165,14 @@ PLAIN_QUERIES = {
 
 
 def make_plain(case, *, name) -> None:
-    """Nothing that need not be said."""
+    """Reduce the request to its required parameters."""
     case.query = dict(PLAIN_QUERIES.get(name, {}))
     if name in PLAIN_BODIES:
         case.body = PLAIN_BODIES[name]
 
 
 def make_real(case, real, *, name) -> None:
-    """Things that are there, in the place of those that nobody ever made."""
+    """Replace generated identifiers by those of existing objects."""
     for part in (case.path_parameters, case.body):
         if isinstance(part, dict):
             part.update({key: value for key, value in real.items() if key in part and part[key] is not None})
@@ -182,7 +182,7 @@ def make_real(case, real, *, name) -> None:
 
 
 @pytest.mark.parametrize("name", [one for one in NAMES if OPERATIONS[one].body or OPERATIONS[one].query])
-def test_what_does_not_fit_is_refused_as_described(world, name):
+def test_invalid_requests_are_refused_as_described(world, name):
     operation = OPERATIONS[name]
 
     @limited
@@ -193,7 +193,7 @@ def test_what_does_not_fit_is_refused_as_described(world, name):
     requests()
 
 
-# Values that Python takes for JSON, or JSON for text, and that neither a column nor an answer can hold.
+# Values that Python accepts as JSON, or JSON as text, and that neither a column nor a response can hold.
 ODD_VALUES = (
     '"a\\u0000b"',
     '"\\ud800"',
@@ -219,8 +219,8 @@ ODD_MARK = "@odd@"
 
 
 @pytest.mark.parametrize("name", [one for one in NAMES if OPERATIONS[one].body or OPERATIONS[one].query])
-def test_what_no_field_can_hold_is_refused_as_described(world, name):
-    """In a request that fits otherwise, so that it gets as far as it can: NUL, half characters, Infinity, depth, cursors."""
+def test_values_that_no_field_can_hold_are_refused_as_described(world, name):
+    """One bad value in an otherwise valid request: NUL, lone surrogates, Infinity, deep nesting, broken cursors."""
     operation = OPERATIONS[name]
 
     @limited
@@ -245,17 +245,17 @@ def test_what_no_field_can_hold_is_refused_as_described(world, name):
     requests()
 
 
-REFUSED = {400, 401, 403, 404, 429}  # who asks, and what for, may be looked at before the body
+REFUSED = {400, 401, 403, 404, 429}  # authorization and the path may be checked before the body
 
 
-def test_every_operation_is_asked():
+def test_every_operation_is_tested():
     described = sum(len(one) for one in DESCRIPTION["paths"].values())
     assert len(OPERATIONS) == described >= 35
     assert DESCRIPTION["openapi"].startswith("3.1")
     assert {"GET /api/v1/jobs/{id}/logs/stream"} == STREAMS
 
 
-def test_every_operation_says_how_it_refuses():
+def test_every_operation_describes_its_error_responses():
     for path, operations in DESCRIPTION["paths"].items():
         for method, one in operations.items():
             assert {"400", "401", "429"} <= set(one["responses"]), (method, path)
