@@ -1,5 +1,5 @@
-"""The two adapters as the world drives them: the memory cluster, and the local one over real files with agents that
-are played by the world (spawn, sealed, status: docs/wire.md, section 1).
+"""The two adapters as the simulated world drives them: the memory cluster, and the local one over real files with
+simulated agents (spawn, sealed, status: docs/wire.md, section 1).
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.simulation.world import RUN, World
 
 
 class MemoryWorld:
-    """Replicas of the memory cluster, moved by the world's dice."""
+    """Replicas of the memory cluster, moved by the world's random generator."""
 
     def __init__(self, adapter: MemoryCluster):
         self.adapter = adapter
@@ -40,7 +40,7 @@ class MemoryWorld:
 
 
 class UnsealedMemoryCluster(MemoryCluster):
-    """With the seal taken out: it forgets that an attempt was closed."""
+    """The memory cluster without the seal: an attempt can be created again after it was closed."""
 
     def delete(self, run: str, attempt: int, grace_seconds: int, *, is_now: bool = False) -> None:
         super().delete(run, attempt, grace_seconds, is_now=is_now)
@@ -56,7 +56,7 @@ def memory(world: World) -> MemoryCluster:
 
 @dataclass
 class _Agent:
-    """One played agent: alive until it ended; it trains once it passed the check of the seal."""
+    """One simulated agent: alive until it ends; it trains once it has checked the seal."""
 
     place: Path
     is_alive: bool = True
@@ -64,7 +64,7 @@ class _Agent:
 
 
 class PlayedHost:
-    """Processes as the local cluster asks for them. An agent starts training only at a later move, as real ones do."""
+    """Simulated processes of the local cluster. An agent starts training only at a later move, as real ones do."""
 
     def __init__(self, is_sealing: bool = True):
         self.agents: dict[int, _Agent] = {}
@@ -88,7 +88,7 @@ class PlayedHost:
         return 0
 
     def start(self, agent: _Agent) -> None:
-        """What the agent does first, under the attempt's lock: look for the seal and for an earlier end."""
+        """The agent's first step, under the attempt's lock: check for the seal and for an earlier end."""
         if (self.is_sealing and (agent.place.parent / "sealed").exists()) or (agent.place / "status.json").exists():
             agent.is_alive = False
         else:
@@ -102,7 +102,7 @@ class PlayedHost:
             agent.is_alive = agent.is_training = False
 
     def kill(self, agent: _Agent) -> None:
-        """It ends without a word, as by SIGKILL."""
+        """The agent ends without a report, as by SIGKILL."""
         agent.is_alive = agent.is_training = False
 
     def _say(self, agent: _Agent, state: str, code: int | None) -> None:
@@ -114,7 +114,7 @@ class LocalWorld:
         self.host, self.root = host, root
 
     def alive(self, world: World) -> list[tuple[int, str, int]]:
-        """Only what trains: an agent that has yet to look at the seal does no harm."""
+        """Only training agents: one that has not checked the seal yet does no harm."""
         return [
             (int(agent.place.parent.name), *incarnation_of(agent.place.name)[0].rsplit("-", 1))
             for agent in self.host.agents.values()
@@ -149,7 +149,7 @@ class UnsealedLocalCluster(LocalCluster):
 
 
 def local(world: World) -> LocalCluster:
-    """Files in memory: thousands of schedules would wear a disk for nothing."""
+    """Files are kept in memory, since thousands of schedules would wear the disk needlessly."""
     root = Path(tempfile.mkdtemp(prefix="muster-sim-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     host = PlayedHost("seal" in world.guards)
     kind = LocalCluster if "seal" in world.guards else UnsealedLocalCluster

@@ -1,4 +1,4 @@
-"""10,000 random schedules and no violation; without any one guard, one within 1,000."""
+"""10,000 random schedules cause no violation; with any one guard removed, one shows within 1,000."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_memory_cluster(
     assert first_violation(memory, range(part * 2300, (part + 1) * 2300), GUARDS) is None
 
 
-def test_no_schedule_does_so_on_the_local_cluster():
+def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_local_cluster():
     assert first_violation(local, range(20_000, 20_800), GUARDS) is None
 
 
 @pytest.mark.parametrize(
     ("make_adapter", "schedules"), [(memory, range(40_000, 40_500)), (local, range(50_000, 50_050))]
 )
-def test_no_schedule_gives_a_place_of_an_elastic_job_to_two_or_ends_it_without_need(make_adapter, schedules):
+def test_no_schedule_doubles_a_replica_or_ends_an_elastic_job_without_cause(make_adapter, schedules):
     replaced = []
     found = first_violation(
         make_adapter, schedules, GUARDS, ELASTIC, lambda world: replaced.append(world.store.replaced)

@@ -1,8 +1,8 @@
-"""A world of one job in which everything that can go wrong does: crashes, paused processes, lost and doubled
-messages, calls that land late, old pictures. It drives the real `visit`, `decide`, lease and adapters.
+"""A simulated world of one job with every kind of fault: crashes, paused processes, lost and duplicated messages,
+calls that land late, stale views. It drives the real `visit`, `decide`, lease and adapters.
 
-Every visit is a greenlet that stops at each port call; the world chooses who goes on. `guards` names what protects:
-take one out and a violation must show.
+Every visit is a greenlet that pauses at each port call; the world chooses which one continues. `guards` names the
+protections: with one removed, a violation must show.
 """
 
 import random
@@ -49,7 +49,7 @@ class Violation(AssertionError):
 
 @dataclass
 class Row:
-    """The job's row: what Postgres holds."""
+    """The job's row in Postgres."""
 
     view: JobView
     lease: leases.Lease = field(default_factory=leases.Lease)
@@ -58,13 +58,11 @@ class Row:
 
 
 class SimStore:
-    """Rows in memory under the real lease rules. Each method is one transaction: it switches before and after."""
+    """Rows in memory under the real lease rules. Each method is one transaction, with a switch before and after."""
 
     def __init__(self, row: Row, switch: Callable[[], None], guards: frozenset[str], role: Role):
         self.row, self.switch, self.guards, self.role = row, switch, guards, role
-        self.guilty: set[int] = (
-            set()
-        )  # attempts that really had to end: of which a replica, or too many, failed or vanished
+        self.guilty: set[int] = set()  # attempts that really had to end: one replica, or too many, failed or vanished
         self.replaced = 0
 
     def take(self, job: int, *, owner: str, now: datetime) -> Held | None:
@@ -83,7 +81,7 @@ class SimStore:
         before = self.row.view
         self.replaced += len(step.replace)
         if (step.to is not None or step.replace) and ("token" not in self.guards or before.phase is held.view.phase):
-            # Without the token the late writer's own picture wins: what a plain save of a stale object does.
+            # Without the token the late writer's stale view wins, as when a stale object is saved.
             base = before if "token" in self.guards else held.view
             self.row.view = after(base, step, now)
             self._check(before, self.row.view)
@@ -132,7 +130,7 @@ class SimStore:
 
 
 class SimCluster:
-    """Stands between a visit and a real adapter: calls travel, may land late, and pictures may be old."""
+    """Wraps a real adapter: calls take time and may land late, and views may be stale."""
 
     def __init__(self, adapter, world: "World"):
         self.adapter, self.world = adapter, world
@@ -158,7 +156,7 @@ class SimCluster:
         raise NotImplementedError
 
     def _travel(self, call: Callable[[], None]) -> None:
-        """The call is on its way: from here on it lands, whatever becomes of the caller."""
+        """Once sent, the call lands even if its caller crashes."""
         self.world.switch()
         if self.world.is_cut:
             raise Unreachable("sim")
@@ -193,7 +191,7 @@ class World:
         self.pictures: dict[int, list[tuple[float, Seen]]] = {}
         self.finished_attempts: set[int] = set()
         self.present: dict[int, set[int]] = {}
-        self.unwell: dict[int, set[int]] = {}  # attempt to the places of which a replica failed or vanished, ever
+        self.unwell: dict[int, set[int]] = {}  # attempt -> indices whose replica ever failed or vanished
         self.adapter = make_adapter(self)
         roles = (RoleView("worker", role.replicas, completes=True, essential=True, least=role.least),)
         view = JobView(Phase.QUEUED, self.now(), max_retries=self.random.choice([0, 1, 3]), roles=roles)
@@ -201,31 +199,31 @@ class World:
         self.store = SimStore(self.row, self.switch, guards, role)
         self.cluster = SimCluster(self.adapter, self)
 
-    # -- what the code under test sees
+    # -- the environment of the code under test
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.seconds, UTC)
 
     def switch(self) -> None:
-        """Hand control back to the world; it may never come back."""
+        """Yield control to the world, which may never resume this visit."""
         parent = greenlet.getcurrent().parent
         if parent is not None:
             parent.switch()
 
     def picture(self, attempt: int) -> Seen:
-        """What the cluster answers: the newest picture that is `lag` seconds old."""
+        """The cluster's answer: the newest view that is at least `lag` seconds old."""
         history = self.pictures.get(attempt, [])
         old = [(at, seen) for at, seen in history if at <= self.seconds - self.lag]
         at, seen = old[-1] if old else (self.seconds - self.lag, Seen())
         as_of = self.now() if "freshness" not in self.guards else datetime.fromtimestamp(at, UTC)
         return replace(seen, as_of=as_of, is_sealed=seen.is_sealed or "seal" not in self.guards)
 
-    # -- what happens
+    # -- actions of the world
 
     def run(self, actions: int = 160) -> None:
         choices = list(ACTIONS)
         weights = [weight for _, weight in choices]
-        if self.role.least is not None:  # replicas go all the time, and people leave the job alone
+        if self.role.least is not None:  # replicas end often, and users rarely interfere
             weights = [CALM.get(act.__name__, weight) for act, weight in choices]
         for _ in range(actions):
             act = self.random.choices(choices, weights)[0][0]
@@ -234,7 +232,7 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        """The faults end: whatever was under way dies or lands, then only honest ticks. The job must come to rest."""
+        """End all faults: pending visits die and calls land, then only complete visits run. The job must come to rest."""
         self.is_cut, self.lag = False, 0.0
         for one in self.visits:
             one.throw(greenlet.GreenletExit)
@@ -322,19 +320,19 @@ class World:
         self.adapter_world.move(self)
 
     def victim(self, living: list):
-        """Of an elastic job seldom the first one, which ends it all. Each of these ends with its attempt, role and index."""
+        """Choose a replica; of an elastic job seldom the first one, whose end ends the attempt. Items end with the index."""
         spared = [one for one in living if str(one[-1]) != str(FIRST)]
         is_spared = self.role.least is not None and spared and self.random.random() < 0.95
         return self.random.choice(spared if is_spared else living)
 
     def ending(self) -> int | None:
-        """An exit code, or None for an end without a word."""
+        """An exit code, or None for an end without a report."""
         return self.random.choice([0, 0, 0, 1, None] if self.role.least is None else [0, 1, 1, None])
 
-    # -- what must hold
+    # -- invariants
 
     def look(self) -> None:
-        """Take a picture of the cluster, and check it."""
+        """Record a view of the cluster, and check the invariants."""
         alive = self.adapter_world.alive(self)
         attempts = sorted({attempt for attempt, *_ in alive})
         if len(places := [(attempt, role, index) for attempt, role, index in alive]) > len(set(places)):
@@ -365,7 +363,7 @@ class World:
         return FIRST in unwell or self.role.replicas - len(unwell) < self.role.least
 
     def _too_late(self, seen: Seen) -> set[int]:
-        """Whoever is not up when the first one is done finds nobody any more."""
+        """Replicas still pending when the first one has succeeded: they find no rendezvous."""
         is_over = any(one.index == FIRST and one.state == "succeeded" for one in seen.replicas)
         return {one.index for one in seen.replicas if is_over and one.state == "pending"}
 
