@@ -1,4 +1,4 @@
-"""Who and what most tests need: two teams, people of each role, a queue."""
+"""Fixtures that most tests need: two teams, people with each role, a queue."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from queues.models import Queue
 from tests.support.builders import Lab
 from tests.support.fake_control_plane import FakeControlPlane
 
-# How long an example takes is the machine's affair.
+# The duration of an example depends on the machine.
 settings.register_profile("ours", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")
 
 
 @pytest.fixture(scope="session")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agent as it is shipped."""
+    """The agent as it is shipped: one zipapp."""
     return build(tmp_path_factory.mktemp("agent") / "agent.pyz")
 
 
 @pytest.fixture
 def control_plane() -> Iterator[FakeControlPlane]:
-    """A control plane that only agents know, in this process."""
+    """A fake control plane for agents, in this process."""
     control_plane = FakeControlPlane()
     control_plane.up()
     yield control_plane
@@ -69,7 +69,7 @@ def people(team) -> People:
 
 @pytest.fixture
 def as_():
-    """`as_(people.viewer)` is a signed-in client."""
+    """`as_(people.viewer)` returns a signed-in client."""
 
     def sign_in(user: User) -> Client:
         client = Client()
@@ -81,7 +81,7 @@ def as_():
 
 @pytest.fixture
 def files(settings, tmp_path):
-    """Logs of this test lie in a folder of its own."""
+    """Store the logs of this test in a folder of its own."""
     settings.MEDIA_ROOT = tmp_path
 
 

@@ -1,4 +1,4 @@
-"""The real settings; only passwords are hashed cheaply, since every test makes its people anew."""
+"""The real settings with a cheap password hasher, since every test creates its users."""
 
 from controlplane.settings import *  # noqa: F403 - settings are meant to be taken whole
 

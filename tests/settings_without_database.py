@@ -1,4 +1,4 @@
-"""The real settings for commands that compare models and migrations only: with a database they would ask it, or wait for it."""
+"""The real settings without a database, for commands that only compare models and migrations."""
 
 from controlplane.settings import *  # noqa: F403 - settings are meant to be taken whole
 

@@ -1,4 +1,4 @@
-"""make_job().running(attempt=2): say only what matters to the case. Steps go through the real store."""
+"""Builders of jobs that need only the fields relevant to a test. Steps go through the real store."""
 
 import zlib
 from datetime import timedelta
@@ -21,7 +21,7 @@ from queues.models import Queue
 
 
 class Clock:
-    """Time as an argument: begins now, and moves only when told to."""
+    """A clock to pass as an argument: starts now, and moves only by `advance`."""
 
     def __init__(self):
         self.moment = timezone.now()
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Lab:
-    """A queue on a memory cluster, and the hands that move its jobs."""
+    """A queue on a memory cluster, and methods that move its jobs through their phases."""
 
     def __init__(self, queue: Queue, user: User):
         self.queue, self.user, self.clock = queue, user, Clock()
@@ -60,7 +60,7 @@ class Lab:
         return job
 
     def finish(self, job: Job, *codes: int) -> Job:
-        """End its replicas with these exit codes, and visit until it rests."""
+        """End the job's replicas with these exit codes, and visit until it is at rest."""
         for index, code in enumerate(codes):
             self.cluster.finish(job.run, job.attempt, "worker", index, exit_code=code)
         return self.visit(job, times=4)
@@ -89,7 +89,7 @@ def batch(seq: int, *items: Item) -> Batch:
 
 
 def deliver(token: str, body: bytes) -> Answer:
-    """Send a batch as an agent does, past the socket and the threads of AgentDoor: within a test's transaction."""
+    """Send a batch as an agent does, bypassing the socket and threads of AgentDoor, within the test's transaction."""
     found = bearer(f"Bearer {token}")
     return answer(found, body) if found else refused(401, "this is not an agent's token")
 

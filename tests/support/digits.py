@@ -1,11 +1,11 @@
-"""What the sample job (examples/ddp_digits.py) must have come to, wherever it ran."""
+"""The expected result of the sample job (examples/ddp_digits.py) on any cluster."""
 
 from muster.client import Client
 from muster.models import Job
 
 
 def assert_trained(client: Client, job: Job) -> None:
-    """Four ranks that ended well, and a network that reads digits."""
+    """Four ranks succeeded, and the network recognizes digits."""
     ranks = client.ranks(job.id)
     assert [(rank.rank, rank.state, rank.exit_code) for rank in ranks] == [
         (number, "succeeded", 0) for number in range(4)

@@ -1,4 +1,4 @@
-"""A pytest plugin: says each failure the moment it happens, for a run that is ended before its own summary."""
+"""A pytest plugin that prints each failure immediately, for runs that are ended before their summary."""
 
 import pytest
 

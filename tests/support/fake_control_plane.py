@@ -1,4 +1,4 @@
-"""A control plane in a few lines: section 2 of docs/wire.md over real HTTP, independent of the agent's own code."""
+"""A minimal control plane: section 2 of docs/wire.md over real HTTP, independent of the agent's own code."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ from tests.support import packs
 
 @dataclass
 class Received:
-    """What one replica sent, in the order in which it was applied."""
+    """The items and lines that one replica sent, in the order in which they were applied."""
 
     ack: int = 0
     posts: int = 0
@@ -36,23 +36,21 @@ class Received:
 
 
 class FakeControlPlane:
-    """`code` is the job's tree (None: 204); `commands` go into every reply; `refuse` answers that status."""
+    """`code` is the job's tree (None: 204); `commands` go into every reply; `refuse` is the status of every reply."""
 
     def __init__(self) -> None:
         self.replicas: dict[str, Received] = {}
-        self.code: dict[str, bytes | str] | None = (
-            None  # path to content, or to where a link points; *.sh are executable
-        )
-        self.lists = ""  # in place of the code's own list
-        self.given: list[str] = []  # digests that were asked for, in order
-        self.spoil: Callable[[bytes], bytes] = lambda pack: pack  # what becomes of a pack on its way
-        self.slowness = 0.0  # seconds before a pack is answered
+        self.code: dict[str, bytes | str] | None = None  # path -> content, or the target of a link; *.sh are executable
+        self.lists = ""  # replaces the manifest of `code`
+        self.given: list[str] = []  # requested digests, in order
+        self.spoil: Callable[[bytes], bytes] = lambda pack: pack  # corrupts a pack in transit
+        self.slowness = 0.0  # seconds before a pack is sent
         self.commands: list[dict[str, Any]] = []
         self.refuse = 0
-        self.headers: dict[str, str] = {}  # of what is refused
+        self.headers: dict[str, str] = {}  # headers of refusals
         self.refusals = 0
-        self.wrong = ""  # batches with items of this kind are answered 400, naming it
-        self.losses = 0  # so many answers are lost after the batch was applied
+        self.wrong = ""  # batches with items of this kind get a 400 that names it
+        self.losses = 0  # this many answers are lost after their batch was applied
         self.lock = threading.Lock()
         self._server: http.server.ThreadingHTTPServer | None = None
         self.port = 0
@@ -72,7 +70,7 @@ class FakeControlPlane:
             self._server.shutdown()
             self._server.server_close()
             for connection in list(self._server.connections):
-                with contextlib.suppress(OSError):  # closing would leave it open: its handler holds it too
+                with contextlib.suppress(OSError):  # close() alone would leave it open: the handler holds it too
                     connection.shutdown(socket.SHUT_RDWR)
         self._server = None
 
@@ -141,7 +139,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
-        if len(body) < length:  # its sender died in the middle of it
+        if len(body) < length:  # the sender died while sending
             self.close_connection = True
             return None
         if self.path == "/agent/v1/workspace":

@@ -1,4 +1,4 @@
-"""An HTTP proxy that opens tunnels (CONNECT), and notes what it was asked."""
+"""An HTTP proxy that opens tunnels (CONNECT), and records the requests."""
 
 import base64
 import socket
@@ -11,11 +11,11 @@ from tests.support.tls import pump
 
 @dataclass
 class Proxy:
-    """Connects everyone to one address, whatever name they ask for: only it knows where that is."""
+    """Connects every client to one address, whatever name it requests, so that clients cannot resolve the name."""
 
     behind: tuple[str, int]
     login: str = ""  # user:password, if it requires them
-    is_silent: bool = False  # takes connections and says nothing
+    is_silent: bool = False  # accepts connections and never answers
     asked: list[str] = field(default_factory=list)
     links: list[socket.socket] = field(default_factory=list)
 

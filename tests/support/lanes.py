@@ -1,8 +1,8 @@
 """Run the levels of tests as lanes, a few side by side: `python -m tests.support.lanes --size ci` (bin/test calls it).
 
 Each lane is one pytest process with its own Postgres and Redis, in a process group of its own. The slowest starts first,
-by the seconds of the last run (artifacts/durations.json) or, on a new clone, by what they usually take. Each writes its
-output to artifacts/lanes/; what failed is printed at the end. `--resume` leaves out lanes that passed at this commit.
+by the durations of the last run (artifacts/durations.json) or, on a new clone, by the usual ones. Each writes its output
+to artifacts/lanes/; output of failed lanes is printed at the end. `--resume` skips lanes that passed at this commit.
 """
 
 import argparse
@@ -22,16 +22,16 @@ ARTIFACTS = ROOT / "artifacts"
 DURATIONS = ARTIFACTS / "durations.json"
 PASSED = ARTIFACTS / "passed.json"
 
-# Levels in the folder tests/, with their usual seconds on two cores. Every level is a lane: a test checks it.
+# Levels in the folder tests/, with their usual seconds on two cores. A test checks that every level is a lane.
 LANES = {
     "db": 1500, "cluster": 1400, "system": 1300, "process": 900, "contract": 450, "browser": 350, "simulation": 150,
     "unit": 60,
 }  # fmt: skip
-AT_ONCE = 3  # most lanes wait most of the time: for processes to end, for pods
-STOP_SECONDS = 120.0  # until a lane has ended its servers and processes
+AT_ONCE = 3  # most lanes mostly wait: for processes to end, for pods
+STOP_SECONDS = 120.0  # for a lane to end its servers and processes
 LOOK_SECONDS = 0.5
 
-# What a size leaves out, as lanes and in words, and pytest's option for what is marked `long`.
+# For each size: pytest's option for tests marked `long`, and what is left out, as lanes and in words.
 SIZES = {
     "quick": ("none", {"cluster"}, "tests/cluster (bin/test tests/cluster), and all that is marked long (--long all)"),
     "ci": ("tenth", set[str](), "nine tenths of what is marked long"),
@@ -67,7 +67,7 @@ class Lane:
         return lines[-1].strip("= ") if lines else "no output"
 
     def stop(self) -> None:
-        """End it as Ctrl-C would, so that its servers and processes end with it."""
+        """End the lane as Ctrl-C does, so that its servers and processes end too."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
             try:
@@ -117,7 +117,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"Of the tests marked long a tenth runs, chosen by commit {head()[:12]}", flush=True)
     began = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    # A shell that starts us in the background has it ignored, and so would every program that a test interrupts.
+    # A shell that starts this process in the background sets SIGINT to ignored, which every child would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     codes = run(names, long=long)
     failed = [name for name, code in codes.items() if code]

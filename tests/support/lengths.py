@@ -1,4 +1,4 @@
-"""A pytest plugin: at the end of a longer run, how long each folder of tests took, so that the slow ones are known."""
+"""A pytest plugin that reports, at the end of a longer run, the time of each folder of tests."""
 
 import os
 import time

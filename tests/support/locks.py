@@ -1,4 +1,4 @@
-"""Others who want what the database has locked: threads with a connection of their own, and when they wait."""
+"""Concurrent lock waiters for tests: threads with a database connection of their own."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ def in_thread(action: Callable[[], object]) -> threading.Thread:
 
 
 def until_waiting(count: int = 1) -> None:
-    """Until so many wait for a lock. The database tells nobody of that, so it is asked."""
+    """Poll until `count` transactions wait for a lock; the database sends no notification of that."""
     until = time.monotonic() + PATIENCE_SECONDS
     while _waiting() < count:
         assert time.monotonic() < until

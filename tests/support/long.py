@@ -1,6 +1,6 @@
-"""A pytest plugin: what is marked `long` belongs to the full run. CI takes a tenth of it, another one with each commit.
+"""A pytest plugin: tests marked `long` belong to the full run. CI runs a tenth of them, a different one for each commit.
 
-A long test that has a short form beside it (marked `sample`, of the same file) takes its place where it runs.
+Where a long test runs, it replaces the short forms (marked `sample`) in the same file.
 """
 
 import subprocess
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def tenth(found: Sequence[T], *, commit: str) -> list[T]:
-    """Every tenth, beginning with the one that the commit's hash says: ten commits in a row try nearly all of them."""
+    """Every tenth item, with an offset from the commit's hash, so that successive commits cover different tenths."""
     return list(found[int(commit, 16) % 10 :: 10])
 
 

@@ -1,5 +1,5 @@
-"""What a machine cannot do is skipped with its reason; in CI such a skip is a failure, so that nothing goes untested
-unseen. A GPU is the exception: CI has none.
+"""Tests that a machine cannot run are skipped with a reason; in CI such a skip is a failure, so that no test is skipped
+unnoticed. A GPU is the exception: CI has none.
 """
 
 import os

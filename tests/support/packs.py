@@ -1,4 +1,4 @@
-"""Packs and manifests as a client sends them, written down from docs/wire.md and not from the server's own code."""
+"""Packs and manifests as a client sends them, implemented from docs/wire.md and not from the server's own code."""
 
 import hashlib
 import struct
@@ -15,7 +15,7 @@ def sha(content: bytes) -> str:
 def frame(
     content: bytes, *, kind: int = DEFLATED, digest: str = "", size: int | None = None, packed: bytes | None = None
 ) -> bytes:
-    """One file; what is said of it can be made wrong."""
+    """One file; its header fields can be made wrong."""
     body = packed if packed is not None else zlib.compress(content) if kind == DEFLATED else content
     said = len(content) if size is None else size
     return struct.pack(">B32sQQ", kind, bytes.fromhex(digest or sha(content)), said, len(body)) + body
@@ -30,7 +30,7 @@ def pack(*contents: bytes, kind: int = DEFLATED) -> bytes:
 
 
 def unpacked(stream: bytes) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Files by digest, and those that the stream says are lost."""
+    """Files by digest, and lost files by digest with their message."""
     assert stream[:8] == b"MUSTERP1"
     at, files, lost = 8, {}, {}
     while True:
@@ -56,7 +56,7 @@ def link(path: str, target: str) -> dict[str, Any]:
 
 
 def manifest(*entries: dict[str, Any]) -> str:
-    """The canonical text of entries as they are sent."""
+    """The canonical text of entries in the form in which they are sent."""
     lines = []
     for one in sorted(entries, key=lambda entry: entry["path"].encode()):
         if one["kind"] == "link":

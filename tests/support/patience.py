@@ -1,3 +1,3 @@
-"""How long tests wait for what has to come: beyond it something is stuck, and no test is decided by it otherwise."""
+"""How long tests wait for an event that must come. It only turns hanging into a failure; no assertion depends on it."""
 
 PATIENCE_SECONDS = 120.0

@@ -1,4 +1,4 @@
-"""Jobs as people meet them: running with metrics and logs, failed, waiting. Rows come from the real services and ingest."""
+"""Typical jobs: running with metrics and logs, failed, waiting. Rows come from the real services and ingest."""
 
 import math
 from datetime import timedelta
@@ -58,7 +58,7 @@ def queued(lab: Lab, **sent) -> Job:
 
 
 def _life(rank: int, steps: int, local: int) -> list:
-    """What an agent sends of one rank over two minutes."""
+    """The items that an agent sends for one rank over two minutes."""
     begin = (timezone.now() - timedelta(minutes=2)).timestamp()
     spacing = 118 / max(1, steps)
     points = [[begin + step * spacing, step, _values(step, rank)] for step in range(1, steps + 1)]

@@ -25,9 +25,7 @@ def pytest_load_initial_conftests(early_config, parser, args):
         MUSTER_LOG_LEVEL="WARNING",
         MUSTER_PUBLIC_URL="http://testserver",
         MUSTER_ALLOWED_HOSTS="testserver,127.0.0.1,localhost",
-        MUSTER_CACHE=str(
-            Path(folder.name) / "cache"
-        ),  # what clients remember; not among what the person who tests does
+        MUSTER_CACHE=str(Path(folder.name) / "cache"),  # the client's cache, kept apart from the developer's own
     )
 
 

@@ -1,4 +1,4 @@
-"""The real web process on the test database: what streams and browsers need and Django's test client is not."""
+"""The real web process on the test database, for streams and browsers, which Django's test client cannot serve."""
 
 import os
 import socket
@@ -67,7 +67,7 @@ def serve(port: int = 0, **settings_: str) -> Iterator[Site]:
 
 
 def _test_database_url() -> str:
-    """The URL of the database that pytest made: another name on the same server."""
+    """The URL of the database that pytest created: another name on the same server."""
     database = settings.DATABASES["default"]
     who = quote(database["USER"]) + (f":{quote(database['PASSWORD'])}" if database["PASSWORD"] else "")
     place = (

@@ -1,4 +1,4 @@
-"""A certificate authority of one's own, and a server that speaks TLS before Postgres or Redis."""
+"""A private certificate authority, and a TLS front for Postgres or Redis."""
 
 import datetime
 import ipaddress
@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-SSL_REQUEST = bytes.fromhex("0000000804d2162f")  # what a client of Postgres sends before anything else
+SSL_REQUEST = bytes.fromhex("0000000804d2162f")  # the first message of a Postgres client
 
 
 def authority(folder: Path, name: str, address: str = "127.0.0.1") -> tuple[Path, Path]:
-    """(its own certificate, a server's certificate with its key for that address or name), as PEM files."""
+    """(the authority's certificate, a server certificate with its key for that address or name), as PEM files."""
     root, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{name} authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -53,16 +53,16 @@ def _certificate(subject, issuer, public, signer, extension) -> x509.Certificate
 
 @dataclass
 class Front:
-    """Takes TLS on a port and hands on what is inside."""
+    """Terminates TLS on a port and forwards the plain connection."""
 
     port: int
-    secured: int = 0  # connections whose TLS was agreed on
+    secured: int = 0  # connections with a completed TLS handshake
     links: list[socket.socket] = field(default_factory=list)
 
 
 @contextmanager
 def front(pem: Path, connect, *, is_postgres: bool = False):
-    """`connect()` is a new socket to the server behind."""
+    """`connect()` returns a new socket to the server behind."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
     listener = socket.create_server(("127.0.0.1", 0))
