@@ -11,7 +11,7 @@ from tests.support.site import Site, serve
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 COUNT_SYNCS = "window.syncs = 0; addEventListener('live-sync', () => { window.syncs += 1 }, true)"
-POLL_MS = 15_000  # templates ask "every 15s" where no hint comes
+POLL_MS = 15_000  # templates poll "every 15s" if no hint comes
 NO_POLLING = (
     f"{{const set = setTimeout; window.setTimeout = (f, ms, ...more) => ms >= {POLL_MS} ? 0 : set(f, ms, ...more)}}"
 )
@@ -41,7 +41,7 @@ def lab(site, people) -> Lab:
 
 
 def new_context(chromium: Browser, site: Site, **options) -> BrowserContext:
-    """Where what moves moves by hints alone: asking again every so often is taken away."""
+    """A context whose pages update only by hints, with polling disabled."""
     context = chromium.new_context(base_url=site.url, **options)
     context.set_default_timeout(1000 * PATIENCE_SECONDS)
     context.add_init_script(COUNT_SYNCS)
@@ -58,7 +58,7 @@ def context(chromium: Browser, site: Site):
 
 @pytest.fixture
 def page(context: BrowserContext):
-    """A page that is signed in, and at the end was without a single error in its console."""
+    """A signed-in page; its console must stay without errors until the end of the test."""
     page = context.new_page()
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(str(error)))

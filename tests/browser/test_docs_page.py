@@ -1,4 +1,4 @@
-"""/api/docs in a real Chromium: every operation is listed, and our policy is not broken once."""
+"""/api/docs in a real Chromium: every operation is listed, without a violation of the content security policy."""
 
 import pytest
 from django.test import Client
@@ -8,7 +8,7 @@ from tests.browser.conftest import chromium, context, page, site  # noqa: F401 -
 
 
 def test_the_documentation_lists_every_operation_under_our_policy(page, site):  # noqa: F811
-    """The `page` fixture fails at its end when the console holds an error; a broken policy is one."""
+    """The `page` fixture fails at its end if the console holds an error, and a policy violation is one."""
     page.goto("/api/docs")
     expect(page.locator(".opblock").first).to_be_visible()
     described = page.evaluate(
@@ -22,7 +22,7 @@ def test_the_documentation_lists_every_operation_under_our_policy(page, site):  
     assert described >= 17
 
 
-def test_an_operation_can_be_tried_with_ones_session(page, site):  # noqa: F811
+def test_an_operation_can_be_tried_with_the_users_session(page, site):  # noqa: F811
     page.goto("/api/docs")
     page.locator("#operations-me-me .opblock-summary-path").click()
     page.locator("button", has_text="Try it out").click()
@@ -30,7 +30,7 @@ def test_an_operation_can_be_tried_with_ones_session(page, site):  # noqa: F811
     expect(page.locator(".live-responses-table .response .response-col_status").first).to_contain_text("200")
 
 
-def test_it_is_linked_and_for_members_only(as_, people):
+def test_the_page_is_linked_and_requires_a_session(as_, people):
     assert Client().get("/api/docs").url.startswith("/login?next=")
     owner = as_(people.owner)
     assert 'href="/api/docs"' in owner.get("/jobs").text
@@ -39,5 +39,5 @@ def test_it_is_linked_and_for_members_only(as_, people):
 
 
 @pytest.mark.parametrize("part", ["swagger-ui.css", "swagger-ui-bundle.js", "swagger-ui-standalone-preset.js"])
-def test_its_parts_come_from_us(client, db, part):
+def test_its_assets_are_served_by_muster(client, db, part):
     assert client.get(f"/static/drf_spectacular_sidecar/swagger-ui-dist/{part}").status_code == 200

@@ -1,4 +1,4 @@
-"""What of the matrix is seen at which width: measured in a real browser."""
+"""Which cells of the rank matrix are visible at which width, measured in a real browser."""
 
 import pytest
 from django.utils import timezone
@@ -6,7 +6,7 @@ from django.utils import timezone
 from jobs.models import Rank
 from tests.browser.test_pages import live
 
-# Cells that lie, wholly or in part, outside of the page's width or of a box that scrolls.
+# Cells that lie, wholly or in part, outside of the page's width or of a scrolling box.
 CLIPPED = """(which) => [...document.querySelectorAll(which)].filter((cell) => {
     const it = cell.getBoundingClientRect();
     if (it.left < -1 || it.right > document.documentElement.clientWidth + 1) return true;
@@ -44,7 +44,7 @@ def test_eight_local_ranks_fit_side_by_side(page, lab, width):
 
 
 @pytest.mark.parametrize("nodes", [2, 8, 128])
-def test_no_rank_that_failed_is_outside_of_what_is_seen(page, lab, nodes):
+def test_every_failed_rank_is_visible(page, lab, nodes):
     job = job_of(lab, nodes)
     failed = [7, 8 * nodes - 1, 4 * nodes + 5]
     for number in failed:

@@ -1,4 +1,4 @@
-"""Whatever becomes of a click, the page says it in words: seen in a real browser, for each way it can go wrong."""
+"""The page shows the outcome of every click in words: each kind of failure, in a real browser."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.support import seed
 
 @pytest.fixture
 def open_job(context, lab):
-    """The page of a running job, signed in, to which no hint comes: what moves it is what the test does."""
+    """The page of a running job, signed in and without hints: it changes only by the actions of the test."""
     context.add_init_script(
         "delete window.SharedWorker; window.EventSource = class { addEventListener() {} close() {} };"
     )
@@ -37,12 +37,12 @@ def cancel(page: Page) -> None:
 
 
 def refresh(page: Page) -> None:
-    """As a hint or a poll does."""
+    """Refresh the page as a hint or a poll does."""
     page.evaluate("document.body.dispatchEvent(new Event('live-sync'))")
 
 
 def still_the_page(page: Page, job: Job) -> None:
-    """Nothing else was swapped into it."""
+    """No other content was swapped into the page."""
     expect(page.locator("h1")).to_contain_text(job.name)
     expect(page.locator("html, main, [name=password]")).to_have_count(2)
 
@@ -56,11 +56,11 @@ def answered(page: Page, status: int, detail: str, **headers: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["act", "refresh"])
-def test_a_session_that_ended_leads_to_the_sign_in_and_back(open_job, way):
+def test_an_ended_session_leads_to_the_sign_in_and_back(open_job, way):
     page, job = open_job
     SignIn.objects.all().delete()
     cancel(page) if way == "act" else refresh(page)
-    expect(page).to_have_url(re.compile(r"/login\?"))  # each part of the page that was refused leads there
+    expect(page).to_have_url(re.compile(r"/login\?"))  # every refused part of the page redirects there
     said = "was not done" if way == "act" else "Your session has ended"
     expect(page.locator(".notice")).to_contain_text(said)
     page.fill("[name=username]", "owner")
@@ -72,7 +72,7 @@ def test_a_session_that_ended_leads_to_the_sign_in_and_back(open_job, way):
     assert job.cancel_requested_at is None
 
 
-def test_a_server_that_is_away_is_said_and_forgotten_when_it_is_back(open_job, site):
+def test_an_unreachable_server_is_shown_until_it_is_back(open_job, site):
     page, job = open_job
     os.kill(site.pid, signal.SIGKILL)
     cancel(page)
@@ -91,7 +91,7 @@ def test_a_server_that_is_away_is_said_and_forgotten_when_it_is_back(open_job, s
     expect(page.locator("#outcome")).to_be_hidden()
 
 
-def test_what_is_not_allowed_is_said(open_job):
+def test_a_forbidden_action_shows_the_refusal(open_job):
     page, job = open_job
     Membership.objects.filter(user__username="owner").update(role=Role.VIEWER)
     cancel(page)
@@ -99,7 +99,7 @@ def test_what_is_not_allowed_is_said(open_job):
     still_the_page(page, job)
 
 
-def test_what_comes_too_late_is_said_and_the_page_shows_what_is_true_now(open_job):
+def test_an_action_that_comes_too_late_is_refused_and_the_page_is_updated(open_job):
     page, job = open_job
     Job.objects.filter(pk=job.pk).update(phase="succeeded", finished_at=timezone.now(), message="every replica ended")
     page.click("button:text-is('Suspend')")
@@ -123,7 +123,7 @@ def test_what_comes_too_late_is_said_and_the_page_shows_what_is_true_now(open_jo
         (418, "", "was not done: the server answered 418."),
     ],
 )
-def test_each_other_answer_is_said(open_job, status, detail, words):
+def test_each_other_error_status_is_shown(open_job, status, detail, words):
     page, job = open_job
     answered(page, status, detail, **{"Retry-After": "9"})
     cancel(page)
@@ -135,7 +135,7 @@ def test_each_other_answer_is_said(open_job, status, detail, words):
     expect(page.locator("#outcome")).to_be_hidden()
 
 
-def test_a_refresh_that_fails_says_that_the_page_is_old(open_job):
+def test_a_failed_refresh_marks_the_page_as_stale(open_job):
     page, job = open_job
     Membership.objects.filter(user__username="owner").delete()
     refresh(page)

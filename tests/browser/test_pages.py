@@ -1,4 +1,4 @@
-"""What only a browser shows: live updates without reloading, ten tabs at once, keys, folders, hovering."""
+"""Behavior that needs a browser: live updates without reloading, ten tabs at once, keys, folders, hovering."""
 
 import pytest
 from django.utils import timezone
@@ -25,7 +25,7 @@ IS_LIVE = """(patience) => new Promise((done, fail) => {
 
 
 def live(page):
-    """Until the stream has said its first word and the page drew itself anew: what happens afterwards arrives as a hint."""
+    """Wait for the stream's first event and a redraw of the page: later changes arrive as hints."""
     page.evaluate(IS_LIVE, 1000 * PATIENCE_SECONDS)
 
 
@@ -34,7 +34,7 @@ def test_submit_a_folder_and_see_its_job(page, tmp_path):
     (tmp_path / "code" / "train.py").write_text("print('hello')")
     (tmp_path / "code" / "models" / "net.py").write_text("")
     page.click("text=Submit a job")
-    page.wait_for_url("**/jobs/new")  # and its scripts: one of them hears what is chosen
+    page.wait_for_url("**/jobs/new")  # and its scripts: one of them handles the chosen files
     page.fill("[name=command]", "torchrun train.py")
     page.set_input_files("[data-folder]", tmp_path / "code")
     expect(page.locator("[data-chosen]")).to_contain_text("2 files")
@@ -46,7 +46,7 @@ def test_submit_a_folder_and_see_its_job(page, tmp_path):
     assert [one.path for one in reading.entries(Job.objects.get().workspace)] == ["models/net.py", "train.py"]
 
 
-def test_a_running_job_moves_without_reloading(page, lab):
+def test_the_page_of_a_running_job_updates_without_reloading(page, lab):
     job = seed.running(lab, steps=20)
     page.goto(f"/jobs/{job.pk}")
     live(page)
@@ -63,7 +63,7 @@ def test_a_running_job_moves_without_reloading(page, lab):
     assert page.evaluate("window.stayed") is True
 
 
-def test_a_job_that_ends_says_so_and_its_page_goes_quiet(page, lab):
+def test_the_page_of_an_ended_job_shows_its_end_and_stops_refreshing(page, lab):
     job = seed.running(lab, steps=5)
     page.goto(f"/jobs/{job.pk}")
     live(page)
@@ -72,19 +72,19 @@ def test_a_job_that_ends_says_so_and_its_page_goes_quiet(page, lab):
     expect(page.locator("[hx-trigger]")).to_have_count(0)
 
 
-def test_the_list_changes_while_it_is_looked_at(page, lab):
+def test_the_job_list_updates_while_it_is_open(page, lab):
     page.goto("/jobs")
     live(page)
     lab.submit(name="just-submitted")
     expect(page.locator("#jobs")).to_contain_text("just-submitted")
 
 
-def test_ten_tabs_do_not_hold_each_other_up(page, context, lab):
+def test_ten_open_tabs_do_not_block_each_other(page, context, lab):
     job = seed.running(lab, steps=5)
     tabs = [context.new_page() for _ in range(10)]
     for tab in tabs:
         tab.goto(f"/jobs/{job.pk}")
-    page.goto("/queues")  # would wait for ever if the tabs held all six connections
+    page.goto("/queues")  # would hang if the tabs held all six connections
     live(page)
     apply.apply_batch(
         identity=identity(job), batch=batch(2, log_item(0, 5, [(timezone.now().timestamp(), "for everyone")]))
@@ -103,7 +103,7 @@ def test_cancel_asks_first_and_keeps_the_page(page, lab):
     expect(page.locator("h1")).to_contain_text("cancel requested")
 
 
-def test_an_open_question_stays_open_while_the_page_moves(page, lab):
+def test_an_open_confirmation_stays_open_while_the_page_refreshes(page, lab):
     job = seed.running(lab, steps=5)
     page.goto(f"/jobs/{job.pk}")
     live(page)
@@ -115,7 +115,7 @@ def test_an_open_question_stays_open_while_the_page_moves(page, lab):
     expect(page.locator("#history")).to_have_attribute("open", "")
 
 
-def test_reading_back_in_the_log_is_not_interrupted(page, lab):
+def test_scrolling_back_in_the_log_is_not_interrupted_by_new_lines(page, lab):
     job = seed.running(lab, steps=60)
     page.goto(f"/jobs/{job.pk}")
     live(page)
@@ -131,7 +131,7 @@ def test_reading_back_in_the_log_is_not_interrupted(page, lab):
     expect(page.locator("[data-log-follow]")).to_have_text("Following")
 
 
-def test_a_follower_jumps_over_a_burst_and_the_skipped_lines_can_be_read(page, lab):
+def test_following_skips_a_burst_whose_lines_can_be_read_later(page, lab):
     job = seed.running(lab, steps=5)
     page.goto(f"/jobs/{job.pk}/logs?rank=0")
     live(page)
@@ -173,7 +173,7 @@ def test_keys_and_theme(page, lab):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
 
-def test_hovering_a_chart_reads_its_values(page, lab):
+def test_hovering_over_a_chart_shows_its_values(page, lab):
     job = seed.running(lab, steps=50)
     page.goto(f"/jobs/{job.pk}")
     page.locator(".chart").first.hover()

@@ -1,4 +1,4 @@
-"""The pages of people in a real browser: they fit a phone, ask before they take away, and work with and without scripts."""
+"""Pages for accounts and teams in a real browser: they fit a phone, confirm removals, and work with and without scripts."""
 
 import pytest
 from playwright.sync_api import expect
@@ -21,7 +21,7 @@ PAGES = [
 
 @pytest.fixture
 def boss(people) -> User:
-    """The one who is signed in, as administrator of the team."""
+    """The signed-in user, as administrator of the team."""
     Membership.objects.filter(user=people.owner).update(role=Role.ADMIN)
     return people.owner
 
@@ -37,12 +37,12 @@ def test_nothing_is_wider_than_a_phone(boss, page, lab, url):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
-def test_a_token_for_a_program_is_made_seen_once_and_revoked(boss, page):
+def test_a_token_of_a_service_account_is_created_shown_once_and_revoked(boss, page):
     page.goto("/teams/nlp")
     page.fill("[name=name]", "nightly")
     page.click("button:has-text('Make')")
     page.click("tr:has-text('nightly@nlp') >> text=Token")
-    page.wait_for_url("**/tokens**")  # the page before has a field of that name too
+    page.wait_for_url("**/tokens**")  # the previous page has a field of the same name
     page.fill("[name=name]", "nightly run")
     page.click("button:has-text('Create token')")
     text = page.locator("#token-text").inner_text()
@@ -54,7 +54,7 @@ def test_a_token_for_a_program_is_made_seen_once_and_revoked(boss, page):
     expect(page.locator("tr", has_text="nightly run")).to_contain_text("Revoked")
 
 
-def test_removing_somebody_asks_first(boss, page, lab):
+def test_removing_a_member_asks_for_confirmation(boss, page, lab):
     page.goto("/teams/nlp")
     row = page.locator("tr:has(b:text-is('viewer'))")
     row.locator("summary").click()

@@ -1,4 +1,4 @@
-"""A second factor, set up and used with a real browser; and the sessions that it ends."""
+"""A second factor, set up and used in a real browser, and ending another session."""
 
 import os
 import re
@@ -14,12 +14,12 @@ RIGHT = "owner-has-a-password"
 
 
 def shot(page, name: str) -> None:
-    """A picture for people, where they ask for one."""
+    """Save a screenshot if MUSTER_SHOTS is set."""
     if folder := os.environ.get("MUSTER_SHOTS"):
         page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
 
 
-def test_it_is_set_up_asked_for_and_removed(page):
+def test_a_second_factor_is_set_up_asked_for_and_removed(page):
     page.goto("/account")
     shot(page, "account")
     page.click("text=Second factor >> nth=-1")
@@ -50,7 +50,7 @@ def test_it_is_set_up_asked_for_and_removed(page):
     page.wait_for_selector("text=was removed")
 
 
-def test_another_session_is_ended_where_one_sees_it(page, chromium, site):
+def test_another_session_can_be_ended_from_the_list_of_sessions(page, chromium, site):
     other = new_context(chromium, site).new_page()
     other.goto("/login")
     other.fill("[name=username]", "owner")
