@@ -1,4 +1,4 @@
-"""What must hold of a job whatever happened: read from its history, its ranks' own accounts, its log and the machine."""
+"""Invariants of a job after any fault, checked against its history, its ranks' own claims, its log and the machine."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Key = tuple[int, int]  # attempt and rank
 
 @dataclass(frozen=True)
 class Claim:
-    """What a rank wrote of itself (code/rank.py)."""
+    """A rank's own record (code/rank.py)."""
 
     began: float
     alive: float
@@ -27,8 +27,8 @@ def check(
     attempts: int | None = None,
     had_power: bool = True,
 ) -> None:
-    """One job that is at rest. `attempts`: how many there must have been. Without `had_power` a machine lost its own, and
-    with it the last lines of the attempts that ran.
+    """Check one job at rest. `attempts` is the expected number of attempts. Without `had_power` the machine lost power,
+    and with it the last lines of the running attempts.
     """
     found = installation.api.job(job)
     assert found["phase"] in phases, found
@@ -53,20 +53,20 @@ def check_steps(events: list[dict[str, Any]]) -> None:
 
 
 def read_claims(installation: RunningInstallation, job: int) -> dict[Key, Claim]:
-    """Raises where two processes were the same rank of the same attempt."""
+    """Read the ranks' claims; fails if two processes were the same rank of the same attempt."""
     found = {}
     for folder in (installation.folder / "local/jobs").glob(f"{job}-*/shared/claims"):
         for path in folder.iterdir():
             assert not path.name.startswith("doubled"), f"job {job}: {path.name}: a replica ran twice"
             attempt, rank = map(int, path.name.split("-"))
             words = path.read_text().split()
-            if words:  # else it was killed between making the file and writing it
+            if words:  # else the rank was killed between creating the file and writing it
                 found[attempt, rank] = Claim(float(words[0]), float(words[1]), int(words[2]))
     return found
 
 
 def check_attempts(claims: dict[Key, Claim]) -> None:
-    """No attempt begins while a rank of the one before still lives."""
+    """No attempt begins while a rank of an earlier one is alive."""
     for attempt in sorted({attempt for attempt, _ in claims})[1:]:
         began = min(claim.began for (of, _), claim in claims.items() if of == attempt)
         alive = max(claim.alive for (of, _), claim in claims.items() if of < attempt)
@@ -76,8 +76,8 @@ def check_attempts(claims: dict[Key, Claim]) -> None:
 def check_lines(
     lines: list[dict[str, Any]], claims: dict[Key, Claim], *, complete: int | None, had_power: bool = True
 ) -> None:
-    """Every rank's lines come once, in order, without a hole, and all of them. A rank announces each line before it writes
-    it, so one that was killed may have announced one more.
+    """All lines of every rank are stored once, in order and without a hole. A rank claims each line before it writes it,
+    so a killed rank may have claimed one line more.
     """
     assert not any(line["is_gap"] for line in lines)
     numbers: dict[Key, list[int]] = defaultdict(list)

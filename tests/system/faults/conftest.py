@@ -1,4 +1,4 @@
-"""The table of what was broken and how soon all was right again; and one installation for most of it."""
+"""The table of faults and recovery times, and the installation that most of these tests share."""
 
 import bisect
 import contextlib
@@ -21,7 +21,7 @@ ROWS: list[tuple[str, str, str, float | None]] = []  # fault, where, outcome, se
 
 
 class Pressure(threading.Thread):
-    """Seconds in which somebody on this machine waited for a core, or for a disk, as the kernel counts them.
+    """Seconds in which a process on this machine waited for CPU or disk, as counted by the kernel.
 
     Source: Documentation/accounting/psi, the line `some`.
     """
@@ -36,7 +36,7 @@ class Pressure(threading.Thread):
             self._looks.append(self._look())
 
     def between(self, begin: float, end: float) -> float:
-        """Of the two the longer: they overlap, nobody says how much."""
+        """The longer of the two, since they overlap by an unknown amount."""
         return max(after - before for before, after in zip(self._at(begin), self._at(end), strict=True))
 
     def _at(self, moment: float) -> tuple[float, ...]:
@@ -47,14 +47,14 @@ class Pressure(threading.Thread):
 
 
 def _total(pressure: Path) -> float:
-    """0 where the kernel does not count: then all time is ours."""
+    """0 if the kernel does not count: then all time counts as Muster's own."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(pressure.read_text().split("\n")[0].rpartition("total=")[2]) / 1e6
     return 0.0
 
 
 class Matrix:
-    """Cells as they are proven."""
+    """Collects the results of all cells."""
 
     def __init__(self) -> None:
         self._pressure = Pressure()
@@ -64,9 +64,9 @@ class Matrix:
         ROWS.append((fault, where, outcome, seconds))
 
     def add_all(self, fault: str, seconds: dict[str, float], *, since: float | None = None) -> None:
-        """The promise holds for a machine that has a core for us: time in which others had them all does not count.
+        """Time spent waiting for CPU or disk does not count: the promise assumes a machine with a free core.
 
-        Without `since`, the fault's end, call it at once when the last of them is right.
+        `since` is the end of the fault; without it, call this as soon as the last job has recovered.
         """
         since, late = since or time.time() - max(seconds.values()), {}
         for where, took in seconds.items():
@@ -107,7 +107,7 @@ def nothing_stays_armed(request) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """With a cell that failed, what every process last said."""
+    """Append the last log lines of every process to the report of a failed cell."""
     report = yield
     if report.failed:
         for found in (value for value in item.funcargs.values() if isinstance(value, RunningInstallation)):

@@ -1,4 +1,4 @@
-"""A whole installation to do harm to, its API as a patient client sees it, and its processes."""
+"""A whole installation for fault injection, a client of its API that retries, and its processes."""
 
 import contextlib
 import json
@@ -24,11 +24,11 @@ from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[3]
 CODE = ROOT / "tests/system/faults/code"
-RIGHT_SECONDS = 10.0  # the promise: all is right again this soon after a fault ended
+RIGHT_SECONDS = 10.0  # the promised time to recover after the end of a fault
 
 
 def until(is_so: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str = "") -> Any:
-    """The first true answer. Polls; the limit only turns being stuck into a failure."""
+    """Poll until the result is true, and return it. The limit only turns hanging into a failure."""
     end = time.monotonic() + seconds
     while not (found := is_so()):
         assert time.monotonic() < end, f"after {seconds:.0f} s still not: {what or is_so}"
@@ -37,7 +37,7 @@ def until(is_so: Callable[[], Any], seconds: float = PATIENCE_SECONDS, what: str
 
 
 class Api:
-    """/api/v1 for somebody who tries again while the server is away. `submit` is safe to repeat by its key."""
+    """A client of /api/v1 that retries while the server is away. `submit` is safe to repeat due to its idempotency key."""
 
     def __init__(self, url: str, token: str):
         self.url = url
@@ -76,7 +76,7 @@ class Api:
         return list(self.ask("GET", f"/jobs/{job}/events")["results"])
 
     def lines(self, job: int) -> list[dict[str, Any]]:
-        """Every line of a job that is over, as a reader with a cursor gets them."""
+        """All lines of a finished job, read page by page with a cursor."""
         found: list[dict[str, Any]] = []
         asked: dict[str, Any] = {"limit": 5000}
         while True:
@@ -89,7 +89,7 @@ class Api:
 
 @dataclass
 class RunningInstallation:
-    """`marks` is where crash points are armed and leave their marks; it works whenever a point is passed."""
+    """`marks` is the folder in which fault points are armed, at any time, and leave their marks."""
 
     folder: Path
     environ: dict[str, str] = field(default_factory=dict)
@@ -100,23 +100,23 @@ class RunningInstallation:
         self.marks = self.folder.parent / f"{self.folder.name}-marks"
         self.marks.mkdir(parents=True, exist_ok=True)
         self.workspace, self.password = 0, ""
-        self.api: Api = None  # type: ignore[assignment]  # there once it was started
+        self.api: Api = None  # type: ignore[assignment]  # set by start()
         self.muster: Installation = None  # type: ignore[assignment]
 
     def start(self, checkout: Path | None = None) -> None:
-        """Durable, unlike in other tests: what Postgres confirmed must outlive its being killed."""
-        # Agents leave their marks in a folder of the tests', and are found by where their folders lie.
+        """Durable, unlike in other tests: commits that Postgres confirmed must survive a kill."""
+        # Agents leave their marks in a folder of the tests, and are found by the paths of their folders.
         env = {"CRASH_MARKS": str(self.marks), "MUSTER_JOB_ENV": "CRASH_*", "MUSTER_JOB_USER": "root", **self.environ}
         if os.geteuid() != 0:
             del env["MUSTER_JOB_USER"]
         self.muster = Installation(self.folder, environ=env, checkout=checkout or self.checkout)
-        # The administrator's is of the first start; a folder that is started again knows no other.
+        # The administrator's password is set at the first start and stays valid for the folder.
         self.password = self.muster.password = self.password or self.muster.password
         self.muster.start()
         self.api = Api(self.muster.url, self.muster.token)
 
     def furnish(self) -> None:
-        """Room for many jobs, a queue that is easily full, and the code of the jobs."""
+        """Set a large quota, add a queue that is easily full, and upload the code of the jobs."""
         self.manage("queue", "default", "--team", "demo", "--slots", str(self.slots))
         self.manage("queue", "narrow", "--team", "demo", "--slots", "2")
         with Client(self.muster.url, self.muster.token) as client:
@@ -126,7 +126,7 @@ class RunningInstallation:
         return self.api.submit(*words, workspace=self.workspace, **asked)
 
     def stop(self) -> None:
-        """For good: everything is killed, nothing is left, the database too."""
+        """Kill everything and delete all data, including the database."""
         self.kill_all()
         remove_home(self.folder)
 
@@ -136,13 +136,13 @@ class RunningInstallation:
         return ended.stdout
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """One that may fail, or be killed."""
+        """Run a management command that may fail or be killed."""
         return subprocess.run(
             [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.muster.env, check=False, capture_output=True,
             text=True,
         )  # fmt: skip
 
-    # -- points
+    # -- fault points
 
     def arm(self, *points: str, number: str = "") -> None:
         for point in points:
@@ -154,7 +154,7 @@ class RunningInstallation:
             path.unlink(missing_ok=True)
 
     def fired(self, point: str) -> int:
-        """The process that came to this point; 0 while nobody did, or where its mark says only how it was armed."""
+        """The id of the process that reached this point; 0 if none did, or if the mark shows only how it was armed."""
         with contextlib.suppress(FileNotFoundError):
             words = (self.marks / point).read_text().split()
             return int(words[0]) if len(words) > 1 else 0
@@ -169,7 +169,7 @@ class RunningInstallation:
         return self.muster.pids[name]
 
     def until_healthy(self, name: str) -> None:
-        """Until the supervisor takes its next death for a first one again, and starts another at once."""
+        """Wait until the process has run long enough that the supervisor restarts it without backoff after its next death."""
 
         def is_healthy() -> bool:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -182,7 +182,7 @@ class RunningInstallation:
         os.kill(self.pid(name), number)
 
     def agents(self, job: int | None = None) -> list[tuple[int, Path]]:
-        """Agents alive, and the folders of their replicas."""
+        """Live agents, each with the folder of its replica."""
         found = []
         inside = f"{self.folder}/local/jobs/{'' if job is None else f'{job}-'}"
         for pid, words in commands():
@@ -191,12 +191,12 @@ class RunningInstallation:
         return found
 
     def carriers(self, job: int | None = None) -> list[int]:
-        """Every process that works for a job, found by what it carries in its environment."""
+        """Every process that works for a job, found by its environment."""
         wanted = f"MUSTER_SHARED={self.folder}/local/jobs/{'' if job is None else f'{job}-'}".encode()
         return [pid for pid, env in environments() if any(value.startswith(wanted) for value in env)]
 
     def kill_all(self) -> None:
-        """As when the machine loses its power: nobody can say goodbye."""
+        """Kill every process, as when the machine loses power: none can clean up."""
         wanted = f"MUSTER_DATA_DIR={self.folder}".encode()
         killed = set()
         while True:
@@ -209,11 +209,11 @@ class RunningInstallation:
                     os.kill(pid, signal.SIGKILL)
             killed |= ours
             time.sleep(0.02)
-        self.muster.kill()  # takes the supervisor's exit code; after a reboot nobody has even these numbers
+        self.muster.kill()  # reaps the supervisor; after a real reboot even its process id would be unknown
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed), what="everything is gone")
 
     def _servers(self) -> Iterator[int]:
-        """Postgres with its children, and Redis: they carry nothing of ours in their environment."""
+        """Postgres with its children, and Redis: their environment does not identify them."""
         try:
             known = json.loads((self.folder / "running.json").read_text())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What people and jobs do on a day: enough to pass every crash point there is."""
+"""Typical activity of users and jobs, enough to pass every fault point."""
 
 import contextlib
 import fcntl
@@ -14,11 +14,11 @@ from muster.errors import MusterError
 from tests.system.faults.checks import check
 from tests.system.faults.installation import CODE, Api, RunningInstallation, until
 
-RETRIES = 3  # a life may meet as many deaths of agents
+RETRIES = 3  # agents may die this often during one life
 
 
 class Life:
-    """One round of it. Every step is tried again while the server is away, as a person or a script would."""
+    """One round of activity. Every step is retried while the server is away, as a user or a script would."""
 
     def __init__(self, installation: RunningInstallation, folder: Path):
         self.installation, self.folder = installation, folder
@@ -26,7 +26,7 @@ class Life:
         self.workspace = 0
 
     def begin(self) -> None:
-        """Sign in, send code that is new, and three jobs: one ends, one is suspended for a while, one is cancelled."""
+        """Sign in, upload new code, and submit three jobs: one ends, one is suspended for a while, one is cancelled."""
         self.sign_in()
         self.workspace = self.upload()
         self.short, self.paused, self.cancelled = (
@@ -50,7 +50,7 @@ class Life:
         api.act(self.paused, "resume")
 
     def end(self) -> None:
-        """Every job is over, as it was asked for."""
+        """Wait until every job is over."""
         until(lambda: self._finished(self.paused), what=f"job {self.paused} over")
         for job in (self.short, self.cancelled):
             self.until_phase(job, "succeeded", "cancelled", "failed")
@@ -72,7 +72,7 @@ class Life:
         until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
 
     def sign_in(self) -> None:
-        """A new token, and its first use."""
+        """Create a token and use it once."""
         body = {"username": "admin", "password": self.installation.muster.password, "name": "a life"}
         token = self.installation.api.ask("POST", "/login", json=body)["token"]
         visitor = Api(self.installation.muster.url, token)
@@ -80,7 +80,7 @@ class Life:
         visitor.close()
 
     def upload(self) -> int:
-        """Content that was never sent before, or nothing would be stored."""
+        """Upload content that was never sent before, since known content is not stored again."""
         code = self.folder / f"code-{time.time_ns()}"
         shutil.copytree(CODE, code)
         (code / "new.txt").write_text(str(time.time_ns()))
@@ -105,7 +105,7 @@ class Life:
 
 @contextlib.contextmanager
 def slow_visit(installation: RunningInstallation, job: int) -> Iterator[None]:
-    """A visit to this running job that ends it takes until we let go: it waits for the attempt's lock."""
+    """Hold the attempt's lock, so that a visit that ends this running job takes until the lock is released."""
     (folder,) = (installation.folder / "local/jobs").glob(f"{job}-*/1")
     lock = os.open(folder / "lock", os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX)

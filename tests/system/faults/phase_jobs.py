@@ -1,4 +1,4 @@
-"""One job in each phase, held there until it is told to go on, so that one fault meets all of them."""
+"""One job in each phase, held there until released, so that one fault hits all phases at once."""
 
 import contextlib
 import os
@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from tests.system.faults.checks import check
 from tests.system.faults.installation import RIGHT_SECONDS, RunningInstallation, until
 
-RUNS = ("running", "starting", "admitted", "new")  # held or made so that they run when all is right
+RUNS = ("running", "starting", "admitted", "new")  # jobs that run once everything has recovered
 
 
 @dataclass
 class PhaseJobs:
-    """`jobs`: phase -> job. Those that a fault of the control plane must not touch stay for the next fault."""
+    """`jobs`: phase -> job. Jobs that a fault of the control plane must not affect are kept for the next fault."""
 
     installation: RunningInstallation
     jobs: dict[str, int] = field(default_factory=dict)
-    holder: int = 0  # runs in the narrow queue, so that another one waits there
+    holder: int = 0  # runs in the narrow queue, so that another job waits there
     checked: list[int] = field(default_factory=list)
-    stopped: list[int] = field(default_factory=list)  # processes that a point has stopped
+    stopped: list[int] = field(default_factory=list)  # processes stopped at a fault point
     had_power: bool = True  # checks.py
 
     def assemble(self) -> None:
-        """Everybody but `admitted`, for whom the tasks process is to stand still."""
+        """Prepare all phases except `admitted`, which requires the tasks process to be stopped."""
         installation, jobs = self.installation, self.jobs
         if "queued" not in jobs:
             self.holder = installation.submit(queue="narrow")
@@ -43,18 +43,18 @@ class PhaseJobs:
         installation.api.act(jobs["stopping"], "cancel")
         self.until_phase(jobs["suspended"], "suspended")
         self.until_phase(jobs["stopping"], "stopping")
-        # Before its code is there: an agent about to spawn has already said that it runs.
+        # Held before the code is fetched: an agent about to spawn has already reported that it runs.
         jobs["starting"] = self._held_at("agent.list.before", "starting")
 
     def admit(self) -> None:
-        """The tasks process stands still right after a job was admitted."""
+        """Stop the tasks process right after it admitted a job."""
         self.jobs["admitted"] = self._held_at("scheduler.queue.after", "admitted")
 
     def _held_at(self, point: str, phase: str) -> int:
         self.installation.arm(point, number="STOP")
         job = self.installation.submit(nodes=1)
         self._until_stopped(point, phase)
-        while self.installation.api.job(job)["phase"] == "queued":  # by a pass that began before this job was there
+        while self.installation.api.job(job)["phase"] == "queued":  # a pass that began before this job was submitted
             self.installation.arm(point, number="STOP")
             self.go_on()
             self._until_stopped(point, phase)
@@ -68,13 +68,13 @@ class PhaseJobs:
         until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")
 
     def go_on(self) -> None:
-        """Whoever was made to stand still may move again."""
+        """Continue all stopped processes."""
         while self.stopped:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.stopped.pop(), signal.SIGCONT)
 
     def settle(self, since: float) -> dict[str, float]:
-        """Seconds from the fault's end until each job was where it belongs, and a new one ran."""
+        """Seconds from the fault's end until each job was in its expected phase, and a new one ran."""
         self.jobs["new"] = self.installation.submit(nodes=1)
         waiting, seconds = dict(self.jobs), {}
         end = time.monotonic() + 10 * RIGHT_SECONDS
@@ -98,7 +98,7 @@ class PhaseJobs:
         return any(line["at_ms"] / 1000 > since for line in page["lines"])
 
     def dismiss(self, *phases: str) -> None:
-        """Let these come to their end, and look at them closely."""
+        """Let the jobs in these phases end, and check them."""
         going = {phase: self.jobs.pop(phase) for phase in phases if phase in self.jobs}
         for phase, job in going.items():
             if phase == "suspended":
@@ -114,7 +114,7 @@ class PhaseJobs:
             self.verify(job, *(("cancelled",) if phase == "stopping" else ("succeeded",)))
 
     def let_end(self, job: int) -> None:
-        """Until it is over: it may only now come to run."""
+        """Finish the job, and wait until it is over; it may start to run only now."""
 
         def is_over() -> bool:
             with contextlib.suppress(ValueError, OSError):

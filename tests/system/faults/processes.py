@@ -1,4 +1,4 @@
-"""More processes of an installation than its supervisor starts, and what they said and left in the database."""
+"""A second tasks process of an installation, and checks of logs and the database."""
 
 import contextlib
 import subprocess
@@ -15,7 +15,7 @@ LATE = "this visit was late"  # jobs/control/reconciler.py
 
 @contextlib.contextmanager
 def second_tasks(installation: RunningInstallation) -> Iterator["subprocess.Popen[bytes]"]:
-    """Another tasks process of the same installation, as a larger one has."""
+    """Another tasks process of the same installation, as larger installations have."""
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING", "-n", "second@%h")
     with open(installation.folder / "logs/tasks-2.log", "ab") as log:
         process = subprocess.Popen(
@@ -38,7 +38,7 @@ def lease_token(installation: RunningInstallation, job: int) -> int:
 
 
 def refusals(installation: RunningInstallation, job: int) -> int:
-    """How often a late visit to this job was told that it is not its any more."""
+    """How often a late visit to this job was refused because it had lost the lease."""
     found = 0
     for name in ("tasks", "tasks-2"):
         with contextlib.suppress(FileNotFoundError):

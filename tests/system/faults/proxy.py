@@ -1,8 +1,8 @@
-"""Stands between an installation and its Postgres and cuts a connection in the middle of a commit, for real.
+"""A proxy between an installation and its Postgres that cuts a connection in the middle of a commit.
 
-`cut(when, of=text)` waits for the next COMMIT of a transaction in which `text` was sent. "before": the COMMIT never arrives, and
-Postgres rolls back. "after": it arrives and is carried out, and its answer is lost, so that nobody but Postgres knows.
-A statement that is its own transaction (`is_alone`) is lost itself, or its answer is.
+`cut(when, of=text)` waits for the next COMMIT of a transaction in which `text` was sent. "before": the COMMIT never arrives,
+and Postgres rolls back. "after": Postgres commits, but its answer is lost, so that the client does not know the outcome.
+For a statement that is its own transaction (`is_alone`), the statement itself or its answer is lost.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ SOCKET = ".s.PGSQL.5432"
 COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"  # a simple query (PostgreSQL docs, "Message Formats")
 BEGIN = b"Q\x00\x00\x00\x0aBEGIN\x00"
 READY = b"Z\x00\x00\x00\x05"  # ReadyForQuery: the answer is complete
-KEPT = 1 << 20  # bytes of a transaction that are looked through
+KEPT = 1 << 20  # bytes of a transaction that are searched
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Proxy:
         _close(client, server)
 
     def _take(self, said: bytes, piece: bytes) -> Cut | None:
-        """The cut that what is sent now is meant for; nobody gets it twice."""
+        """The pending cut if it matches the bytes being sent; each cut is taken only once."""
         with self._lock:
             cut = self._cut
             if cut is None or cut.is_done or not _is_meant(cut, said, piece):

@@ -1,4 +1,4 @@
-"""An agent is killed: its ranks go with it, its job runs again or fails as its policy says, and its lines are kept."""
+"""An agent is killed: its ranks end too, its job is retried or fails according to its policy, and its lines are kept."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ def kill_one_agent(installation, job: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_an_agent_is_killed_in_every_phase_that_has_one(installation, phase_jobs, matrix):
+def test_an_agent_is_killed_in_every_phase_that_has_agents(installation, phase_jobs, matrix):
     retried, failing = installation.submit(max_retries=1), installation.submit()
     stopping, starting = installation.submit("--stubborn", max_retries=1), 0
     for job in (retried, failing, stopping):
@@ -39,7 +39,7 @@ def test_an_agent_is_killed_in_every_phase_that_has_one(installation, phase_jobs
         until(lambda job=job, is_right=is_right: is_right(installation.api.job(job)), what=where)
         seconds[where] = time.time() - since
     matrix.add_all("kill -9 agent", seconds)
-    installation.finish(stopping)  # its other replica is within its grace, and stubborn
+    installation.finish(stopping)  # its other replica ignores SIGTERM and is within its grace period
     phase_jobs.until_phase(stopping, "cancelled")
     matrix.add("kill -9 agent", "stopping", "right")
     for job in (retried, starting):
@@ -51,8 +51,8 @@ def test_an_agent_is_killed_in_every_phase_that_has_one(installation, phase_jobs
 
 
 @pytest.mark.long
-def test_what_a_killed_agent_had_read_is_in_the_log(installation, phase_jobs, matrix):
-    """The web process is away, so that its lines pile up in the spool; then the agent dies."""
+def test_lines_read_by_a_killed_agent_are_in_the_log(installation, phase_jobs, matrix):
+    """The web process is stopped, so that lines pile up in the spool; then the agent dies."""
     job = installation.submit(nodes=1)
     phase_jobs.until_phase(job, "running")
     pid, place = until(lambda: installation.agents(job))[0]

@@ -1,4 +1,4 @@
-"""A process dies at every point of what cleans up; then it runs again."""
+"""A process dies at every fault point of cleanup; then the cleanup runs again."""
 
 import shutil
 import time
@@ -35,7 +35,7 @@ print("files", len(storages["logs"].listdir(f"logs/{{job.run}}/1")[1]))
 
 
 def until_whole(installation: RunningInstallation, code: str, points: list[str], look: Callable[[], object]) -> str:
-    """Runs it again after each death, and looks whether all is well in between; what the last one said."""
+    """Run the code again after each crash, call `look` in between, and return the output of the last run."""
     installation.arm(*points)
     for _ in range(len(points) + 1):
         ended = installation.command("shell", "-c", LATER + code)
@@ -49,7 +49,7 @@ def until_whole(installation: RunningInstallation, code: str, points: list[str],
 
 @pytest.fixture
 def ended(installation) -> int:
-    """A job that is over, with a log in many files."""
+    """A finished job with a log in many files."""
     job = installation.submit("--lines", "60", nodes=1)
     until(lambda: installation.api.job(job)["phase"] == "succeeded")
     check(installation, job)
@@ -57,15 +57,15 @@ def ended(installation) -> int:
 
 
 @pytest.mark.long
-def test_packing_dies_and_every_line_stays(installation, matrix, ended):
+def test_a_crash_while_packing_loses_no_line(installation, matrix, ended):
     said = until_whole(installation, PACK.format(job=ended), PACKING, lambda: check(installation, ended))
     assert said.split()[-2:] == ["files", "1"]
     matrix.add("crash point", f"{len(PACKING)} of packing", "every line is there")
 
 
 @pytest.mark.long
-def test_collecting_dies_and_running_jobs_do_not_notice(installation, matrix, phase_jobs, ended):
-    """Jobs of earlier cells lose their logs too: each was looked at when it ended."""
+def test_a_crash_while_deleting_old_logs_does_not_affect_running_jobs(installation, matrix, phase_jobs, ended):
+    """Jobs of earlier cells lose their logs too; each was checked when it ended."""
     going = installation.submit()
     phase_jobs.until_phase(going, "running")
     until_whole(
@@ -84,8 +84,8 @@ def test_collecting_dies_and_running_jobs_do_not_notice(installation, matrix, ph
 
 
 @pytest.mark.long
-def test_the_collector_of_code_dies_and_what_is_used_stays(installation, matrix, tmp_path, ended):
-    """Two workspaces share a pack: the one that no job uses goes, and the pack is written anew for the other's sake."""
+def test_a_crash_of_the_code_collector_keeps_code_in_use(installation, matrix, tmp_path, ended):
+    """Two workspaces share a pack: the unused one is deleted, and the pack is rewritten for the other."""
     kept = folder(tmp_path / "kept", text=str(time.time_ns()))
     unused = folder(tmp_path / "unused", text=(kept / "new.txt").read_text())
     (unused / "large.txt").write_text("".join(str(time.time_ns() + number) for number in range(20_000)))

@@ -1,4 +1,4 @@
-"""The connection to Postgres is cut in the middle of a commit: it never arrived, or nobody was told that it did."""
+"""The connection to Postgres is cut in the middle of a commit: the COMMIT never arrives, or its answer is lost."""
 
 import tempfile
 import time
@@ -11,7 +11,7 @@ from tests.system.faults.checks import check
 from tests.system.faults.installation import RunningInstallation, until
 from tests.system.faults.proxy import Proxy
 
-# What is sent within the transaction whose commit is cut.
+# Text within the transaction whose commit is cut.
 TRANSACTIONS = {
     "submit": 'INSERT INTO "jobs_job"',
     "admit": "quota reserved",

@@ -1,4 +1,4 @@
-"""The digits job with real torchrun and PyTorch through a few of the faults: it trains once, or goes on from its checkpoint."""
+"""The digits job with real torchrun and PyTorch through some of the faults: it keeps training, or resumes from its checkpoint."""
 
 import os
 import signal
@@ -39,8 +39,8 @@ def finished(installation, job: int) -> dict:
     return installation.api.job(job)
 
 
-def test_training_outlives_the_control_plane_and_goes_on_from_its_checkpoint(installation, matrix):
-    """One after the other web, tasks, Redis and Postgres are killed while it trains; then one of its agents."""
+def test_training_survives_the_control_plane_and_resumes_from_its_checkpoint(installation, matrix):
+    """Web, tasks, Redis and Postgres are killed one after the other during training, then one of its agents."""
     job = submit(installation, "--epochs", "30", "--save-every", "20", "--step-delay", "0.05", max_retries=1)
     until_text(installation, job, "step 20 ")
     for name in ("web", "tasks", "redis", "postgres"):

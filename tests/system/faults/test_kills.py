@@ -14,7 +14,7 @@ FULL = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for
 
 
 def strike(installation, name: str) -> float:
-    """kill -9; the moment at which the fault ended. The supervisor's work is already part of getting right again."""
+    """kill -9; return the moment at which the fault ended. The restart by the supervisor counts as part of recovery."""
     old = installation.pid(name)
     os.kill(old, signal.SIGKILL)
     at = time.time()
@@ -37,8 +37,8 @@ def test_a_process_is_killed(installation, phase_jobs, matrix, name):
     phase_jobs.dismiss("admitted", "new")
 
 
-def test_whoever_lived_through_all_of_it_is_whole(installation, phase_jobs):
-    """The jobs that ran, waited and slept meanwhile: one attempt each, all lines there."""
+def test_jobs_that_lived_through_all_kills_are_complete(installation, phase_jobs):
+    """Jobs that were running, queued or suspended meanwhile have one attempt each and all their lines."""
     running = phase_jobs.jobs["running"]
     phase_jobs.dismiss("running", "queued", "suspended")
     assert installation.api.job(running)["attempt"] == 1

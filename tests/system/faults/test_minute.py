@@ -1,4 +1,4 @@
-"""What lasts a minute: a process that stands still, and an upgrade with a migration. Both at once, to take one minute."""
+"""Faults of a minute: a stopped process, and an upgrade with a migration. Both run at once, to take only one minute."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
 
 @pytest.fixture
 def old(tmp_path):
-    """A release that is to be upgraded, in a folder of its own."""
+    """An installation to be upgraded, in a folder of its own."""
     found = RunningInstallation(tmp_path / "old")
     try:
         found.start()
@@ -39,7 +39,7 @@ def old(tmp_path):
 
 
 def next_release(folder: Path) -> Path:
-    """This checkout with one migration more."""
+    """A copy of this checkout with one more migration."""
     for name in (
         "accounts",
         "agent",
@@ -62,15 +62,15 @@ def next_release(folder: Path) -> Path:
 
 
 def end_control_plane(installation: RunningInstallation) -> None:
-    """Its processes end as they are asked to; agents and ranks go on, as when only the server is replaced."""
+    """End the control plane's processes gracefully; agents and ranks keep running, as when only the server is replaced."""
     ours = [identity(pid) for pid in installation.muster.pids.values()]
-    installation.muster.kill()  # the others are told by the kernel; some wait for a database that goes as well
+    installation.muster.kill()  # the kernel signals its children; some wait for the database, which ends as well
     for one in filter(None, ours):
         end(one, signals=((signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)))
 
 
 def upgrade(installation: RunningInstallation, *, seconds: float, release: Path, meanwhile) -> tuple[int, float]:
-    """A job that ran through it, and how soon its lines came again."""
+    """Upgrade under a running job; return the job, and the seconds until its lines arrived again."""
     job = installation.submit(nproc_per_node=2)
     until(lambda: installation.api.job(job)["phase"] == "running")
     until(lambda: len(read_claims(installation, job)) == 4)
@@ -101,14 +101,14 @@ def finish_upgraded(installation: RunningInstallation, job: int) -> None:
 
 
 @pytest.mark.sample
-def test_a_job_goes_on_through_an_upgrade_with_a_migration(old, matrix, tmp_path):
+def test_a_job_keeps_running_through_an_upgrade_with_a_migration(old, matrix, tmp_path):
     job, took = upgrade(old, seconds=5, release=next_release(tmp_path / "next"), meanwhile=lambda: None)
     matrix.add_all("upgrade, 5 s away", {"running": took})
     finish_upgraded(old, job)
 
 
 @pytest.mark.long
-def test_a_minute_of_standing_still_and_of_an_upgrade(installation, old, phase_jobs, matrix, tmp_path):
+def test_a_process_stopped_for_a_minute_and_an_upgrade_of_a_minute(installation, old, phase_jobs, matrix, tmp_path):
     release = next_release(tmp_path / "next")
     installation.arm("cluster.apply.before", number="STOP")
     held = installation.submit("--lines", "20")

@@ -1,4 +1,4 @@
-"""A process dies at every named point, two or three points to a cell, while people and jobs do what they do."""
+"""A process dies at every named fault point, two or three points per cell, under typical activity of users and jobs."""
 
 import itertools
 import os
@@ -15,13 +15,14 @@ from tests.system.faults.installation import until
 from tests.system.faults.life import Life, slow_visit
 from tests.system.faults.test_cleaning import COLLECTING, GARBAGE, PACKING
 
-# Passed only when a job fails (tests/db/analysis/test_failures.py), a visit is slow, an agent is dead, an elastic job lost a replica, replicas are pods (tests/cluster/api/test_rows.py):
-# cells of their own.
+# Points with cells of their own, passed only if a job fails (tests/db/analysis/test_failures.py), a visit is slow, an agent
+# is dead, an elastic job lost a replica, or replicas are pods (tests/cluster/api/test_rows.py).
 SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows", "failures.write")
-# Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); machines are asked about before a job is made.
+# Logs of pods are read only where there are pods (tests/cluster/node/test_unreachable.py); placement is checked before a
+# job is created.
 PODS = ("cluster.read_log", "cluster.placement_problem")
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE)})
-ON_PODS = ("kube.", "strays.")  # and each of the others once more: tests/cluster/api/test_deaths.py
+ON_PODS = ("kube.", "strays.")  # these and all others are covered again on pods: tests/cluster/api/test_deaths.py
 WEB = ("services", "ingest", "logs", "workspaces", "files")
 
 
@@ -33,9 +34,9 @@ def points(*families: str) -> list[str]:
 
 
 def cells() -> list[tuple[str, ...]]:
-    """One point of the web process, one of the tasks process, and one of an agent, as long as there are any.
+    """Each cell has one point of the web process, one of the tasks process and one of an agent, while there are any.
 
-    A doorbell is rung by whoever comes first: apart from these, so that nobody dies twice in a cell.
+    Any process may ring a doorbell, so its points are in separate cells: no process dies twice in a cell.
     """
     columns = points(*WEB), points("scheduler", "store", "cluster", "local"), points("agent")
     rest = itertools.zip_longest(points("doorbell"), points("watcher"))
@@ -46,7 +47,7 @@ CELLS = cells()
 SAMPLE = (7,)  # a batch, a step and an agent at once
 
 
-def test_every_point_has_a_cell():
+def test_every_fault_point_has_a_cell():
     listed = [*itertools.chain(*CELLS), *PACKING, *COLLECTING, *GARBAGE]
     listed += [one for one in faultpoints.POINTS if one.startswith((*SPECIAL, *PODS, *ON_PODS))]
     assert sorted(listed) == sorted([*faultpoints.POINTS, *agent_crash.POINTS])
@@ -59,7 +60,7 @@ def test_every_point_has_a_cell():
         for number, cell in enumerate(CELLS)
     ],
 )
-def test_a_process_dies_at_its_point(installation, matrix, tmp_path, cell):
+def test_a_process_dies_at_each_fault_point(installation, matrix, tmp_path, cell):
     installation.arm(*cell)
     life = Life(installation, tmp_path)
     with ThreadPoolExecutor(1) as others:
@@ -72,14 +73,14 @@ def test_a_process_dies_at_its_point(installation, matrix, tmp_path, cell):
         probe = installation.submit("--lines", "1", nodes=1)
         life.until_phase(probe, "succeeded")
         lived.result()
-    took = time.time() - since  # with all that the others still had to do, so never too little
+    took = time.time() - since  # includes the rest of the activity, so it is never too short
     life.end()
     life.check()
     matrix.add_all("crash point", {f"{point} ({what(installation, point)})": took for point in cell}, since=since)
 
 
 def what(installation, point: str) -> str:
-    """Which process died there."""
+    """The kind of process that died at the point."""
     words = (installation.marks / point).read_text()
     return next((name for name in ("uvicorn", "worker", "watch", "beat", "agent") if name in words), "?")
 
@@ -101,7 +102,7 @@ def test_the_tasks_process_dies_while_it_renews_a_lease(installation, matrix, ph
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["local.drain.before", "local.drain.after"])
-def test_the_tasks_process_dies_while_it_has_lines_sent(installation, matrix, phase_jobs, point):
+def test_the_tasks_process_dies_while_it_drains_a_spool(installation, matrix, phase_jobs, point):
     job = installation.submit(nodes=1)
     phase_jobs.until_phase(job, "running")
     until(lambda: read_claims(installation, job))
@@ -118,7 +119,7 @@ def test_the_tasks_process_dies_while_it_has_lines_sent(installation, matrix, ph
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["cluster.end_replicas.before", "cluster.end_replicas.after"])
-def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(installation, matrix, phase_jobs, point):
+def test_the_tasks_process_dies_while_it_ends_a_replica_of_an_elastic_job(installation, matrix, phase_jobs, point):
     job = installation.submit(nodes=3, min_nodes=2)
     phase_jobs.until_phase(job, "running")
     until(lambda: len(read_claims(installation, job)) == 3)
@@ -130,7 +131,7 @@ def test_the_tasks_process_dies_while_it_frees_a_place_of_an_elastic_job(install
     until(
         lambda: installation.api.job(job)["ranks"]["running"] == 3 and replaced(installation, job), what="it came back"
     )
-    until(lambda: len(read_claims(installation, job)) == 4)  # it is told as running before its first word
+    until(lambda: len(read_claims(installation, job)) == 4)  # it is reported as running before it writes its claim
     matrix.add_all("crash point", {point: time.time() - since})
     installation.finish(job)
     phase_jobs.until_phase(job, "succeeded")
@@ -143,8 +144,8 @@ def replaced(installation, job: int) -> int:
 
 
 @pytest.mark.long
-def test_a_supervisor_dies_and_its_jobs_do_not_notice(installation, matrix, phase_jobs):
-    """Not a point of ours, but a process too. The next one is started as a person would."""
+def test_a_killed_supervisor_does_not_affect_running_jobs(installation, matrix, phase_jobs):
+    """The supervisor has no fault points, but may die too. The next one is started as an operator would."""
     job = installation.submit()
     phase_jobs.until_phase(job, "running")
     os.kill(installation.muster.pids["supervisor"], signal.SIGKILL)

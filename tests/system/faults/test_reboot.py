@@ -1,4 +1,4 @@
-"""Everything is gone at once, as when the machine loses its power, and is started again."""
+"""All processes die at once, as when the machine loses power, and the installation is started again."""
 
 import time
 
@@ -24,14 +24,14 @@ def test_a_reboot_leaves_nothing_stuck(installation, phase_jobs, matrix):
     assert installation.api.ask("POST", "/login", json=who)["user"] == installation.muster.user
     seconds = {}
     wanted = {
-        "queued": ("running", "queued"),  # its neighbour failed, so that there is room
+        "queued": ("running", "queued"),  # the job that held its quota failed
         "running": ("running",),
         "suspended": ("suspended",),
         "stopping": ("cancelled",),
-        "starting": ("failed",),  # its agent was lost, and it has no retry
+        "starting": ("failed",),  # its agent was lost, and it has no retries
         "failing": ("failed",),
     }
-    # By its row it runs until somebody has looked, so its phase alone says nothing.
+    # Its row says RUNNING until the first visit, so its phase alone proves nothing.
     until(lambda: installation.api.job(before["running"])["attempt"] == 2, what="running: its second attempt")
     for phase, job in {**before, "failing": failing}.items():
         until(

@@ -1,4 +1,4 @@
-"""Redis stands still: nobody waits for it, jobs run all the same, and Celery consumes again when it moves."""
+"""Redis is stopped: nothing waits for it, jobs still run, and Celery consumes again once Redis continues."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ from tests.system.faults.installation import until
 from tests.system.faults.phase_jobs import timed
 
 SUBMISSIONS = 10
-USUAL_TIMES, USUAL_PLUS = 5, 0.5  # generous: it would be seconds if a submission waited for Redis
+USUAL_TIMES, USUAL_PLUS = 5, 0.5  # generous: a submission that waits for Redis takes seconds
 
 
 def consumes(installation) -> bool:
-    """A message that is put into the queue is taken out of it."""
+    """Whether the Celery queue is empty and a worker is waiting for messages."""
     with Redis.from_url(installation.muster.env["REDIS_URL"], socket_timeout=1) as redis:
         return redis.llen("celery") == 0 and any(client["cmd"] == "brpop" for client in redis.client_list())
 
@@ -31,7 +31,7 @@ def submission_seconds(installation) -> list[float]:
 
 
 @pytest.mark.long
-def test_redis_stands_still_and_nobody_waits_for_it(installation, phase_jobs, matrix):
+def test_a_stopped_redis_delays_neither_submissions_nor_jobs(installation, phase_jobs, matrix):
     usual = statistics.median(submission_seconds(installation))
     phase_jobs.assemble()
     redis = installation.pid("redis")
@@ -57,8 +57,8 @@ def test_redis_stands_still_and_nobody_waits_for_it(installation, phase_jobs, ma
 
 
 @pytest.mark.long
-def test_celery_finds_back_to_a_redis_that_was_killed(installation, matrix):
-    """Known as a weak spot of its consumer. Three times, because one reconnection may hide what the next one shows."""
+def test_celery_reconnects_after_redis_was_killed(installation, matrix):
+    """A known weak spot of Celery's consumer. Three times, because a fault may show only at a later reconnection."""
     for turn in range(3):
         old = installation.pid("redis")
         os.kill(old, signal.SIGKILL)

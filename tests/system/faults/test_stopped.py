@@ -1,4 +1,4 @@
-"""A tasks process that stands still with a visit in hand: another one does its work, and what it writes late is refused."""
+"""A tasks process is stopped during a visit: another one takes over, and the late writes of the first are refused."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ POINTS = ("cluster.apply.before", "cluster.observe.after", "cluster.delete.befor
 
 @pytest.mark.parametrize("point", [POINTS[0], *(pytest.param(one, marks=pytest.mark.long) for one in POINTS[1:])])
 def test_the_late_writes_of_a_stopped_process_are_refused(installation, matrix, phase_jobs, point):
-    """The second process begins only once the first stands still, so that it is the first's visit that is taken over."""
+    """The second process starts only once the first is stopped, so that the first one's visit is taken over."""
     installation.arm(point, number="STOP")
     job = installation.submit("--lines", "20")
     stopped = until(lambda: installation.fired(point))
@@ -35,8 +35,8 @@ def test_the_late_writes_of_a_stopped_process_are_refused(installation, matrix, 
 
 
 @pytest.mark.long
-def test_a_process_stopped_within_a_transaction_holds_no_lock_for_long(installation, matrix, phase_jobs):
-    """It has written its step and not committed it; Postgres ends a transaction that idles."""
+def test_a_process_stopped_within_a_transaction_does_not_hold_its_locks_for_long(installation, matrix, phase_jobs):
+    """It has written its step but not committed; Postgres ends idle transactions."""
     installation.arm("store.record.before", number="STOP")
     job = installation.submit("--lines", "20")
     stopped = until(lambda: installation.fired("store.record.before"))

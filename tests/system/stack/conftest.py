@@ -1,4 +1,4 @@
-"""One whole installation for these tests, as a newcomer starts it."""
+"""One whole installation for these tests, started as a new user starts it."""
 
 import subprocess
 import time
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="session")
 def scripted_folder(tmp_path_factory):
-    """Of the cluster whose pods do what a case of the corpus says."""
+    """The folder of the cluster whose pods play a case of the corpus."""
     return tmp_path_factory.mktemp("scripted")
 
 
@@ -28,7 +28,7 @@ def installation(tmp_path_factory, scripted_folder):
 
 
 class Muster:
-    """What these tests do to an installation, in their own words."""
+    """Helpers for these tests to use an installation."""
 
     def __init__(self, found: Rig, folder: Path):
         self.rig, self.client, self.folder = found, found.client, folder
@@ -55,14 +55,14 @@ class Muster:
         return [line.text for line in self.client.logs(job.id)]
 
     def command(self, *arguments: str) -> str:
-        """What bin/muster prints, as a person at a terminal would see it."""
+        """The output of bin/muster."""
         run = subprocess.run(
             [ROOT / "bin/muster", *arguments], env=self.rig.env, capture_output=True, text=True, check=True
         )
         return run.stdout
 
     def processes(self, job) -> list[int]:
-        """Whatever still carries this job's mark."""
+        """Processes that still carry this job's mark in their environment."""
         (place,) = (self.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
         host = Host(ROOT / "agent/agent.pyz")
         replicas = [(path.parent.name, path.name) for path in place.glob("*/worker-*")]

@@ -1,4 +1,4 @@
-"""A real elastic job: real torchrun, a replica killed, the ranks meet anew, the replica comes back, the job succeeds."""
+"""An elastic job with real torchrun: a replica is killed, the ranks rendezvous again with its replacement, the job succeeds."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# Trains until a file says that it is enough, so that nothing here depends on how fast a machine is.
+# Trains until a file appears, so that nothing here depends on the speed of the machine.
 TRAINS = """
 import os, time, torch
 import torch.distributed as dist
@@ -33,20 +33,21 @@ def folder(muster, job) -> Path:
 
 
 def kill_agent(muster, job, replica: str) -> None:
-    """The agent, and with it all that runs in its replica."""
+    """Kill the agent, and with it all processes of its replica."""
     agent = json.loads((folder(muster, job) / "1" / replica / "agent.json").read_text())
     os.kill(agent["pid"], signal.SIGKILL)
 
 
 def lose_until_the_survivor_was_rank_0(muster, job) -> int:
-    """Kills the second replica and waits for it to come back. Returns how often that was.
+    """Kill the second replica and wait for its replacement; return how often that was done.
 
-    Who stays rank 0 over a change of members is the hard case (jobs/frameworks/torchrun.py); after one change it is so.
+    The hard case is a survivor that stays rank 0 over a membership change (jobs/frameworks/torchrun.py); it occurs at the
+    latest at the second change.
     """
     for lives in (1, 2):
         was_rank_0 = muster.client.ranks(job.id)[0].world_rank == 0
         kill_agent(muster, job, "worker-1" if lives == 1 else "worker-1.1")
-        # By now the first one has lost its peer, both met anew, and torchrun has started all ranks again.
+        # By now the survivor has lost its peer, both have met in a new rendezvous, and torchrun has restarted all ranks.
         muster.until_line(job, f"worker-1.{lives} is rank")
         muster.until(job, lambda now: now.ranks.running == 2)
         if was_rank_0:
@@ -70,14 +71,14 @@ def test_a_lost_replica_comes_back_and_the_job_succeeds_in_the_same_attempt(must
     told = [one.message for one in muster.client.events(job.id) if one.kind == "replaced"]
     assert [f"{life} of at most 10 times" in words for life, words in enumerate(told, start=1)] == [True] * lives
     assert all("worker-1" in words for words in told)
-    # One log for the place, whoever had it: the lines of the one before are there, and come first.
+    # The replaced replica and its replacement share one log: the lines of the former are there, and come first.
     mine = [line.text for line in muster.client.logs(job.id, rank=1) if "worker-1" in line.text]
     assert mine[0].startswith("worker-1 is rank") and mine[-1] == f"worker-1.{lives} is done"
     assert muster.processes(job) == []
 
 
 @pytest.mark.long
-def test_the_end_of_the_first_replica_ends_the_attempt_and_says_why(muster):
+def test_the_end_of_the_first_replica_ends_the_attempt_with_a_reason(muster):
     job = muster.submit(TRAINS, nodes=2, min_nodes=1, grace_seconds=2)
     muster.until_line(job, "worker-1 is rank")
     muster.until(job, lambda now: now.ranks.running == 2)

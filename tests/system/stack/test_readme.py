@@ -1,4 +1,4 @@
-"""A newcomer's scripts: the two blocks of the README, as they stand there, and what they promise."""
+"""The two scripts of the README, run unchanged, do what the README promises."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 300
 
-# Two ranks, some lines, a figure, an exit code: no PyTorch beyond its launcher.
+# Some lines, a metric and an exit code: no PyTorch beyond its launcher.
 SHORT = """
 import os, sys, muster
 rank = os.environ["RANK"]
@@ -32,7 +32,7 @@ sys.exit(7)
 
 
 def kill_web(installation, *, after: int) -> int:
-    """Kills the web process that came after this one. Returns its id."""
+    """Kill the web process that was started after this one; return its id."""
     end = time.monotonic() + PATIENCE_SECONDS
     while (pid := installation.installation.pids.get("web")) in (None, after):
         assert time.monotonic() < end
@@ -42,7 +42,7 @@ def kill_web(installation, *, after: int) -> int:
 
 
 def block(language: str) -> str:
-    """The only block of this language in the README's section for scripts."""
+    """The only code block of this language in the README's section for scripts."""
     section = re.search(r"^## From a script$(.*?)^## ", (ROOT / "README.md").read_text(), re.S | re.M)
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", section[1], re.S | re.M)
     return found
@@ -50,7 +50,7 @@ def block(language: str) -> str:
 
 @pytest.fixture
 def place(installation, tmp_path):
-    """A folder with a project in it, and the environment that the README asks for."""
+    """A folder with a project in it, and the environment that the README requires."""
     (tmp_path / "my_project").mkdir()
     (tmp_path / "my_project" / "train.py").write_text(SHORT)
     path = f"{ROOT / 'bin'}{os.pathsep}{os.environ['PATH']}"
@@ -86,7 +86,7 @@ def test_the_shell_script_submits_follows_and_fetches(place):
     assert {(line[0], line[1], line[3]) for line in figures[1:]} >= {("loss", "0", "2"), ("loss", "1", "2")}
 
 
-def test_the_shell_script_tells_of_a_failure(place):
+def test_the_shell_script_reports_a_failure(place):
     folder, env = place
     (folder / "my_project" / "train.py").write_text(SHORT.replace('"CODE", 0', '"CODE", 3'))
     done = run(["bash", "-euo", "pipefail", "-c", block("sh")], cwd=folder, env=env)
@@ -104,8 +104,8 @@ def test_the_python_script_submits_follows_and_fetches(place):
     assert lines_of(folder / "rank0.log") == [f"rank 0 step {step}" for step in range(3)]
 
 
-def test_following_goes_on_over_a_killed_web_process_and_ends_with_the_jobs_own_exit_code(place, installation):
-    """Every line exactly once, though the server was killed in the middle; the first failing rank's code at the end."""
+def test_following_survives_a_killed_web_process_and_exits_with_the_jobs_code(place, installation):
+    """Every line is printed exactly once although the server is killed; the exit code is that of the first failing rank."""
     folder, env = place
     (folder / "my_project" / "train.py").write_text(TALKATIVE)
     words = "muster submit --queue default --dir my_project --nodes 1 --nproc 1 --follow -- torchrun train.py"

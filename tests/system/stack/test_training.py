@@ -38,7 +38,7 @@ for step in range(100_000):
     time.sleep(0.05)
 """
 )
-STREAMS = 90  # of the 100 that one user may have
+STREAMS = 90  # of the 100 that one user may open
 QUICK = "import time; print('hello', flush=True); time.sleep(0.2)\n"
 
 
@@ -49,8 +49,8 @@ def digits(muster, *arguments: str, **asked):
     )
 
 
-def test_the_digits_job_is_suspended_resumed_from_its_checkpoint_and_says_how_well_it_trained(muster):
-    """On four ranks. One job for all of it: most of what a start of four ranks takes is importing torch."""
+def test_the_digits_job_is_suspended_resumes_from_its_checkpoint_and_reports_metrics(muster):
+    """One job of four ranks covers all of it, since starting four ranks takes long: each imports torch."""
     job = digits(muster, "--save-every", "20", "--step-delay", "0.02")
     muster.until(job, lambda now: any("step 100 " in line for line in muster.text(job)))
     muster.client.suspend(job.id)
@@ -72,22 +72,22 @@ def test_the_digits_job_is_suspended_resumed_from_its_checkpoint_and_says_how_we
     assert muster.processes(job) == []
 
 
-def test_the_first_failing_rank_is_named_though_the_others_fail_of_lost_connections(muster):
-    """Rank 3 of 4 raises; the rest die of its silence. The first is named every time (20 of 20 in two waves of jobs)."""
+def test_the_first_failing_rank_is_named_although_others_lose_connections(muster):
+    """Rank 3 of 4 raises; the others fail because it is gone. Rank 3 is named for 20 of 20 jobs."""
     jobs = [muster.submit(THIRD_RAISES, nodes=2, nproc_per_node=2) for _ in range(20)]
     blamed = []
     for job in jobs:
         ended = muster.until(job, lambda now: now.phase in ("failed", "succeeded"), seconds=400)
         first = ended.first_failure
         blamed.append(first.rank)
-        # torch sometimes aborts a process that is already going down of its exception; then that is how it ended.
+        # torch sometimes aborts a process that is already exiting because of its exception; then SIGABRT is its end.
         assert (first.exit_code, first.signal) in ((1, None), (None, signal.SIGABRT))
         assert any("the data ran out" in line for line in first.last_lines)
         assert ended.message == first.headline
     assert blamed == [3] * 20
 
 
-def test_a_rank_killed_by_hand_is_named_and_the_job_runs_again_where_the_budget_allows(muster):
+def test_a_killed_rank_is_named_and_the_job_is_retried_within_its_budget(muster):
     job = muster.submit(WAITS, nodes=2, nproc_per_node=2, max_retries=1)
     for attempt in (1, 2):
         muster.until(job, lambda now, attempt=attempt: now.attempt == attempt and now.ranks.running == 4)
@@ -163,7 +163,7 @@ def test_the_second_job_waits_for_quota(muster):
         ("torchrun train.py", "import nosuchmodule\n", "rank 0 exited with code 1"),
     ],
 )
-def test_what_can_not_start_is_a_clear_failure(muster, command, script, words):
+def test_a_command_that_cannot_start_is_a_clear_failure(muster, command, script, words):
     job = muster.submit(script, command=command)
     ended = muster.until_phase(job, "failed")
     told = f"{ended.message} {ended.first_failure.explanation} {' '.join(ended.first_failure.last_lines)}"
@@ -187,7 +187,9 @@ def test_as_many_open_streams_as_one_user_may_have_hold_no_database_connection(m
         )
 
     with ThreadPoolExecutor(20) as pool:
-        for answer in pool.map(lambda _: ask("/jobs"), range(60)):  # as many at once as the opening of the streams is
+        for answer in pool.map(
+            lambda _: ask("/jobs"), range(60)
+        ):  # with the same concurrency as the opening of the streams
             answer.read()
         before = connections()
         streams = list(pool.map(lambda _: ask("/live"), range(STREAMS)))

@@ -1,4 +1,4 @@
-"""A tenth of the corpus of failing jobs, another one with each commit; `bin/bench verdicts` plays all of it."""
+"""A tenth of the corpus of failing jobs, a different one for each commit; `bin/bench verdicts` plays all of it."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from bench.verdicts.playing import play
 from bench.verdicts.score import Played
 from tests.support.long import head, tenth
 
-# The whole corpus may be wrong in 5 %. Of some 14 cases that is none, so here one may be, unless it calls itself sure.
+# The whole corpus may be wrong in 5 %. Of some 14 cases that is none, so one is allowed here unless its verdict is sure.
 WRONG_PERCENT = 10.0
 
 
@@ -19,6 +19,6 @@ def played(installation, scripted_folder) -> list[Played]:
 
 
 @pytest.mark.parametrize("what", score.JUDGED)
-def test_a_tenth_of_the_corpus_is_judged_right(played, what):
+def test_a_tenth_of_the_corpus_is_judged_correctly(played, what):
     wrong = [line for one in played if what in one.score.wrong for line in score.report(one)]
     assert score.wrong_percent(played, what) <= WRONG_PERCENT, "\n".join(wrong)

@@ -1,8 +1,8 @@
-"""A rank without PyTorch: writes numbered lines and keeps account of itself in the job's own folder.
+"""A rank without PyTorch: writes numbered lines and records its progress in the job's shared folder.
 
-`claims/<attempt>-<rank>` is made by whoever is this rank of this attempt: a second one is a doubled replica. It holds when the
-rank began, when it was last alive, and how many lines it has written. Ends after `--lines N`, or when `finish` appears.
-With `--series` rank 0 reports more of them than a job may have.
+Each rank of each attempt creates `claims/<attempt>-<rank>`; a second process that tries is a doubled replica. The file
+holds when the rank began, when it was last alive, and how many lines it has written. The rank ends after `--lines N`, or
+when `finish` appears. With `--series` rank 0 reports more series than a job may have.
 """
 
 import os
@@ -33,7 +33,7 @@ def report_too_much():
 report_too_much()
 began, number = time.time(), 0
 while number < lines and not os.path.exists(os.path.join(shared, "finish")):
-    # The account first: whatever is read must have been announced.
+    # The claim comes first: every line that is read must have been claimed.
     os.pwrite(claim, f"{began:.3f} {time.time():.3f} {number + 1:>12}\n".encode(), 0)
     print("line", number, flush=True)
     number += 1
