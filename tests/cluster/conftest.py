@@ -33,7 +33,7 @@ _numbers = count(1)
 
 @dataclass
 class NamespaceFixture:
-    """A namespace of the rig: Muster's adapter in it, and the hands of an administrator."""
+    """A namespace of the rig: Muster's adapter in it, and the actions of an administrator."""
 
     plane: ControlPlane | Elsewhere
     namespace: str
@@ -44,7 +44,7 @@ class NamespaceFixture:
     nodes: list[str] = field(default_factory=list)
 
     def cluster(self, kubeconfig: Path | None = None, **options: Any) -> KubernetesCluster:
-        """A fresh adapter, as another process would have it."""
+        """A new adapter, as in another process."""
         said = {
             "KUBECONFIG": str(kubeconfig or self.kubeconfig), "NAMESPACE": self.namespace, "IMAGE": "x:1",
             "CONTROL_URL": "http://muster.test", "TOLERATIONS": TOLERATIONS, **options,
@@ -57,11 +57,11 @@ class NamespaceFixture:
         return f"/api/v1/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
 
     def pods(self) -> dict[str, dict[str, Any]]:
-        """By name, as the server has them."""
+        """The pods on the API server, by name."""
         return {one["metadata"]["name"]: one for one in self.admin.get(self.path("pods")).json()["items"]}
 
     def annotate(self, pod: str, **said: str | None) -> None:
-        """What stages.yaml reads: exit_code="3", hang="true"."""
+        """Set annotations that stages.yaml reads, such as exit_code="3" or hang="true"."""
         notes = {f"rig/{name.replace('_', '-')}": value for name, value in said.items()}
         answer = self.admin.patch(self.path("pods", pod), headers=MERGE, json={"metadata": {"annotations": notes}})
         assert answer.status_code == 200, answer.text
@@ -76,7 +76,7 @@ class NamespaceFixture:
         assert answer.status_code in (200, 202), answer.text
 
     def add_node(self, **said: Any) -> str:
-        """A node for this test alone; ask for it with a selector."""
+        """Add a node for this test alone, to be requested with a node selector."""
         made = node(f"{self.namespace}-node-{next(_numbers)}", **said)
         answer = self.admin.post("/api/v1/nodes", json=made)
         assert answer.status_code == 201, answer.text
@@ -88,7 +88,7 @@ class NamespaceFixture:
 
 
 def until(what: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
-    """The first value that counts. Time passes here; nothing is judged by it."""
+    """Poll until the value is true, and return it. The time limit only turns hanging into a failure."""
     end = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < end, "it did not come to that"
@@ -97,7 +97,7 @@ def until(what: Callable[[], Any], *, seconds: float = SECONDS) -> Any:
 
 
 def start_followers(plane: ControlPlane) -> None:
-    """After the API server was away: by themselves they would try again only after half a minute."""
+    """Restart the scheduler and KWOK after an outage of the API server; on their own they reconnect after half a minute."""
     for name in ("kube-scheduler", "kwok"):
         plane.processes[name].kill()
         plane.processes[name].start()
@@ -119,7 +119,7 @@ def states(cluster: KubernetesCluster, replicas: int = 2, *, attempt: int = 1) -
 
 
 def launch(cluster: KubernetesCluster, asked: Plan) -> None:
-    """As visits do: a server that is too busy is asked again."""
+    """Apply the plan, and retry if the server is too busy, as visits do."""
 
     def is_launched() -> bool:
         with contextlib.suppress(Unreachable):
@@ -138,7 +138,7 @@ def run_all(cluster: KubernetesCluster, replicas: int = 2, **changes: Any) -> No
 
 
 def end(cluster: KubernetesCluster, replicas: int = 2, *, attempt: int = 1, run: str = "7-abc") -> Seen:
-    """Ask until it is gone, as visits do."""
+    """Delete the attempt until it is gone, as visits do."""
 
     def gone() -> Seen | None:
         with contextlib.suppress(Unreachable):
@@ -156,7 +156,7 @@ def pod_name(index: int, attempt: int = 1) -> str:
 
 
 def need_rig() -> None:
-    """Building takes a quarter of an hour: who wants it asks for it, as CI does."""
+    """Building takes a quarter of an hour, so it must be requested, as CI does."""
     need(programs.is_built(), "the cluster's programs are not built here; MUSTER_RIG=build bin/test builds them")
 
 

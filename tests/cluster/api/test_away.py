@@ -1,6 +1,6 @@
-"""The API server away for a minute, and watches that are cut all the time: the same lives as ever, a little later.
+"""An outage of the API server for a minute, and repeatedly cut watches: jobs end as usual, only later.
 
-Muster's own processes do the work (testbed.py); the test is the people, the pods and the fault.
+Muster's own processes do the work (testbed.py); the test plays the users, the pods and the fault.
 """
 
 import time
@@ -16,7 +16,7 @@ from tests.cluster.api.testbed import ClusterTestbed, Ledger, options
 from tests.cluster.conftest import start_followers
 from tests.support.machine import need
 
-AWAY_SECONDS = 60.0  # the promise; longer than a node's silence is forgiven, a picture believed and a lease held
+AWAY_SECONDS = 60.0  # the promise; longer than the limits for silent nodes, for fresh views and for leases
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -28,7 +28,7 @@ def gate(place):
 
 @pytest.fixture
 def testbed(place, gate, transactional_db, people, team, settings, tmp_path):
-    """Three names for one namespace: straight to the server, through the gate, and with an image that never comes up."""
+    """Three clusters in one namespace: direct, through the gate, and with an image that never starts."""
     let_see_nodes(place.admin, place.namespace)
     settings.CLUSTERS = {
         "rig": options(place),
@@ -61,7 +61,7 @@ def api_server(plane):
     server.until(plane.is_ready, seconds=START_SECONDS)
 
 
-# What each of them is doing when the server goes, and where it must end (phase, attempt).
+# Jobs named after their state when the server goes down, with the phase and attempt that they must reach.
 STOPPING = ("cancelling", "suspending", "retrying", "failing", "completing")
 ENDS = {
     "done": (Phase.SUCCEEDED, 1),
@@ -84,7 +84,7 @@ ENDS = {
 
 
 @pytest.mark.long
-def test_a_server_that_is_away_for_a_minute_fails_no_job(testbed, gate, ledger, plane, api_server):
+def test_an_api_server_outage_of_a_minute_fails_no_job(testbed, gate, ledger, plane, api_server):
     queues = _assemble(testbed, gate)
     assert {str(job.phase) for job in testbed.jobs.values()} == {str(phase) for phase in Phase} - {Phase.FAILED, Phase.CANCELLED}  # fmt: skip
     before = {name: testbed.uids(name) for name in ("running", "holder", "starting", "launching")}
@@ -113,7 +113,7 @@ def test_a_server_that_is_away_for_a_minute_fails_no_job(testbed, gate, ledger, 
 
 
 def _assemble(testbed: ClusterTestbed, gate) -> dict:
-    """A job in every phase, and in every way of ending."""
+    """Create a job in every phase, and one for every way of ending."""
     queues = {name: testbed.queue(name, cluster=cluster, nominal=nominal) for name, cluster, nominal in (
         ("wide", "rig", 64), ("narrow", "rig", 2), ("slow", "slow", 2), ("gated", "gated", 40))}  # fmt: skip
     testbed.submit("holder", queues["narrow"])
@@ -137,7 +137,7 @@ def _assemble(testbed: ClusterTestbed, gate) -> dict:
 
 
 def _begin_to_launch(testbed: ClusterTestbed, gate, queue) -> None:
-    """It comes to its 25th pod, and is refused from then on."""
+    """Start a launch that creates 25 pods and is refused from then on."""
 
     def is_late(verb: str, kind: str) -> bool:
         return (verb, kind) == ("POST", "pods") and gate.seen["POST pods"] > 25
@@ -152,7 +152,7 @@ def _begin_to_launch(testbed: ClusterTestbed, gate, queue) -> None:
 
 
 def _begin_to_stop(testbed: ClusterTestbed) -> None:
-    """All of them hang, so that they are still at it when the server goes."""
+    """Stop jobs whose pods hang, so that they are still stopping when the server goes down."""
     for name in STOPPING:
         testbed.hang(name)
     testbed.annotate("completing", exit_code="0")
@@ -164,14 +164,14 @@ def _begin_to_stop(testbed: ClusterTestbed) -> None:
 
 
 def _act_meanwhile(testbed: ClusterTestbed, queues: dict) -> None:
-    """People do not notice."""
+    """Users continue to submit, cancel and resume during the outage."""
     services.cancel(job=testbed.jobs["cancelled meanwhile"], by=testbed.user)
     services.resume(job=testbed.jobs["resumed meanwhile"], by=testbed.user)
     testbed.submit("submitted meanwhile", queues["wide"])
 
 
 def _need_patience(testbed: ClusterTestbed, *, until: float) -> None:
-    """Nothing ends, and nothing is believed to run, because nobody answers."""
+    """During the outage no job ends, and no job moves to RUNNING."""
     while time.monotonic() < until:
         phases = testbed.phases()
         ended = {name for name in phases if testbed.jobs[name].is_finished}
@@ -186,7 +186,7 @@ def _need_patience(testbed: ClusterTestbed, *, until: float) -> None:
 
 
 def _go_on_as_usual(testbed: ClusterTestbed) -> None:
-    """What waited gets its turn, what slept wakes, what runs ends."""
+    """Queued jobs start, suspended jobs resume, and running jobs end."""
     services.resume(job=testbed.jobs["suspending"], by=testbed.user)
     testbed.annotate("holder", exit_code="0")
     testbed.until({"holder": Phase.SUCCEEDED, "queued": Phase.RUNNING, "suspending": Phase.RUNNING})
@@ -201,8 +201,8 @@ LIVES = ("well", "ill", "again", "asleep", "unwanted", "robbed", "steady")
 
 
 @pytest.mark.long
-def test_watches_that_are_cut_all_the_time_lose_no_end(testbed, gate, ledger):
-    """Step by step, so that the cuts fall between them; tasks and watcher see through the gate alone."""
+def test_repeatedly_cut_watches_miss_no_end_of_a_job(testbed, gate, ledger):
+    """Step by step, so that cuts fall between the steps; tasks and watcher reach the server only through the gate."""
     gate.cut_watches_after = CUT_SECONDS
     queue = testbed.queue("gated", 64, cluster="gated")
     for name in LIVES:

@@ -1,4 +1,4 @@
-"""What somebody got wrong, on a whole job: told over the API in words, and never waited for without any."""
+"""Configuration mistakes on a whole job: the API reports each in words, and no job waits without a reason."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from tests.cluster.api.test_life import Life
 from tests.cluster.conftest import NamespaceFixture, until
 from tests.support.machine import need
 
-SOON = 60.0  # the promise: by then a reason is there
+SOON = 60.0  # the promised time for a reason to appear
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def queue(team) -> Queue:
 
 @pytest.fixture
 def told(as_, people):
-    """Everything that a job's page can say, as a member of its team reads it over the API."""
+    """All text about a job that a member of its team can read over the API."""
 
     def told(job) -> str:
         client, path = as_(people.viewer), f"/api/v1/jobs/{job.pk}"
@@ -38,7 +38,7 @@ def told(as_, people):
 
 
 def until_told(life: Life, job, told, words: str) -> None:
-    """Visited as ever, within the promised time."""
+    """Visit the job until the API reports these words, within the promised time."""
 
     def is_told() -> bool:
         life.until(job, *Phase)
@@ -49,7 +49,7 @@ def until_told(life: Life, job, told, words: str) -> None:
 
 @pytest.fixture
 def expired(place: NamespaceFixture, tmp_path):
-    """Kubeconfigs that were good yesterday, by how they prove who they are."""
+    """Kubeconfigs with expired credentials, by kind of credential."""
     need(isinstance(place.plane, ControlPlane), "only the rig's own authority signs what has expired")
 
     def kubeconfig(kind: str) -> Path:
@@ -60,7 +60,7 @@ def expired(place: NamespaceFixture, tmp_path):
 
 
 def _old_token(place: NamespaceFixture) -> str:
-    """As the API server issues them for our account, an hour after its end."""
+    """A token as the API server issues it for Muster's account, expired an hour ago."""
     issued = _claims(json.loads(place.kubeconfig.read_text())["users"][0]["user"]["token"])
     now = int(time.time())
     key = serialization.load_pem_private_key((place.plane.authority.folder / "accounts.key").read_bytes(), None)
@@ -86,9 +86,7 @@ def _plain(content: bytes) -> str:
 
 
 @pytest.mark.parametrize("kind", ["token", "certificate"])
-def test_credentials_that_expired_are_said_and_new_ones_are_taken_up(
-    place, queue, people, told, expired, tmp_path, kind
-):
+def test_expired_credentials_are_reported_and_new_ones_are_used(place, queue, people, told, expired, tmp_path, kind):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(expired(kind).read_text())
     life = Life(place, queue, people.owner, KUBECONFIG=str(kubeconfig))
@@ -101,7 +99,7 @@ def test_credentials_that_expired_are_said_and_new_ones_are_taken_up(
     life.until(job, Phase.RUNNING)
 
 
-def test_a_kubeconfig_that_names_no_server_is_said(place, queue, people, told, tmp_path):
+def test_a_kubeconfig_without_a_server_is_reported(place, queue, people, told, tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text('{"kind": "Config", "clusters": [], "contexts": [], "users": []}')
     life = Life(place, queue, people.owner, KUBECONFIG=str(kubeconfig))
@@ -110,21 +108,21 @@ def test_a_kubeconfig_that_names_no_server_is_said(place, queue, people, told, t
     assert f"kubeconfig {kubeconfig} cannot be used" in told(job) and job.phase == Phase.STARTING
 
 
-def test_a_server_where_nobody_listens_is_said(place, queue, people, told, tmp_path):
+def test_a_refused_connection_to_the_api_server_is_reported(place, queue, people, told, tmp_path):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(place.kubeconfig.read_text().replace(place.plane.url, "https://127.0.0.1:1"))
     life = Life(place, queue, people.owner, KUBECONFIG=str(kubeconfig))
     until_told(life, life.submit_only(), told, "the cluster does not answer: Cannot connect to host 127.0.0.1:1")
 
 
-def test_a_namespace_that_is_not_there_fails_the_job_by_name(place, queue, people, told):
+def test_a_missing_namespace_fails_the_job_and_is_named(place, queue, people, told):
     life = Life(place, queue, people.owner, NAMESPACE="nowhere")
     job = life.submit_only()
     until_told(life, job, told, "the cluster refuses the Service of attempt 1")
     assert "nowhere" in job.message and job.phase == Phase.STOPPING
 
 
-def test_an_image_that_is_not_there_is_the_reason_of_each_replica(place, queue, people, told):
+def test_a_missing_image_is_the_reason_of_each_replica(place, queue, people, told):
     life = Life(place, queue, people.owner, IMAGE="rig/no-image")
     job = life.submit_only()
     until_told(life, job, told, "the image rig/no-image cannot be pulled (ErrImagePull): pull access denied")
@@ -133,7 +131,7 @@ def test_an_image_that_is_not_there_is_the_reason_of_each_replica(place, queue, 
     life.until(job, Phase.CANCELLED)
 
 
-def test_a_pod_that_ignores_its_end_holds_the_quota_until_it_is_gone(place, queue, people):
+def test_a_pod_that_ignores_its_deletion_holds_the_quota_until_it_is_gone(place, queue, people):
     life = Life(place, queue, people.owner)
     job = life.submit(nodes=4, nproc_per_node=8)
     place.annotate(life.pod(job, 1), hang="true")

@@ -1,4 +1,4 @@
-"""What is due by the clock, on real pods: the start timeout, the deadline, and when tombstones go. The clock is moved."""
+"""Time limits on real pods: the start timeout, the deadline, and the age of tombstones. The clock is moved."""
 
 import time
 from datetime import timedelta
@@ -20,7 +20,7 @@ IMAGE = {"Content-Type": "application/strategic-merge-patch+json"}
 
 
 class Later(Life):
-    """A life whose clock, and whose cluster's, may be moved on."""
+    """A `Life` whose own clock and cluster's clock can be moved forward."""
 
     ahead = 0.0
 
@@ -58,7 +58,7 @@ def test_a_job_past_its_deadline_ends_with_all_its_pods(place, people, queue):
     assert "ran longer than its deadline of 600 s" in life.told(job) and place.pods() == {}
 
 
-def test_a_gang_that_does_not_come_up_in_time_gives_its_quota_back_and_is_tried_again(place, people, queue):
+def test_a_gang_that_exceeds_its_start_timeout_releases_its_quota_and_is_retried(place, people, queue):
     life = Later(place, queue, people.owner, IMAGE="rig/waits")
     job = life.submit_only(start_timeout_seconds=300)
     until(lambda: life.until(job, Phase.STARTING) and len(place.pods()) == 2)
@@ -73,7 +73,7 @@ def test_a_gang_that_does_not_come_up_in_time_gives_its_quota_back_and_is_tried_
     life.until(job, Phase.RUNNING)
 
 
-def test_what_is_left_of_a_finished_job_goes_in_its_time_by_whoever_follows_the_cluster(place, people, queue):
+def test_the_watch_removes_the_tombstone_of_a_finished_job_after_its_time(place, people, queue):
     life = Later(place, queue, people.owner)
     job = life.submit()
     following = life.cluster.changes()

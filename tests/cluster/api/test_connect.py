@@ -1,4 +1,4 @@
-"""From nothing to a job on a cluster, by the commands that the README has."""
+"""Connecting Muster to a cluster with the commands of the README, up to a running job."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def connect(place, folder: Path, *words: str, kubeconfig: Path | None = None) ->
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_what_it_prints_is_the_setting_of_a_cluster_that_runs_jobs(place, tmp_path):
+def test_connect_prints_the_setting_of_a_cluster_that_runs_jobs(place, tmp_path):
     done = connect(place, tmp_path, "--days", "30")
     assert done.returncode == 0, done.stderr
     entry = json.loads(done.stdout)["gpus"]
@@ -34,7 +34,7 @@ def test_what_it_prints_is_the_setting_of_a_cluster_that_runs_jobs(place, tmp_pa
     end(cluster)
 
 
-def test_asked_again_it_renews_the_same_file(place, tmp_path):
+def test_running_connect_again_renews_the_same_file(place, tmp_path):
     tokens = set()
     for _ in range(2):
         assert connect(place, tmp_path).returncode == 0
@@ -42,20 +42,20 @@ def test_asked_again_it_renews_the_same_file(place, tmp_path):
     assert len(tokens) == 2
 
 
-def test_an_account_that_is_not_there_names_the_command_that_makes_it(place, tmp_path):
+def test_a_missing_account_is_reported_with_the_command_that_creates_it(place, tmp_path):
     done = connect(place, tmp_path, "--namespace", "elsewhere")
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "kubectl apply -f deploy/account.yaml" in line
 
 
-def test_a_kubeconfig_that_is_none_is_said_in_one_line(place, tmp_path):
+def test_a_missing_kubeconfig_is_reported_in_one_line(place, tmp_path):
     done = connect(place, tmp_path, kubeconfig=tmp_path / "missing")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert "set KUBECONFIG" in done.stderr
 
 
-def test_the_readme_needs_three_commands_at_most_and_they_are_there():
+def test_the_readme_has_at_most_three_commands_and_their_files_exist():
     text = (ROOT / "README.md").read_text().partition("## Point Muster at a cluster")[2].partition("\n## ")[0]
     commands = [line for line in re.findall(r"```\n(.*?)```", text, re.S)[0].splitlines() if line.strip()]
     assert 1 <= len(commands) <= 3

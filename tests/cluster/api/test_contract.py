@@ -1,4 +1,4 @@
-"""The contract that every cluster keeps, on a real API server. Pods are KWOK's: they run nothing, and end when told to."""
+"""The contract of every cluster adapter, on a real API server. KWOK simulates the pods, which end on request."""
 
 import pytest
 

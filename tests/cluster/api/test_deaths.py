@@ -1,4 +1,4 @@
-"""A tasks process dies at every point on its way through a launch of 200 pods, an end, a look; each time another takes over."""
+"""A tasks process dies at every fault point of launching 200 pods, ending and observing; each time another takes over."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.cluster.conftest import NamespaceFixture, until
 ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PODS = 200
-LEASE = 5.0  # longer than one lasts (jobs/core/lease.py): each life's clock is this much ahead of the one before
+LEASE = 5.0  # longer than a lease (jobs/core/lease.py): each life's clock is this far ahead of the previous one's
 
 
 def both(*names: str) -> list[str]:
@@ -42,13 +42,13 @@ BELLS = both("doorbell.task", "doorbell.hint")
 SMALL = both(
     "kube.remove", "kube.node", "kube.watch", "watcher.ring", "watcher.rows", "kube.list", "kube.tidy", "strays.delete"
 )  # fmt: skip
-# Of an elastic job (tests/system/faults), of a container's log (real/test_unreachable.py).
+# Covered elsewhere: elastic jobs in tests/system/faults, logs of containers in tests/cluster/node/test_unreachable.py.
 ELSEWHERE = both("cluster.end_replicas", "cluster.read_log")
 SUBMITTING = both("cluster.placement_problem")
 
 
 class Visitors:
-    """Lives of tasks processes, one after the other, on one job."""
+    """Tasks processes that live one after the other and work on one job."""
 
     def __init__(self, testbed: ClusterTestbed, marks: Path):
         self.testbed, self.marks, self.ahead = testbed, marks, 0.0
@@ -74,7 +74,7 @@ class Visitors:
         return sorted(path.name.removesuffix(".armed") for path in self.marks.glob("*.armed"))
 
     def live(self, do: str, *, ahead: float = 0.0, **asked: Any) -> bool:
-        """One life. Whether it died at a point; else it came to its end."""
+        """Run one life; return whether it died at a fault point instead of coming to its end."""
         self.ahead += LEASE
         self._process.stdin.write(json.dumps({"do": do, "ahead": self.ahead + ahead, **asked}) + "\n")
         self._process.stdin.flush()
@@ -83,7 +83,7 @@ class Visitors:
         return code != 0
 
     def die_at(self, *points: str, do: str = "visit", pods_of: str = "", **asked: Any) -> None:
-        """One life after the other, each of which must die, until every point was passed; the pods stay through all of them."""
+        """Run lives, each of which must die, until every point was passed; existing pods must survive all of them."""
         self.arm(*points)
         before: dict[str, str] = {}
         while left := self.armed():
@@ -121,7 +121,7 @@ def visitors(testbed, tmp_path):
     visitors.close()
 
 
-def test_every_point_of_a_tasks_process_and_of_the_watcher_has_its_death_here():
+def test_every_fault_point_of_the_tasks_process_and_the_watcher_is_covered():
     here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
     here |= {*ELSEWHERE, *SUBMITTING}
     mine = ("scheduler.", "store.", "cluster.", "kube.", "doorbell.", "watcher.", "strays.")
@@ -129,7 +129,7 @@ def test_every_point_of_a_tasks_process_and_of_the_watcher_has_its_death_here():
 
 
 @pytest.mark.long
-def test_two_hundred_pods_are_launched_and_ended_through_a_death_at_every_point(testbed, visitors, gate):
+def test_two_hundred_pods_are_launched_and_ended_despite_a_crash_at_every_point(testbed, visitors, gate):
     job = testbed.submit("wide", testbed.queue("wide", PODS, cluster="gated"), nodes=PODS, start_timeout_seconds=3600)
     visit = {"job": job.pk, "phases": [Phase.RUNNING], "cluster": "gated"}
     gate.refuse(429, verb="POST", kind="pods", times=1_000_000, retry_after="1")
@@ -144,7 +144,7 @@ def test_two_hundred_pods_are_launched_and_ended_through_a_death_at_every_point(
 
     services.cancel(job=job, by=testbed.user)
     ended = {**visit, "phases": [Phase.CANCELLED]}
-    testbed.annotate("wide", 0, hang="true")  # so that it is not over before each of them came to its point
+    testbed.annotate("wide", 0, hang="true")  # so that the end takes until every point was passed
     visitors.die_at(*ENDING, **ended)
     testbed.annotate("wide", 0, hang=None)
     visitors.die_at(*CLOSING, **ended)
@@ -155,7 +155,7 @@ def test_two_hundred_pods_are_launched_and_ended_through_a_death_at_every_point(
 
 
 def _die_in_the_middle(testbed: ClusterTestbed, visitors: Visitors, visit: dict[str, Any]) -> None:
-    """Each of them makes a few dozen at most, and none of those is made again."""
+    """Each life creates a few dozen pods at most, and no pod is created twice."""
     visitors.die_at("kube.pod.before", **visit)
     assert testbed.place.pods() == {}
     uids: dict[str, str] = {}
@@ -175,8 +175,8 @@ def _need_one_of_everything(testbed: ClusterTestbed) -> None:
 
 
 @pytest.mark.long
-def test_a_process_dies_while_it_rings(testbed, visitors):
-    """Each with a job of its own: how far its visit came meanwhile is nobody's to say."""
+def test_a_process_dies_while_it_rings_a_doorbell(testbed, visitors):
+    """Each point has a job of its own, since the progress of the visit at that moment is not determined."""
     queue = testbed.queue("small")
     for point in BELLS:
         visit = {"job": testbed.submit(point.replace(".", "-"), queue).pk, "phases": [Phase.RUNNING]}
@@ -186,7 +186,7 @@ def test_a_process_dies_while_it_rings(testbed, visitors):
 
 
 def _running(testbed: ClusterTestbed, visitors: Visitors, cluster: str = "rig") -> dict[str, Any]:
-    """A small job that runs, and how to visit it."""
+    """Start a small job; return the arguments to visit it."""
     job = testbed.submit("small", testbed.queue("small", cluster=cluster))
     visit = {"job": job.pk, "cluster": cluster}
     assert not visitors.live("visit", **visit, phases=[Phase.RUNNING])
@@ -195,7 +195,7 @@ def _running(testbed: ClusterTestbed, visitors: Visitors, cluster: str = "rig") 
 
 
 @pytest.mark.long
-def test_who_dies_while_the_nodes_are_asked_has_submitted_nothing(testbed, visitors):
+def test_a_crash_during_the_placement_check_submits_nothing(testbed, visitors):
     testbed.queue("small")
     asked = {"do": "submit", "user": testbed.user.username, "queue": "small"}
     visitors.die_at(*SUBMITTING, **asked)
@@ -205,7 +205,7 @@ def test_who_dies_while_the_nodes_are_asked_has_submitted_nothing(testbed, visit
 
 
 @pytest.mark.long
-def test_pods_that_go_one_by_one_go_through_deaths_too(testbed, visitors):
+def test_pods_are_removed_one_by_one_despite_crashes(testbed, visitors):
     visit = _running(testbed, visitors)
     one = testbed.place.pods()[testbed.pods("small")[0]]
     meta = {"name": "stranger", "labels": one["metadata"]["labels"]}
@@ -217,7 +217,7 @@ def test_pods_that_go_one_by_one_go_through_deaths_too(testbed, visitors):
 
 
 @pytest.mark.long
-def test_a_lost_node_is_made_sure_of_through_deaths_too(testbed, visitors):
+def test_a_lost_node_is_confirmed_despite_crashes(testbed, visitors):
     visit = _running(testbed, visitors, "lost")
     testbed.annotate("small", hang="true")
     silence(testbed.place, testbed.place.nodes[0])
@@ -228,7 +228,7 @@ def test_a_lost_node_is_made_sure_of_through_deaths_too(testbed, visitors):
 
 
 @pytest.mark.long
-def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(testbed, visitors):
+def test_a_reappeared_earlier_attempt_is_ended_despite_crashes(testbed, visitors):
     visit = _running(testbed, visitors)
     services.suspend(job=testbed.jobs["small"], by=testbed.user)
     assert not visitors.live("visit", **visit, phases=[Phase.SUSPENDED])
@@ -238,7 +238,7 @@ def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(testbe
         one["metadata"]["name"] for one in testbed.everything("services") if labels.SEALED in one["metadata"]["labels"]
     )
     testbed.place.remove("services", stone)
-    testbed.place.cluster().apply(plan_of(testbed.look("small"), 1))  # as a restored cluster has it
+    testbed.place.cluster().apply(plan_of(testbed.look("small"), 1))  # as after a restored backup
     present = testbed.uids("small")
     assert testbed.jobs["small"].attempt == 2 and len(testbed.place.pods()) == 4
     visitors.die_at(*both("strays.delete"), do="strays", ahead=60.0)
@@ -247,12 +247,12 @@ def test_what_came_back_of_an_earlier_attempt_is_ended_through_deaths_too(testbe
 
 
 @pytest.mark.long
-def test_a_watcher_dies_anywhere_and_the_next_one_looks_and_tidies(testbed, visitors, gate):
+def test_a_watcher_dies_at_any_point_and_the_next_one_watches_and_tidies(testbed, visitors, gate):
     visit = _running(testbed, visitors)
     visitors.die_at(*both("kube.watch", "watcher.ring"), do="watch")
     visitors.die_at(*both("watcher.rows"), do="write")
     for point in both("kube.list"):
-        gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch: this server does not stream lists
+        gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch, as by a server without streaming lists
         visitors.die_at(point, do="look", cluster="gated")
     services.cancel(job=testbed.jobs["small"], by=testbed.user)
     assert not visitors.live("visit", **visit, phases=[Phase.CANCELLED])

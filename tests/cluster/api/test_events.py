@@ -1,4 +1,4 @@
-"""What only Events tell: told on the replica while it waits, and never more than that."""
+"""Information that only Events carry: shown as the replica's reason while it is pending, and used for nothing else."""
 
 import pytest
 from hypothesis import given, settings
@@ -32,15 +32,15 @@ def read(reason: str, message: str, **said) -> Trouble | None:
         ("FailedCreatePodSandBox", "no addresses left", "its node cannot set it up: no addresses left"),
     ],
 )  # fmt: skip
-def test_an_event_explains_a_pod_that_says_nothing(reason, message, told):
+def test_an_event_explains_a_pod_without_a_reason(reason, message, told):
     assert explain("", [read(reason, message)], CLAIMS).startswith(told)
 
 
-def test_what_the_pod_says_itself_counts_more():
+def test_the_pods_own_reason_takes_precedence_over_events():
     assert explain("no place for it: x", [read("FailedMount", "y")], CLAIMS) == "no place for it: x"
 
 
-def test_the_runtimes_words_are_kept_while_the_pull_is_waited_for():
+def test_the_runtimes_message_is_kept_during_image_pull_backoff():
     (status,) = waiting("ImagePullBackOff", "Back-off pulling image")["containerStatuses"]
     pod = read_pod(thing(phase="Pending", containerStatuses=[status]))
     said = 'Failed to pull image "x:1": unauthorized'
@@ -48,18 +48,18 @@ def test_the_runtimes_words_are_kept_while_the_pull_is_waited_for():
     assert seen.reason == f"the image x:1 cannot be pulled (ImagePullBackOff): Back-off pulling image; {said}"
 
 
-def test_the_newest_counts():
+def test_the_newest_event_counts():
     old, new = read("FailedMount", "old", lastTimestamp="2026-01-01T00:00:00Z"), read("FailedMount", "new", lastTimestamp="2026-01-02T00:00:00Z")  # fmt: skip
     assert explain("", [new, old], {}) == "volume not mounted: new"
 
 
 @pytest.mark.parametrize("phase, is_told", [("Pending", True), ("Running", False), ("Failed", False)])
-def test_only_a_replica_that_waits_is_explained_so(phase, is_told):
+def test_only_a_pending_replica_is_explained_by_events(phase, is_told):
     attempt = Attempt("7-abc", 1, OWNER, (read_pod(thing(phase=phase)),), troubles=(read("FailedMount", "said"),))
     assert ("said" in attempt.replicas([("worker", 0)])[0].reason) is is_told
 
 
-def test_an_event_about_an_earlier_pod_of_the_name_says_nothing():
+def test_an_event_about_an_earlier_pod_of_the_same_name_is_ignored():
     attempt = Attempt("7-abc", 1, OWNER, (read_pod(thing(phase="Pending", uid="new")),), troubles=(read("FailedMount", "said"),))  # fmt: skip
     assert attempt.replicas([("worker", 0)])[0].reason == ""
 
@@ -71,18 +71,18 @@ def test_an_event_about_an_earlier_pod_of_the_name_says_nothing():
         event("7-abc-1-worker-0", "u", "Failed", "Error: x"), event("7-abc-1-worker-0", None, "FailedMount", "x"),
     ],
 )  # fmt: skip
-def test_other_events_are_none_of_ours(made):
+def test_unrelated_events_are_ignored(made):
     assert read_trouble(made) is None
 
 
 @pytest.mark.parametrize("run, attempt, role, index", [("7-abc", 1, "worker", 0), ("7", 12, "a-b-c", 345), ("123-4", 5, "w", 6)])  # fmt: skip
-def test_a_pods_name_says_whose_it_is(run, attempt, role, index):
+def test_a_pods_name_gives_its_run_and_attempt(run, attempt, role, index):
     assert labels.attempt_of_name(labels.pod(run, attempt, role, index)) == (run, attempt)
 
 
 @settings(max_examples=200)
 @given(ABSURD, ABSURD)
-def test_absurd_events_stop_nothing(about, anything):
+def test_malformed_events_raise_no_error(about, anything):
     assert read_trouble(anything) is None
     made = event("7-abc-1-worker-0", "u", "FailedMount", "x")
     read_trouble({**made, "involvedObject": about, "lastTimestamp": anything})
@@ -94,7 +94,7 @@ def test_absurd_events_stop_nothing(about, anything):
 
 
 def claim(place, name: str) -> None:
-    """Bound, so that the scheduler finds a place for who wants it."""
+    """Create a bound claim, so that the scheduler places pods that use it."""
     volume = f"{place.namespace}-{name}"
     size = {"storage": "1Gi"}
     said = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
@@ -108,7 +108,7 @@ def claim(place, name: str) -> None:
 
 
 def say(place, index: int, reason: str, message: str, **changes) -> None:
-    """As a kubelet says it."""
+    """Create an Event as a kubelet does."""
     uid = place.pods()[pod_name(index)]["metadata"]["uid"]
     made = event(pod_name(index), uid, reason, message, about={"namespace": place.namespace}, **changes)
     made["metadata"] = {"generateName": "e", "namespace": place.namespace}
@@ -121,7 +121,7 @@ def reason(cluster, index: int = 0) -> str:
 
 @pytest.fixture
 def waits(place):
-    """Two replicas that have their nodes and of which nothing more is said."""
+    """A cluster with two pending replicas that have a node but no reason."""
     claim(place, "scratch")
     cluster = place.cluster(IMAGE="rig/waits", JOB_CLAIM="scratch")
     cluster.apply(plan())
@@ -131,7 +131,7 @@ def waits(place):
     place.admin.delete(f"/api/v1/persistentvolumes/{place.namespace}-scratch")
 
 
-def test_a_volume_that_is_not_mounted_is_told_with_its_claim_and_rings(place, waits):
+def test_an_unmounted_volume_is_reported_with_its_claim_and_announced_as_a_change(place, waits):
     changes = waits.changes()
     until(lambda: next(changes) == "")
     say(place, 1, "FailedMount", 'MountVolume.SetUp failed for volume "nfs-1" : mount.nfs: Connection timed out')
@@ -141,13 +141,13 @@ def test_a_volume_that_is_not_mounted_is_told_with_its_claim_and_rings(place, wa
     assert reason(waits, 0) == ""
 
 
-def test_hostile_events_stop_no_loop(place, waits):
+def test_hostile_events_do_not_stop_the_event_loop(place, waits):
     say(place, 0, "FailedMount", "\x1b[2J\u202e\U0001f600" + "y" * 100_000)
     say(place, 0, "FailedMount", "last", lastTimestamp="9999-01-01T00:00:00Z")
     until(lambda: reason(waits) == "volume not mounted, claim scratch: last")
 
 
-def test_who_may_not_see_events_goes_on_without(place):
+def test_an_account_that_may_not_read_events_works_without_them(place):
     with place.gate() as gate:
         gate.refuse(403, verb="GET", kind="events", times=1000)
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig), IMAGE="rig/waits")

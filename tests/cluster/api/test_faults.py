@@ -1,4 +1,4 @@
-"""When the API server, the wire or a process fails in the middle: nothing doubled, nothing lost, nothing made up."""
+"""Failures of the API server, the connection or a process: no object is duplicated, lost or invented."""
 
 import contextlib
 import time
@@ -40,16 +40,16 @@ def uids(place) -> dict[str, str]:
     return {name: one["metadata"]["uid"] for name, one in place.pods().items()}
 
 
-# -- answers that are no, not yet, or lost
+# -- refused, delayed and lost responses
 
 
 def run_at_once(cluster, replicas: int) -> None:
-    """In one launch: whatever is in its way is overcome there."""
+    """Run all replicas with a single `apply`, which must overcome every refusal itself."""
     cluster.apply(plan(replicas))
     until(lambda: set(states(cluster, replicas)) == {"running"})
 
 
-def test_too_many_requests_are_sent_again_when_the_server_says(place, gate, gated):
+def test_requests_refused_with_429_are_retried_after_the_given_delay(place, gate, gated):
     gate.refuse(429, verb="POST", kind="pods", times=25, retry_after="1")
     run_at_once(gated, 40)
     assert sorted(place.pods()) == names(40)
@@ -57,13 +57,13 @@ def test_too_many_requests_are_sent_again_when_the_server_says(place, gate, gate
 
 
 @pytest.mark.parametrize("status", [500, 503, 504])
-def test_a_fault_of_the_server_is_no_fault_of_the_job(place, gate, gated, status):
+def test_a_server_error_does_not_fail_the_job(place, gate, gated, status):
     gate.refuse(status, verb="POST", kind="pods", times=5)
     run_at_once(gated, 10)
     assert sorted(place.pods()) == names(10)
 
 
-def test_a_lost_answer_makes_no_second_pod(place, gate, gated):
+def test_a_lost_response_creates_no_second_pod(place, gate, gated):
     gate.lose(verb="POST", kind="pods", times=8)
     run_at_once(gated, 20)
     assert sorted(place.pods()) == names(20)
@@ -71,7 +71,7 @@ def test_a_lost_answer_makes_no_second_pod(place, gate, gated):
 
 
 @pytest.mark.parametrize("kind", ["services", "secrets", "configmaps"])
-def test_a_launch_whose_first_answers_were_lost_is_taken_up_again(place, gate, gated, kind):
+def test_a_launch_whose_first_responses_were_lost_is_continued(place, gate, gated, kind):
     gate.lose(verb="POST", kind=kind, times=1)
     with pytest.raises(Unreachable):
         gated.apply(plan())
@@ -79,7 +79,7 @@ def test_a_launch_whose_first_answers_were_lost_is_taken_up_again(place, gate, g
     assert len(place.admin.get(place.path("services")).json()["items"]) == 1
 
 
-def test_a_lost_delete_is_asked_for_again(place, gate, gated):
+def test_a_lost_delete_is_repeated(place, gate, gated):
     run_all(gated)
     for kind in ("pods", "services"):
         gate.lose(verb="DELETE", kind=kind, times=1)
@@ -96,11 +96,11 @@ def test_a_lost_delete_is_asked_for_again(place, gate, gated):
     assert place.pods() == {}
 
 
-# -- a launch taken over in the middle
+# -- a launch taken over midway
 
 
-def test_another_process_finishes_a_launch(place, gate, gated):
-    """The first one comes to its 25th pod, is refused from then on, and gives up when its time is over."""
+def test_another_process_finishes_an_interrupted_launch(place, gate, gated):
+    """The first process creates 25 pods, is refused from then on, and gives up when its time is over."""
 
     def launch() -> None:
         with pytest.raises(Unreachable, match="25 of 60 done"):
@@ -121,7 +121,7 @@ def test_another_process_finishes_a_launch(place, gate, gated):
     assert uids(place) == after
 
 
-def test_a_late_launch_makes_nothing_in_a_closed_attempt(place, cluster):
+def test_a_late_launch_creates_nothing_in_a_closed_attempt(place, cluster):
     run_all(cluster)
     end(cluster)
     with pytest.raises(Sealed):
@@ -130,7 +130,7 @@ def test_a_late_launch_makes_nothing_in_a_closed_attempt(place, cluster):
 
 
 def late_pod(place, index: int = 1) -> dict:
-    """The body of a creation that is already on its way."""
+    """The body of a creation request that is already in flight."""
     made = place.pods()[pod_name(index)]
     kept = ("name", "labels", "ownerReferences")
     return {"spec": made["spec"], "metadata": {name: made["metadata"][name] for name in kept}}
@@ -139,7 +139,7 @@ def late_pod(place, index: int = 1) -> dict:
 def test_a_pod_that_arrives_after_the_end_is_seen_and_collected(place, cluster):
     run_all(cluster)
     late = late_pod(place)
-    late["metadata"]["annotations"] = {"rig/hang": "true"}  # or it may be collected before it was looked at
+    late["metadata"]["annotations"] = {"rig/hang": "true"}  # otherwise it may be collected before it is observed
     end(cluster)
     place.make("pods", late)
     assert not cluster.observe("7-abc", 1, expected()).is_sealed, "what lives of a closed attempt is not hidden"
@@ -148,8 +148,8 @@ def test_a_pod_that_arrives_after_the_end_is_seen_and_collected(place, cluster):
     assert cluster.observe("7-abc", 1, expected()).is_sealed
 
 
-def test_a_watch_that_lags_hides_no_late_pod(place, gate, gated):
-    """Quota hangs on "nothing lives": the server itself is asked, however fresh the picture looks."""
+def test_a_lagging_watch_does_not_hide_a_late_pod(place, gate, gated):
+    """Quota is released once nothing lives, so the API server itself is queried, however fresh the cache is."""
     run_all(gated)
     late = late_pod(place)
     late["metadata"]["annotations"] = {"rig/hang": "true"}
@@ -169,7 +169,7 @@ def test_a_watch_that_lags_hides_no_late_pod(place, gate, gated):
 
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0])
-def test_watches_that_are_cut_all_the_time_lose_nothing(place, gate, gated, seconds):
+def test_repeatedly_cut_watches_lose_no_change(place, gate, gated, seconds):
     gate.cut_watches_after = seconds
     run_all(gated, 20)
     for index in range(0, 20, 2):
@@ -180,7 +180,7 @@ def test_watches_that_are_cut_all_the_time_lose_nothing(place, gate, gated, seco
     until(lambda: gate.seen["WATCH pods"] >= 3)
 
 
-def test_a_picture_of_a_closed_wire_is_as_old_as_it_is(place, gate):
+def test_cache_age_grows_while_the_connection_is_closed(place, gate):
     now = [0.0]
     cluster = place.cluster(gate.kubeconfig(place.kubeconfig), clock=lambda: time.time() + now[0])
     run_all(cluster)
@@ -190,7 +190,7 @@ def test_a_picture_of_a_closed_wire_is_as_old_as_it_is(place, gate):
     time.sleep(0.3)
     seen = cluster.observe("7-abc", 1, expected())
     assert seen.as_of.timestamp() < closed + 0.3
-    now[0] = 3600.0  # the picture is an hour old by now
+    now[0] = 3600.0  # the cache is now an hour old
     with pytest.raises(Unreachable):
         cluster.observe("7-abc", 1, expected())
     gate.is_open, gate.cut_watches_after = True, None
@@ -199,7 +199,7 @@ def test_a_picture_of_a_closed_wire_is_as_old_as_it_is(place, gate):
 
 @contextlib.contextmanager
 def following(cluster, **said):
-    """One more watch of the same pods, as it stands when it is followed."""
+    """One more watch of the same pods, started now."""
     cluster.start_watching()
     picture = Picture(lambda pod: (pod.place.run, pod.place.attempt), clock=time.time)
     reflector = Reflector(
@@ -215,7 +215,7 @@ def following(cluster, **said):
         followed.cancel()
 
 
-def test_a_version_that_is_no_longer_kept_is_listed_anew(place, gate, gated):
+def test_a_watch_from_an_expired_version_is_relisted(place, gate, gated):
     run_all(gated)
     seen = gate.seen["WATCH pods"]
     gate.refuse(410, verb="GET", kind="pods", times=1)
@@ -228,7 +228,7 @@ def test_a_version_that_is_no_longer_kept_is_listed_anew(place, gate, gated):
 
 
 @pytest.mark.parametrize("can_stream", [True, False])
-def test_a_list_comes_through_the_watch_where_that_is_offered(place, cluster, can_stream):
+def test_the_initial_list_comes_through_the_watch_if_the_server_can_stream(place, cluster, can_stream):
     run_all(cluster)
     with following(cluster, can_stream=can_stream) as (reflector, picture):
         until(lambda: len(picture.of(("7-abc", 1))) == 2 and reflector.streams + reflector.lists)
@@ -238,15 +238,15 @@ def test_a_list_comes_through_the_watch_where_that_is_offered(place, cluster, ca
         assert reflector.streams + reflector.lists == 1
 
 
-def test_a_server_that_refuses_to_stream_is_listed(place, gate, gated):
-    gate.refuse(422, verb="GET", kind="pods", times=1)  # of the first watch
+def test_a_server_that_refuses_streaming_lists_is_listed(place, gate, gated):
+    gate.refuse(422, verb="GET", kind="pods", times=1)  # the first watch
     run_all(gated)
     assert not gated.pod_watch.can_stream and gated.pod_watch.lists == 1
     assert gated.owner_watch.can_stream and gated.owner_watch.lists == 0
 
 
-def test_a_quiet_cluster_confirms_its_picture(place, gate, gated):
-    """Without one event and without one request for this attempt: the server ends each watch with a bookmark."""
+def test_bookmarks_keep_the_cache_of_a_quiet_cluster_fresh(place, gate, gated):
+    """Without any event or request for this attempt: the server ends each watch with a bookmark."""
     run_all(gated)
     until(lambda: gated.known("7-abc", 1))
     before, asked = time.time(), gate.seen["GET pods"] + gate.seen["GET services"]
@@ -269,7 +269,7 @@ def api_server(plane):
         start_followers(plane)
 
 
-def test_an_api_server_that_was_killed_and_came_back_changed_nothing(place, plane, cluster, api_server):
+def test_a_killed_and_restarted_api_server_changes_nothing(place, plane, cluster, api_server):
     run_all(cluster, 10)
     before = uids(place)
     api_server.kill()
@@ -290,7 +290,7 @@ def test_an_api_server_that_was_killed_and_came_back_changed_nothing(place, plan
     assert end(cluster, 10).is_sealed
 
 
-def test_a_server_that_hangs_is_no_news(place, cluster, api_server):
+def test_a_hanging_api_server_does_not_refresh_the_cache(place, cluster, api_server):
     run_all(cluster)
     api_server.pause()
     hung = time.time()

@@ -1,4 +1,4 @@
-"""What only a real API server can show: ends, reasons, ownership, refusals, and what it costs."""
+"""Behavior that needs a real API server: ends, reasons, ownership, refusals, and the number of requests."""
 
 import itertools
 import threading
@@ -18,7 +18,7 @@ from tests.cluster.conftest import end, expected, plan, pod_name, run_all, state
 from tests.support.machine import need
 
 
-def test_ends_are_told_with_their_codes(place, cluster):
+def test_ended_pods_are_reported_with_their_exit_codes(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(0), exit_code="0")
     place.annotate(pod_name(1), exit_code="3")
@@ -27,14 +27,14 @@ def test_ends_are_told_with_their_codes(place, cluster):
     assert (zero.exit_code, zero.is_alive, one.exit_code, one.is_alive) == (0, False, 3, False)
 
 
-def test_a_replica_ended_by_a_signal_says_so(place, cluster):
+def test_a_replica_ended_by_a_signal_is_reported_with_the_signal(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(1), exit_code="137")
     until(lambda: states(cluster) == ["running", "failed"])
     assert cluster.observe("7-abc", 1, expected()).replicas[1].signal == 9
 
 
-def test_a_pod_deleted_by_hand_is_absent_and_its_run_is_news(place, cluster):
+def test_a_manually_deleted_pod_is_absent_and_its_run_is_announced_as_changed(place, cluster):
     run_all(cluster)
     changes = cluster.changes()
     until(lambda: next(changes) == "")
@@ -45,7 +45,7 @@ def test_a_pod_deleted_by_hand_is_absent_and_its_run_is_news(place, cluster):
     until(lambda: cluster.observe("7-abc", 1, expected()).as_of.timestamp() > before)
 
 
-def test_a_service_deleted_by_hand_ends_the_attempt_and_it_can_be_closed(place, cluster):
+def test_a_manually_deleted_service_ends_the_attempt_which_can_then_be_closed(place, cluster):
     run_all(cluster)
     place.remove("services", labels.service("7-abc", 1))
     until(lambda: states(cluster) == ["absent", "absent"])
@@ -53,7 +53,7 @@ def test_a_service_deleted_by_hand_ends_the_attempt_and_it_can_be_closed(place, 
     assert end(cluster).is_sealed
 
 
-def test_what_lives_of_a_deleted_owner_holds_the_quota(place, cluster):
+def test_live_pods_of_a_deleted_owner_hold_the_quota(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(0), hang="true")
     place.remove("services", labels.service("7-abc", 1))
@@ -65,7 +65,7 @@ def test_what_lives_of_a_deleted_owner_holds_the_quota(place, cluster):
     assert end(cluster).is_sealed
 
 
-def test_a_pod_that_ignores_its_end_holds_the_quota(place, cluster):
+def test_a_pod_that_ignores_its_deletion_holds_the_quota(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(1), hang="true")
     cluster.delete("7-abc", 1, 3)
@@ -78,8 +78,8 @@ def test_a_pod_that_ignores_its_end_holds_the_quota(place, cluster):
     assert end(cluster).is_sealed
 
 
-def test_at_once_shortens_the_grace_of_pods_that_are_ending(place, cluster):
-    """Not to 0: then the server would forget a pod whose processes still hold their GPUs."""
+def test_an_immediate_delete_shortens_the_grace_period_of_ending_pods(place, cluster):
+    """Not to 0, since the server would then forget a pod whose processes still hold their GPUs."""
     run_all(cluster)
     place.annotate(pod_name(1), hang="true")
 
@@ -96,7 +96,7 @@ def test_at_once_shortens_the_grace_of_pods_that_are_ending(place, cluster):
     assert end(cluster).is_sealed
 
 
-def test_what_completed_during_its_grace_completed(place, cluster):
+def test_a_replica_that_completes_during_its_grace_period_has_succeeded(place, cluster):
     run_all(cluster)
     place.annotate(pod_name(0), hang="true")
     cluster.delete("7-abc", 1, 3)
@@ -107,7 +107,7 @@ def test_what_completed_during_its_grace_completed(place, cluster):
     assert [one.state for one in seen.replicas] == [ReplicaState.SUCCEEDED, ReplicaState.ABSENT]
 
 
-# -- whose is it
+# -- ownership
 
 
 def foreign_pod(name: str, said: dict, **meta) -> dict:
@@ -124,7 +124,7 @@ def owner_of(place) -> str:
     return place.admin.get(place.path("services", labels.service("7-abc", 1))).json()["metadata"]["uid"]
 
 
-def test_a_strangers_pod_with_our_labels_is_not_counted_and_not_deleted(place, cluster):
+def test_a_foreign_pod_with_our_labels_is_neither_counted_nor_deleted(place, cluster):
     run_all(cluster)
     said = labels.of_replica("7-abc", 1, "worker", 0, owner=owner_of(place))
     place.make("pods", foreign_pod("stranger", said, annotations={"muster.dev/run": "\u2603" * 9000}))
@@ -136,7 +136,7 @@ def test_a_strangers_pod_with_our_labels_is_not_counted_and_not_deleted(place, c
     assert "deletionTimestamp" not in place.pods()["stranger"]["metadata"]
 
 
-def test_a_stranger_under_our_name_is_not_adopted(place, cluster):
+def test_a_foreign_pod_under_our_name_is_not_adopted(place, cluster):
     said = labels.of_replica("7-abc", 1, "worker", 0, owner="forged")
     place.make("pods", foreign_pod(pod_name(0), said))
     with pytest.raises(Refused, match=f"pod {pod_name(0)} exists and is not Muster's"):
@@ -145,8 +145,8 @@ def test_a_stranger_under_our_name_is_not_adopted(place, cluster):
     assert states(cluster)[0] == "absent"
 
 
-def test_a_stranger_under_our_name_and_label_is_not_taken_for_created(place, cluster):
-    """The launch is taken over, and looks at what the one before it had created."""
+def test_a_foreign_pod_with_our_name_and_labels_does_not_count_as_created(place, cluster):
+    """The launch is taken over, and reads the pods that the previous one created."""
     run_all(cluster, 1)
     said = labels.of_replica("7-abc", 1, "worker", 1, owner=owner_of(place))
     place.make("pods", foreign_pod(pod_name(1), said))
@@ -154,7 +154,7 @@ def test_a_stranger_under_our_name_and_label_is_not_taken_for_created(place, clu
         place.cluster().apply(plan())
 
 
-def test_a_strangers_service_under_our_name_is_not_taken(place, cluster):
+def test_a_foreign_service_under_our_name_is_not_adopted(place, cluster):
     place.make("services", {"metadata": {"name": labels.service("7-abc", 1)}, "spec": {"clusterIP": "None"}})
     with pytest.raises(Refused, match="is not Muster's"):
         cluster.apply(plan())
@@ -171,7 +171,7 @@ def test_a_changed_agent_is_not_run(place, cluster):
         place.cluster().apply(plan(run="8-abc"))
 
 
-def test_absurd_objects_with_our_labels_stop_no_watch(place, cluster):
+def test_malformed_objects_with_our_labels_do_not_stop_the_watch(place, cluster):
     run_all(cluster)
     for number, said in enumerate(
         [
@@ -185,10 +185,10 @@ def test_absurd_objects_with_our_labels_stop_no_watch(place, cluster):
     until(lambda: states(cluster) == ["succeeded", "running"])
 
 
-# -- what will never work, in the server's words
+# -- permanent failures, with the server's message
 
 
-def test_a_quota_is_a_reason(place, cluster):
+def test_an_exceeded_quota_is_the_reason_of_the_refusal(place, cluster):
     place.make("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})
     until(lambda: place.admin.get(place.path("resourcequotas", "few")).json().get("status", {}).get("hard"))
     with pytest.raises(Refused, match="exceeded quota: few"):
@@ -197,18 +197,18 @@ def test_a_quota_is_a_reason(place, cluster):
     assert place.pods() == {}
 
 
-def test_a_webhooks_no_is_the_reason_in_its_own_words(place, cluster):
+def test_the_message_of_a_refusing_webhook_is_the_reason(place, cluster):
     runs = itertools.count(100)
     need(isinstance(place.plane, ControlPlane), "only the rig's own API server reaches a webhook of the test")
     with Webhook(place.plane, place.namespace, words="images come\x00from our own registry only" + "!" * 5000):
         with pytest.raises(Refused) as caught:
-            until(lambda: cluster.apply(plan(run=f"{next(runs)}-abc")))  # it takes a moment until it counts
+            until(lambda: cluster.apply(plan(run=f"{next(runs)}-abc")))  # it takes a moment until the webhook is active
     said = str(caught.value)
     assert "admission webhook" in said and "images come from our own registry only!!!" in said
     assert len(said) < 1200
 
 
-def test_a_namespace_that_is_not_there_is_named(place):
+def test_a_missing_namespace_is_named(place):
     cluster = place.cluster(NAMESPACE="nowhere")
     with pytest.raises(Refused, match="nowhere"):
         cluster.apply(plan())
@@ -216,13 +216,13 @@ def test_a_namespace_that_is_not_there_is_named(place):
         cluster.observe("7-abc", 1, expected())
 
 
-def test_a_pod_the_server_finds_invalid_is_refused_with_its_words(place):
+def test_a_pod_that_the_server_rejects_as_invalid_is_refused_with_its_message(place):
     with pytest.raises(Refused, match="cannot be handled as a Pod: quantities"):
         place.cluster(REQUESTS={"cpu": "plenty"}).apply(plan())
 
 
 def reason_with(cluster, words: str) -> str:
-    """Another reason may come first: a node that is not ready yet."""
+    """Wait for a reason with these words; another may come first, such as a node that is not ready yet."""
 
     def reason() -> str:
         said = cluster.observe("7-abc", 1, expected(1)).replicas[0].reason
@@ -231,20 +231,20 @@ def reason_with(cluster, words: str) -> str:
     return until(reason)
 
 
-def test_what_no_node_has_is_the_reason_while_it_waits(place, cluster):
+def test_resources_that_no_node_has_are_the_reason_of_a_pending_replica(place, cluster):
     cluster.apply(plan(1, processes=9, resource="gpu"))
     reason = reason_with(cluster, "without enough free nvidia.com/gpu")
     assert reason.startswith("no place for it: 0 of ")
     assert states(cluster, 1) == ["pending"]
 
 
-def test_an_image_that_is_not_there_is_the_reason_while_it_waits(place):
+def test_a_missing_image_is_the_reason_of_a_pending_replica(place):
     cluster = place.cluster(IMAGE="rig/no-image")
     cluster.apply(plan(1))
     assert reason_with(cluster, "the image rig/no-image cannot be pulled (ErrImagePull): pull access denied")
 
 
-def test_a_claim_that_is_not_there_is_the_reason_while_it_waits(place):
+def test_a_missing_claim_is_the_reason_of_a_pending_replica(place):
     cluster = place.cluster(JOB_CLAIM="scratch")
     cluster.apply(plan(1))
     assert reason_with(cluster, 'persistentvolumeclaim "scratch" not found')
@@ -257,14 +257,14 @@ def test_a_volume_without_a_claim_creates_nothing(place, cluster):
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"kind": "Config", "clusters": [], "contexts": [], "users": []}'])
-def test_a_kubeconfig_that_names_no_server_is_said(place, tmp_path, text):
+def test_a_kubeconfig_without_a_server_is_reported(place, tmp_path, text):
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(Unreachable, match=r"kubeconfig .* cannot be used"):
         place.cluster(path).observe("7-abc", 1, expected())
 
 
-def test_credentials_that_are_not_accepted_are_said(place, tmp_path):
+def test_rejected_credentials_are_reported(place, tmp_path):
     path = tmp_path / "kubeconfig"
     text = place.kubeconfig.read_text()
     path.write_text(text.replace('"token": "', '"token": "x'))
@@ -272,7 +272,7 @@ def test_credentials_that_are_not_accepted_are_said(place, tmp_path):
         place.cluster(path).observe("7-abc", 1, expected())
 
 
-def test_renewed_credentials_are_taken_from_the_file(place, tmp_path):
+def test_renewed_credentials_are_read_from_the_file(place, tmp_path):
     path = tmp_path / "kubeconfig"
     text = place.kubeconfig.read_text()
     path.write_text(text)
@@ -286,14 +286,14 @@ def test_renewed_credentials_are_taken_from_the_file(place, tmp_path):
     assert cluster.api.session is not kept
 
 
-def test_wrong_options_are_refused_before_anything_is_asked():
+def test_wrong_options_are_refused_before_any_request():
     from jobs.clusters.kubernetes.adapter import KubernetesCluster
 
     with pytest.raises(InvalidInput, match=r"OPTIONS\.NAMESPACE"):
         KubernetesCluster(IMAGE="x", CONTROL_URL="http://x")
 
 
-# -- what it costs
+# -- number of requests
 
 
 def test_a_launch_and_an_end_cost_few_requests(place):
@@ -321,7 +321,7 @@ def test_a_large_attempt_keeps_its_names_while_it_ends(place, is_allowed):
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig))
         run_all(cluster, count)
-        if not is_allowed:  # an account from before this right was asked for
+        if not is_allowed:  # an account created before this permission was required
             gate.refuse(403, verb="PATCH", kind="services", times=1)
         gate.seen.clear()
         cluster.delete("7-abc", 1, 3)
@@ -339,7 +339,7 @@ def test_each_replica_names_its_node(place, cluster):
     assert [one.node for one in cluster.observe("7-abc", 1, expected()).replicas] == where
 
 
-def test_looking_at_what_runs_costs_nothing(place):
+def test_observing_a_running_attempt_sends_no_requests(place):
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig))
         run_all(cluster)
@@ -352,7 +352,7 @@ def test_looking_at_what_runs_costs_nothing(place):
         cluster.close()
 
 
-def test_tombstones_are_removed_when_no_late_call_can_come_any_more(place):
+def test_tombstones_are_removed_once_no_late_call_can_arrive(place):
     now = [time.time()]
     from jobs.clusters.kubernetes.adapter import KubernetesCluster
 
@@ -375,7 +375,7 @@ def test_tombstones_are_removed_when_no_late_call_can_come_any_more(place):
 # -- from any process, at any moment
 
 
-def test_another_process_sees_and_ends_it(place, cluster):
+def test_another_process_observes_and_ends_an_attempt(place, cluster):
     run_all(cluster)
     other = place.cluster()
     assert states(other) == ["running", "running"]
@@ -383,7 +383,7 @@ def test_another_process_sees_and_ends_it(place, cluster):
     until(lambda: states(cluster) == ["absent", "absent"])
 
 
-def test_two_that_launch_at_once_make_one_attempt(place):
+def test_concurrent_launches_create_one_attempt(place):
     clusters = [place.cluster() for _ in range(3)]
     failures = []
 

@@ -1,4 +1,4 @@
-"""Whole lives of jobs: real rows, the real reconciler, a real API server. Only what runs in the pods is not there."""
+"""Whole lives of jobs: real rows, the real reconciler, a real API server. Only the pods run no processes."""
 
 import base64
 
@@ -17,7 +17,7 @@ from tests.cluster.conftest import TOLERATIONS, NamespaceFixture, expected, unti
 
 
 class Life:
-    """Visits a job as the tasks do, with the time as it is."""
+    """Visits a job as the tasks process does, with the real clock."""
 
     def __init__(self, place: NamespaceFixture, queue, user, **options):
         self.place, self.queue, self.user = place, queue, user
@@ -64,7 +64,7 @@ def test_a_job_runs_on_gpus_and_succeeds(life, place):
     assert place.pods() == {}
 
 
-def test_a_replica_that_fails_ends_the_gang_and_says_who(life, place):
+def test_a_failing_replica_ends_the_gang_and_is_named(life, place):
     job = life.submit()
     place.annotate(life.pod(job, 1), exit_code="3")
     life.until(job, Phase.FAILED)
@@ -80,14 +80,14 @@ def test_a_retry_is_a_new_attempt_of_the_whole_gang(life, place):
     assert sorted(place.pods()) == [life.pod(job, 0), life.pod(job, 1)]
 
 
-def test_a_pod_deleted_by_hand_fails_the_attempt(life, place):
+def test_a_manually_deleted_pod_fails_the_attempt(life, place):
     job = life.submit()
     place.remove("pods", life.pod(job, 1))
     life.until(job, Phase.FAILED)
     assert "worker-1 vanished" in job.message
 
 
-def test_an_elastic_job_gets_a_deleted_pod_back_within_its_attempt(life, place):
+def test_a_deleted_pod_of_an_elastic_job_is_replaced_within_the_attempt(life, place):
     job = life.submit(nodes=3, min_nodes=2, nproc_per_node=1)
     first = {name: pod["metadata"]["uid"] for name, pod in place.pods().items()}
     place.remove("pods", life.pod(job, 2))
@@ -103,7 +103,7 @@ def test_an_elastic_job_gets_a_deleted_pod_back_within_its_attempt(life, place):
     now = place.pods()
     assert {name: now[name]["metadata"]["uid"] for name in first if name in now} == {
         name: uid for name, uid in first.items() if name != life.pod(job, 2)
-    }  # the others are the same ones
+    }  # the other pods are unchanged
     back = now[row.name]
     env = {one["name"]: one["value"] for one in back["spec"]["containers"][0]["env"]}
     assert env["PET_NNODES"] == "2:3"
@@ -118,7 +118,7 @@ def test_an_elastic_job_gets_a_deleted_pod_back_within_its_attempt(life, place):
     assert place.pods() == {}
 
 
-def test_an_elastic_job_below_its_minimum_ends_and_names_both(life, place):
+def test_an_elastic_job_below_its_minimum_ends_with_the_loss_and_the_minimum(life, place):
     job = life.submit(nodes=3, min_nodes=2, nproc_per_node=1)
     for index in (1, 2):
         place.remove("pods", life.pod(job, index))
@@ -131,7 +131,7 @@ def test_an_elastic_job_below_its_minimum_ends_and_names_both(life, place):
     assert "1 of at least 2 replicas are left" in job.message
 
 
-def test_suspend_gives_everything_back_and_resume_is_another_attempt(life, place):
+def test_suspend_removes_all_pods_and_resume_starts_another_attempt(life, place):
     job = life.submit()
     services.suspend(job=job, by=life.user)
     life.until(job, Phase.SUSPENDED)
@@ -151,7 +151,7 @@ def test_cancel_leaves_nothing_but_the_tombstone(life, place):
     until(lambda: place.admin.get(place.path("secrets")).json()["items"] == [])
 
 
-def test_what_the_cluster_refuses_fails_the_job_with_its_words(life, place):
+def test_a_refusal_of_the_cluster_fails_the_job_with_its_message(life, place):
     place.make("resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}})
     until(lambda: place.admin.get(place.path("resourcequotas", "few")).json().get("status", {}).get("hard"))
     job = life.submit()
@@ -161,7 +161,7 @@ def test_what_the_cluster_refuses_fails_the_job_with_its_words(life, place):
     assert place.pods() == {}
 
 
-def test_the_adapter_is_made_from_settings(place, settings):
+def test_the_adapter_is_created_from_settings(place, settings):
     from jobs import clusters
 
     options = {

@@ -1,4 +1,4 @@
-"""From a plan to objects: the whole objects as a person would read them, and what holds for every plan."""
+"""From a plan to Kubernetes objects: whole objects against golden files, and properties of every plan."""
 
 import base64
 import json
@@ -62,7 +62,7 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE) -> manifests.Manifest:
         ("pod-of-a-whole-node", lambda: pod(a_plan(resource="gpu", node_slots=4))),
     ],
 )
-def test_objects_are_as_written_down(name, made):
+def test_objects_match_the_golden_files(name, made):
     path = GOLDEN / f"{name}.yaml"
     assert made() == yaml.safe_load(path.read_text())
 
@@ -86,7 +86,7 @@ def test_a_policy_lets_agents_reach_the_control_plane(url, expected):
     assert made["spec"]["egress"][2:] == [expected]
 
 
-def test_the_secret_tells_each_replica_its_part():
+def test_the_secret_has_each_replicas_token_and_the_shared_settings():
     secret = manifests.secret(a_plan(), FULL, owner="uid-1234-5678")
     content = {name: base64.b64decode(text).decode() for name, text in secret["data"].items()}
     assert content.pop("worker-0") == "token of 0" and content.pop("worker-1") == "token of 1"
@@ -97,35 +97,35 @@ def test_the_secret_tells_each_replica_its_part():
     assert secret["metadata"]["name"] == "m-42-abcdef-3-uid-1234"
 
 
-def test_users_variables_are_in_no_pod():
+def test_variables_of_users_are_in_no_pod():
     assert "hidden" not in json.dumps(pod(a_plan()))
 
 
-def test_a_pod_mounts_its_own_token_alone():
+def test_a_pod_mounts_only_its_own_token():
     told = next(one for one in pod(a_plan())["spec"]["volumes"] if one["name"] == "told")
     assert [one["key"] for one in told["secret"]["items"]] == ["worker.json", "worker-1"]
 
 
-def test_a_volume_without_a_claim_is_refused_with_what_there_is():
+def test_a_volume_without_a_claim_is_refused_with_the_available_ones():
     with pytest.raises(Refused, match=r"volume models: .*team nlp.* are common, nlp/datasets$"):
         pod(a_plan(volumes={"models": ""}), site=FULL)
 
 
-def test_a_teams_own_claim_wins():
+def test_a_teams_own_claim_takes_precedence():
     site = replace(FULL, claims={"nlp/common": "theirs", "common": "everybodys"})
     spec = pod(a_plan(volumes={"common": ""}), site=site)["spec"]
     claims = {one["name"]: one["persistentVolumeClaim"]["claimName"] for one in spec["volumes"] if one["name"][:7] == "volume-"}  # fmt: skip
     assert claims == {"volume-0": "theirs"}
 
 
-def test_the_agents_name_follows_its_content():
+def test_the_name_of_the_agents_configmap_depends_on_its_content():
     one, other = manifests.agent_config(b"a", b"b"), manifests.agent_config(b"a", b"c")
     assert one["metadata"]["name"] != other["metadata"]["name"]
     assert one["immutable"]
     assert base64.b64decode(one["binaryData"]["agent.pyz"]) == b"a"
 
 
-# -- what holds for every plan
+# -- properties of every plan
 
 DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
 RUNS = st.builds(lambda pk, uid: f"{pk}-{uid}", st.integers(1, 10**12), st.from_regex(r"[a-z0-9]{6,8}", fullmatch=True))
@@ -153,7 +153,7 @@ def test_every_name_is_a_dns_label(plan):
 
 
 @given(PLANS)
-def test_labels_are_read_back_as_they_were_written(plan):
+def test_labels_survive_a_round_trip(plan):
     role = plan.roles[0]
     made = manifests.pod(plan, role, role.replicas - 1, site=ANY_SITE, owner="u", agent="a")
     assert labels.replica_of(made["metadata"]["labels"]) == labels.ReplicaLabels(
@@ -163,7 +163,7 @@ def test_labels_are_read_back_as_they_were_written(plan):
 
 
 @given(PLANS)
-def test_nothing_is_privileged_and_no_token_is_left_open(plan):
+def test_pods_are_unprivileged_and_mount_no_service_account_token(plan):
     spec = manifests.pod(plan, plan.roles[0], 0, site=ANY_SITE, owner="u", agent="a")["spec"]
     (container,) = spec["containers"]
     assert container["securityContext"] == {
@@ -178,6 +178,6 @@ def test_nothing_is_privileged_and_no_token_is_left_open(plan):
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([labels.RUN, labels.ATTEMPT, labels.ROLE, labels.INDEX]) | st.text(), inner)))  # fmt: skip
-def test_absurd_labels_are_no_place(thing):
+def test_malformed_labels_name_no_replica(thing):
     found = labels.replica_of(thing)
     assert found is None or DNS_LABEL.match(labels.pod(found.run, found.attempt, found.role, found.index))

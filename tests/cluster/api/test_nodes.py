@@ -1,4 +1,4 @@
-"""Nodes that fall silent or go: named, their pods force-deleted, and nothing of theirs given away before."""
+"""Nodes that stop responding or are deleted: they are named, and their pods are force-deleted before being replaced."""
 
 import pytest
 
@@ -15,13 +15,13 @@ LABEL, UNREACHABLE = "kubernetes.io/hostname", "node.kubernetes.io/unreachable"
 
 
 def silence(place, node: str, *, status: str = "Unknown") -> None:
-    """As the controllers write it for a node that does not answer; rig/dead keeps KWOK from healing it."""
+    """Set the status that controllers write for an unresponsive node; rig/dead keeps KWOK from resetting it."""
     note = {"metadata": {"annotations": {"rig/dead": "true"}}}
     ready = {"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}  # fmt: skip
     for path, body in (("", note), ("/status", {"status": {"conditions": [ready]}})):
         answer = place.admin.patch(f"/api/v1/nodes/{node}{path}", headers=STRATEGIC, json=body)
         assert answer.status_code == 200, answer.text
-    if status != "True":  # the controllers answer: nothing new is placed there
+    if status != "True":  # the controllers add a taint, so that no new pod is placed there
         until(lambda: any(one["key"] == UNREACHABLE for one in _taints(place, node)))
 
 
@@ -31,7 +31,7 @@ def _taints(place, node: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def node(place):
-    """One that the test may silence, and whose pods do not end: nobody is there who could."""
+    """A node that the test may silence; its pods then do not end, as without a kubelet."""
     return place.add_node()
 
 
@@ -63,7 +63,7 @@ def test_a_silent_node_is_named_and_its_pods_are_force_deleted(place, node, seei
     assert place.pods() == {}
 
 
-def test_a_node_that_is_gone_loses_what_ran_there(place, node, seeing):
+def test_replicas_on_a_deleted_node_are_lost(place, node, seeing):
     cluster = run_on(place, node)
     until(lambda: cluster.nodes.picture.of((node, 0)))
     place.admin.delete(f"/api/v1/nodes/{node}")
@@ -72,7 +72,7 @@ def test_a_node_that_is_gone_loses_what_ran_there(place, node, seeing):
     assert end(cluster).is_sealed
 
 
-def test_before_its_time_is_over_nothing_is_forced(place, node, seeing):
+def test_no_pod_is_force_deleted_before_the_node_counts_as_lost(place, node, seeing):
     cluster = run_on(place, node, lost_seconds=3600)
     silence(place, node)
     until(lambda: (found := cluster.nodes.picture.of((node, 0))) and found[0].silence)
@@ -84,8 +84,8 @@ def test_before_its_time_is_over_nothing_is_forced(place, node, seeing):
     assert place.admin.get(place.path("pods", pod_name(0))).status_code == 200
 
 
-def test_a_node_that_is_back_by_then_is_asked_to_end_them_itself(place, node, seeing):
-    """The picture says lost, the server says ready: what cannot be taken back follows the server."""
+def test_pods_on_a_recovered_node_are_deleted_gracefully(place, node, seeing):
+    """The cache says lost, the API server says ready: an irreversible action follows the server."""
     with place.gate() as gate:
         cluster = place.cluster(gate.kubeconfig(place.kubeconfig), NODE_SELECTOR={LABEL: node}, NODE_LOST_SECONDS=1)
         run_all(cluster)
@@ -102,7 +102,7 @@ def test_a_node_that_is_back_by_then_is_asked_to_end_them_itself(place, node, se
         cluster.close()
 
 
-def test_without_the_right_nobody_is_accused(place, node):
+def test_without_permission_to_read_nodes_no_node_is_lost(place, node):
     cluster = run_on(place, node)
     silence(place, node)
     changes = cluster.changes()
@@ -112,7 +112,7 @@ def test_without_the_right_nobody_is_accused(place, node):
     assert cluster.nodes.lost([node]) == {}
 
 
-def test_a_job_on_a_lost_node_begins_anew_elsewhere(place, node, seeing, people, team):
+def test_a_job_on_a_lost_node_restarts_on_another_node(place, node, seeing, people, team):
     from queues.models import Queue
 
     other = place.add_node()
@@ -136,8 +136,8 @@ def test_a_job_on_a_lost_node_begins_anew_elsewhere(place, node, seeing, people,
     assert labels.pod(job.run, 1, "worker", 0) not in place.pods()
 
 
-def test_an_elastic_job_goes_on_while_one_of_its_nodes_is_lost(place, node, seeing, people, team):
-    """The pod there is deleted by force before another one takes its place; the others stay as they are."""
+def test_an_elastic_job_continues_while_one_of_its_nodes_is_lost(place, node, seeing, people, team):
+    """The pod on that node is force-deleted before it is replaced; the other pods are unaffected."""
     from queues.models import Queue
 
     nodes = {node, place.add_node(), place.add_node()}
@@ -168,7 +168,7 @@ def test_an_elastic_job_goes_on_while_one_of_its_nodes_is_lost(place, node, seei
     assert f"its node {lost} does not answer" in job.events.get(kind="replaced").message
 
 
-# -- the count alone
+# -- the count of silent seconds
 
 
 class Seen:
@@ -178,7 +178,7 @@ class Seen:
         self.version = 0
 
     def tell(self, name: str = "a", *, ready: str = "True", uid: str = "u", seconds: float = 0) -> dict[str, str]:
-        """The watch says this, time passes, and the picture is confirmed."""
+        """The watch reports this node, time passes, and the cache is confirmed; return the lost nodes."""
         self.version += 1
         fact = read_node({
             "metadata": {"name": name, "uid": uid, "resourceVersion": str(self.version)},
@@ -198,30 +198,30 @@ def seen():
     return made
 
 
-def test_the_time_counts_from_when_it_was_seen_silent(seen):
+def test_the_time_counts_from_the_first_observed_silence(seen):
     assert seen.tell(ready="Unknown", seconds=29) == {}
     assert seen.tell(ready="Unknown", seconds=2) == {"a": "does not answer for more than 30 s: said"}
 
 
-def test_a_node_that_answered_in_between_is_counted_anew(seen):
+def test_an_answer_in_between_restarts_the_count(seen):
     seen.tell(ready="False", seconds=29)
     seen.tell(ready="True")
     assert seen.tell(ready="False", seconds=29) == {}
 
 
-def test_an_old_picture_accuses_nobody(seen):
+def test_a_stale_cache_reports_no_lost_node(seen):
     seen.tell(ready="False", seconds=60)
     seen.clock.advance(60)
     assert seen.nodes.lost(["a"]) == {}
 
 
-def test_where_all_are_silent_nobody_is_accused(seen):
+def test_if_all_nodes_are_silent_none_is_lost(seen):
     seen.tell("other", ready="Unknown", seconds=5)
     assert seen.tell(ready="Unknown", seconds=60) == {}
     assert seen.tell("other", ready="True") == {"a": "does not answer for more than 30 s: said"}
 
 
-def test_a_node_that_was_never_seen_is_gone_after_the_same_time(seen):
+def test_a_node_that_was_never_seen_is_lost_after_the_same_time(seen):
     seen.tell("other")
     assert seen.nodes.lost(["b"]) == {}
     seen.tell("other", seconds=31)
@@ -229,9 +229,9 @@ def test_a_node_that_was_never_seen_is_gone_after_the_same_time(seen):
 
 
 @pytest.mark.parametrize("thing", [None, {}, {"metadata": {"name": 3, "uid": "u"}}, "x"])
-def test_what_is_no_node_is_nobody(thing):
+def test_malformed_objects_are_not_read_as_nodes(thing):
     assert read_node(thing) is None
 
 
-def test_an_absurd_node_is_silent():
+def test_a_node_with_a_malformed_status_is_silent():
     assert read_node({"metadata": {"name": "n", "uid": "u"}, "status": 7}).silence

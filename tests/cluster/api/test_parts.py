@@ -1,4 +1,4 @@
-"""The adapter's parts without a cluster: answers, limits, pictures, options."""
+"""The adapter's parts without a cluster: responses, limits, caches, options."""
 
 import asyncio
 import json
@@ -21,39 +21,39 @@ def answered(status: int, body: dict, retry_after: str = "") -> Answer:
 GOOD = {"NAMESPACE": "jobs", "IMAGE": "x:1", "CONTROL_URL": "https://muster.example"}
 
 
-# -- answers
+# -- responses
 
 
 @pytest.mark.parametrize("status, error", [(403, Refused), (422, Refused), (404, Refused), (400, Refused), (401, Unreachable), (409, Unreachable), (429, Unreachable), (500, Unreachable), (504, Unreachable)])  # fmt: skip
-def test_what_a_creation_that_failed_means(status, error):
+def test_a_failed_creation_is_final_or_retryable_by_its_status(status, error):
     with pytest.raises(error, match="exceeded quota: gpus"):
         need_created(answered(status, {"message": "exceeded quota: gpus"}), "pod x")
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 429, 500])
-def test_reading_is_never_final(status):
+def test_a_failed_read_is_always_retryable(status):
     with pytest.raises(Unreachable, match="said"):
         need(answered(status, {"message": "said"}), "the pods")
 
 
-def test_a_good_answer_that_is_no_json_is_nobodys_pod():
-    """A proxy's page."""
+def test_a_successful_response_that_is_not_json_is_not_read_as_a_pod():
+    """For example the HTML page of a proxy."""
     answer = Answer(201, b"<html>")
     assert answer.body == {"message": "<html>"}
     assert read_pod(answer.thing) is None
 
 
-def test_409_has_two_meanings():
+def test_a_409_is_distinguished_by_its_reason():
     assert answered(409, {"reason": "AlreadyExists"}).is_there_already
     assert not answered(409, {"reason": "Conflict"}).is_there_already
 
 
 @pytest.mark.parametrize("text, seconds", [("7", 7), ("", 1), ("soon", 1), ("-3", 1), ("99999", 30), ("9999999999", 1), ("²", 1)])  # fmt: skip
-def test_retry_after_is_read_with_care(text, seconds):
+def test_retry_after_is_parsed_and_bounded(text, seconds):
     assert answered(429, {}, text).wait_seconds == seconds
 
 
-# -- how many at once
+# -- concurrency limit
 
 
 def test_the_limit_grows_with_good_answers_and_halves_once_per_refusal():
@@ -61,7 +61,7 @@ def test_the_limit_grows_with_good_answers_and_halves_once_per_refusal():
     for _ in range(10_000):
         limit.good()
     assert limit.at_once == MOST
-    for _ in range(20):  # all that were under way say the same
+    for _ in range(20):  # all requests in flight get the same refusal
         limit.crowded(now=100, wait=2)
     assert limit.at_once == MOST / 2
     assert not limit.is_open(0, now=101) and limit.is_open(0, now=102.1)
@@ -76,7 +76,7 @@ def test_one_call_is_always_allowed():
 
 
 class Server:
-    """Answers from a list, then 201; counts what is under way."""
+    """Answers from a list, then with 201; counts concurrent calls."""
 
     def __init__(self, *first):
         self.first, self.now, self.most, self.calls = list(first), 0, 0, []
@@ -104,21 +104,21 @@ def test_everything_is_called_once_and_in_parallel():
     assert 1 < server.most <= MOST
 
 
-def test_crowded_faulty_and_lost_answers_are_tried_again():
+def test_requests_are_retried_after_429_server_errors_and_lost_responses():
     server = Server(answered(429, {}, "0"), answered(500, {}, "0"), Unreachable("cut"), answered(503, {}, "0"))
     done = go(server, 50)
     assert sorted(thing for thing, _ in done) == list(range(50))
     assert len(server.calls) == 54
 
 
-def test_a_final_refusal_ends_it_early():
+def test_a_final_refusal_stops_further_requests():
     server = Server(answered(403, {"message": "exceeded quota"}))
     done = go(server, 2000, stop_at=NEVER)
     assert any(answer.status == 403 for _, answer in done)
     assert len(server.calls) <= FIRST + 1
 
 
-def test_what_is_left_when_time_is_over_is_said():
+def test_a_timeout_reports_the_number_of_finished_calls():
     class Never(Server):
         async def __call__(self, thing):
             return answered(429, {"message": "too many requests"}, "0")
@@ -127,7 +127,7 @@ def test_what_is_left_when_time_is_over_is_said():
         go(Never(), 5, seconds=0.2)
 
 
-def test_a_visit_ends_long_before_its_lease_is_renewed_no_more():
+def test_a_visit_ends_long_before_the_renewal_of_its_lease_stops():
     from jobs.clusters.kubernetes.adapter import LAST_SECONDS, LOOK_SECONDS
     from jobs.clusters.kubernetes.launch import LAUNCH_SECONDS
     from jobs.clusters.kubernetes.teardown import END_SECONDS
@@ -136,7 +136,7 @@ def test_a_visit_ends_long_before_its_lease_is_renewed_no_more():
     assert LOOK_SECONDS + max(LAUNCH_SECONDS, END_SECONDS) + LAST_SECONDS < LONGEST_SECONDS / 2
 
 
-# -- pictures
+# -- caches
 
 
 def owner(name: str = "m-1-1", *, uid: str = "a", version: int = 1, run: str = "1", is_sealed: bool = False) -> Owner:
@@ -166,15 +166,15 @@ def test_a_new_object_of_the_same_name_replaces_the_old_one(picture):
     assert picture.of(("1", 1)) == (owner(uid="b", version=2),)
 
 
-def test_what_was_deleted_does_not_come_back_with_a_late_answer(picture):
+def test_a_deleted_object_does_not_reappear_with_a_late_response(picture):
     picture.put(owner(version=5))
     picture.drop(owner(version=6))
     assert not picture.put(owner(version=5))
     assert picture.of(("1", 1)) == () and picture.gone(("1", 1)) == (owner(version=6),)
 
 
-def test_a_new_list_counts_whatever_its_versions_say(picture):
-    """etcd was restored from a backup: versions begin at an earlier number."""
+def test_a_new_list_replaces_the_cache_even_with_lower_versions(picture):
+    """etcd was restored from a backup, so versions continue from an earlier number."""
     picture.put(owner(version=500))
     picture.put(owner("m-2-1", uid="b", run="2", version=501))
     changed = picture.replace([owner(version=20, is_sealed=True)], at=1000)
@@ -183,15 +183,15 @@ def test_a_new_list_counts_whatever_its_versions_say(picture):
     assert picture.as_of == 1000
 
 
-def test_what_is_back_in_a_list_is_not_gone(picture):
+def test_an_object_that_is_listed_again_is_not_gone(picture):
     picture.put(owner())
     picture.drop(owner())
     picture.replace([owner()], at=5)
     assert picture.gone(("1", 1)) == () and picture.of(("1", 1)) == (owner(),)
 
 
-def test_what_was_created_while_a_list_was_on_its_way_is_kept(picture, clock):
-    """The list stands at 10; our creation was answered with 12. What the list knows to be gone goes."""
+def test_an_object_created_while_a_list_was_in_flight_is_kept(picture, clock):
+    """The list has version 10; our creation returned version 12. An older object missing from the list is dropped."""
     asked = clock.seconds()
     clock.advance(1)
     picture.put(owner(version=12))
@@ -202,12 +202,12 @@ def test_what_was_created_while_a_list_was_on_its_way_is_kept(picture, clock):
     assert picture.of(("1", 1)) == (), "a list asked for later knows it"
 
 
-def test_a_list_that_changed_nothing_is_no_news(picture):
+def test_an_unchanged_list_reports_no_changes(picture):
     picture.replace([owner()], at=1)
     assert picture.replace([owner()], at=2) == set()
 
 
-def test_what_is_gone_is_forgotten_in_time(picture, clock):
+def test_deleted_objects_are_forgotten_after_a_while(picture, clock):
     picture.put(owner())
     picture.drop(owner())
     clock.advance(3600)
@@ -219,12 +219,12 @@ def test_what_is_gone_is_forgotten_in_time(picture, clock):
 # -- options
 
 
-def test_the_least_that_must_be_said():
+def test_the_required_options_are_sufficient():
     access, site = options.read(GOOD)
     assert (access.kubeconfig, site.namespace, site.user) == ("", "jobs", 1000)
 
 
-def test_lists_and_maps_become_what_the_site_holds():
+def test_lists_and_maps_are_converted_to_the_types_of_the_site():
     _, site = options.read({**GOOD, "PULL_SECRETS": ["a"], "TOLERATIONS": [{"key": "k"}], "REQUESTS": {"cpu": "1"}})
     assert site.pull_secrets == ("a",) and site.tolerations == ({"key": "k"},) and site.requests == {"cpu": "1"}
 
@@ -243,7 +243,7 @@ def test_a_wrong_option_is_named(name, value):
     assert [problem.field for problem in caught.value.problems] == [f"OPTIONS.{name}"]
 
 
-def test_all_problems_come_at_once():
+def test_all_problems_are_reported_at_once():
     with pytest.raises(InvalidInput) as caught:
         options.read({"USER": 0, "TYPO": 1})
     assert {problem.field for problem in caught.value.problems} == {

@@ -1,4 +1,4 @@
-"""What is read from pods and Services: states, reasons in words, and whose they are."""
+"""Decoding of pods and Services: states, reasons in words, and ownership."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ TOMBSTONE = Owner("m-7-abc-1", "stone", 9, "7-abc", 1, is_sealed=True, is_ending
 
 
 def as_told(thing: Any) -> tuple[Any, Any]:
-    """As the line of a watch, read by its shape, and as plain JSON."""
+    """The object as decoded from a line of a watch by schema, and as plain JSON."""
     line = json.dumps({"type": "MODIFIED", "object": thing}).encode()
     plain = json.loads(line)["object"]
     assert pods.read_pod(read_object(json.dumps(thing).encode())) == pods.read_pod(plain)
@@ -29,7 +29,7 @@ def as_told(thing: Any) -> tuple[Any, Any]:
 
 
 def read_pod(thing: Any) -> Pod | None:
-    """Both ways: a shape that lacks a field would hide it."""
+    """Read both ways, since a schema without a field would hide it."""
     shaped, plain = (pods.read_pod(one) for one in as_told(thing))
     assert shaped == plain
     return plain
@@ -44,7 +44,7 @@ def read_owner(thing: Any) -> Owner | None:
 def thing(
     index: int = 0, *, uid: str = "pod", owner: str = "ours", phase: str = "Running", spec=None, **status
 ) -> dict:
-    """`spec` replaces what it names in the pod's."""
+    """A pod; `spec` overrides fields of the pod's spec."""
     made = manifests.pod(PLAN, PLAN.roles[0], index, site=SITE, owner=owner, agent="a")
     made["metadata"] |= {"uid": uid, "resourceVersion": "17"}
     return {**made, "spec": {**made["spec"], **(spec or {})}, "status": {"phase": phase, **status}}
@@ -102,24 +102,24 @@ def test_states_and_reasons(phase, status, state, exit_code, signal, reason):
 
 
 @pytest.mark.parametrize("phase, is_alive", [("Pending", True), ("Running", True), ("Unknown", True), ("Succeeded", False), ("Failed", False)])  # fmt: skip
-def test_what_has_not_ended_occupies_its_place(phase, is_alive):
+def test_a_pod_that_has_not_ended_is_alive(phase, is_alive):
     assert read(phase=phase).is_alive is is_alive
 
 
-def test_a_usual_pod_is_read_by_its_shape_and_an_absurd_one_as_it_is():
+def test_a_regular_pod_is_decoded_by_schema_and_a_malformed_one_as_plain_json():
     shaped, plain = as_told(thing(**ended(3)))
     assert type(shaped) is not dict and get(shaped, "status", "phase") == get(plain, "status", "phase")
     shaped, plain = as_told({**thing(), "status": [1, 2]})
     assert shaped == plain
 
 
-def test_the_words_that_end_a_watch_are_read():
+def test_the_error_that_ends_a_watch_is_decoded():
     error = {"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "message": "too old", "code": 410}}
     said = read_event(json.dumps(error).encode())
     assert (get(said, "type"), get(said, "object", "code"), get(said, "object", "message")) == ("ERROR", 410, "too old")
 
 
-def test_ours_is_what_the_owners_uid_says():
+def test_ownership_follows_the_owners_uid():
     ours, forged = read(0), read(1, uid="forged", owner="somebody")
     attempt = Attempt("7-abc", 1, OWNER, (ours, forged))
     assert attempt.ours == (ours,)
@@ -133,31 +133,31 @@ def test_a_pod_with_our_label_and_no_owner_is_foreign():
     assert [pod.uid for pod in attempt.foreign] == ["bare"]
 
 
-def test_a_pod_under_another_name_is_nobodys_whatever_it_references():
+def test_a_pod_under_another_name_is_foreign_even_with_our_owner():
     other = thing(0)
     other["metadata"]["name"] = "something-else"
     attempt = Attempt("7-abc", 1, OWNER, (read_pod(other),))
     assert attempt.ours == () and len(attempt.foreign) == 1
 
 
-def test_what_a_deleted_owner_left_still_lives():
+def test_pods_of_a_deleted_owner_still_count_as_alive():
     for owner in (None, TOMBSTONE):
         attempt = Attempt("7-abc", 1, owner, (read(0),))
         assert attempt.is_any_alive and not attempt.has_live_owner
 
 
-def test_only_a_tombstone_seals():
+def test_only_a_tombstone_seals_an_attempt():
     assert [Attempt("7-abc", 1, owner).is_sealed for owner in (None, OWNER, TOMBSTONE)] == [False, False, True]
 
 
-def test_a_pod_that_completed_during_its_grace_completed():
+def test_a_pod_that_completed_during_its_grace_period_has_succeeded():
     done, killed = read(0, phase="Succeeded"), read(1)
     attempt = Attempt("7-abc", 1, TOMBSTONE, gone=(done, killed))
     seen = attempt.replicas([("worker", 0), ("worker", 1)])
     assert [(one.state, one.is_alive) for one in seen] == [("succeeded", False), ("absent", False)]
 
 
-def test_a_replica_that_is_there_hides_how_an_earlier_one_of_its_name_ended():
+def test_a_present_pod_hides_the_end_of_an_earlier_one_of_the_same_name():
     attempt = Attempt("7-abc", 1, OWNER, (read(0),), gone=(read(0, uid="earlier", phase="Failed"),))
     assert attempt.replicas([("worker", 0)])[0].state is ReplicaState.RUNNING
 
@@ -169,7 +169,7 @@ def test_a_service_is_read_with_its_seal():
         assert found is not None and found.is_sealed is is_sealed and found.version == 3
 
 
-def test_a_service_of_another_name_owns_nothing():
+def test_a_service_of_another_name_is_not_an_owner():
     made = manifests.service(PLAN)
     made["metadata"] |= {"uid": "u", "name": "web"}
     assert read_owner(made) is None
@@ -188,7 +188,7 @@ ABSURD = st.recursive(
 
 @settings(max_examples=300)
 @given(ABSURD, ABSURD, ABSURD)
-def test_absurd_objects_stop_nothing(status, references, version):
+def test_malformed_objects_raise_no_error(status, references, version):
     made = thing(0)
     made["status"] = status
     made["metadata"] |= {"ownerReferences": references, "resourceVersion": version}
@@ -198,6 +198,6 @@ def test_absurd_objects_stop_nothing(status, references, version):
 
 
 @given(ABSURD)
-def test_things_that_are_no_objects_are_nobodys(anything):
+def test_values_that_are_not_objects_are_ignored(anything):
     assert read_pod(anything) is None and read_owner(anything) is None
     assert labels.attempt_of(anything) == ("", 0)

@@ -1,4 +1,4 @@
-"""Who reaches an attempt's pods: one NetworkPolicy each, made before the pods and gone with their owner."""
+"""Network access to an attempt's pods: one NetworkPolicy per attempt, created before the pods, removed with their owner."""
 
 from typing import Any
 
@@ -18,25 +18,25 @@ def policies(place: NamespaceFixture) -> list[dict[str, Any]]:
     return list(place.admin.get(path).json()["items"])
 
 
-def test_an_attempt_gets_one_and_it_goes_with_its_owner(place):
+def test_an_attempt_gets_one_policy_that_is_removed_with_its_owner(place):
     cluster = place.cluster(NETWORK_POLICY=True, EGRESS=["10.0.0.0/8"])
     assert not cluster.apply(plan())
     run_all(cluster)
     (made,) = policies(place)
     chosen = made["spec"]["podSelector"]["matchLabels"]
     assert all(chosen.items() <= pod["metadata"]["labels"].items() for pod in place.pods().values())
-    launch(cluster, plan())  # as another process does that goes on with it
+    launch(cluster, plan())  # as another process does that continues the launch
     assert len(policies(place)) == 1
     end(cluster)
     until(lambda: not policies(place))
 
 
-def test_without_the_option_there_is_none(place, cluster):
+def test_without_the_option_no_policy_is_created(place, cluster):
     run_all(cluster)
     assert policies(place) == []
 
 
-def test_an_account_without_the_right_launches_and_says_so(place):
+def test_an_account_without_the_permission_launches_and_reports_it(place):
     role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}/roles/muster"
     there = place.admin.get(role).json()
     there["rules"] = [rule for rule in there["rules"] if KIND not in rule["resources"]]
@@ -53,6 +53,6 @@ def test_an_account_without_the_right_launches_and_says_so(place):
 
 
 @pytest.mark.parametrize("networks", [["10.0.0.0/8", "everywhere"], [4], ["10.0.0.1/8"]])
-def test_networks_are_read_strictly(networks):
+def test_networks_are_parsed_strictly(networks):
     with pytest.raises(InvalidInput, match=r"OPTIONS.EGRESS.*must be a list of networks"):
         options.read({**GIVEN, "EGRESS": networks})

@@ -1,4 +1,4 @@
-"""The rig's API server behind a proxy, under a name that is known to nobody else: a life as any other."""
+"""The rig's API server behind a proxy, under a name that only the proxy can resolve: jobs run as usual."""
 
 import json
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ def proxy(place):
 
 @pytest.fixture
 def behind(proxy):
-    """A kubeconfig as it is, but for the way to the server."""
+    """A copy of a kubeconfig that reaches the server through the proxy."""
 
     def of(source, path):
         said = json.loads(source.read_text())
@@ -38,14 +38,14 @@ def behind(proxy):
     return of
 
 
-def test_a_job_lives_and_ends_through_a_proxy_and_under_another_name(place, proxy, behind, tmp_path):
+def test_a_job_runs_and_ends_through_a_proxy_and_under_another_server_name(place, proxy, behind, tmp_path):
     cluster = place.cluster(behind(place.kubeconfig, tmp_path / "behind"))
     run_all(cluster)
     end(cluster)
     assert set(proxy.asked) == {f"CONNECT {urlsplit(ELSEWHERE).netloc} HTTP/1.1"}
 
 
-def test_the_kubeconfig_that_connect_writes_takes_the_same_way(place, proxy, behind, tmp_path):
+def test_the_kubeconfig_written_by_connect_uses_the_same_proxy(place, proxy, behind, tmp_path):
     done = connect(place, tmp_path, kubeconfig=behind(place.plane.kubeconfig, tmp_path / "admin"))
     assert done.returncode == 0, done.stderr
     written = json.loads((tmp_path / "gpus.kubeconfig").read_text())["clusters"][0]["cluster"]

@@ -1,4 +1,4 @@
-"""What a pod says of itself becomes a reason that a person can act on, and nothing else."""
+"""A pod's status becomes a reason that a user can act on."""
 
 import pytest
 
@@ -24,7 +24,7 @@ MIXED = "1/9 nodes are available: 1 node(s) had untolerated taint {node.kubernet
         ("", "no place for it: "),
     ],
 )  # fmt: skip
-def test_the_schedulers_sum_is_told_in_words(said, told):
+def test_the_schedulers_summary_becomes_a_readable_reason(said, told):
     assert no_place(said) == told
 
 
@@ -49,7 +49,7 @@ def test_out_of_memory_without_a_limit_names_the_node():
         ("", "evicted from node n-3: it does not say why"),
     ],
 )  # fmt: skip
-def test_an_eviction_says_why_and_what_helps(said, told):
+def test_an_eviction_is_explained_with_a_remedy(said, told):
     assert read(phase="Failed", reason="Evicted", message=said, spec={"nodeName": "n-3"}).reason == told
 
 
@@ -61,12 +61,12 @@ def test_an_eviction_says_why_and_what_helps(said, told):
         ("SomethingNew", "the cluster ends it (SomethingNew): said"),
     ],
 )
-def test_who_ends_it_is_told(reason, told):
+def test_the_cause_of_a_disruption_is_named(reason, told):
     assert read(phase="Running", **condition("DisruptionTarget", "True", reason, "said")).reason == told
 
 
-def test_ended_for_its_nodes_silence_it_is_lost():
-    """What the controllers write for a node that does not answer; of a drained one the kubelet still tells."""
+def test_a_pod_deleted_because_its_node_is_silent_is_lost():
+    """Controllers write this for an unresponsive node; the kubelet of a drained node still reports its pods."""
     target = condition("DisruptionTarget", "True", "DeletionByTaintManager", "said")["conditions"]
     for ready, state in (({}, "lost"), ({"reason": "ContainersNotReady"}, "running")):
         found = read(
@@ -78,24 +78,24 @@ def test_ended_for_its_nodes_silence_it_is_lost():
     assert read(phase="Running", conditions=target).state == "running"
 
 
-def test_a_crash_loop_says_with_which_code():
+def test_a_crash_loop_is_reported_with_its_exit_code():
     looping = waiting("CrashLoopBackOff", "back-off 10s")
     looping["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 2}}
     found = read(phase="Pending", **looping)
     assert found.reason == "it ends as soon as it is started, the last time with code 2: back-off 10s"
 
 
-def test_the_images_name_is_said_with_the_runtimes_words():
+def test_a_failed_pull_names_the_image_and_the_runtimes_message():
     found = read(phase="Pending", **waiting("ErrImagePull", "pull access denied"))
     assert found.reason == "the image x:1 cannot be pulled (ErrImagePull): pull access denied"
     wrong = read(phase="Pending", **waiting("InvalidImageName", "couldn't parse"))
     assert wrong.reason == "the image x:1 cannot be pulled (InvalidImageName): that is no name of an image"
 
 
-# -- hostile and absurd
+# -- hostile and malformed input
 
 
-def test_ten_megabytes_are_cut_before_they_are_looked_at():
+def test_ten_megabytes_of_message_are_cut():
     found = read(phase="Failed", reason="Evicted", message="x\x00y" * 3_500_000)
     assert len(found.reason) <= LONGEST_WORDS and "\x00" not in found.reason
 
@@ -107,7 +107,7 @@ def test_ten_megabytes_are_cut_before_they_are_looked_at():
         (["x"], ""), ("x" * 500, "x" * 500), ("a" * 400 + "b" * 101, "a" * 333 + "…" + "a" * 65 + "b" * 101),
     ],
 )  # fmt: skip
-def test_words_are_one_harmless_line(said, told):
+def test_messages_become_one_printable_line(said, told):
     assert words(said) == told
     told.encode()
 

@@ -1,4 +1,4 @@
-"""Pauses between two readings of a watch: what comes meanwhile is read in one piece, and nobody who decides waits for it."""
+"""Pauses between two reads of a watch: data that arrives meanwhile is read in one piece, and decisions do not wait for it."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from tests.cluster.conftest import until
 
 
 class Content:
-    """What a connection has received: pieces pushed one by one, read as one."""
+    """Received data of a connection: pieces are pushed one by one and read as one."""
 
     def __init__(self):
         self.waiting, self.came, self.is_over = [], asyncio.Event(), False
@@ -56,13 +56,13 @@ async def reading(rest: Rest, content: Content, sizes: list[int], taken: list[by
         taken.append(line)
 
 
-def test_what_comes_during_a_rest_is_read_in_one_piece():
+def test_data_that_arrives_during_a_pause_is_read_in_one_piece():
     async def scene():
         content, sizes, taken = Content(), [], []
         reader = asyncio.create_task(reading(Rest(lambda: 0.05), content, sizes, taken))
         content.push(b"a\n")
         await asyncio.sleep(0.01)
-        assert taken == [b"a"]  # after a quiet while at once
+        assert taken == [b"a"]  # the first event after a quiet period is read immediately
         for word in (b"b\n", b"c\n", b"d\n"):
             content.push(word)
         content.end()
@@ -72,7 +72,7 @@ def test_what_comes_during_a_rest_is_read_in_one_piece():
     assert asyncio.run(scene()) == ([2, 6], [b"a", b"b", b"c", b"d"])
 
 
-def test_who_is_about_to_decide_ends_the_rest_and_sees_all_that_came():
+def test_a_decision_ends_the_pause_and_reads_all_received_data():
     async def scene():
         content, taken = Content(), []
         rest = Rest(lambda: 3600.0)
@@ -89,7 +89,7 @@ def test_who_is_about_to_decide_ends_the_rest_and_sees_all_that_came():
     asyncio.run(scene())
 
 
-def test_ending_a_rest_that_is_none_waits_for_nothing():
+def test_ending_a_pause_that_has_not_begun_returns_immediately():
     began = time.monotonic()
     asyncio.run(Rest(lambda: 3600.0).end())
     assert time.monotonic() - began < 60.0
@@ -98,14 +98,14 @@ def test_ending_a_rest_that_is_none_waits_for_nothing():
 @pytest.mark.parametrize(
     ("size", "since", "seconds"),
     [
-        (6_000, 10.0, 0.5),  # one event after a quiet while: as long as may be
+        (6_000, 10.0, 0.5),  # one event after a quiet period: the longest pause
         (MOST_BYTES, 0.5, 0.5),
-        (2 * MOST_BYTES, 0.5, 0.25),  # twice as much would wait as may wait
+        (2 * MOST_BYTES, 0.5, 0.25),  # a full pause would collect twice the limit
         (64 * MOST_BYTES, 0.64, 0.01),
         (0, 0.0, 0.5),
     ],
 )
-def test_a_busy_server_is_read_sooner(size, since, seconds):
+def test_pauses_are_shorter_for_a_busy_server(size, since, seconds):
     assert Rest(lambda: 0.5).length(size, since=since) == pytest.approx(seconds)
 
 
@@ -122,25 +122,28 @@ MARK = b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":
     [
         ([], []),
         ([state("ADDED", "u", 1), state("MODIFIED", "v", 2), state("MODIFIED", "u", 3)], [1, 2]),
-        ([state("MODIFIED", "u", 1), state("DELETED", "u", 2)], [0, 1]),  # how it ended is its last state, and told
+        (
+            [state("MODIFIED", "u", 1), state("DELETED", "u", 2)],
+            [0, 1],
+        ),  # the last state before the deletion is reported
         ([state("DELETED", "u", 1), state("ADDED", "v", 2), state("MODIFIED", "v", 3)], [0, 2]),
-        ([state("ADDED", "u", 1), MARK, state("MODIFIED", "u", 3)], [0, 1, 2]),  # the list has it, and then it changes
+        ([state("ADDED", "u", 1), MARK, state("MODIFIED", "u", 3)], [0, 1, 2]),  # listed first, changed afterwards
         ([state("ADDED", "u", 1), b'{"type":"ERROR"}', state("MODIFIED", "u", 3)], [0, 1, 2]),
         ([b"no json", b"no json"], [0, 1]),
         ([state("MODIFIED", "u", number) for number in range(100)], [99]),
     ],
 )
-def test_of_one_piece_the_newest_state_of_each_object_is_told(said, kept):
+def test_only_the_newest_state_of_each_object_in_a_piece_is_reported(said, kept):
     assert newest(said) == [said[number] for number in kept]
 
 
 def waiting(one: socket.socket, where: int) -> int:
-    """Bytes that were sent to it and not read (FIONREAD), or sent by it and not received (TIOCOUTQ)."""
+    """Bytes received and not read (FIONREAD), or sent and not acknowledged (TIOCOUTQ)."""
     return struct.unpack("i", fcntl.ioctl(one.fileno(), where, b"\0\0\0\0"))[0]
 
 
 class Speaker:
-    """An API server of one connection: what it says, and when, is the test's."""
+    """An API server with one connection; the test controls what it sends, and when."""
 
     def __init__(self, folder):
         authority = Authority(folder)
@@ -168,7 +171,7 @@ class Speaker:
             self.connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
 
     def until_received(self, seconds: float = 0.1) -> None:
-        """The client's kernel has all of it, and its loop had time to be woken for it."""
+        """Wait until the client's kernel has all data, and its event loop had time to react."""
         until(lambda: waiting(self.connection, termios.TIOCOUTQ) == 0)
         client.run(asyncio.sleep(seconds), 10)
 
@@ -199,7 +202,7 @@ def follow(api, rest, taken):
 
 
 def answers(speaker, api) -> None:
-    """Two bytes on the connection that the watch had: nothing of its rest is left there."""
+    """A request on the watch's connection gets its two bytes: no state of the pause is left."""
 
     async def call():
         return await api.call("GET", "next")
@@ -211,14 +214,14 @@ def answers(speaker, api) -> None:
         assert answer.result().body == {}
 
 
-def test_over_tls_a_rest_leaves_what_comes_alone_and_its_end_takes_all_of_it(speaker, api):
-    hours = itertools.count(0.0, 3600.0)  # nothing seems to come quickly: the rest has its full length
+def test_over_tls_data_waits_during_a_pause_and_is_all_read_at_its_end(speaker, api):
+    hours = itertools.count(0.0, 3600.0)  # events appear to be rare, so the pause has its full length
     rest, taken = Rest(lambda: 3600.0, clock=lambda: next(hours)), []
     following = follow(api, rest, taken)
     speaker.begin()
     speaker.say(b"a\n")
     until(lambda: taken == [b"a"])
-    for count in (1, 2, 30, 200, 1000):  # the last are 6 MB, more than the kernel keeps: the server is not stopped
+    for count in (1, 2, 30, 200, 1000):  # the last are 6 MB, more than the kernel buffers: the server is not blocked
         events = [b"%d-%s\n" % (number, b"x" * 6000) for number in range(count)]
         speaker.say(*events)
         speaker.until_received()
@@ -233,7 +236,7 @@ def test_over_tls_a_rest_leaves_what_comes_alone_and_its_end_takes_all_of_it(spe
     answers(speaker, api)
 
 
-def test_the_end_of_a_rest_takes_what_was_handed_on_and_what_the_kernel_kept(speaker, api, monkeypatch):
+def test_the_end_of_a_pause_reads_buffered_data_and_the_kernels_data(speaker, api, monkeypatch):
     used, undisturbed = [], client.undisturbed
 
     def noted(response, rest):
@@ -248,7 +251,7 @@ def test_the_end_of_a_rest_takes_what_was_handed_on_and_what_the_kernel_kept(spe
     speaker.say(b"a\n")
     until(lambda: taken == [b"a"])
     said, kept = 0, [0]
-    while kept[-1] >= kept[-2:][0]:  # until it hands on what it has
+    while kept[-1] >= kept[-2:][0]:  # until the transport reads the kernel's buffer
         said += 1
         speaker.say(b"%d-%s\n" % (said, b"x" * 6000))
         speaker.until_received(seconds=0.01)
@@ -261,7 +264,7 @@ def test_the_end_of_a_rest_takes_what_was_handed_on_and_what_the_kernel_kept(spe
     following.cancel()
 
 
-def test_a_connection_whose_watch_ended_is_not_kept_at_rest(speaker, api):
+def test_a_connection_whose_watch_ended_is_not_left_paused(speaker, api):
     taken = []
     following = follow(api, Rest(lambda: 3600.0), taken)
     speaker.begin()

@@ -1,4 +1,4 @@
-"""etcd set back to an older snapshot while jobs run: what the cluster forgot is begun anew, what came back is ended again."""
+"""etcd is restored from an older snapshot while jobs run: forgotten attempts start again, reappeared ones are ended again."""
 
 import shutil
 from itertools import count
@@ -21,7 +21,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="module")
 def own(plane):
-    """A control plane that may lose its memory; `plane` says whether one can be built here."""
+    """A control plane whose etcd may be restored; `plane` skips the test if none can be built here."""
     own = ControlPlane(has_lifted_limits=True)
     try:
         own.start()
@@ -72,19 +72,19 @@ def take_snapshot(plane: ControlPlane) -> None:
 
 
 def restore_snapshot(plane: ControlPlane) -> None:
-    """As the manual says: everything stands still meanwhile, and is started anew."""
+    """Restore as the manual describes: everything is stopped meanwhile, and started again."""
     stop(plane, *OTHERS, *reversed(SERVERS))
     shutil.rmtree(plane.folder / "etcd")
     shutil.copytree(plane.folder / "snapshot", plane.folder / "etcd")
     start(plane)
 
 
-# Before the snapshot all of these run; `begun` is submitted after it.
+# All of these run before the snapshot; `begun` is submitted after it.
 RUNNING = ("kept", "done", "failed", "cancelled", "suspended", "retried", "ending")
 
 
 @pytest.mark.long
-def test_an_older_snapshot_doubles_nothing_and_forgets_no_end(testbed, own, ledger):
+def test_an_older_snapshot_duplicates_nothing_and_reverts_no_end(testbed, own, ledger):
     queue = testbed.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     for name in RUNNING:
         testbed.submit(name, queue, max_retries=2 if name == "retried" else 0)
@@ -98,7 +98,7 @@ def test_an_older_snapshot_doubles_nothing_and_forgets_no_end(testbed, own, ledg
     restore_snapshot(own)
     assert first["done"].items() <= {name: one["metadata"]["uid"] for name, one in testbed.place.pods().items()}.items()
 
-    # `begun` and the second attempt of `retried` are forgotten: both are lost, and begun anew, after what came back is gone.
+    # `begun` and the second attempt of `retried` are forgotten: both are lost, and start again once reappeared pods are gone.
     testbed.until({"kept": Phase.RUNNING, "begun": Phase.RUNNING, "retried": Phase.RUNNING, "ending": Phase.CANCELLED}, attempts={"begun": 2, "retried": 3})  # fmt: skip
     testbed.wait(lambda: _are_strays_gone(testbed), lambda: ends)
     assert testbed.uids("kept") == first["kept"] and testbed.look("kept").attempt == 1
@@ -113,7 +113,7 @@ def test_an_older_snapshot_doubles_nothing_and_forgets_no_end(testbed, own, ledg
 
 
 def _go_on(testbed: ClusterTestbed, queue) -> None:
-    """What the snapshot knows nothing of."""
+    """Changes that the snapshot does not contain."""
     testbed.submit("begun", queue, max_retries=1)
     testbed.annotate("done", exit_code="0")
     testbed.annotate("failed", 1, exit_code="3")
@@ -133,7 +133,7 @@ def _history(testbed: ClusterTestbed, name: str) -> list[tuple[str, int, str]]:
 
 
 def _are_strays_gone(testbed: ClusterTestbed) -> bool:
-    """Asked as the clock of an installation asks (beat): what is open belongs to a job that is at it."""
+    """Trigger the orphan sweep as beat does; return whether every open attempt belongs to an active job."""
     app.send_task("jobs.strays", ignore_result=True)
     open_now = {labels.attempt_of(one["metadata"]["labels"]) for one in testbed.place.pods().values()}
     for one in testbed.everything("services"):
@@ -144,7 +144,7 @@ def _are_strays_gone(testbed: ClusterTestbed) -> bool:
 
 
 @pytest.mark.long
-def test_everything_is_killed_and_started_again_and_all_jobs_are_taken_up(testbed, own, ledger):
+def test_after_killing_and_restarting_everything_all_jobs_continue(testbed, own, ledger):
     queue = testbed.queue("gpus", 160, gpus_per_node=8, resource="gpu")
     names = ("kept", "ending", "finishing")
     for name in names:

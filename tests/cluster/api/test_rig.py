@@ -1,4 +1,4 @@
-"""The rig itself: it starts what it says, leaves nothing behind, and says what is missing."""
+"""The rig itself: it starts its programs, leaves nothing behind, and reports missing requirements."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.cluster.conftest import need_rig, until
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_machine_without_go_is_told_what_to_install(tmp_path, monkeypatch):
+def test_a_machine_without_go_gets_a_message_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert "install Go 1.24 or later" in programs.why_not()
@@ -24,7 +24,7 @@ def test_a_machine_without_go_is_told_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("said, is_fine", [("go1.23.9", False), ("go1.24.0", True), ("go2.0", True), ("devel", False)])
-def test_a_go_that_is_too_old_is_named(tmp_path, monkeypatch, said, is_fine):
+def test_a_go_version_that_is_too_old_is_named(tmp_path, monkeypatch, said, is_fine):
     go = tmp_path / "go"
     go.write_text(f"#!/bin/sh\necho {said}\n")
     go.chmod(0o755)
@@ -34,14 +34,14 @@ def test_a_go_that_is_too_old_is_named(tmp_path, monkeypatch, said, is_fine):
     assert is_fine or said in programs.why_not()
 
 
-def test_a_program_that_ends_at_once_is_shown_with_its_words(tmp_path):
+def test_a_program_that_exits_immediately_is_reported_with_its_output(tmp_path):
     process = Process("sh", ["/bin/sh", "-c", "echo no such flag; exit 1"], log=tmp_path / "log")
     process.start()
     with pytest.raises(DidNotStart, match="no such flag"):
         process.until(lambda: False, seconds=30)
 
 
-def test_by_hand_it_stays_up_until_it_is_told_and_leaves_nothing(tmp_path):
+def test_a_manually_started_rig_runs_until_sigterm_and_leaves_nothing_behind(tmp_path):
     need_rig()
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     words = [sys.executable, "-m", "rig", "up", "--nodes", "1"]

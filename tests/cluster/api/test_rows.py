@@ -1,4 +1,4 @@
-"""Replicas' rows come from the watch itself: the watcher writes them down, and rings only for what needs a visit."""
+"""Rows of replicas come from the watch: the watcher writes them, and rings a doorbell only for changes that need a visit."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from tests.cluster.api.test_pods import read
 from tests.cluster.conftest import until
 
 
-def test_a_run_is_told_at_once_and_then_once_for_all_that_came_meanwhile():
+def test_a_run_is_announced_immediately_and_later_changes_are_batched():
     runs = Runs()
     runs.add("1-a")
     assert runs.take(now=0.0) == ["1-a"]
@@ -29,7 +29,7 @@ def test_a_run_is_told_at_once_and_then_once_for_all_that_came_meanwhile():
     assert (runs.take(now=9.0), runs.wait_seconds(now=9.0)) == ([], None)
 
 
-def test_replicas_are_folded_to_their_newest_and_only_ends_are_visited():
+def test_only_the_newest_state_of_a_replica_is_kept_and_only_ends_need_a_visit():
     queue = ChangeQueue()
     queue.is_asked_for_runs = queue.is_asked_for_pods = True
     for version, phase in enumerate(("Pending", "Running")):
@@ -42,7 +42,7 @@ def test_replicas_are_folded_to_their_newest_and_only_ends_are_visited():
     assert queue.take_pods(0) == {}
 
 
-def test_a_pod_that_nobody_looked_at_yet_is_no_news_to_its_row():
+def test_a_pending_pod_without_node_and_reason_does_not_update_its_row():
     queue = ChangeQueue()
     queue.is_asked_for_runs = queue.is_asked_for_pods = True
     pod = replace(read(phase="Pending"), node="", reason="")
@@ -53,14 +53,14 @@ def test_a_pod_that_nobody_looked_at_yet_is_no_news_to_its_row():
         assert queue.take_pods(0) == {("7-abc", 1): {pod.name: touched}}
 
 
-def test_a_pod_that_is_gone_is_visited_and_has_no_look_to_write():
+def test_a_deleted_pod_needs_a_visit_and_does_not_update_its_row():
     queue = ChangeQueue()
     queue.is_asked_for_runs = queue.is_asked_for_pods = True
     queue.pod(("7-abc", 1), read(phase="Running"), is_gone=True)
     assert (queue.take_pods(0), queue.take_runs(0)) == ({}, ["7-abc"])
 
 
-def test_without_somebody_who_writes_rows_every_change_is_visited():
+def test_without_a_writer_of_rows_every_change_needs_a_visit():
     queue = ChangeQueue()
     queue.is_asked_for_runs = True
     queue.pod(("7-abc", 1), read(phase="Running"))
@@ -68,7 +68,7 @@ def test_without_somebody_who_writes_rows_every_change_is_visited():
 
 
 class Desk:
-    """A watcher's two threads, taken turns with by the test."""
+    """A watcher's two threads, run in turns by the test."""
 
     def __init__(self, cluster):
         self.changes, self.replica_updates, self.writer = cluster.changes(), cluster.replica_updates(), watcher.Writer()
@@ -86,7 +86,7 @@ class Desk:
 
 @pytest.fixture
 def starting(life):  # noqa: F811
-    """A job whose pods are created, and which nobody visits any more; its rows say nothing of them yet."""
+    """A job whose pods are created and which is not visited any more; its rows do not reflect the pods yet."""
     job = life.submit_only()
     schedule()
     visit(job.pk, store=DjangoStore(), clusters=lambda _: life.cluster, clock=lambda: job.created_at, owner="test")
@@ -107,8 +107,8 @@ def test_rows_follow_the_pods_without_a_visit(place, life, starting):  # noqa: F
     assert Replica.objects.get(job=starting, index=1).exit_code == 3
 
 
-def test_a_watcher_that_died_before_it_wrote_is_made_up_for_by_the_next(place, life, starting):  # noqa: F811
-    """What stands between two watchers is told by the list that the next one begins with."""
+def test_changes_unwritten_by_a_dead_watcher_are_written_by_the_next(place, life, starting):  # noqa: F811
+    """Changes between two watchers are in the list with which the next one begins."""
     first = place.cluster()
     replica_updates = first.replica_updates()
     until(lambda: next(replica_updates))

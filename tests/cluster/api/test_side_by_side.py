@@ -1,4 +1,4 @@
-"""Several clusters in one installation: each queue's jobs live in its own, and news of one rings only its own jobs."""
+"""Several clusters in one installation: jobs run in their queue's cluster, and a change in one rings only its own jobs."""
 
 import threading
 
@@ -51,7 +51,7 @@ def advance(job: Job, *phases: Phase) -> Job:
     return until(there)
 
 
-def test_each_queues_jobs_live_in_its_own_cluster(place, both, people):
+def test_jobs_of_each_queue_run_in_its_own_cluster(place, both, people):
     sent = {"command": "torchrun train.py", "nodes": 1, "nproc_per_node": 8}
     first, second = (services.submit(user=people.owner, queue=queue, sent=sent)[0] for queue in both)
     for job in (first, second):
@@ -64,8 +64,10 @@ def test_each_queues_jobs_live_in_its_own_cluster(place, both, people):
     assert advance(second, Phase.RUNNING, Phase.FAILED).phase == Phase.RUNNING
 
 
-def test_news_of_one_cluster_rings_its_own_job_while_the_other_is_away(place, both, people, settings, monkeypatch):
-    """One watcher for all: a cluster that does not answer holds up no other."""
+def test_a_change_in_one_cluster_rings_its_own_job_while_another_is_unreachable(
+    place, both, people, settings, monkeypatch
+):
+    """One watcher for all clusters: an unreachable one does not block the others."""
     sent = {"command": "torchrun train.py", "nodes": 1, "nproc_per_node": 8}
     job = advance(services.submit(user=people.owner, queue=both[1], sent=sent)[0], Phase.RUNNING)
     away = {**settings.CLUSTERS[both[0].cluster]["OPTIONS"], "KUBECONFIG": "/nowhere/kubeconfig"}

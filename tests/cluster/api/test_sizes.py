@@ -1,4 +1,4 @@
-"""What a real API server says of its nodes, with and without the right to see them."""
+"""Placement checks against the nodes of a real API server, with and without permission to read them."""
 
 from rig.world import let_see_nodes
 from tests.cluster.conftest import until
@@ -6,13 +6,13 @@ from tests.cluster.conftest import until
 ASKED = {"processes": 16, "nodes": 1, "resource": "gpu"}
 
 
-def test_who_may_see_nodes_refuses_what_none_of_them_has(place):
+def test_with_permission_to_read_nodes_an_impossible_shape_is_refused(place):
     name = place.add_node(gpus=4)
     options = {"NODE_SELECTOR": {"kubernetes.io/hostname": name}}
     let_see_nodes(place.admin, place.namespace)
 
     def refused():
-        """The server's own view of the new right comes a moment later; each look is a fresh process."""
+        """The new permission takes effect a moment later; each call uses a new adapter."""
         return place.cluster(**options).placement_problem(**ASKED)
 
     problem = until(refused)
@@ -21,5 +21,5 @@ def test_who_may_see_nodes_refuses_what_none_of_them_has(place):
     assert place.cluster(**options).placement_problem(processes=4, nodes=4, resource="gpu") is None
 
 
-def test_who_may_not_see_nodes_refuses_nothing(place):
+def test_without_permission_to_read_nodes_nothing_is_refused(place):
     assert place.cluster().placement_problem(**ASKED) is None

@@ -1,4 +1,4 @@
-"""Replicas of one attempt on different nodes: by preference, and by requirement where each takes a whole one."""
+"""Replicas of one attempt on different nodes: preferred, and required if each takes a whole node."""
 
 from jobs.clusters.kubernetes.adapter import KubernetesCluster
 from tests.cluster.conftest import end, launch, plan, pod_name, states, until
@@ -7,15 +7,15 @@ GROUP, NOT_READY = "rig/group", "node.kubernetes.io/not-ready"
 
 
 def cluster_of(place, *gpus: int) -> tuple[KubernetesCluster, list[str]]:
-    """An adapter whose pods go to fresh nodes with so many GPUs each, and to no other."""
+    """An adapter whose pods run only on new nodes with this many GPUs each."""
     labels = {GROUP: place.namespace}
     nodes = [place.add_node(gpus=count, labels=labels) for count in gpus]
-    until(lambda: not any(NOT_READY in taints(place, node) for node in nodes))  # the scheduler passes those over
+    until(lambda: not any(NOT_READY in taints(place, node) for node in nodes))  # the scheduler skips those
     return place.cluster(NODE_SELECTOR=labels), nodes
 
 
 def taints(place, node: str) -> set[str]:
-    """Of a node that reports: a fresh one has no conditions yet, and gets its taint a moment later."""
+    """The node's taints. A new node has no conditions yet and gets its taint a moment later, so it counts as not ready."""
     found = place.admin.get(f"/api/v1/nodes/{node}").json()
     has_reported = any(one["type"] == "Ready" for one in found["status"].get("conditions", []))
     return {one["key"] for one in found["spec"].get("taints", [])} if has_reported else {NOT_READY}
@@ -25,7 +25,7 @@ def nodes_of(place) -> list[str]:
     return [one["spec"].get("nodeName", "") for one in place.pods().values()]
 
 
-def test_replicas_prefer_nodes_of_their_own_and_share_where_there_are_too_few(place):
+def test_replicas_prefer_separate_nodes_and_share_if_there_are_too_few(place):
     cluster, nodes = cluster_of(place, 8, 8, 8)
     launch(cluster, plan(3, processes=2, resource="gpu", node_slots=8))
     until(lambda: set(states(cluster, 3)) == {"running"})
@@ -36,8 +36,8 @@ def test_replicas_prefer_nodes_of_their_own_and_share_where_there_are_too_few(pl
         assert end(cluster, count, run=run).is_sealed
 
 
-def test_a_replica_of_a_whole_node_shares_it_with_no_other_of_its_attempt(place):
-    """A node with twice the devices would hold both; the second waits until there is another node."""
+def test_a_whole_node_replica_shares_its_node_with_no_other_of_its_attempt(place):
+    """A node with twice the devices could hold both; the second replica waits until there is another node."""
     cluster, (first,) = cluster_of(place, 16)
     launch(cluster, plan(2, processes=8, resource="gpu", node_slots=8))
     until(lambda: sorted(nodes_of(place)) == ["", first])

@@ -1,4 +1,4 @@
-"""What a pod's container does, as a process of this machine: the real start, the real agent, no kubelet."""
+"""The entry point of a pod's container, run as a process on this machine: the real start.py and agent, no kubelet."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ class Pod:
     folder: Path
     pyz: Path
     site: Site
-    said: dict[str, str] = field(default_factory=dict)  # more of its environment
+    said: dict[str, str] = field(default_factory=dict)  # additional environment variables
 
     def run(self, plan: Plan, index: int = 1) -> subprocess.CompletedProcess[str]:
         made = manifests.pod(plan, plan.roles[0], index, site=self.site, owner="uid-1", agent="muster-agent-x")
@@ -58,7 +58,7 @@ class Pod:
         )  # fmt: skip
 
     def _env(self, said: dict[str, str]) -> dict[str, str]:
-        """The pod's own, with its paths moved into our folder."""
+        """The pod's environment, with its paths moved into our folder."""
         moved = {name: value.replace("/muster/", f"{self.folder}/") for name, value in said.items()}
         places = {"TOLD": "told", "STATE": "state", "MESSAGE": "message"}
         return {
@@ -91,7 +91,7 @@ def test_the_command_runs_under_the_agent_and_reports_as_its_replica(pod, contro
     assert "index 1 secret" in done.stdout, "what ranks print is mirrored to the container's own log"
 
 
-def test_code_that_can_not_be_had_is_said_with_the_address(pod, control_plane, monkeypatch):
+def test_code_that_cannot_be_fetched_is_reported_with_the_address(pod, control_plane, monkeypatch):
     monkeypatch.setattr(manifests, "GIVE_UP_SECONDS", 1)
     control_plane.down()
     done = pod.run(plan("true"))
@@ -105,7 +105,7 @@ def test_code_that_can_not_be_had_is_said_with_the_address(pod, control_plane, m
     assert found.reason == said.strip(), "and that is the replica's reason"
 
 
-def test_what_is_in_the_image_runs_where_nobody_answers(pod, control_plane):
+def test_a_job_without_code_runs_while_the_control_plane_is_unreachable(pod, control_plane):
     control_plane.down()
     pod.said["MUSTER_DRAIN_SECONDS"] = "1"
     done = pod.run(replace(plan(sys.executable, "-c", WHO), has_code=False))
@@ -113,11 +113,11 @@ def test_what_is_in_the_image_runs_where_nobody_answers(pod, control_plane):
     assert "index 1 secret" in done.stdout
 
 
-def test_the_exit_code_is_the_containers(pod):
+def test_the_commands_exit_code_is_the_containers(pod):
     assert pod.run(plan("sh", "-c", "exit 7")).returncode == 7
 
 
-def test_what_a_killed_agent_had_not_sent_is_sent_by_another(pod, control_plane, tmp_path):
+def test_unsent_lines_of_a_killed_agent_are_sent_by_another(pod, control_plane, tmp_path):
     kills = "import json, os, sys, time; print('the last words', flush=True); os.kill(json.load(open(sys.argv[1]))['pid'], 9); time.sleep(60)"
     agent = tmp_path / "state/worker-1/agent.json"
     assert pod.run(plan(sys.executable, "-c", kills, str(agent))).returncode == 128 + signal.SIGKILL
@@ -125,12 +125,12 @@ def test_what_a_killed_agent_had_not_sent_is_sent_by_another(pod, control_plane,
     assert json.loads((agent.parent / "status.json").read_text())["is_drained"]
 
 
-def test_the_token_is_readable_by_its_user_alone(pod):
+def test_the_token_is_readable_only_by_its_user(pod):
     pod.run(plan("true"))
     assert (pod.folder / "state/worker-1/token").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_job_folder_that_can_not_be_written_is_said_before_anything_runs(pod, control_plane, tmp_path):
+def test_an_unwritable_job_folder_is_reported_before_anything_runs(pod, control_plane, tmp_path):
     (tmp_path / "job").write_text("a file stands where the folder should be")
     pod.site = replace(pod.site, job_claim="scratch")
     done = pod.run(plan("true"))
@@ -138,7 +138,7 @@ def test_a_job_folder_that_can_not_be_written_is_said_before_anything_runs(pod, 
     assert "the job folder" in (tmp_path / "message").read_text() and control_plane.replicas == {}
 
 
-def test_a_control_planes_own_authority_is_trusted_beside_the_public_ones(pod, tmp_path):
+def test_the_control_planes_own_ca_is_trusted_in_addition_to_public_ones(pod, tmp_path):
     pod.site = replace(pod.site, control_ca="-----BEGIN CERTIFICATE-----\nours\n-----END CERTIFICATE-----\n")
     out = tmp_path / "out"
     assert pod.run(plan("sh", "-c", f"cat $SSL_CERT_FILE > {out}")).returncode == 0

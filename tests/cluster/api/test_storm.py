@@ -1,4 +1,4 @@
-"""50 jobs of 40 replicas submitted at once on 1,000 nodes: all run, in the order in which they came."""
+"""50 jobs of 40 replicas submitted at once on 1,000 nodes: all run, in the order of submission."""
 
 import pytest
 
@@ -10,13 +10,16 @@ from tests.cluster.api.testbed import ClusterTestbed, options
 from tests.cluster.conftest import NamespaceFixture
 
 NAMESPACE = "storm"
-NODES, JOBS, REPLICAS, GPUS = 1000, 50, 40, 4  # as many GPUs as there are
+NODES, JOBS, REPLICAS, GPUS = 1000, 50, 40, 4  # the jobs use every GPU of the nodes
 HALF = JOBS // 2
 
 
 @pytest.fixture(scope="module")
 def own(plane):
-    """With lifted limits, and nodes that may be silent for long: KWOK speaks for a thousand. `plane` says whether one can be built here."""
+    """A control plane with lifted limits and a long timeout for silent nodes, since KWOK simulates a thousand of them.
+
+    `plane` skips the test if none can be built here.
+    """
     own = ControlPlane(has_lifted_limits=True, silent_node_seconds=600)
     try:
         own.start()
@@ -39,7 +42,7 @@ def testbed(own, agent, transactional_db, people, team, settings, tmp_path):
 
 @pytest.mark.long
 def test_fifty_jobs_of_forty_replicas_all_run_and_none_starves(testbed):
-    """Fair is: no job sees more than half of those that came after it run before it; all came at once, and all fit."""
+    """Fairness: for no job do more than half of the jobs run earlier that were submitted later; all fit at once."""
     queue = testbed.queue("gpus", JOBS * REPLICAS * GPUS, gpus_per_node=8, resource="gpu")
     for number in range(JOBS):
         testbed.submit(f"job-{number:02}", queue, nodes=REPLICAS, nproc_per_node=GPUS, start_timeout_seconds=3600)
@@ -56,7 +59,7 @@ def test_fifty_jobs_of_forty_replicas_all_run_and_none_starves(testbed):
 
 
 def _overtaken() -> dict[str, int]:
-    """How many of those that came after it ran before it, of each job that anybody overtook."""
+    """For each job, how many jobs that were submitted later ran earlier."""
     ran = list(
         JobEvent.objects.filter(kind="step", phase=Phase.RUNNING).order_by("id").values_list("job_id", flat=True)
     )

@@ -1,4 +1,4 @@
-"""A list and its watch against a server that says what a test wants it to: all that may go wrong, and nothing is lost."""
+"""List and watch against a scripted server: every kind of failure, without losing changes."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ class Over(BaseException):
 
 
 class Server:
-    """Speaks as `client.Api`: one entry of `watches` for each watch, of `lists` for each list."""
+    """Implements `client.Api`: each watch takes one entry of `watches`, each list one of `lists`."""
 
     def __init__(self, watches: list, lists: list | None = None):
         self.watches, self.lists, self.asked = list(watches), list(lists or []), []
@@ -35,7 +35,7 @@ class Server:
         for one in self.watches.pop(0):
             if isinstance(one, BaseException):
                 raise one
-            if isinstance(one, int):  # so many bytes were read in one piece
+            if isinstance(one, int):  # this many bytes were read in one piece
                 await rest(one)
                 continue
             yield one if isinstance(one, bytes) else json.dumps(one).encode()
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def versions(self) -> list[str | None]:
-        """Where each watch began; None for a stream that lists as well."""
+        """The version from which each watch began; None for a stream that includes the list."""
         return [one.get("resourceVersion") for one in self.server.asked if "watch" in one]
 
 
@@ -102,7 +102,7 @@ def pauses(monkeypatch):
 START = [event("ADDED", 5), bookmark(7, is_end=True)]
 
 
-def test_a_stream_is_list_and_watch_in_one():
+def test_a_stream_combines_list_and_watch():
     run = Run([*START, event("DELETED", 8), event("ADDED", 9, uid="v")])
     assert run.uids == ["v"] and run.versions == [None, "9"]
     assert (run.reflector.streams, run.reflector.lists) == (1, 0)
@@ -111,7 +111,7 @@ def test_a_stream_is_list_and_watch_in_one():
     }  # fmt: skip
 
 
-def test_what_is_read_after_a_rest_may_be_as_old_as_its_beginning():
+def test_data_read_after_a_pause_is_dated_to_the_beginning_of_the_pause():
     clock = Clock()
     began = clock.seconds()
 
@@ -123,13 +123,13 @@ def test_what_is_read_after_a_rest_may_be_as_old_as_its_beginning():
     assert clock.seconds() == began + 0.75
 
 
-def test_a_watch_that_is_cut_with_news_goes_on_at_once(monkeypatch):
+def test_a_watch_that_is_cut_after_a_change_resumes_immediately(monkeypatch):
     monkeypatch.setattr(reflector, "SHORTEST_SECONDS", 3600.0)
     run = Run(START, [event("ADDED", 8, uid="v")], [event("ADDED", 9, uid="w")])
     assert run.uids == ["w"] and run.versions[:3] == [None, "7", "8"]
 
 
-def test_a_watch_that_ends_at_once_with_nothing_waits_a_moment(monkeypatch):
+def test_a_watch_that_ends_immediately_without_changes_resumes_after_a_pause(monkeypatch):
     paused = []
 
     async def sleep(seconds: float) -> None:
@@ -142,7 +142,7 @@ def test_a_watch_that_ends_at_once_with_nothing_waits_a_moment(monkeypatch):
 
 
 def test_a_stream_that_breaks_before_its_end_changes_nothing():
-    """Half a list must not look as if the other half were deleted."""
+    """Half a list must not make the other half look deleted."""
     from common.errors import Unreachable
 
     run = Run(START, [Unreachable("cut")], [event("ADDED", 9, uid="v"), Unreachable("cut in the new list")])
@@ -150,35 +150,35 @@ def test_a_stream_that_breaks_before_its_end_changes_nothing():
 
 
 @pytest.mark.parametrize("code, streams_again", [(422, False), (400, False), (500, True), (401, True)])
-def test_where_streaming_is_refused_it_is_listed(code, streams_again):
+def test_if_streaming_is_refused_objects_are_listed(code, streams_again):
     run = Run([error(code)], [error(410)], lists=[listed(4, service(3))])
     assert run.uids == ["u"] and run.reflector.lists == 1
     assert run.versions[:2] == [None, "4"]
     assert run.reflector.can_stream is streams_again
 
 
-def test_a_server_that_does_not_know_the_word_is_listed():
+def test_a_server_that_ignores_the_streaming_parameter_is_listed():
     run = Run([event("ADDED", 5), bookmark(6)], lists=[listed(8, service(7, uid="v"))])
     assert run.uids == ["v"] and not run.reflector.can_stream
 
 
-def test_bookmarks_move_the_place_to_go_on_from():
+def test_bookmarks_advance_the_version_to_resume_from():
     assert Run([*START, bookmark(900)]).versions == [None, "900"]
 
 
-def test_a_410_in_the_middle_is_listed_anew():
+def test_a_410_during_a_watch_causes_a_new_list():
     run = Run([*START, error(410)], [event("ADDED", 20, uid="v"), bookmark(21, is_end=True)])
     assert run.uids == ["v"] and run.versions == [None, None, "21"]
 
 
-def test_a_server_restored_from_a_backup_is_listed_anew():
-    """Its versions go back, and of what was deleted by that it says nothing."""
+def test_a_server_restored_from_a_backup_is_relisted():
+    """Its versions go back, and it does not report objects that the restore removed."""
     run = Run([*START, event("ADDED", 500, uid="v")], [bookmark(30)], [event("ADDED", 20), bookmark(30, is_end=True)])
     assert run.uids == ["u"] and run.versions == [None, "500", None, "30"]
 
 
-def test_a_server_that_says_nothing_from_our_version_on_is_listed_anew():
-    """A watch that stands in the future of a restored server is open, and silent for ever."""
+def test_a_server_that_stays_silent_after_our_version_is_relisted():
+    """A watch from a version in the future of a restored server stays open, and silent forever."""
     run = Run([*START], [], [], [event("ADDED", 2, uid="v"), bookmark(3, is_end=True)])
     assert run.uids == ["v"] and run.versions == [None, "7", "7", None, "3"]
 
@@ -186,12 +186,12 @@ def test_a_server_that_says_nothing_from_our_version_on_is_listed_anew():
 @pytest.mark.parametrize(
     "line", [b"", b"{", b"[]", b"7", b'{"type": "ADDED"}', b'{"object": {}}', b"\xff", b"[" * 100_000, b"null"]
 )
-def test_lines_that_make_no_sense_end_in_a_new_list(line):
+def test_malformed_lines_cause_a_new_list(line):
     run = Run([*START, line], [event("ADDED", 9, uid="v"), bookmark(10, is_end=True)])
     assert run.uids == ["v"] and run.versions == [None, None, "10"]
 
 
-def test_one_object_that_is_not_understood_hides_no_other():
+def test_an_object_that_cannot_be_decoded_does_not_hide_others():
     def read(thing):
         if thing["metadata"]["uid"] == "bad":
             raise RecursionError("absurd")
@@ -201,7 +201,7 @@ def test_one_object_that_is_not_understood_hides_no_other():
     assert run.uids == ["u"] and run.versions == [None, "9"]
 
 
-def test_what_may_be_forbidden_is_gone_on_without(monkeypatch):
+def test_an_optional_watch_that_is_forbidden_raises_no_error(monkeypatch):
     monkeypatch.setattr(reflector, "DENIED_SECONDS", 0.01)
     run = Run([error(403)], [error(403)], lists=[answered(403, {"message": "no"})] * 2, is_optional=True)
     assert run.picture.as_of is None and run.told == []

@@ -1,6 +1,6 @@
 """Muster's own processes on a test's database: tasks with their sweeper, and the watcher. They can be stopped and killed.
 
-What people do is done by the test itself (jobs/services.py); everything after that is these processes' work.
+The test itself performs the users' actions (jobs/services.py); everything after that is done by these processes.
 """
 
 import json
@@ -35,7 +35,7 @@ TASKS = (
     "--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING",
 )  # fmt: skip
 WATCH = ("manage.py", "watch")
-LONG_SECONDS = 300.0  # beyond it something is stuck; nothing is decided by it otherwise
+LONG_SECONDS = 300.0  # only turns hanging into a failure
 LOOK_SECONDS = 0.2
 IMAGE = {"Content-Type": "application/strategic-merge-patch+json"}
 
@@ -50,7 +50,7 @@ def options(place: NamespaceFixture, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class ClusterTestbed:
-    """`clusters` as in settings.CLUSTERS. Jobs are named, so that a test can speak of them."""
+    """`clusters` as in settings.CLUSTERS. Jobs are named, so that tests can refer to them."""
 
     place: NamespaceFixture
     user: Any
@@ -76,7 +76,7 @@ class ClusterTestbed:
             process.kill()
 
     def environment(self) -> list[str]:
-        """This run's servers, and the database that pytest made in them."""
+        """The environment for this run's servers and the database that pytest created in them."""
         address, mark, query = os.environ["DATABASE_URL"].partition("?")
         database = f"{address.rpartition('/')[0]}/{connection.settings_dict['NAME']}{mark}{query}"
         said = {"DATABASE_URL": database, "MUSTER_CLUSTERS": json.dumps(self.clusters), "DJANGO_SETTINGS_MODULE": "controlplane.settings"}  # fmt: skip
@@ -104,13 +104,13 @@ class ClusterTestbed:
         return self.jobs[name]
 
     def phases(self) -> dict[str, str]:
-        """Of all of them, in one query: looking must not be what the machine is busy with."""
+        """The phases of all jobs in one query, to keep the load of polling low."""
         rows = Job.objects.in_bulk([job.pk for job in self.jobs.values()])
         self.jobs = {name: rows[job.pk] for name, job in self.jobs.items()}
         return {name: str(job.phase) for name, job in self.jobs.items()}
 
     def until(self, wanted: dict[str, Phase], *, attempts: dict[str, int] | None = None) -> None:
-        """Until all of them are there at once. One that has ended otherwise ends the waiting."""
+        """Wait until all jobs are in their phases at once; fail as soon as one has ended in another phase."""
 
         def is_there() -> bool:
             self.phases()
@@ -131,7 +131,7 @@ class ClusterTestbed:
         return found
 
     def told(self, *names: str) -> str:
-        """What there is to know when something went wrong."""
+        """Diagnostics for a failure: phases, the jobs' events, and the last log lines."""
         words = [f"phases: {self.phases()}"]
         for name in names:
             words += [f"{name}: {event.kind} {event.phase} {event.attempt} {event.message}" for event in self.jobs[name].events.order_by("id")]  # fmt: skip
@@ -145,18 +145,18 @@ class ClusterTestbed:
     # -- pods
 
     def pods(self, name: str, attempt: int = 0) -> list[str]:
-        """Their names, of this attempt or the present one."""
+        """The names of the job's pods, of this attempt or the current one."""
         job = self.jobs[name]
         return [labels.pod(job.run, attempt or job.attempt, "worker", index) for index in range(job.job_spec.nodes)]
 
     def annotate(self, name: str, *indexes: int, **said: str | None) -> None:
-        """All of them, where no index is given."""
+        """Annotate the pods with these indexes, or all pods."""
         for index, pod in enumerate(self.pods(name)):
             if not indexes or index in indexes:
                 self.place.annotate(pod, **said)
 
     def hang(self, name: str) -> None:
-        """Its pods ignore their deletion, also where they have ended; `annotate(hang=None)` lets them go."""
+        """Make the pods ignore their deletion, even after they have ended; `annotate(hang=None)` releases them."""
         self.annotate(name, hang="true")
         for pod in self.pods(name):
             body = {"metadata": {"finalizers": ["muster.test/hang"]}}
@@ -168,16 +168,16 @@ class ClusterTestbed:
         return {pod: there[pod]["metadata"]["uid"] for pod in mine if pod in there}
 
     def give_image(self, name: str) -> None:
-        """What was never created can run from now on."""
+        """Replace the image of the job's waiting pods, so that they start."""
         body = {"spec": {"containers": [{"name": "replica", "image": "x:1"}]}}
         for pod in self.pods(name):
             answer = self.place.admin.patch(self.place.path("pods", pod), headers=IMAGE, json=body)
             assert answer.status_code == 200, answer.text
 
-    # -- what must hold in the end
+    # -- final checks
 
     def end_all(self) -> None:
-        """Whatever still lives is cancelled; then nothing of anybody is left but tombstones."""
+        """Cancel all live jobs; then only tombstones may be left."""
         for name in self.jobs:
             if self.look(name).phase not in TERMINAL:
                 services.cancel(job=self.jobs[name], by=self.user)
@@ -185,7 +185,7 @@ class ClusterTestbed:
         self.need_nothing_left()
 
     def need_nothing_left(self) -> None:
-        """But tombstones, and what the cluster's own collector takes in its own time: its owner is gone."""
+        """Nothing is left but tombstones, and objects without an owner, which the cluster's garbage collector removes."""
         self.wait(lambda: not self.place.pods())
         there = {one["metadata"]["name"]: one["metadata"] for one in self.everything("services")}
         assert [name for name, meta in there.items() if labels.SEALED not in meta["labels"]] == []
@@ -196,14 +196,14 @@ class ClusterTestbed:
         return list(self.place.admin.get(self.place.path(kind)).json()["items"])
 
     def need_one_way_through(self) -> None:
-        """Each job ended at most once, and what ended stayed so."""
+        """Each job ended at most once, and stayed in its final phase."""
         for name, job in self.jobs.items():
             phases = [Phase(event.phase) for event in job.events.filter(kind="step").order_by("id")]
             ends = [phase for phase in phases if phase in TERMINAL]
             assert len(ends) <= 1 and (not ends or phases[-1] is ends[0]), (name, phases)
 
     def admit_unseen(self, name: str, queue: Queue, **sent: Any) -> Job:
-        """A job that nobody visited yet: the processes stand still meanwhile. Let them go on afterwards."""
+        """An admitted job without a visit: this pauses the tasks process, which the caller must continue."""
         self.processes["tasks"].pause()
         job = self.submit(name, queue, **sent)
         schedule()
@@ -212,7 +212,7 @@ class ClusterTestbed:
 
 
 class Ledger(threading.Thread):
-    """An independent look at the pods, some times a second: which UIDs a name had, and whether two attempts of a run lived at once."""
+    """An independent observer of the pods, several times a second: the UIDs of each name, and runs with two live attempts."""
 
     def __init__(self, place: NamespaceFixture):
         super().__init__(daemon=True)

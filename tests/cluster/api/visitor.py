@@ -1,6 +1,6 @@
-"""Tasks processes that may die: one that has read the program already forks each of them, so that a death costs no start.
+"""Tasks processes that may die: each is forked by a process that has imported the program, so that restarts are cheap.
 
-A line of JSON comes in for each life (`Life`), its exit code goes out; -9 is a death at a crash point.
+Each line of JSON on stdin starts a life (`Life`); its exit code is printed, and -9 is a death at a fault point.
 """
 
 import json
@@ -16,14 +16,14 @@ from typing import Any
 
 import django
 
-LONGEST_SECONDS = 300.0  # beyond it something is stuck
+LONGEST_SECONDS = 300.0  # only turns hanging into a failure
 
 
 @dataclass(frozen=True)
 class Life:
-    """What to do until the job is in one of these phases. `ahead`: how far its clock is before ours, so that a lease is over.
+    """What to do until the job is in one of these phases. `ahead` moves the life's clock forward, so that leases expire.
 
-    `user` and `queue` are names, for who submits.
+    `user` and `queue` are names, used to submit.
     """
 
     do: str
@@ -37,7 +37,7 @@ class Life:
 
 def main() -> None:
     django.setup()
-    from jobs import tasks  # noqa: F401 - read once, by whom all others are forked from
+    from jobs import tasks  # noqa: F401 - imported once, before forking
 
     for line in sys.stdin:
         print(_live_apart(Life(**json.loads(line))), flush=True)
@@ -56,7 +56,7 @@ def _live_apart(life: Life) -> int:
 
 
 def _visit(life: Life) -> None:
-    """As the sweeper does it: schedule, visit, look again."""
+    """Schedule, visit and check the phase until it is reached, as the sweeper does."""
     from common import doorbell
     from jobs.control import scheduler
     from jobs.control.reconciler import visit
@@ -73,7 +73,7 @@ def _visit(life: Life) -> None:
 
 
 def _watch(life: Life) -> None:
-    """As the watcher does it, with short watches; it ends by dying only."""
+    """Follow the cluster as the watcher does, with short watches; ends only by dying."""
     from jobs.clusters.kubernetes import reflector
     from jobs.control import watcher
 
@@ -92,14 +92,14 @@ def _submit(life: Life) -> None:
 
 
 def _write(life: Life) -> None:
-    """The watcher's other thread; it ends by dying only."""
+    """The watcher's other thread; ends only by dying."""
     from jobs.control import watcher
 
     watcher.write(life.cluster, threading.Event())
 
 
 def _look(life: Life) -> Any:
-    """Until there is a picture."""
+    """Watch until the caches are filled."""
     cluster = _cluster(life)
     cluster.start_watching()
     _until(lambda: cluster.pods.as_of and cluster.owners.as_of)
@@ -111,7 +111,7 @@ def _tidy(life: Life) -> None:
 
 
 def _strays(life: Life) -> None:
-    """As beat has it done; the second look finds what the first one knew nothing of yet."""
+    """Sweep orphans as beat does, once the caches are filled."""
     from jobs import clusters
     from jobs.control import orphans
 

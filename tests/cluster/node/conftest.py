@@ -1,4 +1,4 @@
-"""A whole installation whose one queue is a cluster with a real node: control plane, kubelet, containers, and Muster beside it."""
+"""A whole installation whose queues use a cluster with a real node: control plane, kubelet, containers, and Muster beside it."""
 
 import json
 import time
@@ -24,21 +24,21 @@ from tests.cluster.node.gate import Gate
 from tests.support.machine import need
 
 ROOT = Path(__file__).resolve().parents[3]
-QUEUES = ("pods", "small", "nowhere", "gated")  # each on a cluster of its name, which is this node with other options
-SECONDS = 900.0  # generous: several interpreters that import torch on two cores that do other things as well
+QUEUES = ("pods", "small", "nowhere", "gated")  # each on a cluster of the same name: this node with different options
+SECONDS = 900.0  # generous: several interpreters import torch on two busy cores
 
 
 @dataclass(frozen=True)
 class RealRun:
     rig: Rig
-    gate: Gate  # in front of the control plane, for the agents of the cluster `gated`
-    marks: Path  # of points where one of its processes shall die (common/faultpoints.py)
+    gate: Gate  # in front of the control plane, for agents of the cluster `gated`
+    marks: Path  # folder in which fault points are armed (common/faultpoints.py)
     plane: ControlPlane
     node: Node
 
 
 class Pods:
-    """What these tests do to jobs on real pods: as a user, as the cluster's administrator, and as bad luck."""
+    """Actions on jobs on real pods: of a user, of the cluster's administrator, and faults."""
 
     def __init__(self, world: RealRun, folder: Path, admin: httpx.Client):
         self.rig, self.node, self.client = world.rig, world.node, world.rig.client
@@ -55,7 +55,7 @@ class Pods:
         return self.client.submit(["torchrun", "ddp_digits.py", *words], queue="pods", volumes=["packages"], **asked)
 
     def in_image(self, statement: str, *, queue: str, **asked: Any):
-        """A job without code of its own: torchrun runs a module that the image has, and that runs this."""
+        """A job without code of its own: torchrun runs a module of the image, which executes the statement."""
         command = ["torchrun", "-m", "timeit", "-n", "1", "-r", "1", statement]
         return self.client.submit(command, queue=queue, directory=None, volumes=["packages"], **asked)
 
@@ -87,7 +87,7 @@ class Pods:
         return sorted((one for one in found if "muster.dev/sealed" not in one["metadata"]["labels"]), key=_name)
 
     def run(self, job) -> str:
-        """What its objects and its folder are called after."""
+        """The job's run, after which its objects and its folder are named."""
         return next(_run(one) for one in self.everything("services") if _run(one).startswith(f"{job.id}-"))
 
     def checkpoints(self, job) -> list[str]:
@@ -102,7 +102,7 @@ class Pods:
         assert answer.status_code in (200, 202), answer.text
 
     def processes(self, pod: dict[str, Any], words: str) -> list[int]:
-        """Of this pod, those whose command line has these words."""
+        """The pod's processes whose command line contains these words."""
         found = []
         for pid in self.node.processes(pod["metadata"]["uid"]):
             try:

@@ -1,4 +1,4 @@
-"""The way from pods to the control plane, which can be closed: nobody listens then."""
+"""A gate between pods and the control plane; while it is closed, connections are refused."""
 
 import socket
 import threading
@@ -12,7 +12,7 @@ PIECE = 1 << 16
 
 
 class Gate:
-    """A proxy on `port` of this host to port `to` of the same. Open at the start of `with`."""
+    """A proxy from `port` to port `to` of the same host. Open at the start of `with`."""
 
     def __init__(self, host: str, *, to: int):
         self.host, self.to, self.port = host, to, free_port(host)
@@ -33,7 +33,7 @@ class Gate:
         threading.Thread(target=self._let_in, args=[self._listener], daemon=True).start()
 
     def close(self) -> None:
-        """Whoever is on the way is thrown out too."""
+        """Stop listening, and cut open connections."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""`bin/demo --cluster rig`: the sample job on real pods, from nothing to nothing."""
+"""`bin/demo --cluster rig`: the sample job on real pods, without anything left behind."""
 
 import json
 import os
@@ -46,8 +46,8 @@ def test_the_demo_trains_on_real_pods_once_and_leaves_nothing_behind(env, tmp_pa
     assert processes_naming(str(tmp_path)) == []
 
 
-def test_where_there_can_be_no_cluster_one_line_says_what_to_do(env, tmp_path):
-    """Nothing built, and nothing to build with; or not root."""
+def test_without_the_means_for_a_cluster_one_line_names_the_remedy(env, tmp_path):
+    """The programs are not built and cannot be, or the user is not root."""
     env |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": _without_go(env["PATH"])}
     ended = subprocess.run([*MODULE, *RIG], env=env, cwd=ROOT, text=True, capture_output=True, timeout=300, check=False)
     assert ended.returncode == 1

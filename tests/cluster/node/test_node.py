@@ -1,4 +1,4 @@
-"""The node itself: it runs a pod whose words can be read, and leaves this machine as it found it, however it ends."""
+"""The node itself: it runs a pod with a readable log, and leaves this machine unchanged, however it ends."""
 
 import os
 import signal
@@ -56,15 +56,15 @@ def test_a_node_that_ran_a_pod_leaves_nothing_behind(request):
         assert admin.post(place, json=POD).status_code == 201
         until(lambda: admin.get(f"{place}/speaks/log").text == "here I am\n")
         pod = admin.get(f"{place}/speaks").json()
-    assert len(node.processes(pod["metadata"]["uid"])) == 2  # its own and the pause container
+    assert len(node.processes(pod["metadata"]["uid"])) == 2  # its own container and the pause container
     assert node.cable.name in trace()["links"]
     node.stop()
     plane.stop()
-    until(lambda: trace() == before)  # the kernel takes the links of a namespace away in its own time
+    until(lambda: trace() == before)  # the kernel removes the links of a namespace asynchronously
     assert not plane.folder.exists()
 
 
-def test_a_rig_that_is_killed_takes_its_node_along(tmp_path):
+def test_killing_the_rig_ends_its_node(tmp_path):
     before = trace()
     words = [sys.executable, "-m", "rig", "up", "--nodes", "1", "--real"]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -77,7 +77,7 @@ def test_a_rig_that_is_killed_takes_its_node_along(tmp_path):
     finally:
         rig.send_signal(signal.SIGKILL)
         rig.wait()
-    # Empty folders stay, as there is nobody who could remove them.
+    # Empty folders remain, since no process is left to remove them.
     until(lambda: _without_folders(trace()) == _without_folders(before))
     for path in map(Path, HIDDEN):
         there = sorted(os.listdir(path)) if path.exists() else []

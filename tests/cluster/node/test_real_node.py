@@ -63,8 +63,8 @@ if __name__ == "__main__":
 """
 
 
-def test_the_digits_job_trains_on_two_pods_and_goes_on_from_its_checkpoint_when_resumed(pods):
-    """2 pods of 2 ranks, suspended in the middle: two starts in all, each half a minute of importing on two cores."""
+def test_the_digits_job_trains_on_two_pods_and_resumes_from_its_checkpoint(pods):
+    """2 pods of 2 ranks, suspended midway: two starts in all, each with half a minute of imports on two cores."""
     job = pods.digits("--save-every", "20", "--step-delay", "0.02")
     pods.until_line(job, "step 60 ")
     pods.client.suspend(job.id)
@@ -82,12 +82,12 @@ def test_the_digits_job_trains_on_two_pods_and_goes_on_from_its_checkpoint_when_
     assert pods.of(job) == []
 
 
-def test_a_container_killed_from_outside_fails_the_attempt_and_the_next_one_runs(pods):
+def test_an_externally_killed_container_fails_the_attempt_and_the_next_one_runs(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
     first = pods.of(job)
     for pid in pods.processes(first[1], "agent.pyz --state"):
-        with contextlib.suppress(ProcessLookupError):  # its guardian goes with it
+        with contextlib.suppress(ProcessLookupError):  # the guardian may have ended with its agent
             os.kill(pid, signal.SIGKILL)
     pods.until(job, lambda now: now.attempt == 2 and now.ranks.running == 2)
     assert pods.client.job(job.id).failures == 1
@@ -95,8 +95,8 @@ def test_a_container_killed_from_outside_fails_the_attempt_and_the_next_one_runs
     assert "worker-1 was ended by SIGKILL (9); retry 1 of 1" in [one.message for one in pods.client.events(job.id)]
 
 
-def test_an_agent_killed_while_its_rank_talks_loses_no_line_and_tells_none_twice(pods):
-    """Out of memory the kernel may choose either."""
+def test_an_agent_killed_while_its_rank_prints_loses_and_duplicates_no_line(pods):
+    """The OOM killer may choose the agent as well as the rank."""
     job = pods.submit(TALKS_ON)
     pods.until_line(job, "line 3000")
     (pod,) = pods.of(job)
@@ -109,7 +109,7 @@ def test_an_agent_killed_while_its_rank_talks_loses_no_line_and_tells_none_twice
     assert len(said) >= int(place.read_text())
 
 
-def test_a_container_killed_as_a_whole_is_a_failure_by_that_signal(pods):
+def test_a_container_killed_as_a_whole_fails_with_that_signal(pods):
     job = pods.submit(WAITS)
     pods.until_line(job, "ready")
     (pod,) = pods.of(job)
@@ -120,7 +120,7 @@ def test_a_container_killed_as_a_whole_is_a_failure_by_that_signal(pods):
     assert "SIGKILL (9)" in ended.message, ended.message
 
 
-def test_a_pod_deleted_by_hand_ends_the_whole_attempt_and_the_next_one_runs(pods):
+def test_a_manually_deleted_pod_ends_the_whole_attempt_and_the_next_one_runs(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
     pods.remove("pods", pods.of(job)[0]["metadata"]["name"])
@@ -128,7 +128,7 @@ def test_a_pod_deleted_by_hand_ends_the_whole_attempt_and_the_next_one_runs(pods
     assert len(pods.of(job)) == 2
 
 
-def test_the_service_deleted_by_hand_ends_the_attempt_and_the_next_one_has_its_own(pods):
+def test_a_manually_deleted_service_ends_the_attempt_and_the_next_one_has_its_own(pods):
     job = pods.submit(WAITS, nodes=2, max_retries=1)
     pods.until_line(job, "ready", times=2)
     (owner,) = pods.of(job, "services")
@@ -139,7 +139,7 @@ def test_the_service_deleted_by_hand_ends_the_attempt_and_the_next_one_has_its_o
     assert owners == {successor["metadata"]["uid"]}
 
 
-def test_the_last_line_of_a_pod_that_is_deleted_the_moment_it_exits_is_in_the_log(pods):
+def test_the_last_line_of_a_pod_deleted_as_it_exits_is_in_the_log(pods):
     job = pods.submit(TALKS)
     pods.until_line(job, "about to talk")
     (pod,) = pods.of(job)
@@ -153,11 +153,11 @@ def test_the_last_line_of_a_pod_that_is_deleted_the_moment_it_exits_is_in_the_lo
     assert said == [f"line {number}" for number in range(5000)]
 
 
-def test_a_rank_out_of_memory_is_named_with_what_it_said_before(pods):
+def test_a_rank_out_of_memory_is_named_and_its_earlier_output_is_kept(pods):
     job = pods.submit(GROWS, queue="small")
     ended = pods.until_phase(job, "failed", "succeeded")
     assert ended.phase == "failed"
-    # The kernel takes the rank or its launcher, which has torch in memory too; then no rank is accused.
+    # The kernel kills the rank or its launcher, which has imported torch too; in the latter case no rank is blamed.
     first = ended.first_failure
     assert first.rank in (0, None)
     assert (first.replica, first.signal, first.kind) == ("worker-0", signal.SIGKILL, "host_memory")

@@ -1,4 +1,4 @@
-"""Pods that do not reach the control plane: never, or for a while. Real containers, and their logs as a kubelet gives them."""
+"""Pods that cannot reach the control plane, never or for a while. Real containers, with logs read through the kubelet."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ POINTS = ("cluster.read_log.before", "cluster.read_log.after")
 
 
 def said(pods, job) -> dict[int, list[str]]:
-    """By rank."""
+    """The job's numbered lines by rank."""
     found: dict[int, list[str]] = {}
     for line in pods.client.logs(job.id):
         if line.text.startswith("line "):
@@ -43,7 +43,7 @@ def notes(pods, job) -> list[str]:
 
 
 def batches(pods, job) -> int:
-    """Of its agents, that were applied."""
+    """The number of batches of the job's agents that were applied."""
     asked = f"from jobs.models import Replica; print(sum(Replica.objects.filter(job={job.id}).values_list('batch_seq', flat=True)))"
     return int(pods.rig.manage("shell", "--no-imports", "-c", asked).split()[-1])
 
@@ -54,17 +54,17 @@ def die_at(marks: Path, point: str) -> None:
 
 
 @pytest.mark.long
-def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_their_way_to_it(pods):
-    """Two at once, because what is silent is asked only after a minute."""
+def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_it(pods):
+    """Both at once, because a silent pod's log is read only after a minute."""
     lost = _loses_its_way(pods)
     try:
         _never_has_one(pods)
-        pods.until(lost, lambda _: said(pods, lost) == by_rank(2, ALL))  # though nobody sent the rest
+        pods.until(lost, lambda _: said(pods, lost) == by_rank(2, ALL))  # although no agent sent the rest
         pods.until(lost, lambda _: any("stopped reporting" in note for note in notes(pods, lost)))
         before = batches(pods, lost)
     finally:
         pods.gate.open()
-    until(lambda: batches(pods, lost) > before, seconds=600)  # its agent sends what is known already, and is understood
+    until(lambda: batches(pods, lost) > before, seconds=600)  # the agent resends stored lines, and they are accepted
     (pods.shared(lost) / "end").touch()
     ended = pods.until_phase(lost, "succeeded", "failed")
     assert ended.phase == "succeeded", ended.message
@@ -72,7 +72,7 @@ def test_pods_that_never_reach_the_control_plane_and_pods_that_lose_their_way_to
 
 
 def _never_has_one(pods) -> None:
-    """Its lines come from the containers, though who reads them is killed; code that it had to fetch it cannot have."""
+    """Lines come from the containers' logs although their reader is killed; a job that must fetch code fails."""
     job = pods.in_image(TALKS_TWICE, queue="nowhere", nodes=2, nproc_per_node=2)
     (pods.folder / "train.py").write_text("print('never')")
     with_code = pods.client.submit(
@@ -104,8 +104,8 @@ def _loses_its_way(pods):
     return job
 
 
-def test_of_a_container_killed_as_a_whole_no_line_is_lost_that_its_agent_had_not_sent(pods):
-    """As the kernel does it out of memory on newer machines: the agent, its ranks and what waits in its spool go at once."""
+def test_unsent_lines_of_a_container_killed_as_a_whole_are_not_lost(pods):
+    """As the OOM killer does on newer kernels: the agent and its ranks end at once, with batches left in the spool."""
     job = pods.in_image(TALKS_TWICE, queue="gated", nodes=1, nproc_per_node=1)
     pods.until(job, lambda _: said(pods, job) == {0: ALL[:300]})
     pods.gate.close()
@@ -113,7 +113,7 @@ def test_of_a_container_killed_as_a_whole_no_line_is_lost_that_its_agent_had_not
         (pods.shared(job) / "go").touch()
         (pod,) = pods.of(job)
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/log"
-        until(lambda: "line 599\n" in pods.admin.get(path).text, seconds=600)  # only there
+        until(lambda: "line 599\n" in pods.admin.get(path).text, seconds=600)  # present only in the pod's log
         for pid in pods.processes(pod, "start.py"):
             os.kill(pid, signal.SIGKILL)
         ended = pods.until_phase(job, "failed", "succeeded")

@@ -1,4 +1,4 @@
-"""What a node could leave on this machine."""
+"""Traces that a node could leave on this machine."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from rig.node import HIDDEN, KERNEL
 
 
 def trace() -> dict[str, Any]:
-    """Equal before and after: nothing was left."""
+    """A snapshot of the machine; equal snapshots before and after mean that nothing was left."""
     return {
         "links": sorted(name for name in os.listdir("/sys/class/net")),
         "mounts": sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
@@ -25,7 +25,7 @@ def trace() -> dict[str, Any]:
 
 
 def _said(*words: str) -> list[str]:
-    """Without counters and times."""
+    """The command's output without counters and times."""
     if not shutil.which(words[0]):
         return []
     lines = subprocess.run(words, capture_output=True, text=True).stdout.splitlines()
@@ -33,7 +33,7 @@ def _said(*words: str) -> list[str]:
 
 
 def _ours() -> Iterator[str]:
-    """Programs that only a node has."""
+    """Processes of programs that only a node runs."""
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:
             name = path.read_text().strip()
