@@ -77,7 +77,7 @@ def run(cluster: LocalCluster, script: str, **changes) -> Path:
     return cluster.root / "jobs/7-abc/shared"
 
 
-def test_a_job_runs_as_that_user_in_folders_of_its_own(cluster):
+def test_a_job_runs_as_the_job_user_in_folders_of_its_own(cluster):
     shared = run(cluster, TOUCHES)
     assert (shared / "who").read_text() == f"{USER.uid}\n"
     env = (shared / "env").read_text().splitlines()

@@ -320,7 +320,7 @@ class World:
         self.adapter_world.move(self)
 
     def victim(self, living: list):
-        """Choose a replica; of an elastic job seldom the first one, whose end ends the attempt. Items end with the index."""
+        """Choose a replica; of an elastic job seldom the first one, whose end ends the attempt. Items of `living` end with the index."""
         spared = [one for one in living if str(one[-1]) != str(FIRST)]
         is_spared = self.role.least is not None and spared and self.random.random() < 0.95
         return self.random.choice(spared if is_spared else living)

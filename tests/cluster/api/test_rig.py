@@ -15,7 +15,7 @@ from tests.cluster.conftest import need_rig, until
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_machine_without_go_gets_a_message_what_to_install(tmp_path, monkeypatch):
+def test_without_go_the_message_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert "install Go 1.24 or later" in programs.why_not()

@@ -29,12 +29,12 @@ def test_each_higher_role_allows_strictly_more_acts():
 
 
 @given(ROLES, ACTS)
-def test_a_role_allows_what_the_table_says_and_an_unknown_one_nothing(role, act):
+def test_a_role_allows_exactly_its_acts_and_an_unknown_role_none(role, act):
     assert allows(role, act) == (role in Role.values and act in ALLOWED[role])
 
 
 @given(SCOPE_NAMES, TEAMS, ACTS, TEAMS)
-def test_a_scope_covers_what_the_table_says_in_its_team_and_an_unknown_one_nothing(scope, only, act, team):
+def test_a_scope_covers_exactly_its_acts_in_its_team_and_an_unknown_scope_none(scope, only, act, team):
     expected = scope in Scope.values and act in SCOPES[scope] and (only is None or only == team)
     assert grant(scope, only).covers(act, team) == expected
 

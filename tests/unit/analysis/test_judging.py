@@ -298,7 +298,7 @@ def test_an_end_without_a_traceback(said, code, signal, kind, words):
     assert (found.kind, words in found.headline) == (kind, True), found.headline
 
 
-def test_a_kill_is_sure_only_where_the_kernels_count_is_known():
+def test_a_kill_is_sure_only_if_the_kernels_oom_count_is_available():
     assert of(printed("", oom_kills=0), None, 9).certainty == "sure"
     assert of(printed("", oom_kills=1), None, 9).certainty == "likely", "it may have been another process"
     assert of(printed(""), None, 9).certainty == "likely"

@@ -51,7 +51,7 @@ def test_a_replica_reaches_the_state_its_case_describes(cluster, clock, case):
 
 
 @pytest.mark.parametrize("case", OF_CLUSTER, ids=lambda case: case.name)
-def test_nothing_lives_after_a_delete(cluster, clock, case):
+def test_no_replica_is_alive_after_a_delete(cluster, clock, case):
     cluster.apply(plan(case))
     clock.advance(LATER_SECONDS)
     cluster.delete("7-abc", 1, 3)

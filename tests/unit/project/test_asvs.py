@@ -41,7 +41,7 @@ def test_every_requirement_has_one_row():
 @pytest.mark.parametrize(
     ("ids", "words", "test"), rows(), ids=lambda value: value[0] if isinstance(value, list) else ""
 )
-def test_a_row_names_a_test_or_says_why_not(ids, words, test):
+def test_a_row_names_a_test_or_gives_a_reason(ids, words, test):
     is_excused = words.startswith("does not apply") or "open:" in words
     levels = {wanted()[one] for one in ids}
     if not test:
@@ -62,7 +62,7 @@ def test_an_excused_requirement_gives_a_reason():
             assert re.match(r"does not apply( to the server)?[:,] \w+", words), (ids, words)
 
 
-def test_names_that_passwords_may_not_contain_are_listed():
+def test_the_page_lists_forbidden_password_words_and_outgoing_connections():
     assert all(word in PAGE for word in OF_THE_HOUSE)
     assert "What Muster talks to" in PAGE
 

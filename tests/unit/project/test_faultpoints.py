@@ -159,7 +159,7 @@ def _guard(node: ast.expr) -> tuple[str, str] | None:
 
 
 def _last(node: ast.expr) -> str:
-    """The last word of what a method is called on: `storages["logs"]` is "storages", `self.host` is "host"."""
+    """The last name of a method's receiver: "storages" for `storages["logs"]`, "host" for `self.host`."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

@@ -39,7 +39,7 @@ def test_queues_do_not_block_each_other():
     assert admitted([Q, QueueState("r", {"cpu": 1})], [job(1, 9), job(2, 1, queue="r")]) == [2]
 
 
-def test_every_refusal_says_why():
+def test_every_waiting_job_gets_a_reason():
     decisions = decide([Q], [job(1, 3), job(2, 3), job(3, 1)])
     assert decisions[1] == Wait(2, "needs 3 CPU slots; queue q has 1 CPU slot free of 4 CPU slots")
     assert decisions[2] == Wait(3, "1 ahead in queue q; job 2 is first")
