@@ -1,4 +1,4 @@
-"""Somebody with a token: `api("owner", scope="manage").put(...)`; the team's administrator is `boss`."""
+"""`api("owner", scope="manage").put(...)` sends a request with a token; `boss` is the administrator of the team."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.conftest import make_user
 
 
 class Api:
-    """Requests as a script sends them, through every middleware."""
+    """Sends requests as a script would, through all middleware."""
 
     def __init__(self, client, text: str = ""):
         self.client = client
@@ -43,7 +43,7 @@ def boss(team, people) -> User:
 
 @pytest.fixture
 def api(client, people, boss):
-    """`api("viewer")`, or api() for nobody."""
+    """`api("viewer")` sends a token of that user; `api()` sends none."""
 
     def of(name: str = "", *, scope: str = "manage", team: Team | None = None) -> Api:
         if not name:

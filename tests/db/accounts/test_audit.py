@@ -1,4 +1,4 @@
-"""The book of changes: what comes in, what never does, who reads it, and that nobody rewrites it."""
+"""The audit log: what is recorded, which secrets are left out, who may read it, and that entries cannot be changed."""
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -47,7 +47,7 @@ def test_the_database_refuses_to_change_or_delete_an_entry(entry, change):
     assert (unchanged.act, unchanged.actor_name, unchanged.after) == ("team.make", "owner", {"name": "nlp"})
 
 
-def test_the_names_stay_when_the_user_and_the_team_go(entry, people, team):
+def test_the_names_stay_when_the_user_and_the_team_are_deleted(entry, people, team):
     people.owner.delete()
     team.delete()
     entry.refresh_from_db()
@@ -55,7 +55,7 @@ def test_the_names_stay_when_the_user_and_the_team_go(entry, people, team):
     assert (entry.actor_name, entry.team_name, entry.target_name) == ("owner", "nlp", "nlp")
 
 
-def test_a_change_that_is_taken_back_leaves_no_entry(team, people):
+def test_a_change_that_is_rolled_back_leaves_no_entry(team, people):
     def change():
         with transaction.atomic():
             audit.record(AuditAction.TEAM_MADE, by=people.owner, on=team, team=team)
@@ -66,7 +66,7 @@ def test_a_change_that_is_taken_back_leaves_no_entry(team, people):
     assert deeds() == []
 
 
-def test_what_is_asked_of_a_job_is_written_down_once(lab, people):
+def test_each_job_action_is_recorded_once(lab, people):
     job = lab.submit(name="train", env={"WANDB_API_KEY": "hunter2"})
     services.suspend(job=job, by=people.teammate)
     services.suspend(job=job, by=people.teammate)
@@ -81,7 +81,7 @@ def test_what_is_asked_of_a_job_is_written_down_once(lab, people):
     assert "hunter2" not in "".join(str(one.__dict__) for one in AuditEntry.objects.all())
 
 
-def test_a_job_that_was_not_made_was_not_submitted(lab):
+def test_a_refused_submission_is_not_recorded(lab):
     lab.submit(name="train")
     with pytest.raises(Exception, match="taken"):
         lab.submit(name="train")
@@ -89,7 +89,7 @@ def test_a_job_that_was_not_made_was_not_submitted(lab):
     assert Job.objects.count() == 1
 
 
-def test_an_entry_says_with_which_token_and_from_where(api, queue):
+def test_an_entry_records_the_token_and_the_client_address(api, queue):
     sent = {"queue": "default", "command": ["true"]}
     using = api("owner", scope="submit")
     assert using.post("/jobs", sent, **{"User-Agent": "muster/1.0", "X-Forwarded-For": "8.8.8.8"}).status_code == 201
@@ -99,7 +99,7 @@ def test_an_entry_says_with_which_token_and_from_where(api, queue):
     assert len(entry.token_prefix) == 10
 
 
-def test_behind_a_trusted_proxy_it_is_the_client_who_is_noted(api, queue, settings):
+def test_behind_a_trusted_proxy_the_address_of_the_client_is_recorded(api, queue, settings):
     from ipaddress import ip_network
 
     settings.TRUSTED_PROXIES = [ip_network("127.0.0.1")]
@@ -107,7 +107,7 @@ def test_behind_a_trusted_proxy_it_is_the_client_who_is_noted(api, queue, settin
     assert last().ip == "198.51.100.9"
 
 
-def test_signing_in_and_out_and_failing_to_are_written_down(people):
+def test_login_logout_and_failed_login_are_recorded(people):
     client = Client()
     client.post("/login", {"username": "owner", "password": "wrong"})
     client.post("/login", {"username": "owner", "password": "owner-has-a-password"})
@@ -118,14 +118,14 @@ def test_signing_in_and_out_and_failing_to_are_written_down(people):
     assert (done.actor_name, done.token_prefix) == ("owner", "")
 
 
-def test_the_api_notes_a_login_its_token_and_a_failure(api, people):
+def test_the_api_records_a_login_its_token_and_a_failed_login(api, people):
     body = {"username": "owner", "password": "owner-has-a-password"}
     assert api().post("/login", body).status_code == 201
     assert api().post("/login", {**body, "password": "x"}).status_code == 401
     assert deeds() == ["login", "token.make", "login.failed"]
 
 
-def test_a_password_typed_as_a_name_is_not_kept(people):
+def test_a_password_typed_into_the_username_field_is_not_recorded(people):
     Client().post("/login", {"username": "correct horse battery", "password": "x"})
     assert last().act == "login.failed"
     assert "horse" not in str(last().__dict__)
@@ -136,27 +136,27 @@ SECRETS = st.sampled_from(["password", "new_password", "SECRET", "api_key", "env
 
 
 @given(st.dictionaries(SECRETS, st.text(min_size=9, max_size=20).map(lambda text: f"hush-{text}"), min_size=1))
-def test_what_is_called_like_a_secret_is_struck_out_however_deep(secret):
+def test_values_under_secret_names_are_redacted_at_any_depth(secret):
     for values in (secret, {"outer": secret}, {"list": [secret]}):
         assert "hush-" not in str(audit.clean(values))
         assert HIDDEN in str(audit.clean(values))
 
 
 @given(st.recursive(st.none() | st.text() | st.floats() | st.integers(), lambda one: st.lists(one, max_size=3)))
-def test_any_value_becomes_json_that_postgres_takes(value):
+def test_any_value_becomes_json_that_postgres_accepts(value):
     import json
 
     text = json.dumps(audit.clean({"value": value}), allow_nan=False)
     assert "\\u0000" not in text
 
 
-def test_hostile_names_are_stored_and_stay_text(people, team):
+def test_hostile_names_are_stored_as_text(people, team):
     entry = audit.record("x", by=people.owner, after={"a\0b": "c\0d", "e": "x" * 9999})
     entry.refresh_from_db()
     assert entry.after == {"ab": "cd", "e": "x" * 300}
 
 
-def test_administrators_read_what_concerns_their_own_team(api, people, team, boss):
+def test_administrators_read_only_entries_of_their_own_team(api, people, team, boss):
     other = Team.objects.get(name="vision")
     audit.record(AuditAction.TEAM_MADE, by=people.admin, on=team, team=team)
     audit.record(AuditAction.TEAM_MADE, by=people.admin, on=other, team=other)
@@ -169,7 +169,7 @@ def test_administrators_read_what_concerns_their_own_team(api, people, team, bos
     assert api("boss").get("/audit", team="vision").json()["results"] == []
 
 
-def test_a_token_for_one_team_reads_that_teams_audit_alone(api, people, team, boss):
+def test_a_token_for_one_team_reads_only_the_audit_of_that_team(api, people, team, boss):
     other = Team.objects.get(name="vision")
     Member.objects.create(user=boss, team=other, role=Role.ADMIN)
     for one in (team, other):
@@ -194,7 +194,7 @@ def test_the_audit_is_filtered_and_paged_without_gaps(api, people, team):
     assert too_long.status_code == 422 and too_long.json()["errors"][0]["field"] == "act"
 
 
-def test_a_page_of_the_audit_costs_the_same_however_long_it_is(api, people, team, django_assert_max_num_queries):
+def test_the_query_count_of_an_audit_page_is_constant(api, people, team, django_assert_max_num_queries):
     for number in range(40):
         audit.record(f"act-{number}", by=people.owner, on=team, team=team)
     using = api("boss")

@@ -1,4 +1,4 @@
-"""Any changes by anybody in any order: the rules of a team hold after each of them."""
+"""Random sequences of membership changes by different users: the rules of a team hold after each change."""
 
 import pytest
 from django.db import transaction
@@ -52,7 +52,7 @@ def check(before: dict[str, str], after: dict[str, str], by: str) -> None:
     assert set(after.values()) <= set(Role.values)
 
 
-# A fixture per test is what is wanted: each example is rolled back to it.
+# Sharing the function-scoped fixtures is intended: each example is rolled back.
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEPS, min_size=1, max_size=12))
 def test_the_rules_hold_after_every_change(team, people, boss, steps):

@@ -1,4 +1,4 @@
-"""The pages of people, teams, tokens, audit and quota, as somebody with a browser and no JavaScript meets them."""
+"""The pages of people, teams, tokens, audit and quota, as a browser without JavaScript sees them."""
 
 import re
 
@@ -26,7 +26,7 @@ def as_(people, boss):
     return sign_in
 
 
-def test_a_team_is_changed_only_with_a_form_of_ours(people, boss, team):
+def test_a_team_change_without_a_csrf_token_is_refused(people, boss, team):
     before = set(team.memberships.values_list("user__username", "role"))
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(User.objects.get(username="boss"))
@@ -36,7 +36,7 @@ def test_a_team_is_changed_only_with_a_form_of_ours(people, boss, team):
     assert set(team.memberships.values_list("user__username", "role")) == before
 
 
-def test_a_member_sees_roles_and_no_forms_an_administrator_both(as_):
+def test_a_member_sees_roles_only_and_an_administrator_also_the_forms(as_):
     seen, managed = as_("viewer").get("/teams/nlp").text, as_("boss").get("/teams/nlp").text
     assert "teammate" in seen and "teammate" in managed
     assert "Remove" not in seen and "team-member" not in seen and "/teams/nlp/members" not in seen
@@ -44,7 +44,7 @@ def test_a_member_sees_roles_and_no_forms_an_administrator_both(as_):
     assert "/teams/nlp/audit" in managed and "/teams/nlp/audit" not in seen
 
 
-def test_an_administrator_adds_changes_and_removes_somebody(as_, team):
+def test_an_administrator_adds_changes_and_removes_a_member(as_, team):
     boss = as_("boss")
     page = boss.post("/teams/nlp/members", {"username": "stranger", "role": "viewer"}, follow=True).text
     assert "stranger is now viewer of nlp." in page
@@ -65,13 +65,13 @@ def test_an_administrator_adds_changes_and_removes_somebody(as_, team):
         ("/teams/nlp/service-accounts", {"name": "A B", "role": "viewer"}, "a-z, 0-9 and -"),
     ],
 )
-def test_what_went_against_it_is_said_on_the_page(as_, team, url, body, words):
+def test_the_page_shows_why_a_change_was_refused(as_, team, url, body, words):
     before = set(team.memberships.values_list("user__username", "role"))
     assert words in as_("boss").post(url, body, follow=True).text
     assert set(team.memberships.values_list("user__username", "role")) == before
 
 
-def test_who_takes_themselves_out_is_led_to_the_list(as_, team, boss, people):
+def test_leaving_a_team_redirects_to_the_list_of_teams(as_, team, boss, people):
     members.set_role(team=team, username="owner", role="admin", by=boss)
     assert as_("boss").post("/teams/nlp/members/remove", {"username": "boss"}).url == "/teams"
 
@@ -84,7 +84,7 @@ def test_a_platform_administrator_makes_a_team(as_):
     assert not Team.objects.filter(name="sound").exists()
 
 
-def test_a_token_is_shown_once_and_revoked(as_, api):
+def test_a_token_is_shown_once_and_can_be_revoked(as_, api):
     owner = as_("owner")
     made = owner.post("/account/tokens", {"name": "laptop", "scope": "read", "expires_in_days": "30"})
     assert made.headers["Cache-Control"] == "private, no-store"
@@ -99,7 +99,7 @@ def test_a_token_is_shown_once_and_revoked(as_, api):
     assert using.get("/me").status_code == 401
 
 
-def test_an_administrator_makes_the_token_of_a_program(as_, team, boss):
+def test_an_administrator_makes_a_token_for_a_service_account(as_, team, boss):
     members.make_service_account(team=team, name="ci", role="member", by=boss)
     page = as_("boss").get("/account/tokens?for=ci@nlp").text
     assert '<option value="ci@nlp" selected>' in page
@@ -113,7 +113,7 @@ def test_an_administrator_makes_the_token_of_a_program(as_, team, boss):
 @pytest.mark.parametrize(
     "change", [{"name": ""}, {"scope": "root"}, {"expires_in_days": "4000"}, {"team": "vision"}, {"name": "a\0"}]
 )
-def test_a_wrong_token_form_keeps_what_was_typed_and_makes_nothing(as_, change):
+def test_an_invalid_token_form_shows_an_error_and_makes_no_token(as_, change):
     body = {"name": "laptop", "scope": "read", "expires_in_days": "30", **change}
     answer = as_("owner").post("/account/tokens", body)
     assert answer.status_code == 422
@@ -137,7 +137,7 @@ def test_a_password_is_changed_and_other_sessions_end(as_, people):
 
 
 @pytest.mark.parametrize(("said", "left"), [({}, 2), ({"end_tokens": "on"}, 0)])
-def test_a_password_change_ends_tokens_where_one_says_so(as_, people, said, left):
+def test_a_password_change_revokes_tokens_only_on_request(as_, people, said, left):
     mine = [Token.issue(people.owner, name)[0] for name in ("laptop", "ci")]
     theirs = Token.issue(people.viewer, "theirs")[0]
     here = as_("owner")
@@ -157,7 +157,7 @@ def test_a_password_change_ends_tokens_where_one_says_so(as_, people, said, left
     assert "Revoke my API tokens" not in as_("stranger").get("/account/password").text
 
 
-def test_the_audit_page_says_who_did_what_and_hides_nothing_behind_markup(as_, lab, boss, team):
+def test_the_audit_page_shows_who_did_what_and_escapes_markup(as_, lab, boss, team):
     job = lab.submit(name="train")
     audit.record("odd.act", by=boss, on=boss, team=team, before={"a": 1}, after={"a": "<script>alert(1)</script>"})
     page = as_("boss").get("/teams/nlp/audit").text
@@ -170,7 +170,7 @@ def test_the_audit_page_says_who_did_what_and_hides_nothing_behind_markup(as_, l
     assert as_("boss").get("/teams/nlp/audit?actor=%00").status_code == 400
 
 
-def test_the_audit_page_has_pages(as_, team, boss, django_assert_max_num_queries):
+def test_the_audit_page_is_paginated(as_, team, boss, django_assert_max_num_queries):
     for number in range(120):
         audit.record(f"act-{number}", by=boss, on=team, team=team)
     client, seen, url = as_("boss"), [], "/teams/nlp/audit"
@@ -183,7 +183,7 @@ def test_the_audit_page_has_pages(as_, team, boss, django_assert_max_num_queries
     assert seen == [str(number) for number in reversed(range(120))]
 
 
-def test_a_platform_administrator_sees_also_what_belongs_to_no_team(as_, people):
+def test_a_platform_administrator_also_sees_entries_without_a_team(as_, people):
     Client().post("/login", {"username": "owner", "password": "wrong"})
     Client().post("/login", {"username": "hunter2", "password": "wrong"})
     page = as_("root").get("/audit").text
@@ -195,11 +195,11 @@ def test_a_platform_administrator_sees_also_what_belongs_to_no_team(as_, people)
     assert Client().get("/audit").url.startswith("/login?next=")
 
 
-def test_every_deed_has_its_words():
+def test_every_audit_action_has_its_wording():
     assert set(WORDS) == set(AuditAction)
 
 
-def test_a_team_page_costs_the_same_however_many_are_in_it(as_, team, django_assert_num_queries):
+def test_the_query_count_of_a_team_page_is_constant(as_, team, django_assert_num_queries):
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
@@ -231,7 +231,7 @@ def test_an_administrator_finds_the_form_and_changes_the_quota(as_, queue):
     assert (queue.nominal, queue.is_open, queue.description) == (12, False, "for all")
 
 
-def test_lowering_below_use_is_said(as_, lab):
+def test_the_page_warns_when_the_quota_is_lowered_below_use(as_, lab):
     lab.running(nodes=2, nproc_per_node=4)
     body = {"slots": "4", "gpus_per_node": "0", "is_open": "on"}
     assert (
@@ -241,7 +241,7 @@ def test_lowering_below_use_is_said(as_, lab):
 
 
 @pytest.mark.parametrize("change", [{"slots": "0"}, {"slots": "x"}, {"slots": "9" * 40}, {"gpus_per_node": "-1"}])
-def test_a_wrong_quota_is_named_and_nothing_changes(as_, queue, change):
+def test_an_invalid_quota_shows_an_error_and_changes_nothing(as_, queue, change):
     body = {"slots": "4", "gpus_per_node": "0", "is_open": "on", **change}
     answer = as_("boss").post("/queues/default", body)
     assert answer.status_code == 422
@@ -275,7 +275,7 @@ def test_a_platform_administrator_makes_a_queue(as_):
 @pytest.mark.parametrize(
     "change", [{"name": "a b"}, {"team": "nowhere"}, {"cluster": "moon"}, {"slots": "0"}, {"name": "a\0"}]
 )
-def test_a_wrong_new_queue_is_named_and_not_made(as_, change):
+def test_an_invalid_new_queue_shows_an_error_and_is_not_made(as_, change):
     answer = as_("root").post("/make-queue", {**NEW, **change})
     assert answer.status_code == 422
     assert 'class="error"' in answer.text

@@ -1,4 +1,4 @@
-"""`manage.py person`: people are made and let go on the server, and that is written down."""
+"""`manage.py person` creates, deactivates and reactivates users on the server, and each change is audited."""
 
 import io
 
@@ -18,7 +18,7 @@ def person(*arguments: str) -> str:
     return said.getvalue()
 
 
-def test_a_person_is_made_and_signs_in_with_what_was_printed(team):
+def test_a_new_person_signs_in_with_the_printed_password(team):
     said = person("ada", "--team", "nlp", "--role", "viewer")
     password = said.split(" with ")[1].split(" ")[0]
     assert Client().login(username="ada", password=password)
@@ -30,7 +30,7 @@ def test_a_person_is_made_and_signs_in_with_what_was_printed(team):
     assert password not in str(list(AuditEntry.objects.values()))
 
 
-def test_who_is_deactivated_is_out_at_once_and_may_come_back(people, lab):
+def test_a_deactivated_person_loses_access_at_once_and_can_be_reactivated(people, lab):
     session, token = Client(), Token.issue(people.owner, "x")[1]
     session.force_login(people.owner)
     using = Api(Client(), token)
@@ -56,7 +56,7 @@ def test_who_is_deactivated_is_out_at_once_and_may_come_back(people, lab):
         (["nobody", "--deactivate"], "check the spelling"),
     ],
 )
-def test_what_is_wrong_with_a_person_is_said_and_nothing_is_made(people, arguments, words):
+def test_an_invalid_request_is_refused_with_its_reason_and_changes_nothing(people, arguments, words):
     before = User.objects.count()
     with pytest.raises(CommandError, match=words):
         person(*arguments)

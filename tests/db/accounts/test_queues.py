@@ -1,4 +1,4 @@
-"""Quota: who changes it, what is refused, what is said, and that the scheduler hears of it."""
+"""Quota: who may change it, what is refused, the warnings, the audit, and that a change wakes the scheduler."""
 
 import time
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def heard(settings) -> bool:
-    """Whether the broker holds a wish to schedule."""
+    """Whether a scheduling task waits in the broker."""
     with Redis.from_url(settings.REDIS_URL) as redis:
         return any(b"jobs.schedule" in one for one in redis.lrange("celery", 0, -1))
 
@@ -32,7 +32,7 @@ def test_an_administrator_changes_the_quota_and_waiting_jobs_start(
     assert answer.status_code == 200, answer.text
     body = answer.json()
     assert (body["slots"], body["used"], body["description"], body["notice"]) == (12, 8, "for everyone", "")
-    assert rung  # the doorbell, and the audit entry for the log service
+    assert rung  # both the doorbell and the forwarding of the audit entry run on commit
     end = time.monotonic() + PATIENCE_SECONDS
     while not heard(settings):
         assert time.monotonic() < end
@@ -42,16 +42,16 @@ def test_an_administrator_changes_the_quota_and_waiting_jobs_start(
     assert waiting.phase == "admitted"
 
 
-def test_the_audit_says_what_it_was_and_what_it_is(api, queue):
+def test_the_audit_entry_holds_the_values_before_and_after(api, queue):
     using = api("boss")
     using.patch("/queues/default", {"slots": 4, "is_open": False, "gpus_per_node": 0})
-    using.patch("/queues/default", {"slots": 4})  # nothing new: nothing to write down
+    using.patch("/queues/default", {"slots": 4})  # changes nothing, so no entry
     entry = AuditEntry.objects.get()
     assert (entry.act, entry.target_name, entry.team_name) == ("queue.change", "default", "nlp")
     assert (entry.before, entry.after) == ({"slots": 8, "is_open": True}, {"slots": 4, "is_open": False})
 
 
-def test_lowering_below_what_is_held_ends_nothing_and_says_so(api, lab):
+def test_lowering_the_quota_below_use_stops_no_job_and_warns(api, lab):
     job = lab.running(nodes=2, nproc_per_node=4)
     answer = api("boss").patch("/queues/default", {"slots": 2})
     assert (answer.status_code, answer.json()["used"]) == (200, 8)
@@ -60,7 +60,7 @@ def test_lowering_below_what_is_held_ends_nothing_and_says_so(api, lab):
     assert lab.visit(job, times=2).phase == "running"
 
 
-def test_a_closed_queue_starts_nothing_until_it_is_opened(api, lab):
+def test_a_closed_queue_admits_no_job(api, lab):
     assert api("boss").patch("/queues/default", {"is_open": False}).json()["is_open"] is False
     job = lab.submit()
     schedule()
@@ -77,7 +77,7 @@ def test_a_closed_queue_starts_nothing_until_it_is_opened(api, lab):
         ({"cluster": "moon"}, "cluster"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_change_is_named_and_nothing_is_changed(api, queue, body, field):
+def test_an_invalid_change_names_the_field_and_changes_nothing(api, queue, body, field):
     answer = api("boss").patch("/queues/default", {"description": "new", **body})
     assert answer.status_code == 422
     assert f'"{field}"' in answer.text
@@ -105,21 +105,21 @@ def test_a_platform_administrator_makes_a_queue(api, boss):
         ({"name": "a b"}, "name"), ({"slots": 0}, "slots"), ({"colour": "red"}, "colour"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_new_queue_is_named(api, change, field):
+def test_an_invalid_new_queue_names_the_field(api, change, field):
     answer = api("admin").post("/queues", {**NEW, **change})
     assert answer.status_code == 422
     assert f'"{field}"' in answer.text
     assert Queue.objects.count() == 0
 
 
-def test_the_servers_own_command_is_written_down_too(people):
+def test_the_management_command_is_audited_too(people):
     call_command("queue", "big", "--team", "speech", "--slots", "4")
     call_command("queue", "big", "--team", "speech", "--slots", "16")
     told = list(AuditEntry.objects.order_by("id").values_list("act", "actor_name", "target_name"))
     assert told == [("queue.make", "", "big"), ("queue.change", "", "big")]
 
 
-def test_the_service_itself_refuses_what_the_api_would(people, queue):
+def test_the_service_layer_validates_values_itself(people, queue):
     from common.errors import InvalidInput
 
     for values in ({"slots": True}, {"slots": "8"}, {"is_open": 1}, {"nominal": 3}, {"description": "a\0"}):

@@ -1,4 +1,4 @@
-"""Teams, members and service accounts: nobody above themselves, no team without an administrator."""
+"""Teams, members and service accounts: no user exceeds their own role, and every team keeps an administrator."""
 
 import threading
 
@@ -20,7 +20,7 @@ def roles(team: Team) -> dict[str, str]:
     return dict(team.memberships.values_list("user__username", "role"))
 
 
-def test_teams_are_listed_to_those_who_are_in_them(api, boss):
+def test_users_see_only_the_teams_that_they_are_in(api, boss):
     assert api("owner").get("/teams").json()["results"][0]["name"] == "nlp"
     found = api("owner").get("/teams/nlp").json()
     assert (found["role"], found["members"]) == ("member", 4)
@@ -74,13 +74,13 @@ def test_nobody_makes_themselves_an_administrator(api, team):
         ("owner", {"role": "viewer", "team": "x"}, "team"),
     ],
 )
-def test_what_is_wrong_with_a_member_is_named(api, username, body, field):
+def test_an_invalid_member_names_the_field(api, username, body, field):
     answer = api("boss").put(f"/teams/nlp/members/{username}", body)
     assert answer.status_code == 422
     assert f'"{field}"' in answer.text
 
 
-def test_the_last_administrator_stays_unless_a_platform_administrator_says_so(api, team, people, boss):
+def test_only_a_platform_administrator_may_demote_the_last_administrator(api, team, people, boss):
     for answer in (
         api("boss").delete("/teams/nlp/members/boss"),
         api("boss").put("/teams/nlp/members/boss", {"role": "viewer"}),
@@ -91,7 +91,7 @@ def test_the_last_administrator_stays_unless_a_platform_administrator_says_so(ap
     assert api("admin").put("/teams/nlp/members/boss", {"role": "viewer"}).status_code == 200
 
 
-def test_with_another_administrator_one_may_go(team, boss):
+def test_an_administrator_may_leave_when_there_is_another(team, boss):
     members.set_role(team=team, username="owner", role="admin", by=boss)
     members.remove(team=team, username="boss", by=boss)
     assert role_in(boss, team) is None
@@ -109,7 +109,7 @@ def test_only_people_who_can_sign_in_count_as_administrators(team, boss, people,
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_administrators_who_remove_each_other_at_once_leave_one(team, boss, people):
+def test_of_two_administrators_who_remove_each_other_concurrently_one_stays(team, boss, people):
     members.set_role(team=team, username="owner", role="admin", by=boss)
     start, outcomes = threading.Barrier(2), []
 
@@ -135,7 +135,7 @@ def test_two_administrators_who_remove_each_other_at_once_leave_one(team, boss, 
     assert list(roles(team).values()).count("admin") == 1
 
 
-def test_access_ends_with_the_membership_and_tokens_stay(api, lab, people, boss):
+def test_access_ends_with_the_membership_but_the_token_stays_valid(api, lab, people, boss):
     job = lab.submit()
     using = api("teammate")
     assert using.get(f"/jobs/{job.pk}").status_code == 200
@@ -144,7 +144,7 @@ def test_access_ends_with_the_membership_and_tokens_stay(api, lab, people, boss)
     assert using.get("/me").status_code == 200
 
 
-def test_a_list_of_members_or_teams_costs_the_same_however_long_it_is(api, team, people, django_assert_max_num_queries):
+def test_the_query_count_of_member_and_team_lists_is_constant(api, team, people, django_assert_max_num_queries):
     for number in range(20):
         Membership.objects.create(team=team, user=make_user(f"u{number}"), role=Role.VIEWER)
         Team.objects.create(name=f"team-{number}")
@@ -158,7 +158,7 @@ def test_a_list_of_members_or_teams_costs_the_same_however_long_it_is(api, team,
 # Service accounts.
 
 
-def test_a_program_gets_an_account_a_token_and_works(api, team, queue):
+def test_a_service_account_gets_a_token_and_submits_a_job(api, team, queue):
     using = api("boss")
     made = using.post("/teams/nlp/service-accounts", {"name": "ci", "role": "member"})
     assert (made.status_code, made.json()["username"], made.json()["is_service_account"]) == (201, "ci@nlp", True)
@@ -174,7 +174,7 @@ def test_a_program_gets_an_account_a_token_and_works(api, team, queue):
     assert using.post("/teams/nlp/service-accounts", {"name": "ci", "role": "member"}).status_code == 409
 
 
-def test_a_service_account_has_no_password_and_never_gets_one(team, boss, client):
+def test_a_service_account_can_have_no_password(team, boss, client):
     user = members.make_service_account(team=team, name="ci", role="admin", by=boss).user
     assert not user.has_usable_password()
     assert authenticate(username="ci@nlp", password=user.password) is None
@@ -183,7 +183,7 @@ def test_a_service_account_has_no_password_and_never_gets_one(team, boss, client
         user.save()
 
 
-def test_a_service_account_with_a_password_by_mistake_still_does_not_get_in(team, boss, client):
+def test_a_service_account_with_a_password_still_cannot_sign_in(team, boss, client):
     user = members.make_service_account(team=team, name="ci", role="admin", by=boss).user
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -205,7 +205,7 @@ def test_a_service_account_never_becomes_a_platform_administrator(team, boss, po
 
 
 @pytest.mark.parametrize("role", ["viewer", "member"])
-def test_a_service_account_raises_neither_itself_nor_others(api, team, boss, role):
+def test_a_service_account_cannot_raise_its_own_role_or_that_of_others(api, team, boss, role):
     row = members.make_service_account(team=team, name="ci", role=role, by=boss)
     text = tokens.issue(by=boss, name="ci", scope="manage", service_account="ci@nlp")[1]
     program = type(api())(api().client, text)
@@ -218,7 +218,7 @@ def test_a_service_account_raises_neither_itself_nor_others(api, team, boss, rol
     assert row.role == role
 
 
-def test_a_service_account_is_raised_by_administrators_of_its_team_alone(team, boss, people):
+def test_only_administrators_of_its_team_raise_the_role_of_a_service_account(team, boss, people):
     members.make_service_account(team=team, name="ci", role="member", by=boss)
     with pytest.raises(NotAllowed):
         members.set_role(team=team, username="ci@nlp", role="admin", by=people.owner)
@@ -236,14 +236,14 @@ def test_a_service_account_stays_in_its_own_team(team, boss, people):
         members.remove(team=team, username="ci@nlp", by=boss)
 
 
-def test_strangers_get_no_token_for_a_service_account(api, team, boss):
+def test_users_who_are_not_administrators_get_no_token_for_a_service_account(api, team, boss):
     members.make_service_account(team=team, name="ci", role="member", by=boss)
     for who, status in (("stranger", 422), ("owner", 403), ("viewer", 403)):
         assert api(who).post("/tokens", {"name": "x", "service_account": "ci@nlp"}).status_code == status
     assert not Token.objects.filter(user__username="ci@nlp").exists()
 
 
-def test_two_teams_may_have_programs_of_the_same_name(team, boss, people):
+def test_two_teams_may_have_service_accounts_of_the_same_name(team, boss, people):
     members.make_service_account(team=team, name="ci", role="member", by=boss)
     other = members.make_service_account(
         team=Team.objects.get(name="vision"), name="ci", role="viewer", by=people.stranger

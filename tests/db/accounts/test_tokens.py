@@ -1,4 +1,4 @@
-"""Tokens: less than their user, never more than what made them, shown once, ending."""
+"""Tokens: their rights are bounded by the user and by the issuing token; they are shown once, and they expire."""
 
 from datetime import timedelta
 
@@ -20,14 +20,14 @@ SCOPE_NAMES = [*Scope.values, "root", "MANAGE", ""]
 
 @pytest.fixture
 def unchecked(db):
-    """A database that lets any word be a role or a scope, as after somebody's mistake."""
+    """A database without the constraints on roles and scopes, so that tests can store unknown values."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE accounts_membership DROP CONSTRAINT membership_role_is_known")
         cursor.execute("ALTER TABLE accounts_token DROP CONSTRAINT token_scope_is_known")
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_token_may_what_both_its_scope_and_the_role_allow_and_nothing_else(unchecked, people, team, role):
+def test_a_token_may_do_only_what_both_its_scope_and_the_role_allow(unchecked, people, team, role):
     user = people.owner
     Membership.objects.filter(user=user, team=team).update(role=role)
     other = Team.objects.get(name="vision")
@@ -44,7 +44,7 @@ def test_a_token_may_what_both_its_scope_and_the_role_allow_and_nothing_else(unc
 
 
 @pytest.mark.parametrize("scope", SCOPE_NAMES)
-def test_a_platform_administrators_token_is_bound_by_its_scope_and_team(unchecked, people, team, scope):
+def test_a_token_of_a_platform_administrator_is_bound_by_its_scope_and_team(unchecked, people, team, scope):
     user, other = people.admin, Team.objects.get(name="vision")
     for only in (None, team):
         user.grant = Token.issue(user, "x", scope=scope, team=only)[0].grant
@@ -60,7 +60,7 @@ def test_a_platform_administrators_token_is_bound_by_its_scope_and_team(unchecke
     assert readable_teams(user) is None
 
 
-def test_an_unknown_role_in_the_database_is_nothing_over_http_too(unchecked, api, people, lab):
+def test_an_unknown_role_in_the_database_grants_nothing_over_http(unchecked, api, people, lab):
     job = lab.submit()
     Membership.objects.filter(user=people.viewer).update(role="superadmin")
     using = api("viewer")
@@ -69,14 +69,14 @@ def test_an_unknown_role_in_the_database_is_nothing_over_http_too(unchecked, api
     assert using.get("/me").json()["teams"] == []
 
 
-def test_an_inactive_user_may_nothing(people, team):
+def test_an_inactive_user_may_do_nothing(people, team):
     for user in (people.owner, people.admin):
         user.is_active = False
         assert not any(may(user, act, team) for act in Act)
         assert readable_teams(user) == []
 
 
-def test_a_scope_that_is_too_narrow_is_named(api, lab):
+def test_a_refusal_names_the_scope_that_is_too_narrow(api, lab):
     job = lab.submit()
     for scope, method, path in (("read", "post", f"/jobs/{job.pk}/cancel"), ("submit", "patch", "/queues/default")):
         answer = api("boss", scope=scope).send(method, path)
@@ -95,7 +95,7 @@ def test_a_token_for_one_team_does_not_reach_another(api, people, lab, queue):
     assert using.post("/jobs", {"queue": "default", "command": ["true"]}).status_code == 422
 
 
-def test_a_token_is_made_shown_once_used_and_revoked(api):
+def test_a_token_is_created_shown_once_used_and_revoked(api):
     using = api("owner")
     made = using.post("/tokens", {"name": "laptop", "scope": "read"})
     assert made.status_code == 201
@@ -113,7 +113,7 @@ def test_a_token_is_made_shown_once_used_and_revoked(api):
     assert row.last_used_at is not None
     assert using.delete(f"/tokens/{token['id']}").status_code == 204
     assert fresh.get("/me").status_code == 401
-    assert using.delete(f"/tokens/{token['id']}").status_code == 204  # asked twice: nothing more
+    assert using.delete(f"/tokens/{token['id']}").status_code == 204  # revoking again changes nothing
     assert list(AuditEntry.objects.values_list("act", flat=True)) == ["token.make", "token.revoke"]
     assert token["text"] not in str(list(AuditEntry.objects.values()))
 
@@ -127,7 +127,7 @@ def test_a_token_is_made_shown_once_used_and_revoked(api):
         ({"name": "x", "service_account": "boss"}, "service_account"), ({"name": "x", "scop": "read"}, "scop"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_issued_names_the_field(api, body, field):
+def test_an_invalid_token_request_names_the_field(api, body, field):
     answer = api("owner").post("/tokens", body)
     assert answer.status_code == 422
     assert f'"{field}"' in answer.text
@@ -136,7 +136,7 @@ def test_what_can_not_be_issued_names_the_field(api, body, field):
 
 @pytest.fixture
 def weak(people, team) -> User:
-    """The owner, come in with a token that manages, for one team, for ten more days."""
+    """The owner, authenticated by a token with scope `manage`, for one team, that expires in ten days."""
     token, _ = Token.issue(
         people.owner, "weak", scope="manage", team=team, expires_at=timezone.now() + timedelta(days=10)
     )
@@ -144,7 +144,7 @@ def weak(people, team) -> User:
     return people.owner
 
 
-def test_a_token_issues_none_that_lasts_longer(weak):
+def test_a_token_cannot_issue_one_that_expires_later(weak):
     with pytest.raises(InvalidInput, match="later than the expiry of the token in use"):
         tokens.issue(by=weak, name="x", days=11)
     made, _ = tokens.issue(by=weak, name="x")
@@ -152,7 +152,7 @@ def test_a_token_issues_none_that_lasts_longer(weak):
     assert tokens.issue(by=weak, name="x", days=9)[0].expires_at < weak.grant.expires_at
 
 
-def test_a_token_issues_none_for_another_team(weak, team):
+def test_a_token_cannot_issue_one_for_another_team(weak, team):
     Membership.objects.create(user=weak, team=Team.objects.get(name="vision"), role=Role.ADMIN)
     with pytest.raises(InvalidInput, match="team"):
         tokens.issue(by=weak, name="x", team="vision")
@@ -160,7 +160,7 @@ def test_a_token_issues_none_for_another_team(weak, team):
 
 
 @pytest.mark.parametrize("scope", ["read", "submit"])
-def test_a_token_below_manage_issues_none_and_revokes_only_itself(people, scope):
+def test_a_token_without_the_manage_scope_issues_none_and_revokes_only_itself(people, scope):
     user = people.owner
     own, other = Token.issue(user, "own", scope=scope)[0], Token.issue(user, "other")[0]
     user.grant = own.grant
@@ -181,7 +181,7 @@ def test_nobody_sees_or_revokes_the_tokens_of_others(api, people):
     assert theirs.revoked_at is None
 
 
-def test_a_login_gives_a_submit_token_for_ninety_days_unless_asked_otherwise(api, people):
+def test_a_login_returns_a_submit_token_for_ninety_days_by_default(api, people):
     body = {"username": "owner", "password": "owner-has-a-password"}
     answer = api().post("/login", body).json()
     assert (answer["user"], answer["scope"]) == ("owner", "submit")
@@ -192,14 +192,14 @@ def test_a_login_gives_a_submit_token_for_ninety_days_unless_asked_otherwise(api
 
 
 @pytest.mark.parametrize("change", [{"revoked_at": timezone.now()}, {"expires_at": timezone.now()}])
-def test_an_ended_token_is_nobody_at_once(api, change):
+def test_a_revoked_or_expired_token_is_refused_at_once(api, change):
     using = api("boss")
     assert using.get("/me").status_code == 200
     Token.objects.update(**change)
     assert using.get("/me").status_code == 401
 
 
-def test_the_database_knows_no_token_without_an_end_or_with_another_scope(people):
+def test_the_database_refuses_a_token_without_an_expiry_or_with_an_unknown_scope(people):
     from django.db import IntegrityError, transaction
 
     with pytest.raises(IntegrityError), transaction.atomic():
@@ -208,7 +208,7 @@ def test_the_database_knows_no_token_without_an_end_or_with_another_scope(people
         Token.objects.create(user=people.owner, name="x", prefix="p", digest="d", expires_at=None)
 
 
-def test_a_list_of_tokens_costs_the_same_however_long_it_is(api, people, django_assert_max_num_queries):
+def test_the_query_count_of_a_token_list_is_constant(api, people, django_assert_max_num_queries):
     for number in range(30):
         Token.issue(people.owner, f"token-{number}")
     using = api("owner")

@@ -1,4 +1,4 @@
-"""/api/v1 as scripts use it: real requests through every middleware."""
+"""/api/v1 as scripts use it: real requests through all middleware."""
 
 import time
 
@@ -51,7 +51,7 @@ def test_a_job_is_submitted_listed_and_shown(api, queue):
     assert api.get(f"/jobs/{job['id']}").json()["name"] == job["name"]
 
 
-def test_the_same_key_gives_the_same_job_and_no_key_another(api, queue):
+def test_a_repeated_idempotency_key_returns_the_same_job(api, queue):
     first = api.post("/jobs", SENT, Idempotency_Key="abc")
     again = api.post("/jobs", SENT, Idempotency_Key="abc")
     other = api.post("/jobs", SENT)
@@ -69,7 +69,7 @@ def test_the_same_key_gives_the_same_job_and_no_key_another(api, queue):
         {"secrets": {}},
     ],
 )
-def test_a_key_that_came_with_another_request_is_refused_and_both_are_named(api, queue, change):
+def test_a_key_reused_with_another_request_is_refused_and_both_are_named(api, queue, change):
     sent = {**SENT, "secrets": {"HF": "1"}}
     first = api.post("/jobs", sent, Idempotency_Key="abc").json()
     answer = api.post("/jobs", {**sent, **change}, Idempotency_Key="abc")
@@ -80,14 +80,14 @@ def test_a_key_that_came_with_another_request_is_refused_and_both_are_named(api,
     assert Job.objects.count() == 1
 
 
-def test_a_key_from_before_digests_were_kept_still_gives_its_job(api, queue):
+def test_a_key_stored_without_a_digest_still_returns_its_job(api, queue):
     first = api.post("/jobs", SENT, Idempotency_Key="abc").json()
     Job.objects.update(request_digest=None)
     again = api.post("/jobs", {**SENT, "nodes": 1}, Idempotency_Key="abc")
     assert (again.status_code, again.json()["id"]) == (200, first["id"])
 
 
-def test_a_key_holds_for_one_team_and_a_token_of_another_never_sees_its_job(client, queue, people):
+def test_a_key_is_scoped_to_one_team(client, queue, people):
     other = Team.objects.create(name="speech")
     Membership.objects.create(user=people.owner, team=other, role=Role.MEMBER)
     Queue.objects.create(name="second", team=other, cluster=queue.cluster, nominal=8)
@@ -99,7 +99,7 @@ def test_a_key_holds_for_one_team_and_a_token_of_another_never_sees_its_job(clie
     assert answer.json()["id"] != theirs.json()["id"]
 
 
-def test_two_jobs_submitted_again_with_one_key_are_two_requests(api, queue):
+def test_resubmitting_two_jobs_with_one_key_is_a_conflict(api, queue):
     one, other = (api.post("/jobs", SENT).json()["id"] for _ in range(2))
     made = api.post(f"/jobs/{one}/resubmit", Idempotency_Key="again")
     assert api.post(f"/jobs/{one}/resubmit", Idempotency_Key="again").json()["id"] == made.json()["id"]
@@ -121,7 +121,7 @@ def test_two_jobs_submitted_again_with_one_key_are_two_requests(api, queue):
         ({"framework": "horovod"}, "framework", "choose one of torchrun"),
     ],
 )
-def test_bad_input_names_the_field_the_value_and_the_way_out(api, queue, change, field, words):
+def test_bad_input_names_the_field_the_value_and_the_remedy(api, queue, change, field, words):
     answer = api.post("/jobs", {**SENT, **change})
     assert answer.status_code == 422
     assert answer["Content-Type"] == "application/problem+json"
@@ -129,13 +129,13 @@ def test_bad_input_names_the_field_the_value_and_the_way_out(api, queue, change,
     assert Job.objects.count() == 0
 
 
-def test_a_body_that_is_no_json_is_a_problem_too(api):
+def test_a_body_that_is_not_json_is_answered_with_a_problem(api):
     answer = api.client.post("/api/v1/jobs", "{", content_type="application/json", headers=api.headers)
     assert answer.status_code == 400
     assert answer.json()["status"] == 400
 
 
-def test_acts_change_intent_and_answer_with_the_job(api, lab):
+def test_suspend_resume_and_cancel_change_intent_and_return_the_job(api, lab):
     job = lab.running()
     assert api.post(f"/jobs/{job.pk}/suspend").json()["suspended"] is True
     assert api.post(f"/jobs/{job.pk}/resume").json()["suspended"] is False
@@ -186,12 +186,12 @@ def test_lists_are_filtered_and_paged_without_gaps(api, lab):
     [
         ("phase", "dreaming", "dreaming"),
         ("phase", "queued,dreaming", "dreaming"),
-        ("phase", "active,queued", "active"),  # only alone
+        ("phase", "active,queued", "active"),  # only valid alone
         ("phase", "queued,", ""),
         ("kind", "user_code,sabotage", "sabotage"),
     ],
 )
-def test_a_filter_for_what_there_is_not_is_refused_with_what_there_is(api, field, text, value):
+def test_an_unknown_filter_value_is_refused_with_the_valid_ones(api, field, text, value):
     answer = api.get("/jobs", **{field: text})
     assert answer.status_code == 422
     (problem,) = answer.json()["errors"]
@@ -199,15 +199,15 @@ def test_a_filter_for_what_there_is_not_is_refused_with_what_there_is(api, field
     assert problem["message"].startswith("must be one of ") and "must be one of , " not in problem["message"]
 
 
-def test_filters_of_the_list_do_not_apply_to_one_job(api, lab):
+def test_filters_of_the_list_are_ignored_for_a_single_job(api, lab):
     job = lab.submit()
     for path in ("", "/metrics", "/ranks"):
         assert api.get(f"/jobs/{job.pk}{path}", name="other", phase="dreaming").status_code == 200
 
 
-def test_a_list_costs_the_same_queries_however_long_it_is(api, lab, django_assert_num_queries):
+def test_the_query_count_of_a_job_list_is_constant(api, lab, django_assert_num_queries):
     lab.submit()
-    api.get("/me")  # notes the token's use, once a minute
+    api.get("/me")  # records that the token was used, at most once a minute
     with django_assert_num_queries(4):
         api.get("/jobs")
     for _ in range(5):
@@ -222,7 +222,7 @@ def test_queues_show_their_quota_and_its_use(api, lab):
     assert (queue["nominal"], queue["used"], queue["team"]) == (8, 4, "nlp")
 
 
-def test_login_gives_a_token_and_me_says_whose(client, people):
+def test_login_returns_a_token_and_me_names_its_user(client, people):
     wrong = client.post("/api/v1/login", {"username": "owner", "password": "no"}, content_type="application/json")
     assert (wrong.status_code, wrong["WWW-Authenticate"]) == (401, "Bearer")
     right = client.post(
@@ -232,7 +232,7 @@ def test_login_gives_a_token_and_me_says_whose(client, people):
     assert (me["user"], me["teams"]) == ("owner", [{"name": "nlp", "role": "member"}])
 
 
-def test_an_expired_revoked_or_forged_token_is_nobody(client, people):
+def test_an_expired_revoked_or_forged_token_is_refused(client, people):
     from django.utils import timezone
 
     token, text = Token.issue(people.owner, "x")

@@ -1,4 +1,4 @@
-"""/api/v1 beyond one job: attempts, plans, bulk acts, secrets, conditional reads."""
+"""/api/v1 beyond one job: attempts, plans, bulk actions, secrets, conditional requests."""
 
 import json
 import time
@@ -26,7 +26,7 @@ def api(as_) -> Api:
     return as_("owner")
 
 
-def test_attempts_say_when_and_why_each_ended(api, lab):
+def test_attempts_report_when_and_why_each_ended(api, lab):
     job = lab.running(max_retries=1)
     ended = item("rank", rank=1, local_rank=1, state="failed", exit_code=3, at=1_763_700_000.0)
     apply.apply_batch(identity=identity(job), batch=batch(1, ended))
@@ -41,7 +41,7 @@ def test_a_job_that_never_started_has_no_attempts(api, lab):
     assert api.get(f"/jobs/{lab.submit().pk}/attempts").json()["results"] == []
 
 
-def test_a_plan_says_what_a_submission_would_do_and_makes_nothing(api, queue):
+def test_a_plan_predicts_a_submission_and_creates_no_job(api, queue):
     plan = api.post("/plans", {**SENT, "command": ["python", "train.py"]}).json()
     assert plan["distribution"] == {"nodes": 2, "min_nodes": None, "nproc_per_node": 2, "world_size": 4}
     assert plan["roles"] == [{"name": "worker", "replicas": 2, "processes": 2, "command": ["torchrun", "train.py"]}]
@@ -49,7 +49,7 @@ def test_a_plan_says_what_a_submission_would_do_and_makes_nothing(api, queue):
     assert Job.objects.count() == 0
 
 
-def test_a_command_in_one_word_is_split_and_the_plan_and_the_history_say_so(api, queue):
+def test_a_command_given_as_one_word_is_split_and_this_is_noted(api, queue):
     sent = {**SENT, "command": ["python train.py --name 'two words'"]}
     plan = api.post("/plans", sent).json()
     words = ["torchrun", "train.py", "--name", "two words"]
@@ -63,14 +63,14 @@ def test_a_command_in_one_word_is_split_and_the_plan_and_the_history_say_so(api,
     assert "split as a shell would" in api.get(f"/jobs/{job['id']}/events").json()["results"][0]["message"]
 
 
-def test_a_launcher_is_refused_by_the_plan_with_what_to_write(api, queue):
+def test_a_plan_refuses_a_launcher_and_suggests_a_command(api, queue):
     answer = api.post("/plans", {**SENT, "command": ["accelerate", "launch", "--num_processes=4", "train.py"]})
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]
     assert error["field"] == "command" and "write torchrun train.py: " in error["message"]
 
 
-def test_a_plan_says_why_it_would_wait(api, lab):
+def test_a_plan_gives_the_reason_it_would_wait(api, lab):
     lab.running()
     lab.submit(nodes=4)
     plan = api.post("/plans", SENT).json()
@@ -78,14 +78,14 @@ def test_a_plan_says_why_it_would_wait(api, lab):
     assert plan["wait_reason"]
 
 
-def test_a_plan_refuses_what_a_submission_would(api, as_, queue):
+def test_a_plan_refuses_what_a_submission_would_refuse(api, as_, queue):
     answer = api.post("/plans", {**SENT, "nodes": 0, "env": {"RANK": "1"}})
     assert answer.status_code == 422
     assert {one["field"] for one in answer.json()["errors"]} == {"nodes"}
     assert as_("viewer").post("/plans", SENT).status_code == 403
 
 
-def test_one_act_on_many_jobs_answers_for_each(api, as_, lab):
+def test_a_bulk_action_reports_a_status_for_each_job(api, as_, lab):
     running, queued = lab.running(), lab.submit()
     over = lab.visit(lab.submit())
     api.post(f"/jobs/{over.pk}/cancel")
@@ -119,7 +119,7 @@ def test_one_act_on_many_jobs_answers_for_each(api, as_, lab):
         {"act": "cancel", "ids": [10**30]},
     ],
 )
-def test_a_bulk_act_that_makes_no_sense_is_refused(api, body):
+def test_an_invalid_bulk_action_is_refused(api, body):
     assert api.post("/jobs/bulk", body).status_code == 422
 
 
@@ -134,7 +134,7 @@ def test_resubmit_with_one_key_makes_one_job(api, lab):
 SECRET = "hf_very-secret-value"
 
 
-def test_a_secret_reaches_the_ranks_and_no_reader(api, queue):
+def test_a_secret_reaches_the_ranks_but_no_answer_of_the_api(api, queue):
     answer = api.post("/jobs", {**SENT, "env": {"LR": "1"}, "secrets": {"HF_TOKEN": SECRET}})
     assert answer.status_code == 201, answer.json()
     job = Job.objects.get(pk=answer.json()["id"])
@@ -174,14 +174,14 @@ def test_a_resubmitted_job_keeps_its_secrets(api, queue):
         ({"env": {f"A{number}": "" for number in range(501)}}, "env"),
     ],
 )
-def test_a_refused_secret_is_not_repeated(api, queue, change, field):
+def test_a_refusal_does_not_repeat_the_secret(api, queue, change, field):
     answer = api.post("/jobs", {**SENT, **change})
     assert answer.status_code == 422
     assert field in {one["field"] for one in answer.json()["errors"]}
     assert SECRET not in answer.content.decode()
 
 
-def test_secrets_outlive_a_new_key_while_the_old_one_is_kept(settings):
+def test_secrets_survive_a_key_rotation_while_the_old_key_is_kept(settings):
     sealed = job_secrets.seal({"A": "b"})
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key"
     assert job_secrets.unseal(sealed) == {"A": "b"}
@@ -190,7 +190,7 @@ def test_secrets_outlive_a_new_key_while_the_old_one_is_kept(settings):
         job_secrets.unseal(sealed)
 
 
-def test_what_did_not_change_is_answered_with_304(api, lab):
+def test_an_unchanged_resource_is_answered_with_304(api, lab):
     job = lab.submit()
     for path in (f"/jobs/{job.pk}", "/jobs", f"/jobs/{job.pk}/ranks", "/queues", "/me"):
         first = api.get(path)
@@ -211,14 +211,14 @@ def test_a_list_is_filtered_by_team_and_user(api, lab, people):
     assert api.get("/jobs", user="a\0b").status_code == 400
 
 
-def test_a_volume_is_a_folder_of_the_team(api, queue):
+def test_a_volume_belongs_to_the_team_of_the_job(api, queue):
     made = api.post("/jobs", {**SENT, "volumes": ["datasets"]})
     assert (made.status_code, made.json()["volumes"]) == (201, ["datasets"])
     plan = plan_of(Job.objects.get(pk=made.json()["id"]), 1)
     assert (plan.team, plan.volumes) == ("nlp", {"datasets": ""})
 
 
-def test_a_mount_path_is_refused_where_nothing_is_mounted(api, queue, settings):
+def test_a_mount_path_is_refused_on_a_cluster_without_mounts(api, queue, settings):
     settings.CLUSTERS = {queue.cluster: {"BACKEND": "jobs.clusters.local.LocalCluster"}}
     answer = api.post("/jobs", {**SENT, "volumes": ["data-sets:/data"]})
     assert answer.status_code == 422
@@ -226,7 +226,7 @@ def test_a_mount_path_is_refused_where_nothing_is_mounted(api, queue, settings):
     assert Job.objects.count() == 0
 
 
-def test_a_log_is_searched_and_read_as_text(api, lab):
+def test_a_log_is_searched_and_downloaded_as_text(api, lab):
     job, now = lab.running(), time.time()
     texts = ["all is well", "Loss is NaN", "all is well"]
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, text) for text in texts])))
@@ -245,7 +245,7 @@ def test_a_log_is_searched_and_read_as_text(api, lab):
 
 @pytest.mark.parametrize("value", ["x" * 40_000, "one two " * 5_000])
 @pytest.mark.parametrize("field", ["nodes", "name", "framework", "env", "queue", "command", "volumes", "x"])
-def test_a_refusal_repeats_the_beginning_of_a_long_value_only(api, queue, field, value):
+def test_a_refusal_truncates_a_long_value(api, queue, field, value):
     sent = {"queue": queue.name, "command": ["torchrun", "train.py"], field: value}
     if field == "command":
         sent[field] = ["accelerate", "launch", "train.py", *value.split()]
@@ -254,5 +254,5 @@ def test_a_refusal_repeats_the_beginning_of_a_long_value_only(api, queue, field,
     body = answer.json()
     assert value[:250] not in answer.text
     assert len(body["detail"]) < 2_000 and len(answer.content) < 5_000, answer.text
-    if field in ("nodes", "name", "command"):  # messages about the others repeat no value
+    if field in ("nodes", "name", "command"):  # the messages for other fields do not repeat the value
         assert body["errors"][0]["value"].endswith("…") and len(body["errors"][0]["value"]) == 200

@@ -1,4 +1,4 @@
-"""A job whose grace is long can be ended at once: by who may cancel it, over the API, the page and the command line."""
+"""Ending a job at once despite a long grace period, by any user who may cancel it, over the API and on the page."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def stopping(lab, people):
-    """Its replicas take an hour to end, and four cancels change nothing about that."""
+    """A job whose replicas take an hour to stop, after four cancels without `now`."""
     lab.cluster.stop_seconds = 3600
     job = lab.running(grace_seconds=3600)
     for _ in range(4):
@@ -23,21 +23,21 @@ def stopping(lab, people):
     return job
 
 
-def test_what_is_stopping_ends_at_once(lab, people, stopping):
+def test_a_stopping_job_ends_at_once(lab, people, stopping):
     services.cancel(job=stopping, by=people.owner, is_now=True)
     assert lab.visit(stopping, times=2).phase == "cancelled"
     assert lab.cluster.alive(stopping.run) == []
 
 
-def test_what_runs_ends_at_once_too(lab, people):
+def test_a_running_job_ends_at_once(lab, people):
     lab.cluster.stop_seconds = 3600
     job = lab.running(grace_seconds=3600)
     services.cancel(job=job, by=people.admin, is_now=True)
     assert lab.visit(job, times=3).phase == "cancelled"
 
 
-def test_a_job_that_failed_keeps_its_verdict_and_loses_its_grace(lab, people):
-    """One rank failed; the other replica has an hour to end."""
+def test_a_job_that_failed_ends_at_once_and_stays_failed(lab, people):
+    """One rank failed; the other replica still has an hour to stop."""
     lab.cluster.stop_seconds = 3600
     job = lab.running(grace_seconds=3600, max_retries=0)
     lab.cluster.finish(job.run, 1, "worker", 0, exit_code=1)
@@ -47,7 +47,7 @@ def test_a_job_that_failed_keeps_its_verdict_and_loses_its_grace(lab, people):
     assert lab.visit(job, times=2).phase == "failed"
 
 
-def test_it_is_said_and_audited_once(lab, people, stopping):
+def test_it_is_noted_and_audited_once(lab, people, stopping):
     first = stopping.cancel_requested_at
     for _ in range(3):
         job = services.cancel(job=stopping, by=people.teammate, is_now=True)
@@ -59,12 +59,12 @@ def test_it_is_said_and_audited_once(lab, people, stopping):
 
 
 @pytest.mark.parametrize("who", ["viewer", "stranger"])
-def test_only_those_who_may_cancel_may(people, stopping, who):
+def test_only_users_who_may_cancel_may_end_a_job_at_once(people, stopping, who):
     with pytest.raises(NotAllowed):
         services.cancel(job=stopping, by=getattr(people, who), is_now=True)
 
 
-def test_a_finished_job_stays_as_it_is(lab, people):
+def test_a_finished_job_is_unchanged(lab, people):
     job = lab.finish(lab.running(), 0, 0)
     services.cancel(job=job, by=people.owner, is_now=True)
     job.refresh_from_db()
@@ -76,7 +76,7 @@ def api(client, people) -> Api:
     return Api(client, Token.issue(people.owner, "test")[1])
 
 
-def test_the_api_takes_it_of_one_job_and_of_many(api, lab, stopping):
+def test_the_api_accepts_now_for_one_job_and_in_bulk(api, lab, stopping):
     answer = api.post(f"/jobs/{stopping.pk}/cancel", {"now": True})
     assert answer.status_code == 200 and answer.json()["cancel_now_at"]
     job = lab.running(grace_seconds=3600)
@@ -84,17 +84,17 @@ def test_the_api_takes_it_of_one_job_and_of_many(api, lab, stopping):
     assert [lab.visit(one, times=3).phase for one in (stopping, job)] == ["cancelled", "cancelled"]
 
 
-def test_the_api_refuses_what_makes_no_sense(api, stopping):
+def test_the_api_refuses_an_invalid_now(api, stopping):
     assert api.post(f"/jobs/{stopping.pk}/cancel", {"now": "perhaps"}).status_code == 422
     refused = api.post("/jobs/bulk", {"act": "suspend", "ids": [stopping.pk], "now": True})
     assert refused.status_code == 422 and refused.json()["errors"][0]["field"] == "now"
 
 
-def test_without_it_a_cancel_is_what_it_was(api, stopping):
+def test_a_cancel_without_now_keeps_the_grace_period(api, stopping):
     assert api.post(f"/jobs/{stopping.pk}/cancel", {}).json()["cancel_now_at"] is None
 
 
-def test_the_page_offers_it_once_a_job_was_cancelled(as_, people, lab):
+def test_the_page_offers_it_once_a_cancel_was_requested(as_, people, lab):
     lab.cluster.stop_seconds = 3600
     job, owner = lab.running(grace_seconds=3600), as_(people.owner)
     assert "confirm-end-now" not in owner.get(f"/jobs/{job.pk}").text

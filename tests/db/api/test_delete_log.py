@@ -1,4 +1,4 @@
-"""Freeing space: the log of a finished job is deleted by who may, once, audited; everything else of the job stays."""
+"""Deleting the log of a finished job to free space: who may, the audit entry, and what of the job stays."""
 
 from datetime import timedelta
 
@@ -34,7 +34,7 @@ def files(settings) -> list:
     return list(settings.MEDIA_ROOT.rglob("*.z"))
 
 
-def test_its_lines_and_files_go_and_the_rest_stays(job, people, settings):
+def test_log_lines_and_files_are_deleted_and_the_rest_stays(job, people, settings):
     assert len(files(settings)) == 1
     retention.delete_log(job=job, by=people.owner)
     job.refresh_from_db()
@@ -47,7 +47,7 @@ def test_its_lines_and_files_go_and_the_rest_stays(job, people, settings):
     assert usage.by_team() == {}
 
 
-def test_it_is_audited_once_however_often_it_is_asked(job, people):
+def test_repeated_deletions_are_audited_once(job, people):
     for _ in range(3):
         retention.delete_log(job=job, by=people.owner)
     entry = AuditEntry.objects.get(act="job.delete-log")
@@ -55,13 +55,13 @@ def test_it_is_audited_once_however_often_it_is_asked(job, people):
     assert entry.before["bytes"] > 0
 
 
-def test_a_job_that_still_prints_keeps_its_log(running, people):
+def test_the_log_of_a_running_job_cannot_be_deleted(running, people):
     with pytest.raises(Conflict, match="may still print"):
         retention.delete_log(job=running, by=people.owner)
     assert LogSegment.objects.count() == 1
 
 
-def test_files_that_a_killed_process_left_go_with_the_daily_turn(job, people, settings, monkeypatch):
+def test_the_daily_collection_deletes_files_that_a_killed_process_left(job, people, settings, monkeypatch):
     monkeypatch.setattr(retention, "delete_files", lambda job: None)
     retention.delete_log(job=job, by=people.owner)
     monkeypatch.undo()
@@ -70,7 +70,7 @@ def test_files_that_a_killed_process_left_go_with_the_daily_turn(job, people, se
     assert len(retention.collect(now=later).files) == 1 and files(settings) == []
 
 
-def test_the_page_offers_it_to_those_who_may_once_the_job_is_over(as_, people, running, lab):
+def test_the_page_offers_deletion_once_the_job_is_finished_to_those_who_may(as_, people, running, lab):
     assert "confirm-delete-log" not in as_(people.owner).get(f"/jobs/{running.pk}").text
     job = lab.finish(running, 0, 0)
     assert "confirm-delete-log" in as_(people.owner).get(f"/jobs/{job.pk}").text
@@ -83,7 +83,7 @@ def test_the_page_offers_it_to_those_who_may_once_the_job_is_over(as_, people, r
 # -- manage.py team_logs
 
 
-def test_the_command_shows_what_logs_take_and_changes_the_limits(job, capsys):
+def test_the_command_shows_log_usage_and_changes_the_limits(job, capsys):
     call_command("team_logs", "nlp", "--job-bytes", "1000", "--team-bytes", "0")
     budget = LogBudget.objects.get(team=job.team)
     assert (budget.job_bytes, budget.team_bytes) == (1000, 0)
@@ -112,6 +112,6 @@ def test_the_command_deletes_by_job_and_by_age(job, lab, capsys):
         (["nlp", "--delete-job", "7000000"], "7000000"),
     ],
 )
-def test_what_the_command_cannot_do_is_refused_with_the_reason(job, arguments, words):
+def test_the_command_gives_the_reason_for_a_refusal(job, arguments, words):
     with pytest.raises(CommandError, match=words):
         call_command("team_logs", *arguments)

@@ -1,4 +1,4 @@
-"""What a job may say, in every interface: each follows the table of fields."""
+"""The fields of a job, in every interface: each is generated from or checked against the table of fields."""
 
 import pytest
 from drf_spectacular.generators import SchemaGenerator
@@ -23,7 +23,7 @@ def test_the_server_publishes_its_fields(as_):
     assert listed["secrets"]["type"] == "object" and "never shown" in listed["secrets"]["help"]
 
 
-def test_the_description_of_the_api_has_their_bounds():
+def test_the_schema_has_the_bounds_of_each_field():
     schema = SchemaGenerator().get_schema(request=None, public=True)["components"]["schemas"]["Submit"]["properties"]
     assert set(FIELDS) < set(schema)
     for field in NUMBERS:
@@ -33,7 +33,7 @@ def test_the_description_of_the_api_has_their_bounds():
 
 
 @pytest.mark.parametrize("field", [one for one in FIELDS.values() if one.type is Type.WHOLE], ids=lambda one: one.name)
-def test_a_number_out_of_bounds_is_refused_by_its_name(as_, queue, field):
+def test_a_number_out_of_bounds_is_refused_with_its_field_name(as_, queue, field):
     answer = as_("owner").post("/plans", {**SENT, field.name: field.most + 1})
     assert answer.status_code == 422
     said = {one["field"]: one["message"] for one in answer.json()["errors"]}

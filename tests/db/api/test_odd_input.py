@@ -1,4 +1,4 @@
-"""What no client of ours sends: it is answered 400 with field, value and way out, and never with an error of the server's."""
+"""Malformed input that no client of ours sends is answered with 400, field, value and remedy, never with a 500."""
 
 import base64
 import json
@@ -13,8 +13,8 @@ from common import json_input
 from common.errors import MOST_PROBLEMS, Unreadable
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
-DEEP = 500  # Python reads it, and fails on it later
-# The text of a JSON value, and a word of the complaint.
+DEEP = 500  # deep enough to parse, but to fail in later processing
+# The text of a JSON value, and a word of the expected message.
 VALUES = {
     '"a\\u0000b"': "NUL",
     '"\\ud800"': "surrogate",
@@ -32,7 +32,7 @@ SENT = {"queue": "default", "command": ["torchrun", "train.py"], "env": {"A": "1
 
 @pytest.fixture
 def api(client, people):
-    """`api("POST", "/jobs", body text)` by somebody who may all."""
+    """`api("POST", "/jobs", body text)` sends a request as a user who may do everything."""
     headers = {"Authorization": f"Bearer {Token.issue(people.admin, 'test', scope='manage')[1]}"}
 
     def ask(method, path, body=None, more=None, **query):
@@ -56,7 +56,7 @@ def refused(answer, field=None, word=""):
 @pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 @pytest.mark.parametrize("path", ["/jobs", "/plans"])
 @pytest.mark.parametrize("field", ["name", "command", "nodes", "env", "volumes", "queue", "workspace", "surplus"])
-def test_a_job_with_an_odd_value_is_refused_at_its_field(api, queue, path, field, value):
+def test_a_job_with_a_malformed_value_is_refused_with_its_field(api, queue, path, field, value):
     text = json.dumps({**SENT, field: "@"}).replace('"@"', value)
     refused(api("POST", path, text), None if len(value) > 2 * DEEP else field, VALUES[value])
 
@@ -70,24 +70,24 @@ def test_a_job_with_an_odd_value_is_refused_at_its_field(api, queue, path, field
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("value", ['"\\u0000"', '"\\ud800"', "NaN", "1e999", "[" * DEEP + "]" * DEEP])
-def test_every_other_body_too(api, queue, method, path, name, value):
+def test_malformed_values_are_refused_in_every_other_body_too(api, queue, method, path, name, value):
     refused(api(method, path, f'{{"{name}": {value}}}'), name, VALUES.get(value, ""))
 
 
-def test_an_odd_key_is_named_as_far_as_text_can(api, queue):
+def test_a_malformed_key_is_named_with_escapes(api, queue):
     found = refused(api("POST", "/jobs", '{"env": {"\\ud800": "x"}}'), word="surrogate")
     assert found["field"] == "env.\\ud800" and found["value"] == "\\ud800"
 
 
 @pytest.mark.parametrize("value", ["[1]", '"abc"', "5", "true"])
-def test_secrets_that_are_no_mapping_are_refused_with_a_key_too(api, queue, value):
+def test_secrets_that_are_not_a_mapping_are_refused_with_an_idempotency_key_too(api, queue, value):
     text = json.dumps({**SENT, "secrets": "@"}).replace('"@"', value)
     answer = api("POST", "/jobs", text, {"Idempotency-Key": "x"})
     assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "secrets"
 
 
 @pytest.mark.parametrize("where", ['"secrets": {"A": %s}', '"password": %s', '"code": %s'])
-def test_what_a_secret_holds_is_in_no_complaint(api, queue, where):
+def test_no_refusal_contains_the_value_of_a_secret(api, queue, where):
     answer = api("POST", "/jobs", "{" + where % '"hunter2\\u0000"' + "}")
     assert refused(answer)["value"] is None and b"hunter2" not in answer.content
 
@@ -102,15 +102,15 @@ def most_memory(act) -> int:
 
 
 @pytest.mark.parametrize("head", ["%s", '{"a": %s}', "[%s]"])
-def test_a_long_key_above_a_long_list_takes_no_more_memory_than_both(head):
-    """A field's name was kept for each value: a body of 1 MB took 125 GB."""
+def test_memory_use_is_bounded_for_a_long_key_above_a_long_list(head):
+    """The name of the field used to be kept for each value: a body of 1 MB took 125 GB."""
     body = head % ('{"' + "k" * 20_000 + '": [' + "0," * 20_000 + "0]}")
     found = json_input.loads(body.encode())
     assert most_memory(lambda: json_input.refuse_unfit(found)) < 1_000_000
 
 
 @pytest.mark.parametrize("value", ["0", "[]", "{}", '"a"', '{"a": 0}', "[" * 500 + "]" * 500])
-def test_more_values_than_anything_needs_are_refused_before_they_are_built(value):
+def test_a_body_of_too_many_values_is_refused_before_it_is_built(value):
     count = json_input.MAX_VALUES // value.count("[") if "[" in value else json_input.MAX_VALUES
     body = b"[" + b",".join([value.encode()] * (count + 1)) + b"]"
 
@@ -121,7 +121,7 @@ def test_more_values_than_anything_needs_are_refused_before_they_are_built(value
     assert most_memory(read) < 1_000_000
 
 
-def test_a_workspace_of_the_most_files_is_not_too_much():
+def test_a_workspace_with_the_maximum_of_files_is_accepted():
     entry = {"path": "a" * 100, "kind": "file", "size": 1, "digest": "0" * 64, "executable": True}
     body = json.dumps({"set": [entry] * 100_000, "remove": ["a"] * 100_000}).encode()
     assert len(json_input.loads(body)["set"]) == 100_000
@@ -134,13 +134,13 @@ def test_a_workspace_of_the_most_files_is_not_too_much():
         ({"a": [[], {}, {"b": []}], "c": "\ud800"}, "c"), ({"a": {"b": {"\0": 1}}}, "a.b.\0"), ([[[]], "\0"], "1"),
     ],
 )  # fmt: skip
-def test_the_field_of_an_odd_value_is_named(found, field):
+def test_the_field_of_a_malformed_value_is_named(found, field):
     with pytest.raises(Unreadable) as refusal:
         json_input.refuse_unfit(found)
     assert refusal.value.problems[0].field == field
 
 
-def test_who_may_send_no_code_is_told_so_before_their_body_is_parsed(client, people, monkeypatch):
+def test_a_user_who_may_not_upload_code_is_refused_before_the_body_is_parsed(client, people, monkeypatch):
     parsed = []
     monkeypatch.setattr(json_input, "loads", lambda *sent, **hooks: parsed.append(sent))
     headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'test', scope='submit')[1]}"}
@@ -150,7 +150,7 @@ def test_who_may_send_no_code_is_told_so_before_their_body_is_parsed(client, peo
     assert not parsed
 
 
-def test_what_any_job_needs_is_not_too_deep():
+def test_ordinary_depth_is_accepted():
     json_input.refuse_unfit({"env": {"A": "\N{GRINNING FACE} \x01"}, "volumes": ["a"], "nodes": 1.5})
     nested: list = []
     for _ in range(json_input.MAX_DEPTH - 1):
@@ -168,10 +168,10 @@ def test_what_any_job_needs_is_not_too_deep():
         *(base64.b64encode(text.encode()).decode() for text in ("p=abc", "p=-1", "p=1e3", "p=9" + "9" * 30, "p=\0", "o=x", "p=١")),
     ],
 )  # fmt: skip
-def test_a_cursor_of_a_list_that_is_not_ours_is_refused(api, queue, path, cursor):
+def test_an_invalid_cursor_of_a_list_is_refused(api, queue, path, cursor):
     answer = api("GET", path, after=cursor)
     if cursor in ("", "p=1", base64.b64encode(b"o=x").decode(), "%", "rubbish", "\ud7ff"):
-        assert answer.status_code in (200, 400)  # nothing in it that counts
+        assert answer.status_code in (200, 400)  # contains no position, so it may be ignored
     else:
         assert answer.status_code == 400
     if answer.status_code == 400:
@@ -195,7 +195,7 @@ def packed(value) -> str:
     ids=range(19),
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["/logs", "/logs/stream"])
-def test_a_cursor_of_a_log_that_is_not_ours_is_refused(api, lab, path, cursor):
+def test_an_invalid_cursor_of_a_log_is_refused(api, lab, path, cursor):
     refused(api("GET", f"/jobs/{lab.running().pk}{path}", cursor=cursor), "cursor", "omit it")
 
 
@@ -206,7 +206,7 @@ def test_a_cursor_of_a_log_that_is_not_ours_is_refused(api, lab, path, cursor):
         "/api/v1/workspaces?team=%00", "/api/v1/teams/nlp/members/a%00b",
     ],
 )  # fmt: skip
-def test_a_nul_in_an_address_is_refused(client, as_, people, path):
+def test_a_nul_in_a_url_is_refused(client, as_, people, path):
     from urllib.parse import unquote
 
     head, _, query = path.partition("?")
@@ -215,7 +215,7 @@ def test_a_nul_in_an_address_is_refused(client, as_, people, path):
 
 
 @pytest.mark.parametrize("path", ["/jobs?q=%00", "/queues?x=a%00", "/login?next=%00", "/teams/nlp/audit?actor=%00"])
-def test_pages_say_so_in_their_own_words(as_, people, path):
+def test_pages_refuse_a_nul_with_an_html_page(as_, people, path):
     head, _, query = path.partition("?")
     answer = as_(people.admin).get(head, QUERY_STRING=query)
     assert answer.status_code == 400 and "NUL" in answer.text
@@ -232,13 +232,13 @@ def test_pages_say_so_in_their_own_words(as_, people, path):
         ("/teams/nlp/service-accounts", "name", {"role": "member"}),
     ],
 )
-def test_a_name_with_something_behind_it_is_another_name_and_is_refused(api, queue, path, field, body, text):
+def test_a_name_with_trailing_whitespace_is_refused(api, queue, path, field, body, text):
     answer = api("POST", path, json.dumps({**body, field: text}))
     assert answer.status_code == 422
     assert [one["field"] for one in answer.json()["errors"]] == [field]
 
 
-def test_a_number_that_no_column_holds_is_no_fault_of_ours(api, queue):
+def test_a_number_too_large_for_its_column_is_no_server_error(api, queue):
     for body in ({"act": "cancel", "ids": [10**30]}, {"act": "cancel", "ids": [2**63]}):
         assert api("POST", "/jobs/bulk", json.dumps(body)).status_code < 500
     for field in ("workspace", "nodes", "priority", "deadline_seconds", "gpus"):
@@ -247,7 +247,7 @@ def test_a_number_that_no_column_holds_is_no_fault_of_ours(api, queue):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """Every value that a field of DRF was given to look at."""
+    """Every value that a serializer field was asked to validate."""
     seen = []
     for field in (serializers.IntegerField, serializers.CharField):
         whole = field.run_validation
@@ -262,8 +262,10 @@ def looked_at(monkeypatch):
     [("/jobs/bulk", "ids", {"act": "cancel"}), ("/plans", "command", {"queue": "default"}), ("/jobs", "command", {"queue": "default"})],
 )  # fmt: skip
 @pytest.mark.parametrize("item", [0, [], "x", {}])
-def test_a_list_is_refused_for_its_length_before_its_items(api, queue, looked_at, path, field, body, item):
-    """Half a million wrong ids in 1 MB took 23 s and 2 GB, and were answered with 48 MB."""
+def test_a_list_is_refused_for_its_length_before_its_items_are_validated(
+    api, queue, looked_at, path, field, body, item
+):
+    """Half a million wrong ids in 1 MB used to take 23 s and 2 GB, and the answer had 48 MB."""
     answer = api("POST", path, json.dumps({**body, field: [item] * 100_000}))
     assert answer.status_code == 422 and len(answer.content) < 2000
     (problem,) = answer.json()["errors"]
@@ -275,7 +277,7 @@ def test_a_list_is_refused_for_its_length_before_its_items(api, queue, looked_at
     ("path", "field", "body", "count"),
     [("/jobs/bulk", "ids", {"act": "cancel"}, 200), ("/plans", "command", {"queue": "default"}, 30_000)],
 )
-def test_of_the_wrong_items_of_a_list_the_first_few_are_told(api, queue, looked_at, path, field, body, count):
+def test_only_the_first_few_invalid_items_of_a_list_are_reported(api, queue, looked_at, path, field, body, count):
     answer = api("POST", path, json.dumps({**body, field: [[]] * count}))
     problems = answer.json()["errors"]
     assert answer.status_code == 422 and len(answer.content) < 10_000 and len(looked_at) < 40
@@ -290,7 +292,7 @@ def test_of_the_wrong_items_of_a_list_the_first_few_are_told(api, queue, looked_
         ("PATCH", "/queues/default", {}), ("POST", "/teams/nlp/service-accounts", {"name": "x", "role": "member"}),
     ],
 )  # fmt: skip
-def test_of_unknown_fields_the_first_few_are_told_and_how_many_more(api, queue, method, path, body):
+def test_only_the_first_few_unknown_fields_are_reported_with_a_count_of_the_rest(api, queue, method, path, body):
     answer = api(method, path, json.dumps({**body, **{f"f{number}": 0 for number in range(10_000)}}))
     problems = answer.json()["errors"]
     assert answer.status_code == 422 and len(answer.content) < 50_000
@@ -303,7 +305,7 @@ def test_of_unknown_fields_the_first_few_are_told_and_how_many_more(api, queue, 
 
 
 @pytest.mark.parametrize("field", ["env", "secrets"])
-def test_too_many_variables_are_one_problem(api, queue, field):
+def test_too_many_variables_are_reported_as_one_problem(api, queue, field):
     answer = api("POST", "/plans", json.dumps({**SENT, field: {f"0{number}": 0 for number in range(50_000)}}))
     (problem,) = answer.json()["errors"]
     assert (problem["field"], problem["value"]) == (field, 50_000) and "at most 500" in problem["message"]

@@ -1,4 +1,4 @@
-"""A job that no machine of its cluster could ever take is refused when it is planned or submitted."""
+"""A job that could never fit on any node of its cluster is refused when it is planned or submitted."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Small:
-    """A cluster's port, as far as submissions ask it: machines of four."""
+    """The methods of a cluster adapter that submissions call; its nodes have four slots."""
 
     MOUNTS = HAS_NODES = SEPARATES = True
 
@@ -31,7 +31,7 @@ def small(lab, settings):
 
 
 @pytest.mark.parametrize("act", [services.submit, dry_run.preview])
-def test_it_is_refused_by_field_and_value_with_the_nearest_that_fits(lab, act):
+def test_a_job_that_cannot_fit_is_refused_with_the_nearest_shape_that_does(lab, act):
     lab.queue.nominal = 64
     lab.queue.save()
     with pytest.raises(InvalidSpec) as refused:
@@ -42,5 +42,5 @@ def test_it_is_refused_by_field_and_value_with_the_nearest_that_fits(lab, act):
     assert not Job.objects.exists()
 
 
-def test_what_fits_is_taken(lab):
+def test_a_job_that_fits_is_accepted(lab):
     assert lab.submit(nodes=1, nproc_per_node=4).phase == "queued"

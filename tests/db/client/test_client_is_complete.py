@@ -1,6 +1,7 @@
-"""The command line against the real server: every operation that the API describes is done by one of its verbs.
+"""The command line against the real server: every operation in the API schema is reached by one of its verbs.
 
-A new operation fails here until the client has a call and a verb for it. Agents' routes are not in the description.
+This fails for a new operation until the client has a method and a verb for it. Routes of agents are not in the
+schema.
 """
 
 import inspect
@@ -74,12 +75,12 @@ CLIENT = {
     "GET /workspaces/{id}/files/{path}": ("file", "cat"),
     "GET /workspaces/{id}/diff/{other}": ("workspace_diff", "diff"),
 }
-# One job of the command line is one act on many; the single acts are for programs.
+# The command line cancels, suspends and resumes through the bulk operation; these single ones are for programs.
 ONLY_FOR_PROGRAMS = {"POST /jobs/{id}/cancel", "POST /jobs/{id}/suspend", "POST /jobs/{id}/resume"}
 
 
 def described() -> set[str]:
-    """Every operation of the API's own description, and the description itself."""
+    """Every operation in the API schema, and the schema itself."""
     paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
     found = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     return {one.replace(" /api/v1/", " /") for one in found} | {"GET /schema"}
@@ -101,7 +102,7 @@ def test_both_clients_take_the_same_arguments():
 
 
 class Script(logging.Handler):
-    """`muster ...` as somebody's program would run it, and the requests it sent as the HTTP library tells them."""
+    """Runs `muster ...` as a program would, and collects the requests that the HTTP library logs."""
 
     def __init__(self, url, text, folder):
         super().__init__()
@@ -125,7 +126,7 @@ class Script(logging.Handler):
         return json.loads(self.run(f"{line} -o json"))
 
     def operations(self):
-        """Those described whose path fits what was seen."""
+        """The operations whose path matches a request that was sent."""
         fits = {one: re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(one.replace(" /", " /api/v1/", 1))) for one in CLIENT}
         said = [f"{method} {path}" for method, path in self.seen]
         return {one for one, pattern in fits.items() if any(re.fullmatch(pattern, text) for text in said)}
@@ -146,7 +147,7 @@ def script(transactional_db, people, tmp_path, monkeypatch):
 
 @pytest.fixture
 def job(lab):
-    """One that ran, printed, reported and failed."""
+    """A job that ran, printed, reported a metric and failed."""
     job = lab.running(max_retries=0)
     said = log_item(0, 0, [(1_763_700_000, "hello"), (1_763_700_001, "a needle")])
     metrics = item("metrics", rank=0, points=[[1_763_700_001.0, 1, {"loss": 0.5}]])
@@ -155,7 +156,7 @@ def job(lab):
     return lab.finish(job, 3, 3)
 
 
-def test_every_operation_is_done_by_a_verb(script, job, lab, people, tmp_path):
+def test_every_operation_is_reached_by_a_verb(script, job, lab, people, tmp_path):
     reads_of_a_job(script, job)
     acts_on_jobs(script, job, lab, tmp_path)
     people_and_tokens(script)
@@ -165,8 +166,8 @@ def test_every_operation_is_done_by_a_verb(script, job, lab, people, tmp_path):
     assert set(CLIENT) - script.operations() == ONLY_FOR_PROGRAMS
 
 
-def test_status_says_which_agent_has_fallen_silent(script, lab):
-    """Its ranks look as they did when it was last heard from."""
+def test_status_names_a_silent_agent(script, lab):
+    """The states of its ranks stay as the agent last reported them."""
     job = lab.running(name="quiet")
     assert "silent" not in script.run(f"status {job.pk}")
     long_ago = timezone.now() - timedelta(minutes=2)
@@ -198,7 +199,7 @@ def acts_on_jobs(script, job, lab, tmp_path):
     asked = "--queue default --nodes 1 --nproc 2 --env A=1 --secret HF --name script --idempotency-key once"
     line = f"submit -q {asked} --dir {tmp_path / 'code'} torchrun train.py"
     number = script.run(line, env={"HF": "hush"}).strip()
-    assert script.run(line, env={"HF": "hush"}).strip() == number  # the key makes it one job
+    assert script.run(line, env={"HF": "hush"}).strip() == number  # the idempotency key makes it one job
     assert (script.read(f"status {number}")["secrets"], "hush" in script.run(f"status {number} -o json")) == (
         ["HF"],
         False,
@@ -271,7 +272,7 @@ def login_and_logout(script):
     assert Token.objects.get(user__username="owner").revoked_at is not None
 
 
-def test_an_administrator_of_a_team_needs_no_more_than_that(script, team, queue):
+def test_an_administrator_of_one_team_needs_no_other_rights(script, team, queue):
     boss = make_user("boss")
     Membership.objects.create(user=boss, team=team, role=Role.ADMIN)
     script.env["MUSTER_TOKEN"] = Token.issue(boss, "script", scope="manage")[1]

@@ -1,4 +1,4 @@
-"""`muster login` of somebody with a second factor, against the real server."""
+"""`muster login` of a user with a second factor, against the real server."""
 
 import pyotp
 import pytest
@@ -44,19 +44,19 @@ def test_it_asks_for_the_code_after_the_password(login, secret):
     assert Token.objects.filter(user__username="owner").count() == 1
 
 
-def test_a_script_gives_it_as_an_option_and_is_told_when_it_is_missing(login, secret):
+def test_a_script_passes_the_code_as_an_option_and_fails_without_it(login, secret):
     missing = login("--password-stdin", typed=f"{RIGHT}\n")
     assert missing.exit_code == 1 and "code: is required" in missing.output + missing.stderr
     given = login("--password-stdin", "--code", pyotp.TOTP(secret).now(), typed=f"{RIGHT}\n")
     assert given.exit_code == 0, given.output
 
 
-def test_a_wrong_code_is_no_login(login):
+def test_a_wrong_code_issues_no_token(login):
     assert login("--code", "000000", typed=f"{RIGHT}\n").exit_code == 77
     assert not Token.objects.exists()
 
 
-def test_the_sdk_takes_it_too(login, secret):
+def test_the_sdk_accepts_a_code_too(login, secret):
     with Client(login.url, token="") as client:
         with pytest.raises(Invalid, match="authenticator"):
             client.login("owner", password=RIGHT)

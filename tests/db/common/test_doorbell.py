@@ -1,4 +1,4 @@
-"""A doorbell never delays or fails what rings it, whatever Redis does."""
+"""Ringing a doorbell never delays or fails the caller, whatever state Redis is in."""
 
 import json
 import os
@@ -20,25 +20,25 @@ def redis_pid() -> int:
     return running.running["redis"].pid
 
 
-def test_a_hint_reaches_whoever_listens(settings, transactional_db):
+def test_a_hint_reaches_a_subscriber(settings, transactional_db):
     listener = Redis.from_url(settings.REDIS_URL).pubsub()
     listener.subscribe(doorbell.CHANNEL)
     listener.get_message(timeout=PATIENCE_SECONDS)
     doorbell.hint(job=42, team=7, what="ranks")
     heard = iter(lambda: listener.get_message(timeout=PATIENCE_SECONDS)["data"], None)
-    hints = (json.loads(data) for data in heard)  # a test before this one may have rung as well
+    hints = (json.loads(data) for data in heard)  # an earlier test may have sent hints too
     assert next(hint for hint in hints if hint["job"] == 42) == {"job": 42, "team": 7, "what": "ranks"}
     listener.close()
 
 
-def test_ringing_returns_while_redis_is_stopped_and_is_heard_afterwards(settings, transactional_db, redis_pid):
+def test_ringing_returns_while_redis_is_stopped_and_is_delivered_afterwards(settings, transactional_db, redis_pid):
     listener = Redis.from_url(settings.REDIS_URL).pubsub()
     listener.subscribe(doorbell.CHANNEL)
     listener.get_message(timeout=PATIENCE_SECONDS)
     os.kill(redis_pid, signal.SIGSTOP)
     waker = threading.Timer(
         PATIENCE_SECONDS, os.kill, (redis_pid, signal.SIGCONT)
-    )  # should the ringing hang, this test still ends
+    )  # if ringing hangs, this test still ends
     waker.start()
     try:
         for job in range(50):
@@ -54,7 +54,7 @@ def test_ringing_returns_while_redis_is_stopped_and_is_heard_afterwards(settings
     listener.close()
 
 
-def test_the_same_ring_waits_only_once():
+def test_equal_rings_are_queued_only_once():
     bell, said, gate = doorbell.Bell(), [], threading.Event()
     bell.ring("first", gate.wait)
     for _ in range(10):

@@ -22,7 +22,7 @@ def test_a_queue_is_made_with_its_team_and_changed_afterwards(people):
         (["--slots", "1", "--member", "eve"], "eve"),
     ],
 )
-def test_a_wrong_queue_is_refused_with_the_reason(arguments, words):
+def test_an_invalid_queue_is_refused_with_the_reason(arguments, words):
     with pytest.raises(CommandError, match=words):
         call_command("queue", "x", "--team", "t", *arguments)
     assert not Queue.objects.exists()

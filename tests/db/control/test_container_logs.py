@@ -1,4 +1,4 @@
-"""Logs of replicas whose agents are not heard: each line once, whoever reads, dies or comes back in between."""
+"""Container logs of replicas with silent agents: each line is stored once, even if readers die or agents return."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
 
 
 class Printing:
-    """A cluster's port, as far as logs go. `logs`: of worker index -> lines as a kubelet gives them."""
+    """The log methods of a cluster adapter. `logs` maps a worker's index to its lines in the kubelet's format."""
 
     HAS_LOGS, control_url = True, "http://nowhere.test"
 
@@ -80,7 +80,7 @@ def notes(job) -> list[str]:
     return list(JobEvent.objects.filter(job=job, kind="note").values_list("message", flat=True))
 
 
-def test_lines_of_an_agent_that_was_never_heard_are_read_once_and_the_history_says_so(job, cluster):
+def test_lines_of_an_agent_that_never_reported_are_read_once_and_noted(job, cluster):
     cluster.say(0, 0, 0, "first")
     collect(job, cluster)
     cluster.say(0, 0, 1, "second")
@@ -93,14 +93,14 @@ def test_lines_of_an_agent_that_was_never_heard_are_read_once_and_the_history_sa
     assert "http://nowhere.test" in note and "states come from the pods" in note
 
 
-def test_who_is_heard_is_not_asked(job, cluster):
+def test_replicas_whose_agents_report_are_not_read(job, cluster):
     for index in (0, 1):
         apply.apply_batch(identity=identity(job, index), batch=batch(1))
     assert collect(job, cluster)
     assert cluster.asked == []
 
 
-def test_an_agent_that_fell_silent_is_asked_for_what_it_had_not_sent(job, cluster):
+def test_after_an_agent_falls_silent_only_its_unsent_lines_are_read(job, cluster):
     now = timezone.now().timestamp()
     apply.apply_batch(
         identity=identity(job), batch=batch(1, log_item(0, 0, [(now - 90, "sent"), (now - 89, "sent too")]))
@@ -114,7 +114,7 @@ def test_an_agent_that_fell_silent_is_asked_for_what_it_had_not_sent(job, cluste
     assert any("stopped reporting" in note for note in notes(job))
 
 
-def test_an_agent_that_comes_back_sends_nothing_twice_and_loses_nothing(job, cluster):
+def test_an_agent_that_comes_back_neither_repeats_nor_loses_lines(job, cluster):
     now = timezone.now().timestamp()
     for number in range(3):
         cluster.say(0, 0, number, f"line {number}")
@@ -128,7 +128,7 @@ def test_an_agent_that_comes_back_sends_nothing_twice_and_loses_nothing(job, clu
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_that_read_the_same_one_is_first_and_the_other_writes_nothing(job, cluster):
+def test_of_two_concurrent_readers_only_the_first_writes(job, cluster):
     cluster.say(0, 0, 0, "once")
     stale = replica_rows.find(identity(job))
     collect(job, cluster)
@@ -139,7 +139,7 @@ def test_of_two_that_read_the_same_one_is_first_and_the_other_writes_nothing(job
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_batch_that_comes_while_its_lines_are_read_wins_and_the_reader_writes_nothing(job, cluster):
+def test_a_batch_that_arrives_during_the_read_wins_over_the_container_log(job, cluster):
     cluster.say(0, 0, 0, "once")
     stale = replica_rows.find(identity(job))
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(timezone.now().timestamp(), "once")])))
@@ -149,8 +149,8 @@ def test_a_batch_that_comes_while_its_lines_are_read_wins_and_the_reader_writes_
     assert texts(job) == ["once"]
 
 
-def test_who_took_anothers_place_counts_its_own_lines_from_the_beginning(job, cluster):
-    """An elastic job's: the lines of both are in the log, the second one's behind the first one's."""
+def test_a_replacement_counts_its_own_lines_from_zero(job, cluster):
+    """In an elastic job the log holds the lines of both incarnations, those of the second after those of the first."""
     now = timezone.now().timestamp()
     apply.apply_batch(
         identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "of the first"), (now, "its last")]))
@@ -168,7 +168,7 @@ def test_who_took_anothers_place_counts_its_own_lines_from_the_beginning(job, cl
     assert texts(job) == ["of the first", "its last", "of the second", "more of it"]
 
 
-def test_a_clock_that_jumped_costs_no_line(job, cluster):
+def test_a_clock_jump_loses_no_line(job, cluster):
     cluster.say(0, 0, 0, "first")
     collect(job, cluster)
     cluster.say(0, 0, 1, "from an hour ago", age_seconds=3600)
@@ -177,7 +177,7 @@ def test_a_clock_that_jumped_costs_no_line(job, cluster):
     assert texts(job) == ["first", "from an hour ago", "now"]
 
 
-def test_pods_that_are_to_go_wait_until_all_was_read_and_ended_ones_are_read_once(job, cluster, monkeypatch):
+def test_pods_are_kept_until_their_logs_are_read_and_ended_ones_are_read_once(job, cluster, monkeypatch):
     for index in (0, 1):
         cluster.say(index, 2 * index, 0, f"last words of {index}")
     monkeypatch.setattr(container_logs, "BUDGET_SECONDS", -1.0)
@@ -192,7 +192,7 @@ def test_pods_that_are_to_go_wait_until_all_was_read_and_ended_ones_are_read_onc
     assert len(cluster.asked) == count
 
 
-def test_logs_that_nobody_may_read_hold_nothing_up_and_are_not_asked_for_again_and_again(job, cluster):
+def test_unreadable_logs_block_nothing_and_are_not_retried_forever(job, cluster):
     cluster.is_broken = True
     assert not collect(job, cluster, states=("failed", "failed"), is_last=True), "two failures are not enough"
     assert collect(job, cluster, states=("failed", "failed"), is_last=True)
@@ -202,8 +202,8 @@ def test_logs_that_nobody_may_read_hold_nothing_up_and_are_not_asked_for_again_a
     assert "pods/log is forbidden" in note
 
 
-def test_one_answer_that_did_not_come_in_time_is_asked_for_again(job, cluster):
-    """Of a job of one silent replica: it would be a pause of minutes for all jobs of this cluster."""
+def test_a_read_that_timed_out_once_is_retried(job, cluster):
+    """Giving up after one failure would pause log reading for all jobs of the cluster for minutes."""
     cluster.say(0, 0, 0, "slow")
     cluster.is_broken = True
     assert not collect(job, cluster, states=("failed", "absent"), is_last=True)
@@ -213,8 +213,8 @@ def test_one_answer_that_did_not_come_in_time_is_asked_for_again(job, cluster):
     assert not any("cannot be read" in note for note in notes(job))
 
 
-def test_what_a_killed_replica_had_not_sent_is_read_before_its_place_is_given_anew(job, cluster):
-    """Of an elastic attempt that goes on: its container is there, and after this nobody asks for it."""
+def test_unsent_lines_of_a_killed_replica_are_read_before_it_is_replaced(job, cluster):
+    """The elastic attempt goes on: its container still exists, and nothing reads it after the replacement."""
     now = timezone.now().timestamp()
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(now, "sent")])))
     apply.apply_batch(identity=identity(job, 1), batch=batch(1))
@@ -238,7 +238,7 @@ AGES = [None, 1, 14, 16, 59, 61, 3600]
 
 @pytest.mark.parametrize("started", AGES)
 @pytest.mark.parametrize("heard", AGES)
-def test_the_database_knows_as_well_who_is_silent(job, started, heard):
+def test_the_database_query_and_the_python_check_agree_on_silence(job, started, heard):
     now = timezone.now()
     row = Replica.objects.filter(job=job).first()
     row.started_at, row.last_batch_at = (

@@ -1,4 +1,4 @@
-"""Elastic jobs in Postgres: asked for, dry run, and seen rank by rank."""
+"""Elastic jobs in Postgres: submission, plan, replacement of replicas, and the state of each rank."""
 
 import time
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.db.api.test_api import SENT, Api
 from tests.support.builders import batch, identity, item, log_item
 
 pytestmark = pytest.mark.django_db
-T = float(int(time.time()) - 600)  # times are kept near to what the control plane saw
+T = float(int(time.time()) - 600)  # near the present: the control plane clamps times that are far off
 
 
 @pytest.fixture
@@ -27,25 +27,25 @@ def api(client, people) -> Api:
     return Api(client, Token.issue(people.owner, "test")[1])
 
 
-def test_a_plan_and_a_job_tell_the_least_and_the_most(api, queue):
+def test_a_plan_and_a_job_show_the_minimum_and_maximum_of_nodes(api, queue):
     asked = {**SENT, "command": ["torchrun", "--nnodes=1:2", "train.py"]}
     del asked["nodes"]
     plan = api.post("/plans", asked).json()
     assert plan["distribution"] == {"nodes": 2, "min_nodes": 1, "nproc_per_node": 2, "world_size": 4}
-    assert plan["asked"] == {"cpu": 4}  # the whole of it: what may come back must have room
+    assert plan["asked"] == {"cpu": 4}  # the maximum: replicas that return need room
     job = api.post("/jobs", asked).json()
     assert (job["nodes"], job["min_nodes"]) == (2, 1)
     assert Job.objects.get().slots == 4
 
 
-def test_a_contradiction_is_refused_at_its_field(api, queue):
+def test_a_contradiction_is_refused_with_its_field(api, queue):
     answer = api.post("/jobs", {**SENT, "min_nodes": 3})
     assert answer.status_code == 422
     (problem,) = answer.json()["errors"]
     assert (problem["field"], problem["value"]) == ("min_nodes", 3)
 
 
-def test_a_rank_is_known_by_its_place_and_tells_what_torchrun_calls_it(api, lab):
+def test_a_rank_is_identified_by_its_slot_and_shows_its_rank_in_torchrun(api, lab):
     job = lab.running(min_nodes=1)
     running = item("rank", rank=3, local_rank=1, pid=7, state="running", at=T, world_rank=1, world_size=2)
     apply.apply_batch(identity=identity(job, 1), batch=batch(1, running))
@@ -53,7 +53,7 @@ def test_a_rank_is_known_by_its_place_and_tells_what_torchrun_calls_it(api, lab)
     assert [(one["rank"], one["world_rank"], one["world_size"]) for one in ranks][2:] == [(2, None, None), (3, 1, 2)]
 
 
-# -- replicas that go and come within the attempt
+# -- replicas lost and replaced within the attempt
 
 
 def rows(job: Job) -> list[tuple[int, int, str]]:
@@ -64,7 +64,7 @@ def elastic(lab, **sent) -> Job:
     return lab.running(**{"nodes": 3, "nproc_per_node": 1, "min_nodes": 2, **sent})
 
 
-def test_a_lost_replica_comes_back_within_the_attempt_and_the_history_says_so(lab):
+def test_a_lost_replica_is_replaced_within_the_attempt_and_this_is_recorded(lab):
     job = elastic(lab)
     lab.cluster.lose(job.run, 1, "worker", 2)
     job = lab.visit(job, times=3)
@@ -77,7 +77,7 @@ def test_a_lost_replica_comes_back_within_the_attempt_and_the_history_says_so(la
     assert (job.phase, job.attempt) == ("succeeded", 1)
 
 
-def test_a_replica_that_fails_comes_back_too(lab):
+def test_a_failed_replica_is_replaced_too(lab):
     job = elastic(lab)
     lab.cluster.finish(job.run, 1, "worker", 1, exit_code=7)
     job = lab.visit(job, times=3)
@@ -85,7 +85,7 @@ def test_a_replica_that_fails_comes_back_too(lab):
     assert "worker-1 exited with code 7" in job.events.get(kind="replaced").message
 
 
-def test_a_place_is_given_anew_only_when_what_its_replica_said_is_read(lab):
+def test_a_replica_is_replaced_only_after_its_container_log_is_read(lab):
     job = elastic(lab)
     lab.cluster.finish(job.run, 1, "worker", 1, exit_code=7)
     job = lab.visit(job, times=2, backfill_logs=lambda held, **_: False)
@@ -94,18 +94,18 @@ def test_a_place_is_given_anew_only_when_what_its_replica_said_is_read(lab):
     assert rows(job)[1] == (1, 1, "running")
 
 
-def test_one_on_a_silent_node_is_freed_before_it_comes_back(lab):
+def test_a_replica_on_a_silent_node_is_removed_before_it_is_replaced(lab):
     job = elastic(lab)
     lab.cluster.silence(job.run, 1, "worker", 1, node="node-7")
     alive = [len(lab.cluster.alive(job.run))]
     for _ in range(3):
         job = lab.visit(job)
         alive.append(len(lab.cluster.alive(job.run)))
-    assert max(alive) == 3  # never more than its quota
+    assert max(alive) == 3  # never more replicas than the quota covers
     assert rows(job)[1] == (1, 1, "running")
 
 
-def test_below_the_minimum_the_attempt_ends_and_says_whose_end_it_was(lab):
+def test_below_the_minimum_the_attempt_ends_and_names_the_first_failed_replica(lab):
     job = elastic(lab)
     for index in (1, 2):
         lab.cluster.finish(job.run, 1, "worker", index, exit_code=3)
@@ -115,7 +115,7 @@ def test_below_the_minimum_the_attempt_ends_and_says_whose_end_it_was(lab):
     assert not job.events.filter(kind="replaced").exists()
 
 
-def test_the_end_of_the_first_one_ends_the_attempt_and_a_retry_begins_anew(lab):
+def test_losing_replica_0_ends_the_attempt_and_a_retry_starts_afresh(lab):
     job = elastic(lab, max_retries=1)
     lab.cluster.lose(job.run, 1, "worker", 1)
     job = lab.visit(job, times=3)
@@ -126,13 +126,13 @@ def test_the_end_of_the_first_one_ends_the_attempt_and_a_retry_begins_anew(lab):
     assert any("all others met there" in event.message for event in job.events.all())
 
 
-def test_a_job_that_is_not_elastic_ends_as_ever(lab):
+def test_a_job_that_is_not_elastic_fails_when_it_loses_a_replica(lab):
     job = lab.running(nodes=3, nproc_per_node=1)
     lab.cluster.lose(job.run, 1, "worker", 2)
     assert lab.visit(job, times=4).phase == "failed"
 
 
-def test_lines_go_on_where_those_of_the_one_before_ended(lab, files):
+def test_line_numbers_continue_after_those_of_the_previous_incarnation(lab, files):
     job = elastic(lab)
     before, host = identity(job, 2), identity(job, 0)
     apply.apply_batch(
@@ -151,10 +151,10 @@ def test_lines_go_on_where_those_of_the_one_before_ended(lab, files):
     apply.apply_batch(identity=after, batch=batch(2, log_item(2, 1, [(T + 9, "four")])))
     assert [line.text for line in page(job, 2)] == ["one", "two", "three", "four"]
     assert [line.text for line in page(job, -1)] == ["hello", "again"]
-    assert apply.apply_batch(identity=host, batch=batch(1)) == (1, [])  # the others notice nothing
+    assert apply.apply_batch(identity=host, batch=batch(1)) == (1, [])  # agents of other replicas are not affected
 
 
-def test_nothing_late_of_the_agent_before_counts_as_the_new_ones(lab, files):
+def test_a_late_batch_of_the_previous_incarnation_is_refused(lab, files):
     job = elastic(lab)
     before = identity(job, 2)
     late = batch(1, log_item(2, 0, [(T, "late")]))
@@ -165,8 +165,8 @@ def test_nothing_late_of_the_agent_before_counts_as_the_new_ones(lab, files):
     assert page(job, 2) == []
 
 
-def test_a_batch_that_was_read_before_and_is_written_after_the_change_writes_nothing(lab, files):
-    """The agent before had sent nothing yet: its first number is the new one's first number too."""
+def test_a_batch_parsed_before_the_replacement_and_written_after_it_is_dropped(lab, files):
+    """The previous agent had sent nothing yet, so its first sequence number equals that of the new agent."""
     job = elastic(lab)
     row = replica_rows.find(identity(job, 2))
     said = translate.read(batch(1, log_item(2, 0, [(T, "late")])), baseline=row.baseline(frozenset()), now=T)
@@ -176,18 +176,18 @@ def test_a_batch_that_was_read_before_and_is_written_after_the_change_writes_not
     assert Replica.objects.get(job=job, index=2).batch_seq == 0
 
 
-def test_a_token_names_its_incarnation_and_older_tokens_are_read():
+def test_a_token_names_its_incarnation_and_older_tokens_are_still_read():
     new = AgentIdentity(1, "1-abc", 2, "worker", 3, 4)
     assert agent_tokens.read(agent_tokens.issue(new)) == new
     old = signing.dumps([1, "1-abc", 2, "worker", 3], salt="muster.agent")
     assert agent_tokens.read(old) == replace(new, incarnation=0)
 
 
-def test_ranks_of_a_lost_replica_do_not_run_on_in_the_table(lab):
+def test_ranks_of_a_lost_replica_do_not_stay_running(lab):
     job = elastic(lab)
     Replica.objects.filter(job=job, index=2).update(
         incarnation=replacement.MOST, replaced_at=timezone.now(), applied_at=timezone.now()
-    )  # it came back as often as it may
+    )  # it was replaced as often as is allowed
     lab.cluster.apply(plan_of(job, 1))
     lab.visit(job)
     running = item("rank", rank=2, local_rank=0, pid=7, state="running", at=T)
@@ -199,7 +199,7 @@ def test_ranks_of_a_lost_replica_do_not_run_on_in_the_table(lab):
     assert (rank.state, rank.is_stopped) == ("failed", True)
 
 
-def test_a_cluster_that_refuses_a_replica_does_not_end_the_others(lab):
+def test_a_refused_replacement_does_not_end_the_other_replicas(lab):
     job = elastic(lab)
 
     def refuse(plan):

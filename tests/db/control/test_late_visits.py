@@ -1,4 +1,4 @@
-"""A visit that fails gives its lease back where it can, and what made it fail is what is told."""
+"""A failing visit releases its lease where it can, and raises the original error."""
 
 import logging
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Broken(MemoryCluster):
-    """Fails in a way that nobody expects; `first` is done before."""
+    """Its `apply` fails with an unexpected exception, after calling `first`."""
 
     def __init__(self, first=lambda: None):
         super().__init__()
@@ -37,7 +37,7 @@ def job(lab):
     return found
 
 
-def test_a_visit_that_fails_frees_the_job_for_a_later_one(lab, job):
+def test_a_failed_visit_releases_the_lease_and_schedules_a_later_visit(lab, job):
     with pytest.raises(ZeroDivisionError):
         run(lab, job, Broken())
     row = Job.objects.get(pk=job.pk)
@@ -45,7 +45,7 @@ def test_a_visit_that_fails_frees_the_job_for_a_later_one(lab, job):
     assert row.next_reconcile_at > lab.clock()
 
 
-def test_a_visit_that_fails_after_it_was_robbed_tells_of_its_failure_and_leaves_the_robber_alone(lab, job, caplog):
+def test_a_failed_visit_that_lost_its_lease_raises_its_error_and_keeps_the_new_lease(lab, job, caplog):
     def rob() -> None:
         lab.clock.advance(60)
         assert DjangoStore().take(job.pk, owner="second", now=lab.clock())
@@ -56,7 +56,7 @@ def test_a_visit_that_fails_after_it_was_robbed_tells_of_its_failure_and_leaves_
     assert Job.objects.get(pk=job.pk).lease_owner == "second"
 
 
-def test_a_store_that_fails_too_does_not_hide_what_went_wrong_first(lab, job, caplog):
+def test_a_failing_store_does_not_hide_the_original_error(lab, job, caplog):
     class Away(DjangoStore):
         def release(self, held, *, due):
             raise Unreachable("the database is away")
@@ -66,8 +66,8 @@ def test_a_store_that_fails_too_does_not_hide_what_went_wrong_first(lab, job, ca
     assert "was not given back: the database is away" in caplog.text
 
 
-def test_the_visit_after_one_that_died_while_creating_looks_again_at_once(lab, job):
-    """It waited five seconds for replicas that were already running: their changes had rung before it."""
+def test_the_visit_after_a_crash_during_creation_observes_again_at_once(lab, job):
+    """It used to wait five seconds for replicas that already ran: their doorbells had rung before it."""
 
     class Dies(DjangoStore):
         def record_applied(self, held, *, now):
@@ -78,6 +78,6 @@ def test_the_visit_after_one_that_died_while_creating_looks_again_at_once(lab, j
 
     with pytest.raises(SystemExit):
         visit(job.pk, store=Dies(), clusters=lambda _: lab.cluster, clock=lab.clock, owner="first")
-    lab.clock.advance(60)  # the lease is over, and the replicas run
+    lab.clock.advance(60)  # the lease has expired, and the replicas run
     lab.cluster.observe(job.run, 1, ())
     assert lab.visit(job).phase == "running"

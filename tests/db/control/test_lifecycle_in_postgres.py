@@ -1,4 +1,4 @@
-"""The real store, scheduler and services on Postgres, with a memory cluster."""
+"""The real store, scheduler and services on Postgres, with an in-memory cluster."""
 
 import threading
 from datetime import timedelta
@@ -32,7 +32,7 @@ def test_a_job_goes_from_submit_to_success(lab):
     assert job.next_reconcile_at is None
 
 
-def test_a_failed_attempt_is_run_again_while_the_budget_allows(lab):
+def test_a_failed_attempt_is_retried_while_the_budget_allows(lab):
     job = lab.running(max_retries=1)
     lab.finish(job, 1)
     assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 1)
@@ -41,7 +41,7 @@ def test_a_failed_attempt_is_run_again_while_the_budget_allows(lab):
     assert "worker-0 exited with code 1" in job.message
 
 
-def test_suspend_gives_the_quota_back_and_resume_starts_a_new_attempt(lab, people):
+def test_suspend_releases_the_quota_and_resume_starts_a_new_attempt(lab, people):
     job = lab.running()
     services.suspend(job=job, by=people.owner)
     lab.visit(job, times=3)
@@ -55,7 +55,7 @@ def test_suspend_gives_the_quota_back_and_resume_starts_a_new_attempt(lab, peopl
 
 
 @pytest.mark.parametrize("phase", ["queued", "admitted", "running", "suspended", "stopping"])
-def test_cancel_in_any_phase_leaves_nothing(lab, people, phase):
+def test_cancel_in_any_phase_leaves_no_replica(lab, people, phase):
     job = lab.submit() if phase in ("queued", "admitted") else lab.running()
     if phase == "admitted":
         schedule()
@@ -68,7 +68,7 @@ def test_cancel_in_any_phase_leaves_nothing(lab, people, phase):
     assert lab.cluster.alive(job.run) == []
 
 
-def test_the_second_job_waits_for_quota_and_is_told_why(lab):
+def test_the_second_job_waits_for_quota_and_shows_the_reason(lab):
     first, second = lab.running(nodes=2, nproc_per_node=3), lab.submit(nodes=2, nproc_per_node=2)
     schedule()
     second.refresh_from_db()
@@ -81,7 +81,7 @@ def test_the_second_job_waits_for_quota_and_is_told_why(lab):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_schedulers_at_once_admit_nothing_twice(lab):
+def test_concurrent_schedulers_admit_each_job_once(lab):
     for _ in range(12):
         lab.submit(nodes=1, nproc_per_node=2)  # 8 slots hold four of them
     barrier = threading.Barrier(4)
@@ -101,7 +101,7 @@ def test_two_schedulers_at_once_admit_nothing_twice(lab):
     assert Job.objects.holding_quota().count() == 4
 
 
-def test_the_same_idempotency_key_gives_the_same_job(lab, people, queue):
+def test_the_same_idempotency_key_returns_the_same_job(lab, people, queue):
     sent = {"command": "torchrun x.py"}
     first, is_new = services.submit(user=people.owner, queue=queue, sent=sent, idempotency_key="k")
     again, is_new_again = services.submit(user=people.owner, queue=queue, sent=sent, idempotency_key="k")
@@ -112,7 +112,7 @@ def test_the_same_idempotency_key_gives_the_same_job(lab, people, queue):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_same_key_sent_by_eight_at_once_makes_one_job(lab, people, queue):
+def test_one_key_sent_by_eight_threads_makes_one_job(lab, people, queue):
     barrier = threading.Barrier(8)
     made: list[tuple[int, bool]] = []
 
@@ -135,7 +135,7 @@ def test_the_same_key_sent_by_eight_at_once_makes_one_job(lab, people, queue):
     assert Job.objects.count() == 1
 
 
-def test_only_a_chosen_name_can_clash(lab):
+def test_only_a_name_chosen_by_the_user_can_clash(lab):
     lab.submit(name="mine")
     with pytest.raises(Conflict, match="'mine' is taken"):
         lab.submit(name="mine")
@@ -160,13 +160,13 @@ def test_who_may_submit(lab, people, who, may_submit):
             lab.submit()
 
 
-def test_a_finished_job_can_not_be_suspended(lab, people):
+def test_a_finished_job_cannot_be_suspended(lab, people):
     job = lab.finish(lab.running(), 0, 0)
     with pytest.raises(Conflict, match="resubmit it"):
         services.suspend(job=job, by=people.owner)
 
 
-def test_a_late_visit_writes_nothing(lab):
+def test_a_visit_with_a_stale_lease_writes_nothing(lab):
     job = lab.running()
     store = DjangoStore()
     now = timezone.now() + timedelta(hours=1)
@@ -177,17 +177,17 @@ def test_a_late_visit_writes_nothing(lab):
         store.record(late, seen=Seen(), step=Step(Phase.RUNNING), now=now)
 
 
-def test_a_job_under_lease_is_left_alone_and_knocked_at(lab):
+def test_a_leased_job_is_not_visited_but_marked_due(lab):
     job = lab.running()
     store, now = DjangoStore(), timezone.now() + timedelta(hours=1)
     held = store.take(job.pk, owner="one", now=now)
     assert store.take(job.pk, owner="two", now=now + timedelta(seconds=1)) is None
     store.release(held, due=now + timedelta(hours=2))
     job.refresh_from_db()
-    assert job.next_reconcile_at == now + timedelta(seconds=1)  # the knock is not lost
+    assert job.next_reconcile_at == now + timedelta(seconds=1)  # the second request is not lost
 
 
-def test_a_step_decided_on_an_older_phase_is_not_taken(lab):
+def test_a_step_decided_on_an_outdated_phase_is_dropped(lab):
     job = lab.submit()
     store, now = DjangoStore(), timezone.now()
     held = store.take(job.pk, owner="one", now=now)
@@ -206,7 +206,7 @@ def test_a_step_decided_on_an_older_phase_is_not_taken(lab):
         ("job_takes_slots", {"slots": 0}),
     ],
 )
-def test_postgres_refuses_what_must_never_be(lab, name, change):
+def test_postgres_refuses_inconsistent_jobs(lab, name, change):
     job = lab.submit()
     with pytest.raises(IntegrityError, match=name), transaction.atomic():
         Job.objects.filter(pk=job.pk).update(**change)
@@ -218,9 +218,9 @@ def test_an_attempt_has_each_replica_once(lab):
         Replica.objects.create(job=job, attempt=1, role="worker", index=0, name="x")
 
 
-def test_every_act_of_a_person_is_in_the_history(lab, people):
+def test_every_user_action_is_in_the_history(lab, people):
     job = lab.running()
     services.suspend(job=job, by=people.teammate)
     services.suspend(job=job, by=people.teammate)
-    event = JobEvent.objects.get(job=job, kind="suspend")  # once, though asked twice
+    event = JobEvent.objects.get(job=job, kind="suspend")  # recorded once, though requested twice
     assert event.user == people.teammate

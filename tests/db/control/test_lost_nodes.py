@@ -1,4 +1,4 @@
-"""A node that falls silent: its replica is lost and named, its quota is held until the replica is surely gone."""
+"""A node stops answering: its replica is lost, the node is named, and the quota is held until the replica is gone."""
 
 import pytest
 from django.utils import timezone
@@ -22,14 +22,14 @@ def connection_lost(job, index: int) -> None:
     apply.apply_batch(identity=identity(job, index), batch=batch(1, *items))
 
 
-def test_the_node_is_written_to_the_replica_and_stays(lab, job):
+def test_the_node_is_stored_with_the_replica_and_stays(lab, job):
     lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
     lab.visit(job)
     row = Replica.objects.get(job=job, index=1)
     assert (row.node, row.reason, row.state) == ("gpu-3", "its node gpu-3 does not answer", "lost")
 
 
-def test_a_lost_node_is_named_and_holds_its_quota_until_it_is_gone(lab, job):
+def test_a_lost_node_is_named_and_keeps_its_quota_until_it_is_gone(lab, job):
     lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")
     job = lab.visit(job, times=6)
     assert job.phase == Phase.STOPPING, "whoever is silent may still train"
@@ -39,7 +39,7 @@ def test_a_lost_node_is_named_and_holds_its_quota_until_it_is_gone(lab, job):
     assert "worker-1 vanished: its node gpu-3 does not answer" in job.message
 
 
-def test_ranks_that_only_lost_their_connection_to_it_are_not_blamed(lab, job):
+def test_ranks_that_only_lost_their_connection_to_the_node_are_not_blamed(lab, job):
     connection_lost(job, 0)
     assert failures.first_failure(job).rank == 0
     lab.cluster.silence(job.run, 1, "worker", 1, node="gpu-3")

@@ -1,4 +1,4 @@
-"""Migrations say what the models say, and carry earlier rows over."""
+"""Migrations match the models, and convert existing rows."""
 
 import os
 import subprocess
@@ -32,8 +32,8 @@ def test_no_migration_is_missing():
     call_command("makemigrations", "--check", "--dry-run", verbosity=0)
 
 
-def test_that_question_needs_no_database():
-    """As bin/check asks it: with nothing at the address it neither waits nor warns."""
+def test_the_check_for_missing_migrations_needs_no_database():
+    """As bin/check runs it: with no database at the address it neither waits nor warns."""
     words = "manage.py makemigrations --check --dry-run --settings tests.settings_without_database"
     env = {**os.environ, "DATABASE_URL": "postgres://nobody@127.0.0.1:1/nothing"}
     asked = subprocess.run([sys.executable, *words.split()], cwd=ROOT, env=env, capture_output=True, text=True)
@@ -42,7 +42,7 @@ def test_that_question_needs_no_database():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_token_from_before_keeps_what_it_could_do_and_gets_an_end():
+def test_a_migrated_token_keeps_its_rights_and_gets_an_expiry():
     newest = MigrationExecutor(connection).loader.graph.leaf_nodes()
     try:
         old = migrate(BEFORE)
@@ -56,7 +56,7 @@ def test_a_token_from_before_keeps_what_it_could_do_and_gets_an_end():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_keys_of_several_teams_find_a_way_back_to_one_key_per_user(lab, people):
+def test_duplicate_idempotency_keys_of_a_user_are_cleared_by_the_reverse_migration(lab, people):
     newest = MigrationExecutor(connection).loader.graph.leaf_nodes()
     speech = Team.objects.create(name="speech")
     Membership.objects.create(user=people.owner, team=speech, role=Role.MEMBER)

@@ -1,4 +1,4 @@
-"""Notes about a job's own reports are said once, whoever has them to tell."""
+"""Notes about a job are deduplicated, whatever process writes them."""
 
 import pytest
 from django.db import connection, transaction
@@ -10,14 +10,14 @@ from tests.support.patience import PATIENCE_SECONDS
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_tell_the_same_at_the_same_moment_say_it_once(lab):
+def test_notes_written_concurrently_are_deduplicated(lab):
     job = lab.submit()
 
     def tell() -> None:
         history.note_once(job=job.pk, attempt=1, about="Too many series: ", message="this job has 200")
 
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("LOCK TABLE jobs_jobevent IN SHARE ROW EXCLUSIVE MODE")  # all may look, nobody may write
+        cursor.execute("LOCK TABLE jobs_jobevent IN SHARE ROW EXCLUSIVE MODE")  # allows reads but blocks writes
         threads = [in_thread(tell) for _ in range(2)]
         until_waiting(2)
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Teams that share a machine are one trust domain: who gives a queue there to a second one is told, and what is open is said."""
+"""Teams that share a machine are one trust domain: warnings for a second queue, notes on open ports, refusals."""
 
 import pytest
 from django.core.management import call_command
@@ -27,7 +27,7 @@ def api(as_) -> Api:
 
 @pytest.fixture
 def local(queue, settings):
-    """The queue of the tests is on a local cluster, and there is one that separates."""
+    """The queue of the tests is on a local cluster; a second cluster isolates teams."""
     settings.CLUSTERS = {
         queue.cluster: {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": "/nonexistent"}},
         "pods": {"BACKEND": "jobs.clusters.memory.MemoryCluster"},
@@ -47,24 +47,24 @@ def new_queue(as_, **changes):
     return as_("admin").post("/queues", sent)
 
 
-def test_whoever_gives_a_second_team_a_queue_on_one_machine_is_told_and_not_refused(local, as_):
+def test_a_second_team_on_one_machine_is_allowed_with_a_warning(local, as_):
     answer = new_queue(as_, cluster=local.cluster)
     assert answer.status_code == 201
     assert "another team also has a queue on this machine" in answer.json()["notice"]
-    assert "another team" in as_("admin").get("/queues/default").json()["notice"]  # both are concerned
+    assert "another team" in as_("admin").get("/queues/default").json()["notice"]  # the first team's queue shows it too
 
 
-def test_a_cluster_that_separates_teams_needs_no_warning(local, as_):
+def test_a_cluster_that_isolates_teams_needs_no_warning(local, as_):
     assert new_queue(as_, cluster="pods").json()["notice"] == ""
     assert as_("admin").get("/queues/default").json()["notice"] == ""
 
 
-def test_nor_does_a_machine_whose_teams_trust_each_other(shared, as_, settings):
+def test_a_machine_whose_teams_trust_each_other_needs_no_warning(shared, as_, settings):
     settings.MUSTER_TEAMS_TRUST = True
     assert as_("admin").get("/queues/default").json()["notice"] == ""
 
 
-def test_the_command_on_the_server_says_it_too(local, capsys):
+def test_the_management_command_warns_too(local, capsys):
     call_command("queue", "theirs", team="newcomers", slots=2, cluster=local.cluster)
     assert "another team also has a queue on this machine" in capsys.readouterr().err
 
@@ -80,7 +80,7 @@ def test_an_elastic_job_is_refused_where_another_team_could_send_it_code(shared,
     assert api.post("/jobs", ELASTIC).status_code == 201
 
 
-def test_an_elastic_job_is_not_resumed_where_another_team_came_meanwhile(local, as_, api, settings):
+def test_an_elastic_job_is_not_resumed_after_another_team_joined_the_machine(local, as_, api, settings):
     job = api.post("/jobs", ELASTIC).json()["id"]
     assert api.post(f"/jobs/{job}/suspend").status_code == 200
     new_queue(as_, cluster=local.cluster)
@@ -121,7 +121,7 @@ BY_C10D = [
 
 
 @pytest.mark.parametrize(("changes", "field", "value"), BY_C10D)
-def test_whatever_else_meets_by_c10d_is_refused_there_too(shared, api, settings, changes, field, value):
+def test_any_other_use_of_c10d_is_refused_there_too(shared, api, settings, changes, field, value):
     answer = api.post("/jobs", {**STATIC, **changes})
     assert answer.status_code == 422
     (problem,) = answer.json()["errors"]
@@ -143,13 +143,13 @@ def test_whatever_else_meets_by_c10d_is_refused_there_too(shared, api, settings,
         "PET_STANDALONE=0 torchrun 'unclosed",
     ],
 )
-def test_what_only_looks_like_it_is_taken(shared, api, words):
+def test_a_command_that_only_resembles_c10d_is_accepted(shared, api, words):
     assert api.post("/jobs", {**STATIC, "command": ["sh", "-c", words]}).status_code == 201
     if words.startswith("torchrun t"):
         assert api.post("/jobs", {**STATIC, "command": words.split()}).status_code == 201
 
 
-def test_an_elastic_job_that_waited_while_another_team_came_does_not_start(local, lab, as_):
+def test_a_queued_elastic_job_does_not_start_after_another_team_joined(local, lab, as_):
     job = lab.submit(min_nodes=1)
     new_queue(as_, cluster=local.cluster)
     schedule()
@@ -159,11 +159,11 @@ def test_an_elastic_job_that_waited_while_another_team_came_does_not_start(local
     assert not lab.cluster.creations
 
 
-def test_nor_does_its_next_attempt(local, lab, as_):
+def test_a_running_elastic_job_is_not_retried_after_another_team_joined(local, lab, as_):
     job = lab.running(min_nodes=2, max_retries=3)
     assert job.phase == "running"
     new_queue(as_, cluster=local.cluster)
-    assert lab.visit(job, times=3).phase == "running"  # what runs goes on
+    assert lab.visit(job, times=3).phase == "running"  # a running attempt goes on
     lab.finish(job, 1, 1)
     lab.clock.advance(3600)
     job = lab.visit(job, times=8)
@@ -171,11 +171,11 @@ def test_nor_does_its_next_attempt(local, lab, as_):
     assert "another team now has a queue on its machine" in job.message
 
 
-def test_an_elastic_job_of_the_only_team_is_taken(local, api):
+def test_an_elastic_job_of_the_only_team_is_accepted(local, api):
     assert api.post("/jobs", ELASTIC).status_code == 201
 
 
-def test_the_plan_says_which_ports_are_open_on_one_machine(local, api, settings):
+def test_the_plan_notes_which_ports_are_open_on_one_machine(local, api, settings):
     assert "one port on every address" in api.post("/plans", STATIC).json()["notes"][0]
     assert "run code in this job" in api.post("/plans", ELASTIC).json()["notes"][0]
     assert api.post("/plans", {**STATIC, "command": ["sh", "-c", "true"]}).json()["notes"] == []

@@ -1,4 +1,4 @@
-"""What lives again though its job is done with it: ended, and nothing else is."""
+"""Replicas that reappear after their job is done with them are ended, and no others."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ LATER = timedelta(minutes=1)
 
 @pytest.fixture
 def swept(lab, settings, monkeypatch):
-    """Sweeps the lab's cluster, a minute from now; how many strays there were."""
+    """Sweeps the lab's cluster as of a minute from now; returns how many strays it found."""
     monkeypatch.setattr(clusters, "get", lambda alias: lab.cluster)
     settings.CLUSTERS = {"local": {"BACKEND": "jobs.clusters.memory.MemoryCluster"}}
     return lambda: orphans.sweep("local", now=timezone.now() + LATER)
@@ -24,7 +24,7 @@ def swept(lab, settings, monkeypatch):
 
 @pytest.fixture
 def restore(lab):
-    """The cluster as it was before this attempt ended: its replicas are back, and nothing says that it was closed."""
+    """Restores the cluster to before this attempt ended: its replicas are back, and its seal is gone."""
 
     def restore(job: Job, attempt: int) -> None:
         lab.cluster.forget(job.run, attempt)
@@ -51,7 +51,7 @@ def test_an_attempt_of_a_finished_job_is_ended_again(lab, swept, restore):
     assert job.phase == Phase.SUCCEEDED
 
 
-def test_an_earlier_attempt_of_a_running_job_is_ended_and_the_present_one_stays(lab, swept, restore):
+def test_an_earlier_attempt_of_a_running_job_is_ended_and_the_current_one_stays(lab, swept, restore):
     job = lab.running(max_retries=1)
     lab.finish(job, 1)
     lab.visit(job, times=4)
@@ -61,7 +61,7 @@ def test_an_earlier_attempt_of_a_running_job_is_ended_and_the_present_one_stays(
     assert {attempt for attempt, *_ in lab.cluster.alive(job.run)} == {2}
 
 
-def test_a_suspended_job_keeps_nothing(lab, swept, restore):
+def test_reappeared_replicas_of_a_suspended_job_are_ended(lab, swept, restore):
     job = lab.running()
     services.suspend(job=job, by=lab.user)
     lab.visit(job, times=4)
@@ -70,7 +70,7 @@ def test_a_suspended_job_keeps_nothing(lab, swept, restore):
     assert swept() == 1 and lab.cluster.alive(job.run) == []
 
 
-def test_what_no_row_knows_is_somebody_elses(lab, swept, restore):
+def test_replicas_without_a_matching_job_are_left_alone(lab, swept, restore):
     job = lab.running()
     lab.finish(job, 0, 0)
     restore(job, 1)
@@ -78,14 +78,14 @@ def test_what_no_row_knows_is_somebody_elses(lab, swept, restore):
     assert swept() == 0 and len(lab.cluster.alive(job.run)) == 2
 
 
-def test_what_ended_a_moment_ago_is_left_to_settle(lab, swept, restore):
+def test_an_attempt_that_ended_a_moment_ago_is_left_alone(lab, swept, restore):
     job = lab.running()
     lab.finish(job, 0, 0)
     restore(job, 1)
     assert orphans.sweep("local", now=job.phase_since) == 0
 
 
-def test_a_cluster_that_does_not_answer_keeps_no_other_from_being_swept(lab, swept, restore, settings):
+def test_an_unreachable_cluster_does_not_fail_the_sweep(lab, swept, restore, settings):
     job = lab.running()
     lab.finish(job, 0, 0)
     restore(job, 1)

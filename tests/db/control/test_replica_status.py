@@ -1,4 +1,4 @@
-"""What a cluster tells of replicas, in their rows: many at once, once, and never an older look over a newer."""
+"""Replica states from the cluster are stored in batches, once, and an older view never overwrites a newer one."""
 
 from datetime import timedelta
 
@@ -21,7 +21,7 @@ RUNNING, PENDING, FAILED = ReplicaState.RUNNING, ReplicaState.PENDING, ReplicaSt
 
 @pytest.fixture
 def job(lab):
-    """Launched, and nothing runs yet."""
+    """Launched, but no replica runs yet."""
     lab.cluster.start_seconds = 1e9
     return lab.running()
 
@@ -38,7 +38,7 @@ def states(job: Job) -> list[str]:
     return list(Replica.objects.filter(job=job, attempt=1).order_by("index").values_list("state", flat=True))
 
 
-def test_a_job_is_told_complete_with_its_last_replica(job):
+def test_a_job_is_reported_complete_with_its_last_replica(job):
     assert write(look(job, 0, RUNNING, version=5, node="n1")) == set()
     assert states(job) == ["running", "pending"]
     assert write(look(job, 1, RUNNING, version=6)) == {job.pk}
@@ -46,7 +46,7 @@ def test_a_job_is_told_complete_with_its_last_replica(job):
     assert (row.node, row.seen_version, row.started_at is not None, row.ended_at) == ("n1", 5, True, None)
 
 
-def test_news_of_one_job_or_of_many_is_one_statement(job, lab):
+def test_updates_of_one_or_many_jobs_take_one_statement(job, lab):
     other = lab.running()
     for number, jobs in enumerate(([job], [job, other])):
         news = [look(one, index, PENDING, reason=f"{number}") for one in jobs for index in (0, 1)]
@@ -55,7 +55,7 @@ def test_news_of_one_job_or_of_many_is_one_statement(job, lab):
         assert len(asked) == 1
 
 
-def test_an_older_look_does_not_write_over_a_newer_one(job):
+def test_an_older_update_does_not_overwrite_a_newer_one(job):
     write(look(job, 0, RUNNING, version=7))
     write(look(job, 0, PENDING, version=6, reason="no place"))
     assert states(job)[0] == "running"
@@ -72,16 +72,16 @@ def test_an_older_look_does_not_write_over_a_newer_one(job):
     ],
     ids=lambda ending: repr(ending)[:40],
 )  # fmt: skip
-def test_whatever_a_replica_says_of_its_own_end_can_be_written(job, ending):
-    """Its status is a file that the job itself may write; a row that cannot hold it would keep the job from being ended."""
+def test_any_exit_status_reported_by_a_replica_can_be_stored(job, ending):
+    """The job itself may write its status file; an unstorable value would keep the job from being ended."""
     write(look(job, 0, RUNNING, **ending))
     row = Replica.objects.get(job=job, index=0)
     assert (row.state, row.exit_code in (None, 1), row.signal) == ("running", True, None)
     assert len(row.reason) <= 4000
 
 
-def test_versions_that_begin_anew_are_believed_after_a_while(job):
-    """A cluster restored from a backup counts from where the backup was."""
+def test_versions_that_restart_are_accepted_after_a_while(job):
+    """A cluster restored from a backup continues counting from where the backup was."""
     write(look(job, 0, RUNNING, version=700))
     at = timezone.now()
     write(look(job, 0, FAILED, version=5), at=at + timedelta(seconds=replica_status.OLDEST_SECONDS - 5))
@@ -90,27 +90,27 @@ def test_versions_that_begin_anew_are_believed_after_a_while(job):
     assert states(job)[0] == "failed"
 
 
-def test_a_visit_with_an_old_picture_leaves_the_watchers_row(job, lab):
+def test_a_visit_with_a_stale_view_keeps_the_row_of_the_watcher(job, lab):
     write(look(job, 0, RUNNING, version=7))
     stale = ReplicaSeen("worker", 0, PENDING, version=6)
     assert not replica_status.record(job.pk, 1, [stale], now=timezone.now())
     assert states(job)[0] == "running"
 
 
-def test_what_is_not_of_this_attempt_is_left_out(job, lab):
+def test_updates_that_are_not_of_this_attempt_are_ignored(job, lab):
     strange = ReplicaUpdate(f"{job.pk}-other", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
     nowhere = ReplicaUpdate("999999-abc", 1, ReplicaSeen("worker", 0, RUNNING, version=9))
     write(strange, nowhere, look(job, 0, RUNNING, attempt=2), look(job, 99, RUNNING), look(job, 0, ReplicaState.ABSENT))
     assert states(job) == ["pending", "pending"]
 
 
-def test_a_job_that_left_the_cluster_is_left_alone(job):
+def test_a_job_that_left_the_cluster_is_not_updated(job):
     Job.objects.filter(pk=job.pk).update(phase=Phase.SUSPENDED)
     write(look(job, 0, RUNNING, version=9))
     assert states(job) == ["pending", "pending"]
 
 
-def test_the_same_news_twice_changes_nothing(job):
+def test_repeating_an_update_writes_no_row(job):
     write(look(job, 0, RUNNING, version=9))
     before = _row_versions(job)
     write(look(job, 0, RUNNING, version=9), look(job, 0, RUNNING, version=10))
@@ -123,9 +123,9 @@ def _row_versions(job: Job) -> list[str]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def test_what_could_not_be_written_is_written_later_at_its_newest(job):
+def test_updates_that_could_not_be_written_are_retried_with_the_newest_state(job):
     writer = watcher.Writer()
-    with connection.cursor() as cursor:  # the row's table is not there: as good as a database that is away
+    with connection.cursor() as cursor:  # the table is missing, which fails like an unreachable database
         cursor.execute("SAVEPOINT away")
         cursor.execute("ALTER TABLE jobs_replica RENAME TO elsewhere")
         with pytest.raises(watcher.DatabaseError):
@@ -135,14 +135,14 @@ def test_what_could_not_be_written_is_written_later_at_its_newest(job):
     assert states(job) == ["running", "running"]
 
 
-def test_a_job_that_should_run_is_rung_for_again_however_busy_the_others_are(job, lab, monkeypatch):
-    """A visit may have looked a moment too early, and nobody else would say so."""
+def test_the_writer_keeps_poking_a_job_that_should_run_however_busy_others_are(job, lab, monkeypatch):
+    """A visit may have observed a moment too early, and nothing else would trigger another."""
     rung, clock, other = [], Clock(), lab.running()
     monkeypatch.setattr(watcher.doorbell, "poke_now", lambda task, job: rung.append(job))
     writer = watcher.Writer(clock.seconds)
     writer.take([look(job, 0, RUNNING), look(job, 1, RUNNING)])
     rung.clear()
-    for number in range(10):  # never quiet for as long as the pause is
+    for number in range(10):  # never idle for a whole interval
         clock.advance(watcher.AGAIN_SECONDS / 4)
         writer.take([look(other, 0, PENDING, reason=f"{number}")])
     assert 2 <= rung.count(job.pk) <= 3
@@ -155,8 +155,8 @@ def test_a_job_that_should_run_is_rung_for_again_however_busy_the_others_are(job
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_visit_that_writes_at_the_same_moment_hides_no_last_replica(job, monkeypatch):
-    """Each has seen one of both, and the statement that waited for the visit's lock looks at rows from before it."""
+def test_a_concurrent_visit_does_not_hide_the_last_replica(job, monkeypatch):
+    """Each writes one of the two; the statement that waited for the visit's lock still sees the rows from before it."""
     rung, clock = [], Clock()
     monkeypatch.setattr(watcher.doorbell, "poke_now", lambda task, job: rung.append(job))
     writer = watcher.Writer(clock.seconds)
@@ -172,7 +172,7 @@ def test_a_visit_that_writes_at_the_same_moment_hides_no_last_replica(job, monke
     assert rung == [job.pk]
 
 
-def test_ranks_of_a_new_attempt_begin_as_their_model_says(job):
+def test_ranks_of_a_new_attempt_start_with_the_defaults_of_the_model(job):
     found = list(Rank.objects.filter(job=job).order_by("rank"))
     assert [(one.replica.index, one.rank, one.local_rank) for one in found] == [
         (0, 0, 0),

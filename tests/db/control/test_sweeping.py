@@ -1,4 +1,4 @@
-"""What keeps jobs going when doorbells, Redis or a whole process are gone: short leases, renewal, and the sweeper."""
+"""What keeps jobs going when doorbells, Redis or a whole process are lost: short leases, renewal, and the sweeper."""
 
 import time
 from datetime import timedelta
@@ -30,7 +30,7 @@ def held(job):
     lease_renewal.drop(held.job, held.token)
 
 
-def test_a_renewed_lease_ends_later_and_so_does_its_due_time(job, held):
+def test_renewing_a_lease_extends_it_and_the_due_time(job, held):
     before = Job.objects.get(pk=job.pk)
     assert lease_renewal.renew(held.job, held.token)
     after = Job.objects.get(pk=job.pk)
@@ -38,14 +38,14 @@ def test_a_renewed_lease_ends_later_and_so_does_its_due_time(job, held):
     assert after.next_reconcile_at == after.lease_expires_at
 
 
-def test_a_knock_outlives_a_renewal(job, held):
+def test_a_request_for_a_visit_survives_a_renewal(job, held):
     assert DjangoStore().take(job.pk, owner="somebody else", now=timezone.now()) is None
     knocked = Job.objects.get(pk=job.pk).next_reconcile_at
     assert lease_renewal.renew(held.job, held.token)
     assert Job.objects.get(pk=job.pk).next_reconcile_at == knocked
 
 
-def test_a_lease_that_somebody_else_took_is_not_renewed(job, held):
+def test_a_lease_taken_over_by_another_owner_is_not_renewed(job, held):
     later = timezone.now() + timedelta(seconds=LEASE_SECONDS + 1)
     other = DjangoStore().take(job.pk, owner="somebody else", now=later)
     assert not lease_renewal.renew(held.job, held.token)
@@ -54,14 +54,14 @@ def test_a_lease_that_somebody_else_took_is_not_renewed(job, held):
     DjangoStore().release(other, due=None)
 
 
-def test_a_lease_that_was_given_back_is_not_renewed(job, held):
+def test_a_released_lease_is_not_renewed(job, held):
     DjangoStore().release(held, due=None)
     assert not lease_renewal.renew(held.job, held.token)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_visit_that_takes_longer_than_a_lease_keeps_it(job):
-    """The renewing thread itself, in real time."""
+def test_a_visit_longer_than_a_lease_keeps_it(job):
+    """With the real renewal thread, in real time."""
     held = DjangoStore().take(job.pk, owner="slow", now=timezone.now())
     first = Job.objects.get(pk=job.pk).lease_expires_at
     end = time.monotonic() + PATIENCE_SECONDS
@@ -72,10 +72,10 @@ def test_a_visit_that_takes_longer_than_a_lease_keeps_it(job):
     DjangoStore().release(held, due=None)
 
 
-def test_the_sweeper_schedules_and_visits_what_nobody_did(lab, job, monkeypatch):
+def test_the_sweeper_schedules_and_visits_overdue_jobs(lab, job, monkeypatch):
     monkeypatch.setattr(sweeper.clusters, "get", lambda alias: lab.cluster)
     monkeypatch.setattr(sweeper.last_run, "scheduled_at", time.monotonic() - 60)
-    assert sweeper.sweep(timezone.now()) == 0  # admitted only now, and so not overdue yet
+    assert sweeper.sweep(timezone.now()) == 0  # admitted just now, so not overdue yet
     job.refresh_from_db()
     assert job.phase == Phase.ADMITTED
     assert sweeper.sweep(timezone.now() + timedelta(seconds=2)) == 1
@@ -83,14 +83,14 @@ def test_the_sweeper_schedules_and_visits_what_nobody_did(lab, job, monkeypatch)
     assert job.phase in (Phase.STARTING, Phase.RUNNING)
 
 
-def test_what_is_due_only_now_is_left_to_its_doorbell(lab, job):
+def test_a_job_that_is_due_just_now_is_left_to_its_doorbell(lab, job):
     now = timezone.now()
     Job.objects.filter(pk=job.pk).update(next_reconcile_at=now)
     assert sweeper.sweep(now) == 0
 
 
-def test_one_job_that_fails_does_not_keep_the_sweeper_from_the_others(lab, job, monkeypatch):
-    """The first has a cluster that is configured no more."""
+def test_a_failing_job_does_not_keep_the_sweeper_from_the_others(lab, job, monkeypatch):
+    """The cluster of the first job is no longer configured."""
     other = lab.submit()
     late = timezone.now() - timedelta(seconds=9)
     Job.objects.filter(pk__in=[job.pk, other.pk]).update(phase=Phase.ADMITTED, next_reconcile_at=late)
@@ -103,8 +103,8 @@ def test_one_job_that_fails_does_not_keep_the_sweeper_from_the_others(lab, job, 
     assert Job.objects.get(pk=other.pk).attempt == 1
 
 
-def test_queues_are_scheduled_between_visits_that_take_long(lab, job, monkeypatch):
-    """The first visit takes all the time until the next scheduling is due."""
+def test_queues_are_scheduled_between_long_visits(lab, job, monkeypatch):
+    """The first visit takes as long as the scheduling interval."""
     others = [lab.submit(nodes=1, nproc_per_node=1) for _ in range(2)]
     late = timezone.now() - timedelta(seconds=9)
     Job.objects.filter(pk__in=[one.pk for one in others]).update(phase=Phase.ADMITTED, next_reconcile_at=late)
@@ -120,7 +120,7 @@ def test_queues_are_scheduled_between_visits_that_take_long(lab, job, monkeypatc
     assert phases == [Phase.QUEUED, Phase.ADMITTED]
 
 
-def test_beat_of_this_release_and_of_the_one_before_sends_only_known_tasks(settings):
+def test_beat_of_this_and_the_previous_release_sends_only_known_tasks(settings):
     from controlplane.celery import app
 
     app.loader.import_default_modules()

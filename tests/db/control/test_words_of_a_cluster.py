@@ -1,4 +1,4 @@
-"""A cluster that does not answer ends no job, and whoever waits is told so."""
+"""A cluster that does not answer ends no job, and the trouble is noted in the job's history."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def notes(job) -> list[tuple[int, str]]:
     return list(job.events.filter(kind="note").order_by("id").values_list("attempt", "message"))
 
 
-def test_a_cluster_that_does_not_answer_is_told_once_and_ends_nothing(lab):
+def test_an_unreachable_cluster_is_noted_once_and_ends_nothing(lab):
     job = lab.running()
     lab.cluster.is_reachable = False
     lab.visit(job, times=5)
@@ -20,7 +20,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_ends_nothing(lab):
     assert notes(job) == [(1, f"{TROUBLE}the cluster does not answer")]
 
 
-def test_the_next_attempt_is_told_anew(lab):
+def test_the_trouble_is_noted_again_for_the_next_attempt(lab):
     job = lab.running(max_retries=1)
     for attempt in (1, 2):
         lab.cluster.is_reachable = False
@@ -36,7 +36,7 @@ def test_the_next_attempt_is_told_anew(lab):
     (["the pods: the cluster does not accept our credentials", "the pods: it answered 500"], 2),
     (["x" * 50 + "1", "x" * 50 + "2"], 1),
 ])  # fmt: skip
-def test_what_only_counts_on_is_said_once(lab: Lab, monkeypatch, said, count):
+def test_messages_that_differ_only_in_numbers_are_noted_once(lab: Lab, monkeypatch, said, count):
     job = lab.running()
     left = list(said)
 
@@ -48,7 +48,7 @@ def test_what_only_counts_on_is_said_once(lab: Lab, monkeypatch, said, count):
     assert [message for _, message in notes(job)] == [f"{TROUBLE}{one}" for one in said[:count]]
 
 
-def test_it_is_read_over_the_api(lab, as_, people):
+def test_the_note_is_shown_in_the_api(lab, as_, people):
     job = lab.running()
     lab.cluster.is_reachable = False
     lab.visit(job)
@@ -56,7 +56,7 @@ def test_it_is_read_over_the_api(lab, as_, people):
     assert f"{TROUBLE}the cluster does not answer" in [one["message"] for one in events]
 
 
-def test_what_a_launch_left_out_is_in_the_history_and_the_job_runs(lab, monkeypatch):
+def test_a_warning_from_the_launch_is_noted_and_the_job_runs(lab, monkeypatch):
     launch = lab.cluster.apply
 
     def apply(plan) -> str:

@@ -1,4 +1,4 @@
-"""The way in for batches, as a web server calls it: who asks, then how much, then what."""
+"""The endpoint for batches as a web server calls it: checks the token first, then the size, then the content."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def body(*items, seq: int = 1) -> bytes:
 
 
 class Call:
-    """One request: what it sends in pieces, and what it was answered. `asked` counts the pieces that were wanted."""
+    """One request, sent in pieces, and its answer. `asked` counts the pieces that the endpoint read."""
 
     def __init__(self, *pieces: bytes, token: str = "", path: str = asgi.PATH, length: int | None = None):
         headers = [(b"authorization", f"Bearer {token}".encode())]
@@ -86,7 +86,7 @@ def test_a_forged_token_is_refused_before_anything_is_read(job, door):
     assert call.asked == 0
 
 
-def test_a_batch_that_is_too_long_is_refused_by_what_it_says_and_by_what_it_sends(job, door):
+def test_a_batch_that_is_too_long_is_refused_by_its_declared_and_by_its_actual_size(job, door):
     token = issue(identity(job))
     told = Call(b"x", token=token, length=MAX_BATCH_BYTES + 1)
     assert told.to(door)[0] == 413 and told.asked == 0
@@ -95,7 +95,7 @@ def test_a_batch_that_is_too_long_is_refused_by_what_it_says_and_by_what_it_send
     assert Replica.objects.get(job=job, index=0).batch_seq == 0
 
 
-def test_what_can_not_be_held_is_sent_away_to_come_again(job, door):
+def test_a_batch_that_exceeds_the_buffer_is_refused_with_retry_after(job, door):
     door.waiting_bytes = asgi.MOST_WAITING_BYTES
     call = Call(body(), token=issue(identity(job)), length=100)
     assert call.to(door)[0] == 503
@@ -105,7 +105,7 @@ def test_what_can_not_be_held_is_sent_away_to_come_again(job, door):
     assert door.waiting_bytes == 0
 
 
-def test_under_pressure_agents_are_asked_for_fewer_batches(job, door):
+def test_under_load_agents_get_a_slow_command(job, door):
     token = issue(identity(job))
     door.waiting = asgi.BUSY
     assert Call(body(), token=token, length=10).to(door)[1]["commands"] == [
@@ -115,13 +115,13 @@ def test_under_pressure_agents_are_asked_for_fewer_batches(job, door):
     assert Call(body(seq=2), token=token, length=10).to(door)[1]["commands"] == []
 
 
-def test_one_replica_can_not_hold_the_door_shut(job, door, monkeypatch):
-    """Drop by drop, or many at once: the others still come in."""
+def test_one_replica_cannot_block_the_endpoint(job, door, monkeypatch):
+    """Whether it sends slowly or many requests at once, other replicas are still served."""
     monkeypatch.setattr(asgi, "BODY_SECONDS", 0.2)
 
     async def scene():
         slow, again = Call(token=issue(identity(job)), length=MAX_BATCH_BYTES), Call(body(), token=issue(identity(job)))
-        slow.receive = asyncio.Event().wait  # never says anything
+        slow.receive = asyncio.Event().wait  # never sends anything
         other = Call(body(), token=issue(identity(job, 1)))
         held = asyncio.create_task(door(slow.scope, slow.receive, slow.send))
         await asyncio.sleep(0)
@@ -134,7 +134,7 @@ def test_one_replica_can_not_hold_the_door_shut(job, door, monkeypatch):
     assert (door.waiting, door.waiting_bytes, door.inside) == (0, 0, set())
 
 
-def test_who_goes_away_in_the_middle_is_forgotten(job, door):
+def test_a_client_that_disconnects_leaves_no_state(job, door):
     async def gone():
         return {"type": "http.disconnect"}
 
@@ -150,11 +150,11 @@ def test_a_refusal_names_the_field(job, door):
     assert (status, said["errors"][0]["field"]) == (400, "log.first_line")
 
 
-def test_everything_else_goes_on_to_the_pages(door):
+def test_other_paths_are_passed_to_django(door):
     assert Call(path="/jobs", token="x").to(door)[0] == 418
 
 
-def test_batches_count_against_the_rate_of_their_own_agent(job, door, settings):
+def test_batches_count_against_the_rate_limit_of_their_agent(job, door, settings):
     settings.MUSTER_RATE_AGENT = 2
     tokens = [issue(identity(job, index)) for index in (0, 1)]
     calls = [Call(body(seq=seq), token=tokens[0], length=100) for seq in (1, 2, 3)]
@@ -163,13 +163,13 @@ def test_batches_count_against_the_rate_of_their_own_agent(job, door, settings):
     assert Call(body(), token=tokens[1], length=100).to(door)[0] == 200
 
 
-def test_a_batch_that_does_not_say_its_size_holds_the_room_of_the_largest(job, door):
+def test_a_batch_without_a_content_length_reserves_the_maximum(job, door):
     door.waiting_bytes = asgi.MOST_WAITING_BYTES - MAX_BATCH_BYTES + 1
     assert Call(body(), token=issue(identity(job))).to(door)[0] == 503
 
 
 class Flood:
-    """Agents of two teams at one door. What is behind it takes batches only once the test says so, and in which order."""
+    """Agents of two teams at one endpoint. The handler waits for the test, and records the order of the batches."""
 
     FLOOD, OTHER = 1, 2  # jobs, and their teams
 
@@ -198,7 +198,7 @@ def flood(door, monkeypatch):
 
 
 async def _start(flood, calls) -> list[asyncio.Task]:
-    """All of them inside, in this order, and none applied."""
+    """Starts all calls in this order; none of them is applied yet."""
     tasks = []
     for call in calls:
         tasks.append(asyncio.create_task(flood.door(call.scope, call.receive, call.send)))
@@ -206,7 +206,7 @@ async def _start(flood, calls) -> list[asyncio.Task]:
     return tasks
 
 
-def test_the_batch_of_another_team_is_applied_before_those_of_a_flood_that_came_first(flood):
+def test_the_batch_of_another_team_is_applied_before_the_rest_of_an_earlier_flood(flood):
     many = [flood.call(Flood.FLOOD, index, 1000) for index in range(8)]
     late = flood.call(Flood.OTHER, 0, 1000)
 
@@ -221,11 +221,11 @@ def test_the_batch_of_another_team_is_applied_before_those_of_a_flood_that_came_
 
     asyncio.run(scene())
     assert len(flood.applied) == 9
-    # Two were begun before it came, and one more may be the flood's turn.
+    # Two were already being applied when it arrived, and the next turn may be the flood's.
     assert [one.job for one in flood.applied].index(Flood.OTHER) <= 4, flood.applied
 
 
-def test_one_team_cannot_take_all_the_room_for_batches_that_wait(flood):
+def test_one_team_cannot_fill_the_buffer_of_waiting_batches(flood):
     many = [flood.call(Flood.FLOOD, index, MAX_BATCH_BYTES) for index in range(8)]
     late = flood.call(Flood.OTHER, 0, MAX_BATCH_BYTES)
 

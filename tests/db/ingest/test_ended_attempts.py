@@ -1,4 +1,4 @@
-"""What an agent may still do once its attempt is over: deliver what it had, for a while, and change no end."""
+"""What an agent may do after its attempt has ended: deliver what it had for a while, but change no final state."""
 
 import time
 from datetime import timedelta
@@ -29,7 +29,7 @@ def states(job) -> list[tuple[str, int | None]]:
     return list(Rank.objects.filter(job=job, replica__index=0).values_list("state", "exit_code"))
 
 
-def test_an_end_stays_whatever_comes_after_it(lab):
+def test_a_final_state_is_not_overwritten_by_later_reports(lab):
     job = lab.running()
     send(job, 1, rank(0, "running", restart=0), rank(0, "failed", restart=0, exit_code=3))
     send(job, 2, rank(0, "succeeded", restart=0, exit_code=0))
@@ -37,7 +37,7 @@ def test_an_end_stays_whatever_comes_after_it(lab):
     assert states(job)[0] == ("failed", 3)
 
 
-def test_a_rank_that_is_started_again_may_end_again(lab):
+def test_a_restarted_rank_may_end_again(lab):
     job = lab.running()
     send(
         job, 1, rank(0, "running", restart=0), rank(0, "failed", restart=0, exit_code=3), rank(0, "running", restart=1)
@@ -47,7 +47,7 @@ def test_a_rank_that_is_started_again_may_end_again(lab):
     assert states(job)[0] == ("succeeded", 0)
 
 
-def test_an_agent_of_the_release_before_counts_no_restarts_and_is_understood(lab):
+def test_reports_of_an_older_agent_without_a_restart_count_are_accepted(lab):
     job = lab.running()
     send(job, 1, rank(0, "running"), rank(0, "failed", exit_code=3))
     send(job, 2, rank(0, "succeeded", exit_code=0))
@@ -58,7 +58,7 @@ def test_an_agent_of_the_release_before_counts_no_restarts_and_is_understood(lab
     assert Rank.objects.get(job=job, rank=0).restarts == 1
 
 
-def test_after_the_attempt_no_end_changes_but_lines_and_missing_ends_arrive(lab):
+def test_after_the_attempt_late_lines_and_missing_ends_are_accepted_but_final_states_stay(lab):
     job = lab.running()
     send(job, 1, rank(0, "running"), rank(0, "failed", exit_code=1))
     lab.finish(job, 1, 1)
@@ -71,8 +71,8 @@ def test_after_the_attempt_no_end_changes_but_lines_and_missing_ends_arrive(lab)
     assert [line.text for line in reader.read(job=job).lines] == ["late"]
 
 
-def test_an_attempt_that_ends_while_a_batch_is_read_is_over_for_it(lab):
-    """The batch was read against the row as it was; what the reconciler wrote in between counts."""
+def test_an_attempt_that_ends_while_a_batch_is_parsed_counts_as_ended(lab):
+    """The batch was parsed against an earlier version of the row; what the reconciler wrote since then counts."""
     from jobs.ingest import replica_rows, translate
 
     job = lab.running()
@@ -85,7 +85,7 @@ def test_an_attempt_that_ends_while_a_batch_is_read_is_over_for_it(lab):
 
 
 @pytest.mark.parametrize("how", ["finished", "retried", "from before"])
-def test_a_token_opens_nothing_a_drain_time_after_its_attempt(client, lab, settings, how):
+def test_a_token_expires_a_drain_time_after_its_attempt(client, lab, settings, how):
     job = lab.running(max_retries=1 if how == "retried" else 0)
     token, ended = issue(identity(job)), job.attempt
     headers = {"Authorization": f"Bearer {token}"}
@@ -100,7 +100,7 @@ def test_a_token_opens_nothing_a_drain_time_after_its_attempt(client, lab, setti
     code = 403 if job.is_finished else 204
     assert answers(1) == [200, code]
     past = timezone.now() - timedelta(seconds=settings.MUSTER_AGENT_DRAIN_SECONDS + 1)
-    if how == "from before":  # rows of the release before do not say when an attempt was closed
+    if how == "from before":  # rows of the previous release do not record when an attempt was closed
         Replica.objects.filter(job=job).update(closed_at=None)
         Job.objects.filter(pk=job.pk).update(finished_at=past)
     else:
@@ -109,7 +109,7 @@ def test_a_token_opens_nothing_a_drain_time_after_its_attempt(client, lab, setti
     assert len(reader.read(job=job, attempt=ended).lines) == 1
 
 
-def test_the_next_attempt_of_the_same_job_is_not_shut_out(lab):
+def test_the_next_attempt_of_the_same_job_is_accepted(lab):
     job = lab.running(max_retries=1)
     lab.finish(job, 1, 1)
     lab.visit(job, times=2)

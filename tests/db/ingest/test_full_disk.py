@@ -1,4 +1,4 @@
-"""A file system for logs that is really full: the job goes on, its text waits with its agent, and what is lost is said."""
+"""A log file system that is really full: the job goes on, agents keep their text, and lost lines are noted."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def full_disk(small_disk, settings, monkeypatch):
 
 
 def noise(rank: int, first: int):
-    """80 kB that cannot be made smaller."""
+    """80 kB that cannot be compressed."""
     return log_item(rank, first, [(T + n, os.urandom(40_000).hex()) for n in range(2)])
 
 
@@ -44,7 +44,7 @@ def job(lab):
     return lab.running()
 
 
-def test_a_full_store_asks_agents_to_keep_their_text_and_leaves_no_half_file(job, full_disk):
+def test_a_full_store_makes_agents_keep_their_text_and_leaves_no_partial_file(job, full_disk):
     said = answer(identity(job), body(noise(0, 0)))
     assert said.status == 507 and int(said.headers["Retry-After"]) >= 1
     assert "No space left on device" in said.content["title"]
@@ -52,14 +52,14 @@ def test_a_full_store_asks_agents_to_keep_their_text_and_leaves_no_half_file(job
     assert [path.name for path in full_disk.rglob("*") if path.is_file()] == ["ballast"]
 
 
-def test_states_without_text_flow_all_the_same(job, full_disk):
+def test_batches_without_text_are_still_accepted(job, full_disk):
     assert answer(identity(job), body(noise(0, 0))).status == 507
     state = item("rank", rank=2, local_rank=0, pid=7, state="running", at=T)
     assert answer(identity(job, 1), body(state)).status == 200
     assert Rank.objects.get(job=job, rank=2).state == "running"
 
 
-def test_text_is_taken_again_when_there_is_room(job, full_disk):
+def test_text_is_accepted_again_once_there_is_room(job, full_disk):
     sent = body(noise(0, 0))
     assert answer(identity(job), sent).status == 507
     (full_disk / "ballast").unlink()
@@ -67,7 +67,7 @@ def test_text_is_taken_again_when_there_is_room(job, full_disk):
     assert [line.is_gap for line in reader.read(job=job).lines] == [False, False]
 
 
-def test_after_a_while_the_states_go_on_and_the_gap_is_noted_once(job, full_disk, monkeypatch):
+def test_after_a_while_states_are_accepted_without_text_and_the_gap_is_noted_once(job, full_disk, monkeypatch):
     monkeypatch.setattr(storage, "PATIENCE_SECONDS", 0.0)
     state = item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=T)
     for seq in (1, 2):
@@ -81,8 +81,8 @@ def test_after_a_while_the_states_go_on_and_the_gap_is_noted_once(job, full_disk
     assert [line.is_gap for line in reader.read(job=job, tail=2).lines] == [False, False]
 
 
-def test_small_batches_of_one_replica_do_not_make_those_of_another_wait_for_ever(job, full_disk, monkeypatch):
-    """A nearly full disk takes little ones all the time. The large ones are given up after a while all the same, and it is said."""
+def test_small_batches_of_one_replica_do_not_block_large_ones_of_another_forever(job, full_disk, monkeypatch):
+    """A nearly full disk still takes small batches. The text of large ones is given up after a while, with a note."""
     large, small = body(noise(0, 0)), lambda seq: body(log_item(2, seq, [(T, "little")]), seq=seq + 1)
     assert answer(identity(job), large).status == 507
     assert answer(identity(job, 1), small(0)).status == 200

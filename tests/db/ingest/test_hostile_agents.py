@@ -1,4 +1,4 @@
-"""Agents that lie, repeat themselves or belong elsewhere: each gets a clear answer, and nothing half-made remains."""
+"""Agents that lie, repeat themselves or belong elsewhere get a clear answer, and no batch is partly applied."""
 
 import json
 import struct
@@ -39,7 +39,7 @@ def rows() -> tuple[int, int, int]:
     return LogSegment.objects.count(), MetricChunk.objects.count(), JobEvent.objects.filter(kind="note").count()
 
 
-def test_a_token_that_is_not_ours_opens_nothing(job):
+def test_a_forged_token_is_refused(job):
     good = issue(identity(job))
     named, _, signature = good.rpartition(":")
     other = issue(replace(identity(job), index=1))
@@ -53,7 +53,7 @@ def test_a_token_that_is_not_ours_opens_nothing(job):
     assert [deliver(token, body()).status for token in forged] == [401] * len(forged)
 
 
-def test_a_token_of_another_job_or_attempt_or_replica_opens_only_what_it_names(job, lab):
+def test_a_token_gives_access_only_to_the_replica_that_it_names(job, lab):
     mine = identity(job)
     strangers = [
         replace(mine, attempt=2), replace(mine, role="head"), replace(mine, index=9), replace(mine, job=job.pk + 1),
@@ -69,7 +69,7 @@ def test_a_token_of_another_job_or_attempt_or_replica_opens_only_what_it_names(j
     assert [line.text for line in reader.read(job=job, rank=0).lines] == []
 
 
-def test_a_replayed_batch_with_other_bytes_changes_nothing(job, files):
+def test_a_replayed_batch_with_different_bytes_changes_nothing(job, files):
     token = issue(identity(job))
     assert deliver(token, body(log_item(0, 0, [(T, "true")]))).content["ack"] == 1
     before = {path: path.read_bytes() for path in files.rglob("*.z")}
@@ -78,7 +78,7 @@ def test_a_replayed_batch_with_other_bytes_changes_nothing(job, files):
     assert [line.text for line in reader.read(job=job).lines] == ["true"]
 
 
-def test_batches_out_of_order_are_answered_with_the_one_that_is_wanted(job):
+def test_batches_out_of_order_are_answered_with_the_last_applied_number(job):
     token = issue(identity(job))
     sent = {seq: body(log_item(0, seq - 1, [(T, str(seq))]), seq=seq) for seq in range(1, 6)}
     acks = [deliver(token, sent[seq]).content["ack"] for seq in (3, 1, 5, 2, 1, 3, 3, 4, 2, 5)]
@@ -86,7 +86,7 @@ def test_batches_out_of_order_are_answered_with_the_one_that_is_wanted(job):
     assert [line.text for line in reader.read(job=job).lines] == ["1", "2", "3", "4", "5"]
 
 
-def test_overlapping_lines_are_refused_and_nothing_of_their_batch_stays(job, files):
+def test_a_batch_with_overlapping_lines_is_refused_as_a_whole(job, files):
     token = issue(identity(job))
     deliver(token, body(log_item(0, 0, [(T, "a"), (T, "b")])))
     before = rows(), list(files.rglob("*.z"))
@@ -98,7 +98,7 @@ def test_overlapping_lines_are_refused_and_nothing_of_their_batch_stays(job, fil
     assert Replica.objects.get(job=job, index=0).batch_seq == 1
 
 
-def test_a_bomb_in_the_header_or_in_a_blob_costs_little(job):
+def test_a_decompression_bomb_in_the_header_or_in_a_blob_costs_little(job):
     token = issue(identity(job))
     many = json.dumps({"version": 1, "seq": 1, "items": [{"kind": "replica"}] * 300_000}).encode()
     assert deliver(token, struct.pack(">I", len(many)) + many).status == 400
@@ -113,7 +113,7 @@ def test_a_bomb_in_the_header_or_in_a_blob_costs_little(job):
     assert line.is_gap and "unpack to more than" in line.text
 
 
-def test_series_by_the_thousand_are_capped_with_one_note(job):
+def test_the_number_of_series_is_capped_with_one_note(job):
     token = issue(identity(job))
     for seq in range(1, 31):
         points = [[T, 1, {f"series {seq} {n}": 1.0 for n in range(50)}]]
@@ -124,7 +124,7 @@ def test_series_by_the_thousand_are_capped_with_one_note(job):
 
 
 @pytest.mark.parametrize("at", [0.0, 4e9, 1e300, -1e300])
-def test_a_clock_that_is_far_off_moves_no_row_into_another_century(job, at):
+def test_times_of_a_clock_that_is_far_off_are_clamped(job, at):
     state = item("rank", rank=0, local_rank=0, state="failed", exit_code=1, at=at, error_at=at)
     points = item("metrics", rank=0, points=[[at, 1, {"loss": 1.0}]])
     segment = log_item(0, 0, [(T, "x")])
@@ -143,7 +143,7 @@ def test_a_clock_that_is_far_off_moves_no_row_into_another_century(job, at):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(items, st.binary(max_size=12))
-def test_whatever_is_sent_is_applied_whole_or_refused_whole(job, some, rest):
+def test_any_batch_is_applied_or_refused_as_a_whole(job, some, rest):
     seq = Replica.objects.get(job=job, index=0).batch_seq
     before = rows()
     text = json.dumps({"version": 1, "seq": seq + 1, "items": some}).encode()

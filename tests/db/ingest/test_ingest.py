@@ -21,7 +21,7 @@ from jobs.models import LogSegment, Rank
 from tests.support.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
-T = float(int(time.time()) - 600)  # times are kept near to what the control plane saw
+T = float(int(time.time()) - 600)  # near the present: the control plane clamps times that are far off
 
 
 @pytest.fixture
@@ -40,19 +40,19 @@ def test_a_batch_is_applied_once(job):
     assert texts(reader.read(job=job)) == ["a", "b"]
 
 
-def test_a_batch_from_the_future_is_answered_with_the_one_that_is_missing(job):
+def test_a_batch_that_comes_too_early_is_answered_with_the_last_applied_number(job):
     assert apply.apply_batch(identity=identity(job), batch=batch(3, log_item(0, 0, [(T, "a")])))[0] == 0
     assert LogSegment.objects.count() == 0
 
 
-def test_ranks_are_merged_by_time_and_one_can_be_read_alone(job):
+def test_ranks_are_merged_by_time_and_can_be_read_separately(job):
     apply.apply_batch(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "first"), (T + 2, "third")])))
     apply.apply_batch(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 1, "second")])))
     assert texts(reader.read(job=job)) == ["first", "second", "third"]
     assert texts(reader.read(job=job, rank=2)) == ["second"]
 
 
-def test_a_cursor_goes_on_where_it_stopped_though_older_lines_arrive_late(job):
+def test_a_cursor_continues_where_it_stopped_even_if_older_lines_arrive_late(job):
     apply.apply_batch(identity=identity(job, 1), batch=batch(1, log_item(2, 0, [(T + 5, "new")])))
     page = reader.read(job=job)
     apply.apply_batch(identity=identity(job, 0), batch=batch(1, log_item(0, 0, [(T, "late")])))
@@ -62,7 +62,7 @@ def test_a_cursor_goes_on_where_it_stopped_though_older_lines_arrive_late(job):
     assert texts(reader.read(job=job, cursor=following.cursor)) == []
 
 
-def test_pages_together_give_every_line_once(job):
+def test_pages_together_contain_every_line_once(job):
     for seq in range(1, 40):
         apply.apply_batch(
             identity=identity(job),
@@ -78,7 +78,7 @@ def test_pages_together_give_every_line_once(job):
     assert seen == [f"{seq}-{n}" for seq in range(1, 40) for n in range(10)]
 
 
-def test_the_tail_begins_near_the_end_and_can_be_followed(job):
+def test_the_tail_starts_near_the_end_and_can_be_followed(job):
     for seq in range(1, 20):
         apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")])))
     page = reader.read(job=job, tail=3)
@@ -87,14 +87,14 @@ def test_the_tail_begins_near_the_end_and_can_be_followed(job):
     assert texts(reader.read(job=job, cursor=page.cursor)) == ["line 20"]
 
 
-def test_a_log_is_complete_when_the_job_is_finished_and_all_was_read(job, lab):
+def test_a_log_is_complete_when_the_job_is_finished_and_all_lines_were_read(job, lab):
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "a")])))
     assert not reader.read(job=job).is_complete
     lab.finish(job, 0, 0)
     assert reader.read(job=job).is_complete
 
 
-def test_reading_goes_on_into_the_next_attempt(lab):
+def test_reading_continues_into_the_next_attempt(lab):
     job = lab.running(max_retries=1)
     apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "one")])))
     lab.finish(job, 1)
@@ -103,7 +103,7 @@ def test_reading_goes_on_into_the_next_attempt(lab):
     assert texts(first) + texts(reader.read(job=job, cursor=first.cursor)) == ["one", "two"]
 
 
-def test_a_gap_is_shown_as_one(job):
+def test_a_gap_is_shown_as_a_gap(job):
     gap = item("gap", rank=0, first_line=0, lines=9000, raw_bytes=812_331, first_at=T, last_at=T + 1)
     apply.apply_batch(identity=identity(job), batch=batch(1, gap, log_item(0, 9000, [(T + 2, "after")])))
     page = reader.read(job=job)
@@ -112,7 +112,7 @@ def test_a_gap_is_shown_as_one(job):
     assert page.lines[1].text == "after"
 
 
-def test_rank_states_and_samples_reach_the_rows(job):
+def test_rank_states_samples_and_metrics_are_stored(job):
     apply.apply_batch(
         identity=identity(job, 1),
         batch=batch(
@@ -129,7 +129,7 @@ def test_rank_states_and_samples_reach_the_rows(job):
     ]
 
 
-def test_a_process_without_a_rank_speaks_for_the_first_of_its_replica(job):
+def test_metrics_of_a_process_without_a_rank_count_for_the_first_rank_of_its_replica(job):
     apply.apply_batch(
         identity=identity(job, 1),
         batch=batch(1, item("metrics", rank=-1, points=[[T, None, {"loss": 1.5, "gone": None}]])),
@@ -137,7 +137,7 @@ def test_a_process_without_a_rank_speaks_for_the_first_of_its_replica(job):
     assert [(one.name, one.rank) for one in metrics.series(job=job)] == [("loss", 2)]
 
 
-def test_series_of_two_attempts_are_two(lab):
+def test_each_attempt_has_its_own_series(lab):
     job = lab.running(max_retries=1)
     for loss in (4.0, 2.0):
         apply.apply_batch(
@@ -150,7 +150,7 @@ def test_series_of_two_attempts_are_two(lab):
     assert [[value for *_, value in one.points] for one in metrics.series(job=job, attempt=1)] == [[4.0]]
 
 
-def test_series_are_thinned_and_end_where_training_stands(job):
+def test_series_are_downsampled_but_keep_the_last_point(job):
     points = [[T + step, step, {"loss": 1.0}] for step in range(5000)]
     apply.apply_batch(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))
     (series,) = metrics.series(job=job, names=["loss"], limit=100)
@@ -158,8 +158,8 @@ def test_series_are_thinned_and_end_where_training_stands(job):
     assert series.points[-1][1] == 4999
 
 
-def test_an_answer_has_fewer_points_of_each_series_the_more_there_are(job, monkeypatch):
-    """16 ranks with 100 names each took 5 s of a core and 300 MB; so many more are refused by name."""
+def test_an_answer_with_more_series_has_fewer_points_of_each(job, monkeypatch):
+    """16 ranks with 100 names each took 5 s of a core and 300 MB; beyond a limit, series must be requested by name."""
     monkeypatch.setattr(metrics, "MOST_POINTS", 200)
     points = [[T + step, step, {f"m{n}": float(step) for n in range(10)}] for step in range(300)]
     apply.apply_batch(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=points)))
@@ -184,27 +184,27 @@ def test_an_answer_has_fewer_points_of_each_series_the_more_there_are(job, monke
         item("log", rank=0, lines=-1, first_line=0, raw_bytes=0),
     ],
 )
-def test_a_wrong_item_is_refused_whole(job, bad):
+def test_a_batch_with_an_invalid_item_is_refused_as_a_whole(job, bad):
     with pytest.raises(InvalidInput):
         apply.apply_batch(identity=identity(job), batch=batch(1, log_item(0, 0, [(T, "a")]), bad))
     assert LogSegment.objects.count() == 0
 
 
-def test_a_kind_from_a_newer_agent_is_passed_over(job):
+def test_an_item_kind_of_a_newer_agent_is_ignored(job):
     assert apply.apply_batch(identity=identity(job), batch=batch(1, item("hologram", rank=0)))[0] == 1
 
 
-def test_an_agent_of_an_attempt_that_never_was_is_refused(job):
+def test_an_agent_of_an_attempt_that_never_existed_is_refused(job):
     with pytest.raises(NotAllowed):
         apply.apply_batch(identity=AgentIdentity(job.pk, job.run, 7, "worker", 0), batch=batch(1))
 
 
-def test_an_agent_of_a_closed_attempt_is_told_to_stop(job, lab):
+def test_an_agent_of_a_closed_attempt_gets_a_stop_command(job, lab):
     lab.finish(job, 1)
     assert apply.apply_batch(identity=identity(job), batch=batch(1))[1] == [{"do": "stop"}]
 
 
-def test_a_forged_token_is_nobody(job):
+def test_a_forged_token_yields_no_identity(job):
     token = issue(identity(job))
     assert read(token) == identity(job)
     assert read(token[:-2] + "xx") is None
@@ -215,7 +215,7 @@ def test_a_forged_token_is_nobody(job):
     "body",
     [b"", b"\0\0", struct.pack(">I", 99) + b"{}", struct.pack(">I", 2) + b"[]", struct.pack(">I", 7) + b"\xff" * 7],
 )
-def test_bytes_that_are_no_batch_are_refused(body):
+def test_bytes_that_are_not_a_batch_are_refused(body):
     with pytest.raises(InvalidInput):
         parse(body)
 
@@ -230,19 +230,19 @@ class TestFirstFailure:
         apply.apply_batch(identity=identity(job, 1), batch=batch(1, *(one for one in items if one.fields["rank"] >= 2)))
         return failures.first_failure(job)
 
-    def test_the_cause_is_named_though_its_echo_ended_earlier(self, job):
+    def test_the_cause_is_named_though_a_connection_error_ended_earlier(self, job):
         echo = self.fail(job, 0, at=T + 9, error_at=T + 8, is_connection_error=True)
         failure = self.blamed(job, echo, self.fail(job, 3, error_at=T + 9))
         assert (failure.rank, failure.replica, failure.explanation) == (3, "worker-1", "rank 3 exited with code 1")
 
-    def test_ranks_that_the_launcher_ended_never_count(self, job):
+    def test_ranks_ended_by_the_launcher_are_not_blamed(self, job):
         ended = self.fail(job, 0, at=T + 1, exit_code=None, signal=15, is_stopped=True)
         assert self.blamed(job, ended, self.fail(job, 2)).rank == 2
 
-    def test_a_connection_error_counts_when_nothing_else_failed(self, job):
+    def test_a_connection_error_is_blamed_when_nothing_else_failed(self, job):
         assert self.blamed(job, self.fail(job, 1, is_connection_error=True)).rank == 1
 
-    def test_a_launcher_that_was_killed_is_the_cause_and_no_rank_is(self, job, lab):
+    def test_a_killed_launcher_is_the_cause_rather_than_a_rank(self, job, lab):
         ended = [self.fail(job, rank, exit_code=None, signal=9, is_stopped=True) for rank in (0, 1)]
         assert self.blamed(job, *ended) is None
         lab.cluster.finish(job.run, job.attempt, "worker", 0, exit_code=137)
@@ -257,19 +257,19 @@ class TestFirstFailure:
             == "rank 1 was ended by SIGKILL (9): killed by hand, or by the kernel for lack of memory"
         )
 
-    def test_its_last_lines_are_shown(self, job):
+    def test_the_last_lines_of_the_failed_rank_are_shown(self, job):
         lines = log_item(3, 0, [(T + n, f"line {n}") for n in range(30)])
         apply.apply_batch(identity=identity(job, 1), batch=batch(1, lines, self.fail(job, 3)))
         assert failures.first_failure(job).last_lines[-1] == "line 29"
         assert len(failures.first_failure(job).last_lines) == 20
 
-    def test_a_cancelled_job_has_no_culprit(self, job, lab, people):
+    def test_a_cancelled_job_has_no_first_failure(self, job, lab, people):
         services.cancel(job=job, by=people.owner)
         lab.visit(job, times=3)
         assert failures.first_failure(job) is None
 
 
-def test_a_page_of_a_long_log_does_not_read_it_whole(job, django_assert_max_num_queries):
+def test_the_query_count_of_a_page_of_a_long_log_is_bounded(job, django_assert_max_num_queries):
     now = time.time()
     for seq in range(1, 60):
         apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, seq - 1, [(now + seq, "x")])))
@@ -278,8 +278,8 @@ def test_a_page_of_a_long_log_does_not_read_it_whole(job, django_assert_max_num_
 
 
 @pytest.mark.django_db(transaction=True)
-def test_ingest_and_visits_of_one_job_never_wait_for_each_other_in_a_circle(job, lab):
-    """Both write the same job's rows all the time; each must come through without the database breaking a deadlock."""
+def test_concurrent_ingest_and_visits_of_one_job_do_not_deadlock(job, lab):
+    """Both keep writing rows of the same job; neither may fail because Postgres had to break a deadlock."""
     store, errors = DjangoStore(), []
 
     def guarded(act):
@@ -300,7 +300,7 @@ def test_ingest_and_visits_of_one_job_never_wait_for_each_other_in_a_circle(job,
 
     def visit(number: int) -> None:
         while (held := store.take(job.pk, owner="test", now=timezone.now())) is None:
-            pass  # a batch is just waking it: whoever finds the row locked leaves word and comes again
+            pass  # a batch holds the row: `take` marks the job as due and returns None, so try again
         code = number % 2
         seen = Seen(
             (ReplicaSeen("worker", 0, ReplicaState.RUNNING, is_alive=True, exit_code=code),), as_of=timezone.now()

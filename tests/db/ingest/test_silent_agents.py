@@ -1,4 +1,4 @@
-"""An agent that is stopped, or that reaches nobody, is said to be silent where people look at the job."""
+"""A running replica whose agent stopped or cannot reach the server is shown as silent on the page and in the API."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ NOW = timezone.now()
     [
         ("running", 300, 59, None),
         ("running", 300, 61, 61),
-        ("running", 300, None, 300),  # never heard at all
+        ("running", 300, None, 300),  # never reported at all
         ("running", 30, None, None),
         ("running", None, None, None),
         ("pending", 300, 300, None),
@@ -37,7 +37,7 @@ def test_only_a_running_replica_is_silent_after_a_minute(state, started, heard, 
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("files")
-def test_the_page_and_the_api_say_which_agent_is_silent(lab, as_, people):
+def test_the_page_and_the_api_show_which_agent_is_silent(lab, as_, people):
     job, owner = lab.running(), as_(people.owner)
     for index in (0, 1):
         apply.apply_batch(identity=identity(job, index), batch=batch(1))

@@ -1,4 +1,4 @@
-"""A rank that is none of the job's costs its own items only: nobody else loses a line, an exit code, a state or a metric."""
+"""Items of a rank that is not a rank of the job affect no other rank's lines, exit codes, states or metrics."""
 
 import time
 
@@ -16,7 +16,7 @@ T = float(int(time.time()) - 600)
 
 @pytest.fixture
 def job(lab):
-    """One process, whose command starts more of them."""
+    """One process, whose command starts four."""
     return lab.running(command=["bash", "-c", "torchrun --nproc_per_node=4 x.py"], nodes=1, nproc_per_node=1)
 
 
@@ -32,8 +32,8 @@ def texts(job, rank: int | None = None) -> list[str]:
     return [line.text for line in reader.read(job=job, rank=rank).lines]
 
 
-def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, people):
-    """As the agent of the release before sends it."""
+def test_a_shell_that_starts_more_ranks_than_requested_loses_no_output(job, as_, people):
+    """As the agent of the previous release sends it."""
     apply.apply_batch(
         identity=identity(job),
         batch=batch(
@@ -80,7 +80,7 @@ def test_a_shell_that_starts_more_ranks_than_asked_for_loses_nothing(job, as_, p
     assert "set nproc_per_node to 4" in page
 
 
-def test_a_helper_with_a_rank_of_its_own_erases_no_exit_code(lab):
+def test_a_helper_with_its_own_rank_overwrites_no_exit_code(lab):
     job = lab.running(nodes=1, nproc_per_node=2)
     apply.apply_batch(
         identity=identity(job),
@@ -99,12 +99,12 @@ def test_a_helper_with_a_rank_of_its_own_erases_no_exit_code(lab):
     )
 
 
-def test_a_launcher_that_says_how_many_it_starts_is_believed_at_once(job):
+def test_the_local_world_size_reported_by_a_launcher_is_used_at_once(job):
     apply.apply_batch(identity=identity(job), batch=batch(1, rank(1, "running", local_world_size=4)))
     assert "rank 1 is not one of this job's 1 processes; set nproc_per_node to 4" in told(job)[0]
 
 
-def test_a_rank_of_another_replica_is_named_with_its_place(lab):
+def test_a_rank_of_another_replica_is_reported_with_its_replica(lab):
     job = lab.running(nodes=2, nproc_per_node=2)
     apply.apply_batch(identity=identity(job, 1), batch=batch(1, rank(1, "running"), log_item(1, 0, [(T, "x")])))
     assert "rank 1 is not one of the 2 processes of worker-1" in told(job)[0]
@@ -113,7 +113,7 @@ def test_a_rank_of_another_replica_is_named_with_its_place(lab):
 
 
 @pytest.mark.parametrize("number", [-1, -7, 2**31, 10**40])
-def test_a_number_that_is_no_rank_costs_its_own_items_only(job, number):
+def test_an_invalid_rank_number_affects_only_its_own_items(job, number):
     odd = item("rank", rank=number, local_rank=0, state="running", at=T)
     some = odd, item("sample", rank=number, at=T, cpu=1.0), rank(0, "running"), log_item(number, 0, [(T, "odd")])
     assert apply.apply_batch(identity=identity(job), batch=batch(1, *some))[0] == 1
@@ -122,7 +122,7 @@ def test_a_number_that_is_no_rank_costs_its_own_items_only(job, number):
     assert Replica.objects.get(job=job).unexpected_ranks == {}
 
 
-def test_of_very_many_unexpected_ranks_the_first_are_kept_and_the_row_stays_small(job):
+def test_the_number_of_stored_unexpected_ranks_is_bounded(job):
     items = [item("rank", rank=number, local_rank=number, state="running", at=T) for number in range(1, 5000)]
     apply.apply_batch(identity=identity(job), batch=batch(1, *items, log_item(4999, 0, [(T, "last")])))
     assert len(Replica.objects.get(job=job).unexpected_ranks) == 64
@@ -141,7 +141,7 @@ def send(job, seq: int, *items) -> None:
     assert apply.apply_batch(identity=identity(job), batch=batch(seq, *items))[0] == seq
 
 
-def test_an_unexpected_rank_that_has_ended_never_runs_again(job):
+def test_an_unexpected_rank_that_has_ended_does_not_run_again(job):
     send(job, 1, rank(1, "running"), rank(1, "failed", exit_code=3))
     send(job, 2, rank(1, "running", pid=9), rank(1, "succeeded", exit_code=0))
     assert kept(job) == {"1": ("failed", 3)}
@@ -159,7 +159,7 @@ def test_an_unexpected_rank_of_a_replica_that_has_ended_may_end_but_not_start(jo
     assert kept(job) == {"1": ("failed", 3), "2": ("running", None), "3": (None, None), "4": ("failed", 5)}
 
 
-def test_a_replica_that_ends_while_a_batch_is_read_has_ended_for_it(job):
+def test_a_replica_that_ends_while_a_batch_is_parsed_counts_as_ended(job):
     row = replica_rows.find(identity(job))
     changes = translate.read(batch(1, rank(1, "running")), baseline=row.baseline(frozenset()), now=T)
     Replica.objects.filter(job=job).update(state="succeeded")

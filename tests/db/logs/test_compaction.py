@@ -1,4 +1,4 @@
-"""Packed logs read as they did before, for everybody and at every moment; what is old enough goes, and says so."""
+"""Compacted logs read as before at every moment; logs past their retention are deleted, with a line that says so."""
 
 import os
 import time
@@ -30,7 +30,7 @@ def files(settings, tmp_path):
 
 @pytest.fixture
 def job(lab):
-    """Two ranks and a launcher, a gap in the middle of rank 0."""
+    """Two ranks and a launcher, with a gap in the middle of rank 0."""
     job = lab.running()
     for seq in range(BATCHES):
         first = seq * 10 + (90 if seq > 19 else 0)
@@ -70,7 +70,7 @@ def age(paths, seconds: float = 3600) -> None:
         os.utime(path, (time.time() - seconds,) * 2)
 
 
-def test_a_packed_log_has_the_same_lines_in_few_rows_of_one_file(job, files):
+def test_a_packed_log_has_the_same_lines_in_a_few_rows_and_one_file(job, files):
     before = everything(job)
     assert len(before) == 841 and pack(job) == 1
     assert by_rank(everything(job)) == by_rank(before)
@@ -83,7 +83,7 @@ def test_a_packed_log_has_the_same_lines_in_few_rows_of_one_file(job, files):
 
 
 @pytest.mark.parametrize("limit", [1, 33, 420])
-def test_a_reader_in_the_middle_goes_on_as_if_nothing_had_happened(job, limit):
+def test_a_reader_in_the_middle_continues_after_packing(job, limit):
     page = reader.read(job=job, limit=limit)
     pack(job)
     seen, cursor = [(line.rank, line.text) for line in page.lines], page.cursor
@@ -93,7 +93,7 @@ def test_a_reader_in_the_middle_goes_on_as_if_nothing_had_happened(job, limit):
     assert len(seen) == 841 and len(set(seen)) == 841
 
 
-def test_a_follower_at_the_end_sees_no_line_again(job):
+def test_a_follower_at_the_end_sees_no_line_twice(job):
     cursor = reader.read(job=job, tail=5).cursor
     pack(job)
     assert reader.read(job=job, cursor=cursor).lines == []
@@ -101,14 +101,14 @@ def test_a_follower_at_the_end_sees_no_line_again(job):
     assert [line.text for line in reader.read(job=job, cursor=cursor).lines] == ["1:400"]
 
 
-def test_who_read_the_rows_before_still_finds_their_files(job, files):
+def test_files_of_rows_read_before_packing_still_exist(job, files):
     rows = segments.unread(job=job.pk, rank=None, place=Cursor(1), limit=500).segments
     pack(job)
     assert compaction.sweep(run=job.run, attempt=1, now=timezone.now()) == []
     assert sum(len(list(segments.content(row)[0])) for row in rows) == 840
 
 
-def test_old_files_go_when_nobody_can_be_reading_them(job, files):
+def test_replaced_files_are_deleted_once_no_reader_can_need_them(job, files):
     pack(job)
     age(stored(files))
     assert len(compaction.sweep(run=job.run, attempt=1, now=timezone.now())) == BATCHES
@@ -116,10 +116,10 @@ def test_old_files_go_when_nobody_can_be_reading_them(job, files):
 
 
 @pytest.mark.parametrize("phase", ["running", "succeeded"])
-def test_a_packed_log_takes_its_space_twice_for_minutes_only(job, files, phase):
-    """It was a day, while its team was charged once."""
+def test_a_packed_log_takes_twice_its_space_for_minutes_only(job, files, phase):
+    """It used to be a day, while the team was charged once."""
     Job.objects.filter(pk=job.pk).update(phase=phase, finished_at=timezone.now() if phase == "succeeded" else None)
-    age(stored(files))  # written long ago and replaced now: a reader may have the rows of before
+    age(stored(files))  # written long ago, replaced just now: a reader may still hold the old rows
     pack(job)
     assert retention.sweep_recent(now=timezone.now()) == 0 and len(stored(files)) == BATCHES + 1
     assert retention.sweep_recent(now=timezone.now() + timedelta(minutes=11)) == BATCHES
@@ -129,14 +129,14 @@ def test_a_packed_log_takes_its_space_twice_for_minutes_only(job, files, phase):
 def test_a_crash_before_the_rows_changed_loses_nothing(job, files):
     with transaction.atomic():
         pack(job)
-        transaction.set_rollback(True)  # as if killed before the commit: the file is there, no row names it
+        transaction.set_rollback(True)  # as if killed before the commit: no row names the new file
     assert len(everything(job)) == 841 and LogSegment.objects.filter(is_packed=True).count() == 0
     assert len(stored(files)) == BATCHES + 1
     assert pack(job) == 1 and len(everything(job)) == 841
 
 
-def test_two_packers_at_once_are_one(job, files, monkeypatch):
-    """The second has packed everything when the first has just written its file."""
+def test_of_two_concurrent_packers_only_one_replaces_the_rows(job, files, monkeypatch):
+    """The second packs everything just after the first has written its file."""
     packed: list[int] = []
 
     def save(name, content, real=storages["logs"].save):
@@ -150,7 +150,7 @@ def test_two_packers_at_once_are_one(job, files, monkeypatch):
     assert len(everything(job)) == 841
 
 
-def test_a_segment_that_can_not_be_read_stays_as_it_is(job, files):
+def test_a_segment_that_cannot_be_read_is_not_packed(job, files):
     (path,) = files.rglob("worker-0-7-*.z")
     path.write_bytes(b"nonsense")
     pack(job)
@@ -158,7 +158,7 @@ def test_a_segment_that_can_not_be_read_stays_as_it_is(job, files):
     assert len(everything(job)) == 841 - 21 + 3
 
 
-def test_large_logs_become_several_files_and_rows(job, files, monkeypatch):
+def test_a_large_log_is_packed_into_several_files_and_rows(job, files, monkeypatch):
     monkeypatch.setattr(compaction, "FILE_BYTES", 4000)
     monkeypatch.setattr(compaction, "SEGMENT_BYTES", 700)
     before = by_rank(everything(job))
@@ -167,7 +167,7 @@ def test_large_logs_become_several_files_and_rows(job, files, monkeypatch):
     assert max(row.raw_bytes for row in LogSegment.objects.exclude(path="")) <= 700
 
 
-def test_only_what_is_over_or_very_long_waits_for_packing(job, lab, monkeypatch):
+def test_only_finished_or_very_long_logs_wait_for_packing(job, lab, monkeypatch):
     soon, replica = timezone.now() + timedelta(minutes=5), Replica.objects.get(job=job, index=0).pk
     assert compaction.waiting(now=soon) == []
     monkeypatch.setattr(compaction, "EVERY", 100)
@@ -188,13 +188,13 @@ class TestCollecting:
         (tmp_path / "local/jobs/999999-strange").mkdir()
         return job
 
-    def test_a_dry_run_says_it_and_deletes_nothing(self, old, files, capsys):
+    def test_a_dry_run_lists_everything_and_deletes_nothing(self, old, files, capsys):
         call_command("collect", "--dry-run")
         said = capsys.readouterr().out
         assert f"would delete log of {old.run}" in said and "would delete 1 logs, 1 folders" in said
         assert len(stored(files)) == BATCHES and len(everything(old)) == 841
 
-    def test_old_logs_and_folders_go_and_the_reader_is_told(self, old, files, tmp_path):
+    def test_old_logs_and_folders_are_deleted_and_readers_see_a_notice(self, old, files, tmp_path):
         retention.collect(now=timezone.now())
         assert stored(files) == [] and LogSegment.objects.count() == 0
         assert [path.name for path in (tmp_path / "local/jobs").iterdir()] == ["999999-strange"]
@@ -205,12 +205,12 @@ class TestCollecting:
         assert len(reader.read(job=old, tail=10).lines) == 1
         assert retention.collect(now=timezone.now()).logs == []
 
-    def test_what_is_young_enough_stays(self, old, files):
+    def test_recent_logs_and_folders_are_kept(self, old, files):
         Job.objects.filter(pk=old.pk).update(finished_at=timezone.now() - timedelta(days=29))
         found = retention.collect(now=timezone.now())
         assert (found.logs, found.folders) == ([], []) and len(stored(files)) == BATCHES
 
-    def test_stray_files_of_a_recent_job_go(self, old, files):
+    def test_stray_files_of_a_recent_job_are_deleted(self, old, files):
         Job.objects.filter(pk=old.pk).update(finished_at=timezone.now() - timedelta(hours=3))
         stray = files / f"logs/{old.run}/1/worker-0-99-00000000.z"
         stray.write_bytes(b"x")

@@ -1,4 +1,4 @@
-"""Logs have a bound, of a job and of a team. What is left out is a gap, the history says why, and other teams lose nothing."""
+"""Logs are bounded per job and per team. Dropped lines become gaps with a note, and other teams lose nothing."""
 
 import os
 import time
@@ -41,7 +41,7 @@ def other(people):
 
 
 def noise(rank: int, first: int, *, at: float = T, kilobytes: int = 40):
-    """Lines of 1,000 letters; a kilobyte of them takes half of one as stored."""
+    """Lines of 1,000 random hex digits; on disk they take about half of that."""
     return log_item(rank, first, [(at, os.urandom(500).hex()) for _ in range(kilobytes)])
 
 
@@ -62,10 +62,10 @@ def flood(job, batches: int, *, first_seq: int = 1) -> None:
         send(job, seq, noise(0, 40 * (seq - 1), at=T + seq / 1000))
 
 
-def test_a_job_that_floods_stops_at_its_budget_and_every_line_is_accounted_for(job, settings):
+def test_a_flooding_job_stops_at_its_budget_and_every_line_is_accounted_for(job, settings):
     settings.MUSTER_LOG_JOB_BYTES = 100_000
     flood(job, 50)
-    assert 100_000 <= stored(settings) < 125_000  # one batch more, and a fifth
+    assert 100_000 <= stored(settings) < 125_000  # plus one batch, and the reserve of a fifth
     assert Replica.objects.get(job=job, index=0).log_bytes == stored(settings)
     rows = LogSegment.objects.filter(job=job).order_by("first_line")
     assert sum(row.lines for row in rows) == 40 * 50 == Rank.objects.get(job=job, rank=0).lines
@@ -79,7 +79,7 @@ def test_a_job_that_floods_stops_at_its_budget_and_every_line_is_accounted_for(j
     )
 
 
-def test_what_a_rank_prints_at_its_end_is_kept_past_the_budget(job, settings):
+def test_the_last_output_of_a_failed_rank_is_kept_beyond_the_budget(job, settings):
     settings.MUSTER_LOG_JOB_BYTES = 100_000
     flood(job, 6)
     error = log_item(0, 280, [(T + 10, "Traceback"), (T + 10, "ValueError: label 17")])
@@ -93,7 +93,7 @@ def test_what_a_rank_prints_at_its_end_is_kept_past_the_budget(job, settings):
     assert reader.last_lines(job=job, attempt=1, rank=0, count=2) == ["Traceback", "ValueError: label 17"]
 
 
-def test_thinned_the_log_still_shows_how_it_goes(job, settings):
+def test_a_thinned_log_keeps_a_sample_of_each_minute(job, settings):
     settings.MUSTER_LOG_JOB_BYTES = 200_000
     flood(job, 9)  # a batch takes 23 kB
     for minute in range(1, 4):
@@ -104,7 +104,7 @@ def test_thinned_the_log_still_shows_how_it_goes(job, settings):
     assert len({line.at for line in kept}) == 3
 
 
-def test_a_team_has_a_budget_over_all_its_jobs_and_another_team_loses_no_line(lab, other, settings):
+def test_a_team_budget_covers_all_its_jobs_and_no_other_team(lab, other, settings):
     settings.MUSTER_LOG_TEAM_BYTES = 100_000
     first, second = lab.running(nodes=1), lab.running(nodes=1)
     flood(first, 3)
@@ -116,7 +116,7 @@ def test_a_team_has_a_budget_over_all_its_jobs_and_another_team_loses_no_line(la
     assert not any(line.is_gap for line in reader.read(job=other, limit=5000).lines) and notes(other) == []
 
 
-def test_a_teams_own_budget_wins(job, other, settings):
+def test_the_budget_of_a_team_overrides_the_default(job, other, settings):
     LogBudget.objects.create(team=job.team, job_bytes=30_000)
     LogBudget.objects.create(team=other.team, team_bytes=0)
     settings.MUSTER_LOG_TEAM_BYTES = 30_000
@@ -126,7 +126,7 @@ def test_a_teams_own_budget_wins(job, other, settings):
     assert not any(line.is_gap for line in reader.read(job=other, limit=5000).lines)
 
 
-def test_counting_costs_a_batch_no_statement(job):
+def test_counting_adds_no_query_to_a_batch(job):
     send(job, 1, noise(0, 0))
     with CaptureQueriesContext(
         connection,
@@ -135,8 +135,8 @@ def test_counting_costs_a_batch_no_statement(job):
     assert len(asked) == 2  # one reads the replica, one writes the batch
 
 
-def test_the_budget_holds_for_other_processes_too(job, settings):
-    """What is remembered is a shortcut: who knows nothing asks the rows."""
+def test_the_budget_applies_across_processes(job, settings):
+    """The totals in memory are only a cache; a process without them queries the rows."""
     settings.MUSTER_LOG_JOB_BYTES = 100_000
     flood(job, 5)
     usage.forget()
@@ -144,7 +144,7 @@ def test_the_budget_holds_for_other_processes_too(job, settings):
     assert stored(settings) < 125_000
 
 
-def test_after_the_end_a_job_counts_with_what_its_packed_log_takes(job, lab, settings):
+def test_a_finished_job_counts_with_the_size_of_its_packed_log(job, lab, settings):
     flood(job, 5)
     lab.finish(job, 0, 0)
     Job.objects.filter(pk=job.pk).update(finished_at=timezone.now() - timedelta(hours=1))
@@ -156,14 +156,14 @@ def test_after_the_end_a_job_counts_with_what_its_packed_log_takes(job, lab, set
     assert retention.settle(now=timezone.now()) == 0
 
 
-def test_on_a_disk_that_is_nearly_full_a_small_team_loses_no_line_to_a_large_one(
+def test_on_a_nearly_full_disk_a_small_team_loses_no_line_to_a_large_one(
     job,
     other,
     small_disk,  # noqa: F811
     settings,
     monkeypatch,
 ):
-    """256 kB: below 26 there is room for those only who use less than their share."""
+    """A disk of 256 kB: below 26 kB free, only teams that use less than their share may write."""
     settings.MEDIA_ROOT = small_disk
     monkeypatch.setattr(storage, "refusals", storage.Refusals())
     send(other, 1, noise(0, 0, kilobytes=10))
@@ -179,7 +179,7 @@ def test_on_a_disk_that_is_nearly_full_a_small_team_loses_no_line_to_a_large_one
     assert note.startswith("Log lines are left out: the server's disk for logs has")
 
 
-def test_a_log_that_was_deleted_does_not_grow_again(job):
+def test_a_deleted_log_does_not_grow_again(job):
     send(job, 1, noise(0, 0))
     Job.objects.filter(pk=job.pk).update(logs_collected_at=timezone.now())
     send(job, 2, noise(0, 40))

@@ -1,4 +1,4 @@
-"""Pages of a log: exact, bounded, whole together, and cheap for the one who follows."""
+"""Pages of a log are exact, bounded and complete together, and following a log is cheap."""
 
 import time
 import zlib
@@ -12,7 +12,7 @@ from jobs.logs import reader, segments
 from tests.support.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
-T = float(int(time.time()) - 600)  # times are kept near to what the control plane saw
+T = float(int(time.time()) - 600)  # near the present: the control plane clamps times that are far off
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def pages(job, **asked):
         cursor = page.cursor
 
 
-def test_a_page_ends_within_a_segment_and_the_next_goes_on_there(job):
+def test_a_page_may_end_within_a_segment_and_the_next_continues_there(job):
     send(job, 1, log_item(0, 0, [(T + n, f"a{n}") for n in range(100)]))
     send(job, 1, log_item(2, 0, [(T + n + 0.5, f"b{n}") for n in range(100)]), index=1)
     found = list(pages(job, limit=30))
@@ -39,7 +39,7 @@ def test_a_page_ends_within_a_segment_and_the_next_goes_on_there(job):
     assert [line.text for page in found for line in page.lines] == [f"{x}{n}" for n in range(100) for x in "ab"]
 
 
-def test_a_page_of_huge_lines_is_bounded_by_its_bytes(job):
+def test_a_page_of_huge_lines_is_bounded_in_bytes(job):
     for seq in range(1, 13):
         send(job, seq, log_item(0, seq - 1, [(T + seq, "x" * 2**20)]))
     found = list(pages(job, limit=500))
@@ -48,7 +48,7 @@ def test_a_page_of_huge_lines_is_bounded_by_its_bytes(job):
     assert len(reader.read(job=job, tail=500).lines) <= 4
 
 
-def test_a_follower_reads_only_what_is_new_with_one_query(job, django_assert_num_queries):
+def test_a_follower_reads_only_new_lines_with_one_query(job, django_assert_num_queries):
     for seq in range(1, 30):
         send(job, seq, log_item(0, seq - 1, [(T + seq, f"line {seq}")]))
     place = reader.read(job=job, tail=5).cursor
@@ -58,7 +58,7 @@ def test_a_follower_reads_only_what_is_new_with_one_query(job, django_assert_num
     assert [line.text for line in page.lines] == ["new"]
 
 
-def test_lines_that_a_segment_promised_and_has_not_are_shown_as_missing(job):
+def test_lines_declared_by_a_segment_but_absent_are_shown_as_missing(job):
     whole = log_item(0, 0, [(T, "one"), (T, "two")])
     send(job, 1, type(whole)("log", {**whole.fields, "lines": 7}, whole.blob))
     send(job, 2, log_item(0, 7, [(T + 1, "after")]))
@@ -67,13 +67,13 @@ def test_lines_that_a_segment_promised_and_has_not_are_shown_as_missing(job):
     assert reader.read(job=job, cursor=found.cursor).lines == []
 
 
-def test_lines_that_nobody_promised_are_not_shown(job):
+def test_lines_beyond_the_declared_number_are_not_shown(job):
     whole = log_item(0, 0, [(T, "one"), (T, "two"), (T, "three")])
     send(job, 1, type(whole)("log", {**whole.fields, "lines": 2}, whole.blob))
     assert [line.text for line in reader.read(job=job).lines] == ["one", "two"]
 
 
-def test_a_bomb_is_shown_as_a_gap_and_what_follows_is_read(job):
+def test_a_decompression_bomb_is_shown_as_a_gap_and_the_rest_is_read(job):
     bomb = zlib.compress(b"0 " + b"x" * 200_000_000)
     small = log_item(0, 0, [(T, "x")])
     send(job, 1, type(small)("log", {**small.fields, "bytes": len(bomb)}, bomb))
@@ -83,7 +83,7 @@ def test_a_bomb_is_shown_as_a_gap_and_what_follows_is_read(job):
     assert second.text == "after"
 
 
-def test_a_stored_file_that_is_gone_is_a_gap(job, settings):
+def test_a_missing_file_is_shown_as_a_gap(job, settings):
     send(job, 1, log_item(0, 0, [(T, "x")]))
     for path in settings.MEDIA_ROOT.rglob("*.z"):
         path.unlink()
@@ -106,7 +106,7 @@ MANY = 1_000_000
 
 @pytest.fixture
 def dense(job, monkeypatch):
-    """A million lines in a few kilobytes, and which of them are parsed."""
+    """A million lines in a few kilobytes; returns the list of lines that were parsed."""
     text = zlib.compress(b"1 \n" * MANY)
     small = log_item(0, 0, [(T, "x")])
     send(job, 1, type(small)("log", {**small.fields, "lines": MANY, "raw_bytes": 3 * MANY, "bytes": len(text)}, text))
@@ -115,7 +115,7 @@ def dense(job, monkeypatch):
     return found
 
 
-def test_a_reader_of_a_dense_segment_makes_only_the_lines_that_it_asks_for(job, dense):
+def test_a_reader_of_a_dense_segment_parses_only_the_lines_that_it_needs(job, dense):
     asked = [
         lambda: len(reader.read(job=job, tail=1).lines) == 1,
         lambda: len(reader.read(job=job, limit=3).lines) == 3,
@@ -129,12 +129,12 @@ def test_a_reader_of_a_dense_segment_makes_only_the_lines_that_it_asks_for(job, 
     assert len(dense) <= 1 + 3 + 400 + 1 + 2 * 6
 
 
-def test_as_many_of_the_last_lines_are_read_as_of_any_page(job, dense):
+def test_a_tail_is_limited_to_the_size_of_a_page(job, dense):
     assert len(reader.read(job=job, tail=999_999_999).lines) == reader.MAX_PAGE_LINES
 
 
 @pytest.mark.parametrize("before", ["ends", "newest", "unread"])
-def test_a_dense_segment_that_comes_while_the_end_is_looked_for_costs_its_reader_nothing(job, monkeypatch, before):
+def test_a_dense_segment_that_arrives_during_a_tail_read_is_not_parsed_whole(job, monkeypatch, before):
     send(job, 1, log_item(0, 0, [(T, "first"), (T, "second")]))
     text = zlib.compress(b"1 \n" * MANY)
     small = log_item(0, 2, [(T, "x")])
@@ -155,7 +155,7 @@ def test_a_dense_segment_that_comes_while_the_end_is_looked_for_costs_its_reader
     assert len(rest.lines) == (3 if before == "unread" else 0)
 
 
-def test_the_end_of_one_stream_is_taken_over_its_segments(job):
+def test_the_tail_of_one_stream_spans_its_segments(job):
     send(job, 1, log_item(0, 0, [(T + n, f"a{n}") for n in range(5)]))
     send(job, 2, log_item(0, 5, [(T + n, f"a{n}") for n in range(5, 7)]))
     send(job, 1, log_item(2, 0, [(T + 5.5, "b")]), index=1)
@@ -164,7 +164,7 @@ def test_the_end_of_one_stream_is_taken_over_its_segments(job):
 
 
 @given(st.lists(st.text("ab", max_size=5), max_size=40), st.booleans(), st.integers(1, 9), st.data())
-def test_lines_behind_others_are_those_of_the_whole_text(lines, is_ended, block, data):
+def test_lines_between_equals_slicing_the_whole_text(lines, is_ended, block, data):
     skip = data.draw(st.integers(0, len(lines)))
     text = "\n".join(lines) + "\n" * (is_ended and bool(lines))
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""A whole log, downloaded and searched."""
+"""Downloading and searching a whole log."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ def job(lab):
     return job
 
 
-def test_the_whole_log_comes_in_pieces_and_in_order(job, monkeypatch):
+def test_the_whole_log_is_streamed_in_pieces_and_in_order(job, monkeypatch):
     monkeypatch.setattr(search, "PIECE_LINES", 7)
     pieces = list(search.stream_text(job=job))
     assert max(piece.count("\n") for piece in pieces) == 7
@@ -40,11 +40,11 @@ def test_the_whole_log_comes_in_pieces_and_in_order(job, monkeypatch):
     ]
 
 
-def test_one_rank_can_be_taken_alone(job):
+def test_one_rank_can_be_downloaded_separately(job):
     assert "".join(search.stream_text(job=job, rank=2)).count("\n") == 1
 
 
-def test_words_are_found_with_the_numbers_of_their_lines(job):
+def test_matches_are_returned_with_their_line_numbers(job):
     found = search.search(job=job, by=1, text="loss", limit=1000)
     assert found.next == ""
     assert [one.number for one in found.lines if one.line.rank == 0] == [seq * 5 + 3 for seq in range(30)]
@@ -52,12 +52,12 @@ def test_words_are_found_with_the_numbers_of_their_lines(job):
     assert len(search.search(job=job, by=1, text="loss", rank=2).lines) == 1
 
 
-def test_the_time_before_a_line_is_no_part_of_it(job):
+def test_the_timestamp_before_a_line_is_not_searched(job):
     assert search.search(job=job, by=1, text=str(int(T))[:6]).lines == []
 
 
 @pytest.mark.parametrize("limit", [1, 3, 30])
-def test_a_search_goes_on_where_it_stopped(job, limit, monkeypatch):
+def test_a_search_continues_where_it_stopped(job, limit, monkeypatch):
     monkeypatch.setattr(search, "SEARCH_BYTES", 400)
     monkeypatch.setattr(search, "ROWS", 4)
     seen, start = [], ""
@@ -71,7 +71,7 @@ def test_a_search_goes_on_where_it_stopped(job, limit, monkeypatch):
     assert seen == [number for number in range(150) if number % 5 != 3]
 
 
-def test_a_search_takes_a_bounded_part_of_a_core_and_says_where_to_go_on(job, monkeypatch):
+def test_a_search_is_bounded_in_time_and_returns_where_to_continue(job, monkeypatch):
     monkeypatch.setattr(search, "SEARCH_SECONDS", 0.0)
     seen, start, calls = [], "", 0
     while calls == 0 or start:
@@ -82,7 +82,7 @@ def test_a_search_takes_a_bounded_part_of_a_core_and_says_where_to_go_on(job, mo
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_search_keeps_no_connection_while_it_waits_and_looks(job, monkeypatch):
+def test_a_search_holds_no_database_connection_while_it_waits_and_scans(job, monkeypatch):
     kept = []
 
     def content(segment, real=segments.content, **asked):
@@ -96,7 +96,7 @@ def test_a_search_keeps_no_connection_while_it_waits_and_looks(job, monkeypatch)
 
 @pytest.fixture
 def slow(job, monkeypatch):
-    """Searches for `slow`, of user 1, in threads of their own: they take as long as the test wants."""
+    """Starts searches for `slow` by user 1 in threads of their own; they end when the test does."""
     go_on, begun, answers, threads = threading.Event(), threading.Semaphore(0), [], []
 
     def look(*asked, real=search.scan, **where):
@@ -122,14 +122,14 @@ def slow(job, monkeypatch):
     assert len(answers) == len(threads)
 
 
-def test_the_searches_of_one_team_hold_up_nobody_elses(job, slow, people):
+def test_searches_of_one_team_do_not_delay_those_of_another(job, slow, people):
     slow(2)
     team = Team.objects.create(name="others")
     other = Job.objects.create(team=team, queue=job.queue, user=people.stranger, name="other", spec=job.spec, slots=1)
     assert search.search(job=other, by=2, text="loss").lines == []
 
 
-def test_a_person_whose_searches_pile_up_is_told_to_come_again(job, slow):
+def test_a_user_with_too_many_waiting_searches_is_refused(job, slow):
     slow(search.MOST_WAITING)
     end = time.monotonic() + 60
     while search.searching.waiting() < search.MOST_WAITING:
@@ -139,7 +139,7 @@ def test_a_person_whose_searches_pile_up_is_told_to_come_again(job, slow):
         search.search(job=job, by=1, text="loss")
 
 
-def test_gaps_are_passed_over(job):
+def test_gaps_are_not_searched(job):
     gap = item("gap", rank=0, first_line=150, lines=9, raw_bytes=99, first_at=T, last_at=T)
     apply.apply_batch(identity=identity(job), batch=batch(31, gap))
     assert search.search(job=job, by=1, text="missing").lines == []
@@ -147,17 +147,17 @@ def test_gaps_are_passed_over(job):
 
 
 @pytest.mark.parametrize("asked", [{"text": " "}, {"text": "x", "start": "nonsense"}, {"text": "x", "start": "1"}])
-def test_a_search_that_makes_no_sense_is_refused(job, asked):
+def test_an_invalid_search_is_refused(job, asked):
     with pytest.raises(InvalidInput):
         search.search(job=job, by=1, **asked)
 
 
-def test_a_search_of_one_dense_segment_ends_with_its_time_and_goes_on_within(job, monkeypatch):
+def test_a_search_within_one_dense_segment_stops_in_time_and_continues_there(job, monkeypatch):
     text = zlib.compress(b"".join(b"1 %d\n" % n for n in range(20_000)))
     small = log_item(0, 0, [(T, "x")])
     fields = {**small.fields, "first_line": 150, "lines": 20_000, "raw_bytes": 2**20, "bytes": len(text)}
     apply.apply_batch(identity=identity(job), batch=batch(31, type(small)("log", fields, text)))
-    monkeypatch.setattr(search, "SEARCH_SECONDS", -1.0)  # each call's is over at its first look
+    monkeypatch.setattr(search, "SEARCH_SECONDS", -1.0)  # the time of each call is already over at its first check
     found, starts, start = [], [], ""
     while True:
         part = search.search(job=job, by=1, text="7777", start=start)

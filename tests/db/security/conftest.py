@@ -1,4 +1,4 @@
-"""People, a job and its agents, and the ways in which each of them can knock."""
+"""Fixtures of the security tests: rate limits that do not carry over between tests."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from controlplane import rates
 
 @pytest.fixture(autouse=True)
 def fresh_buckets(monkeypatch):
-    """What one test asked does not count for the next, and no bucket fills again while a test is slow."""
+    """Requests of one test do not count for the next, and no bucket refills while a slow test runs."""
     monkeypatch.setattr(rates, "buckets", Buckets(clock=lambda: 0.0))

@@ -1,8 +1,9 @@
 """Who may use which route with which method: one table, compared with the URL map by test_access.py.
 
-A new route needs a line here. `Route(DOOR, GET=..., POST=...)`: the door says what somebody gets who is nobody at it; a
-rule says what each person gets: the roles that are let in (an answer below 400), and the status of those that are not.
-GET stands for HEAD too, except at the agents' door. Every method that a line does not name answers 405.
+A new route needs a line here: `Route(DOOR, GET=..., POST=...)`. The door gives the answer to clients without valid
+credentials. A rule gives the answer to each role: 0 where the role is let in (a status below 400), else the status of
+the refusal. GET includes HEAD, except for the agents' door. Every method that a line does not name is answered with
+405.
 """
 
 import io
@@ -28,16 +29,16 @@ from workspaces import sent, services
 from workspaces.models import Workspace
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-SECRET = "zebra-crossing-7731"  # stands in everything that only our team may see
+SECRET = "zebra-crossing-7731"  # is part of everything that only our team may see
 PERSONS = ("viewer", "member", "admin", "stranger", "root")
 
-READING, SUBMITTING, MANAGING = SCOPES = ("read", "submit", "manage")  # of tokens, each with what is before it
+READING, SUBMITTING, MANAGING = SCOPES = ("read", "submit", "manage")  # of tokens; each includes those before it
 
 
 @dataclass(frozen=True)
 class Rule:
-    refused: dict[str, int]  # person: 0 when let in, else the status of the refusal
-    scope: str = READING  # the least that a token must have
+    refused: dict[str, int]  # role: 0 when let in, else the status of the refusal
+    scope: str = READING  # the narrowest scope that is sufficient
 
     def answer(self, person: str, scope: str = MANAGING) -> int:
         is_too_narrow = SCOPES.index(scope) < SCOPES.index(self.scope)
@@ -50,18 +51,18 @@ def let_in(names: str, scope: str = READING, **refused: int) -> Rule:
     return Rule(rule, scope)
 
 
-ANY = let_in("viewer member admin stranger root")  # signed in is enough: everybody sees and changes their own
+ANY = let_in("viewer member admin stranger root")  # any signed-in user, for their own things
 OWN = let_in("viewer member admin stranger root", MANAGING)
-HIS = let_in("member", MANAGING, viewer=404, admin=404, stranger=404, root=404)  # one person's own: no administrator's
+HIS = let_in("member", MANAGING, viewer=404, admin=404, stranger=404, root=404)  # one user's own; no administrator's
 READ = let_in("viewer member admin root", stranger=404)
 CONTROL = let_in("member admin root", SUBMITTING, viewer=403, stranger=404)
-SUBMIT = let_in("member admin root", SUBMITTING, viewer=403, stranger=422)  # 422: as for a queue that is none
-UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to one's own team; root must say to which
+SUBMIT = let_in("member admin root", SUBMITTING, viewer=403, stranger=422)  # 422: as for an unknown queue
+UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to one's own team; root must name the team
 MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
-AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each of what is theirs
+AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each for their own teams
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
 
-# What somebody gets who is nobody at this door, whatever the method: a page leads to the sign-in, a program is told.
+# The answer to a client without valid credentials, whatever the method: pages redirect to the login, the rest get 401.
 PAGE, API, STREAM, AGENT, OPEN = "page", "api", "stream", "agent", "open"
 NOBODY = {PAGE: 302, API: 401, STREAM: 401, AGENT: 401}
 
@@ -72,7 +73,7 @@ class Route:
     rules: dict[str, Rule]
     body: Any = None
     kind: str = "application/json"
-    at: str = ""  # the address, where the pattern alone does not give one
+    at: str = ""  # the URL, where it does not follow from the pattern
     is_resolved: bool = True
 
 
@@ -101,7 +102,7 @@ TABLE: dict[str, Route] = {
     "login": route(OPEN, GET=ANY, POST=ANY, body="username=x&password=y", kind=FORM),
     "login/code": route(OPEN, GET=ANY, POST=ANY, kind=FORM, body="code=123456"),
     "logout": route(OPEN, POST=ANY),
-    "": route(OPEN, GET=ANY),  # leads to /jobs, and that to the sign-in
+    "": route(OPEN, GET=ANY),  # redirects to /jobs, which redirects to the login
     "static/muster.css": route(OPEN, GET=ANY, is_resolved=False),
     "api/v1/login": route(OPEN, POST=ANY, body=SIGN_IN),
     # pages, by session
@@ -161,7 +162,7 @@ TABLE: dict[str, Route] = {
     "api/v1/workspaces/{pk}/files/{path}": route(API, GET=READ, at="api/v1/workspaces/{code}/files/{path}"),
     "api/v1/workspaces/{pk}/diff/{other}": route(API, GET=READ, at="api/v1/workspaces/{code}/diff/{code}"),
     "api/v1/plans": route(API, POST=SUBMIT, body=SUBMITTED),
-    "api/v1/jobs/bulk": route(API, POST=ANY, body={"act": "cancel", "ids": ["{pk}"]}),  # each id is refused by itself
+    "api/v1/jobs/bulk": route(API, POST=ANY, body={"act": "cancel", "ids": ["{pk}"]}),  # each id is refused separately
     "api/v1/jobs": route(API, GET=ANY, POST=SUBMIT, body=SUBMITTED),
     "api/v1/jobs/{pk}": route(API, GET=READ),
     "api/v1/jobs/{pk}/events": route(API, GET=READ),
@@ -178,14 +179,14 @@ TABLE: dict[str, Route] = {
     "api/v1/jobs/{pk}/resume": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/resubmit": route(API, POST=CONTROL),
     "api/v1/jobs/{pk}/delete-log": route(API, POST=CONTROL, at="api/v1/jobs/{ended}/delete-log"),
-    # agents, by the token of one replica of one attempt; their batches pass Django by (db/ingest/test_agent_door.py)
+    # agents, by the token of one replica of one attempt; batches bypass Django (db/ingest/test_agent_door.py)
     "agent/v1/workspace": route(AGENT, GET=ANY, POST=ANY, body=b"", kind="application/octet-stream"),
 }  # fmt: skip
 ROUTES = {pattern: one.rules for pattern, one in TABLE.items()}
 
 
 def patterns() -> list[str]:
-    """Every route of the URL map, its parameters as {name}."""
+    """Every route of the URL map, with its parameters as {name}."""
     return [_plain(text) for text in _walk(get_resolver().url_patterns)]
 
 
@@ -206,13 +207,13 @@ def _plain(text: str) -> str:
 
 @dataclass
 class AccessFixture:
-    """A team with something to see and to change, and somebody at every door."""
+    """A team with data to read and to change, and a user for every role."""
 
     lab: Lab
     people: People
     job: Job = field(init=False)
     ended: Job = field(init=False)
-    theirs: Job = field(init=False)  # of another team, with an agent of its own
+    theirs: Job = field(init=False)  # of another team, with its own agent
 
     def __post_init__(self) -> None:
         team = self.lab.queue.team
@@ -250,7 +251,7 @@ class AccessFixture:
         return text
 
     def state(self) -> list[Any]:
-        """What a request that was turned away must not have changed."""
+        """The rows that a refused request must not have changed."""
         jobs = Job.objects.order_by("pk").values_list("pk", "phase", "cancel_requested_at", "suspended", "attempt")
         people = Membership.objects.order_by("pk").values_list("user", "team", "role")
         users = User.objects.order_by("pk").values_list("pk", "password", "is_active", "is_superuser")

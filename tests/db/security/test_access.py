@@ -1,4 +1,4 @@
-"""Every route of the URL map, with every method, by everybody. The table is in routes.py."""
+"""Every route of the URL map with every method and every kind of client. The table is in routes.py."""
 
 import re
 import zlib
@@ -40,7 +40,7 @@ from tests.support.builders import deliver, identity
 
 EMPTY_BATCH = (lambda head: len(head).to_bytes(4, "big") + head)(b'{"version":1,"seq":1,"sent_at":1.0,"items":[]}')
 
-# What a request that is refused must not write. Of a token it may note when it was used last.
+# Writes that a refused request must not make. It may record when its token was last used.
 CHANGES = re.compile(
     r'(INSERT INTO|UPDATE|DELETE FROM) "(jobs_\w+|queues_\w+|workspaces_\w+|accounts_(membership|team|user|token))" '
     r'(?!SET "last_used_at")'
@@ -53,14 +53,14 @@ def world(lab, people, settings, tmp_path) -> AccessFixture:
     return AccessFixture(lab, people)
 
 
-def test_every_route_has_its_line_and_every_line_its_route():
+def test_the_table_lists_exactly_the_routes_of_the_url_map():
     resolved = {pattern for pattern, one in TABLE.items() if one.is_resolved}
     assert set(patterns()) - resolved == set(), "new routes: say in tests/db/security/routes.py who may use them"
     assert resolved - set(patterns()) == set(), "these routes are gone"
 
 
 class Everybody:
-    """A client for each person in each way: they are made once, since that takes longer than to ask."""
+    """One client per person and kind of credentials, made once because making them takes longer than the requests."""
 
     def __init__(self, world: AccessFixture):
         people = world.persons
@@ -74,7 +74,7 @@ class Everybody:
         }
         self.elsewhere = bearer(world.token(people["root"], team=Team.objects.get(name="vision")))
         self.nobodies = nobodies(world)
-        handler = ClientHandler(enforce_csrf_checks=False)  # one chain of middleware for all of them
+        handler = ClientHandler(enforce_csrf_checks=False)  # all clients share one middleware chain
         for client in self:
             client.handler = handler
 
@@ -85,7 +85,7 @@ class Everybody:
 
 
 def nobodies(world: AccessFixture) -> dict[str, Client]:
-    """Who brings something that is worth nothing, or not here."""
+    """Clients whose credentials are invalid, or valid only elsewhere."""
     member = world.persons["member"]
     past = timezone.now()
     tokens = {
@@ -109,7 +109,7 @@ def nobodies(world: AccessFixture) -> dict[str, Client]:
 
 
 def _turned(text: str) -> str:
-    """The same claims, one letter of them changed."""
+    """The same claims with one letter changed."""
     return text[:4] + ("A" if text[4] != "A" else "B") + text[5:]
 
 
@@ -138,7 +138,7 @@ def undone():
 
 
 def ask(client: Client, method: str, pattern: str, world: AccessFixture) -> tuple[int, str, str]:
-    """(status, where it leads, what it says). Whatever it changed is undone; a refusal changes nothing."""
+    """Return (status, redirect target, text). Changes are rolled back; a refused request must not have made any."""
     kept, written = client.cookies.output(header=""), []
 
     def note(execute, sql, params, many, context):
@@ -157,7 +157,7 @@ def ask(client: Client, method: str, pattern: str, world: AccessFixture) -> tupl
 
 
 def expected(pattern: str, method: str, person: str | None, scope: str = MANAGING) -> int:
-    """The status of the refusal, or 0: let in."""
+    """The status of the refusal, or 0 if the client is let in."""
     one = TABLE[pattern]
     if method == "TRACE":
         return 405
@@ -180,7 +180,7 @@ def verify(
         wanted = expected(pattern, method, person, scope)
         if wanted == 302:
             assert (status, leads_to.startswith("/login?next=")) == (302, True), (who, method, pattern, status)
-        elif wanted == 422 and scope != MANAGING:  # whichever is looked at first
+        elif wanted == 422 and scope != MANAGING:  # depends on which check comes first
             assert status in (403, 422), (who, method, pattern, status, said[:300])
         elif wanted:
             assert status == wanted, (who, method, pattern, status, said[:300])
@@ -191,8 +191,8 @@ def verify(
 
 
 @pytest.mark.parametrize("door", sorted({one.door for one in TABLE.values()}))
-def test_everybody(world, door, monkeypatch):
-    """One world for a door, since making it takes longer than to ask; every request is undone."""
+def test_every_client_on_every_route(world, door, monkeypatch):
+    """One set of objects per door, because making it takes longer than the requests; every request is rolled back."""
     everybody = Everybody(world)
     for pattern in sorted(pattern for pattern, one in TABLE.items() if one.door == door):
         monkeypatch.setattr(rates, "buckets", Buckets(clock=lambda: 0.0))
@@ -212,14 +212,14 @@ def people_with_a_session(world: AccessFixture, pattern: str, everybody: Everybo
 
 
 def people_with_a_token(world: AccessFixture, pattern: str, everybody: Everybody) -> None:
-    """A token opens the API. It opens no page, no stream of a browser, and nothing of the agents."""
+    """A token is valid for the API, but not for pages, streams of a browser, or routes of agents."""
     is_open = TABLE[pattern].door in (API, OPEN)
     for person, client in everybody.tokens.items():
         verify(world, pattern, client, f"{person} with a token", person if is_open else None)
 
 
 def agents_of_jobs(world: AccessFixture, pattern: str, everybody: Everybody) -> None:
-    """An agent's token is worth something at the agents' door only."""
+    """The token of an agent is valid only for routes of agents."""
     door = TABLE[pattern].door
     for who, client in everybody.agents.items():
         person = "member" if door == AGENT and "this" in who else "stranger" if door in (AGENT, OPEN) else None
@@ -227,13 +227,13 @@ def agents_of_jobs(world: AccessFixture, pattern: str, everybody: Everybody) -> 
 
 
 def tokens_of_less_scope(world: AccessFixture, pattern: str, everybody: Everybody) -> None:
-    """What the person may do, as far as the token's scope goes. Behind other methods there is nothing for anybody."""
+    """The rights of the person, limited by the scope of the token. Methods that the route lacks are not tried."""
     for (person, scope), client in everybody.less.items():
         verify(world, pattern, client, f"{person} with a token to {scope}", person, scope, TABLE[pattern].rules)
 
 
 def tokens_for_another_team(world: AccessFixture, pattern: str, everybody: Everybody) -> None:
-    """A platform administrator's token for another team finds nothing of ours."""
+    """A platform administrator's token for another team gives no access to ours."""
     for method in METHODS:
         status, _, said = ask(everybody.elsewhere, method, pattern, world)
         assert SECRET not in said, (method, pattern)
@@ -242,14 +242,14 @@ def tokens_for_another_team(world: AccessFixture, pattern: str, everybody: Every
 
 
 def nobody(world: AccessFixture, pattern: str, everybody: Everybody) -> None:
-    """Without an account by every method; with a worthless one by the methods that the route has."""
+    """Anonymous clients try every method; clients with invalid credentials only the methods of the route."""
     for who, client in everybody.nobodies.items():
         person = "stranger" if TABLE[pattern].door == OPEN else None
         methods = METHODS if who == "anonymous" else TABLE[pattern].rules
         verify(world, pattern, client, who, person, methods=methods)
 
 
-def test_many_jobs_at_once_are_refused_one_by_one(world):
+def test_a_bulk_action_is_refused_per_job(world):
     before = world.state()
     for person, status in (("viewer", 403), ("stranger", 404)):
         client = session(world.persons[person])
@@ -275,8 +275,8 @@ def test_an_agent_of_another_job_changes_nothing_of_ours(world):
     assert (world.state(), list(world.job.replicas.values())) == before
 
 
-def test_batches_are_taken_of_agents_alone(world):
-    """They pass Django by (jobs/ingest/asgi.py), so the table has no line for them."""
+def test_batches_are_accepted_only_from_agents(world):
+    """They bypass Django (jobs/ingest/asgi.py), so the table has no line for them."""
     tokens = {f"{person} with a token": bearer(world.token(world.persons[person])) for person in PERSONS}
     for who, client in {**nobodies(world), **tokens}.items():
         assert agent_tokens.bearer(client.defaults.get("HTTP_AUTHORIZATION", "")) is None, who
@@ -284,8 +284,8 @@ def test_batches_are_taken_of_agents_alone(world):
         assert agent_tokens.bearer(client.defaults["HTTP_AUTHORIZATION"]) is not None, who
 
 
-def test_the_doors_differ():
-    """The table would prove little if everything stood open."""
+def test_the_table_has_few_open_routes_and_every_kind_of_door():
+    """The table would prove little if every route were open."""
     doors = [one.door for one in TABLE.values()]
     assert {pattern for pattern, one in TABLE.items() if one.door == OPEN} == {
         "", "healthz", "readyz", "login", "logout", "static/muster.css", "api/v1/login", "login/code",

@@ -1,4 +1,4 @@
-"""bin/advisories against a database of advisories that we serve ourselves: the real tool, the real lock file."""
+"""bin/advisories with a vulnerability database that the test serves: the real tool and the real lock file."""
 
 import json
 import re
@@ -23,14 +23,14 @@ def pinned() -> dict[str, str]:
 
 
 def hole(name: str) -> dict:
-    """As the database tells of one, in the shape of the Open Source Vulnerability schema."""
+    """A vulnerability in the schema of the Open Source Vulnerability database."""
     affected = {"package": {"name": name, "ecosystem": "PyPI"}, "versions": [pinned()[name]], "ranges": []}
     return {"id": "PYSEC-2099-1", "aliases": [], "details": "a hole", "summary": "a hole", "affected": [affected]}
 
 
 @contextmanager
 def database(*holes: str, mute: str = ""):
-    """Knows of these; is silent about `mute`. Yields its address and the set of what it was asked about."""
+    """Serves these vulnerabilities, and fails for `mute`. Yields its URL and the set of queried pins."""
     asked = set()
 
     class Answers(BaseHTTPRequestHandler):
@@ -62,7 +62,7 @@ def advisories(url: str) -> subprocess.CompletedProcess:
 
 
 @needs_tool
-def test_a_pin_with_a_known_hole_is_found():
+def test_a_pin_with_a_known_vulnerability_is_found():
     with database("django") as (url, asked):
         ended = advisories(url)
     assert ended.returncode == 1, ended.stderr
@@ -72,22 +72,22 @@ def test_a_pin_with_a_known_hole_is_found():
 
 
 @needs_tool
-def test_without_one_it_says_so():
+def test_without_a_vulnerability_it_succeeds():
     with database() as (url, asked):
         ended = advisories(url)
     assert ended.returncode == 0, ended.stderr
     elsewhere = re.findall(r"^([a-z0-9][\w.-]*)==\S+ ;", (ROOT / "requirements/dev.lock").read_text(), re.M)
-    assert set(pinned()) - {name for name, _ in asked} <= set(elsewhere)  # pins of other systems
+    assert set(pinned()) - {name for name, _ in asked} <= set(elsewhere)  # pins for other platforms
     assert len(asked) > 100
 
 
 @needs_tool
-def test_a_database_that_does_not_answer_is_no_good_news():
+def test_an_unavailable_database_is_a_failure():
     with database(mute="celery") as (url, _):
         assert advisories(url).returncode == 1
-    assert advisories(url).returncode == 1  # it is gone
+    assert advisories(url).returncode == 1  # the server has stopped
 
 
-def test_the_times_are_written_down():
+def test_the_deadlines_for_fixes_are_documented():
     said = (ROOT / "docs/dependencies.md").read_text()
     assert all(f"{days} days" in said for days in (7, 30, 90))

@@ -1,4 +1,4 @@
-"""What hides and signs can be changed without a day on which nobody gets in."""
+"""Hashes, digests and keys can be changed without locking anybody out."""
 
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, identify_hasher
@@ -14,7 +14,7 @@ def me(text: str) -> int:
     return Client().get("/api/v1/me", headers={"Authorization": f"Bearer {text}"}).status_code
 
 
-def test_a_password_is_hashed_anew_when_the_default_moves(people, settings):
+def test_a_password_is_rehashed_when_the_default_changes(people, settings):
     before = User.objects.get(username="owner").password
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher", *settings.PASSWORD_HASHERS]
     assert Client().post("/login", {"username": "owner", "password": RIGHT}).status_code == 302
@@ -23,7 +23,7 @@ def test_a_password_is_hashed_anew_when_the_default_moves(people, settings):
     assert f"${PBKDF2PasswordHasher.iterations}$" in after
 
 
-def test_a_new_digest_of_tokens_takes_over_while_the_old_one_is_taken(people, monkeypatch):
+def test_a_new_digest_of_tokens_is_used_while_the_old_one_is_still_accepted(people, monkeypatch):
     old = Token.issue(people.owner, "old")[1]
     monkeypatch.setattr(Token, "DIGESTS", ("sha3_256", *Token.DIGESTS))
     row, new = Token.issue(people.owner, "new")
@@ -34,7 +34,7 @@ def test_a_new_digest_of_tokens_takes_over_while_the_old_one_is_taken(people, mo
 
 
 @pytest.mark.django_db
-def test_a_new_key_reads_what_the_old_one_signed(settings):
+def test_a_rotated_key_still_verifies_old_signatures(settings):
     signed = signing.dumps([1], salt="x")
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "new", [settings.SECRET_KEY]
     assert signing.loads(signed, salt="x") == [1]

@@ -1,4 +1,4 @@
-"""Signing in: guessing is held back, sessions are new and end, passwords are not trivial."""
+"""Signing in: guessing is throttled, sessions are new and expire, trivial passwords are refused."""
 
 import time
 
@@ -31,7 +31,7 @@ def guess(door, name: str = "owner", times: int = 5) -> list[int]:
 
 
 @DOORS
-def test_a_guesser_has_to_pause_even_with_the_right_password(people, door, inside):
+def test_after_wrong_guesses_even_the_right_password_has_to_wait(people, door, inside):
     assert 429 not in guess(door, times=4)
     assert door("owner", "wrong").status_code == 429
     refused = door("owner", RIGHT)
@@ -41,27 +41,27 @@ def test_a_guesser_has_to_pause_even_with_the_right_password(people, door, insid
 
 
 @DOORS
-def test_one_door_knows_what_was_tried_at_the_other(people, door, inside):
+def test_failed_logins_count_across_page_and_api(people, door, inside):
     guess(api if door is page else page)
     assert door("owner", RIGHT).status_code == 429
 
 
 @DOORS
-def test_a_pause_of_one_is_no_pause_of_others(people, door, inside):
+def test_a_lockout_does_not_affect_other_users_or_addresses(people, door, inside):
     guess(door)
     assert door("teammate", "teammate-has-a-password").status_code == inside
     assert door("owner", RIGHT, address="192.0.2.2").status_code == inside
 
 
 @DOORS
-def test_a_right_password_forgets_the_wrong_ones(people, door, inside):
+def test_a_right_password_resets_the_count_of_wrong_ones(people, door, inside):
     for _ in range(3):
         assert 429 not in guess(door, times=4)
         assert door("owner", RIGHT).status_code == inside
 
 
 @DOORS
-def test_the_pause_ends_by_itself_and_by_command(people, door, inside, settings):
+def test_a_lockout_ends_after_a_while_or_by_command(people, door, inside, settings):
     guess(door)
     call_command("axes_reset_username", "owner", verbosity=0)
     assert door("owner", RIGHT).status_code == inside
@@ -73,7 +73,7 @@ def test_the_pause_ends_by_itself_and_by_command(people, door, inside, settings)
 
 
 @DOORS
-def test_a_name_that_does_not_exist_is_answered_alike(people, door, inside):
+def test_an_unknown_user_gets_the_same_answer_as_a_wrong_password(people, door, inside):
     known, unknown = door("owner", "wrong"), door("nobody-at-all", "wrong")
     assert known.status_code == unknown.status_code
     assert strip(known.text, "owner") == strip(unknown.text, "nobody-at-all")
@@ -86,7 +86,7 @@ def strip(text: str, name: str) -> str:
     return re.sub(r'name="csrfmiddlewaretoken" value="[^"]+"', "", text).replace(name, "NAME")
 
 
-def test_a_claimed_address_does_not_count(people):
+def test_a_forged_forwarding_header_does_not_evade_the_lockout(people):
     for number in range(5):
         claimed = {"X-Forwarded-For": f"192.0.2.{number}", "X-Real-IP": f"192.0.2.{number}"}
         sent = {"username": "owner", "password": "wrong"}
@@ -94,7 +94,7 @@ def test_a_claimed_address_does_not_count(people):
     assert answer.status_code == 429
 
 
-def test_no_password_is_kept_with_a_failed_attempt(people):
+def test_no_password_is_stored_with_a_failed_attempt(people):
     from axes.models import AccessAttempt
 
     page("owner", "my-real-password-mistyped")
@@ -106,7 +106,7 @@ def test_no_password_is_kept_with_a_failed_attempt(people):
 
 @pytest.mark.parametrize("name", ["x" * 151, "owner\0", "owner\nroot", "x" * 10_000, "‮renwo", "'; DROP TABLE users;--"])
 @DOORS
-def test_a_strange_name_is_refused_without_harm(people, door, inside, name):
+def test_a_malformed_username_is_refused_without_an_error(people, door, inside, name):
     assert door(name, "wrong").status_code in (200, 400, 401, 422)
 
 
@@ -114,7 +114,7 @@ def session_of(client: Client) -> str:
     return client.cookies["sessionid"].value
 
 
-def test_a_sign_in_gets_a_session_of_its_own(people):
+def test_a_login_gets_a_new_session(people):
     client = Client()
     client.force_login(people.teammate)
     before = session_of(client)
@@ -127,7 +127,7 @@ def test_a_sign_in_gets_a_session_of_its_own(people):
     assert len(session_of(planted)) >= 32
 
 
-def test_a_session_that_was_signed_out_is_worth_nothing(people):
+def test_a_session_is_invalid_after_logout(people):
     client = Client()
     client.force_login(people.owner)
     stolen = session_of(client)
@@ -149,19 +149,19 @@ def aged(client: Client, **seconds: int) -> Client:
     ("ages", "is_in"),
     [
         ({session_lifetime.SINCE: 167 * 3600, session_lifetime.SEEN: 3600}, True),
-        ({session_lifetime.SINCE: 169 * 3600, session_lifetime.SEEN: 0}, False),  # busy, but too old
-        ({session_lifetime.SINCE: 26 * 3600, session_lifetime.SEEN: 25 * 3600}, False),  # young, but silent
+        ({session_lifetime.SINCE: 169 * 3600, session_lifetime.SEEN: 0}, False),  # in use, but too old
+        ({session_lifetime.SINCE: 26 * 3600, session_lifetime.SEEN: 25 * 3600}, False),  # recent, but idle
         ({session_lifetime.SINCE: 26 * 3600, session_lifetime.SEEN: 23 * 3600}, True),
     ],
 )
-def test_a_session_ends_by_age_and_by_silence(as_, people, ages, is_in):
+def test_a_session_expires_by_age_and_by_inactivity(as_, people, ages, is_in):
     client = aged(as_(people.owner), **ages)
     assert client.get("/jobs").status_code == (200 if is_in else 302)
     assert client.get("/api/v1/me").status_code == (200 if is_in else 401)
 
 
-def test_a_token_asked_for_with_a_browsers_cookie_leaves_its_session_alone(as_, people):
-    """A script on the same machine, or another page's form: its address and its time are not that sign-in's."""
+def test_an_api_login_does_not_change_the_session_of_the_browser(as_, people):
+    """A script on the same machine or a form of another site: its address and time do not belong to that session."""
     client = aged(as_(people.teammate), **{session_lifetime.SINCE: 7200, session_lifetime.SEEN: 3600})
     before = dict(client.session.items())
     sent = {"username": "owner", "password": RIGHT, "name": "script"}
@@ -172,16 +172,16 @@ def test_a_token_asked_for_with_a_browsers_cookie_leaves_its_session_alone(as_, 
     assert dict(client.session.items()) == before
     assert client.get("/api/v1/me").json()["user"] == "teammate"
     people.owner.refresh_from_db()
-    assert people.owner.last_login is not None  # those who only note the sign-in itself still hear of it
+    assert people.owner.last_login is not None  # the `user_logged_in` signal is still sent
 
 
-def test_use_is_noted_now_and_then(as_, people):
+def test_the_last_use_of_a_session_is_updated_periodically(as_, people):
     client = aged(as_(people.owner), **{session_lifetime.SEEN: 3600})
     client.get("/jobs")
     assert time.time() - client.session[session_lifetime.SEEN] < 60
 
 
-def test_somebody_who_is_switched_off_is_out_at_once(as_, people):
+def test_a_deactivated_user_loses_access_at_once(as_, people):
     client = as_(people.owner)
     people.owner.is_active = False
     people.owner.save()
@@ -190,7 +190,7 @@ def test_somebody_who_is_switched_off_is_out_at_once(as_, people):
     assert page("owner", RIGHT).status_code == 200
 
 
-def test_changing_ones_password_needs_the_present_one_and_ends_other_sessions(as_, people):
+def test_a_password_change_needs_the_current_one_and_ends_other_sessions(as_, people):
     here, elsewhere = as_(people.owner), as_(people.owner)
     new = "four unrelated brown llamas"
     sent = {"old_password": "wrong", "new_password1": new, "new_password2": new}
@@ -228,14 +228,14 @@ def test_a_weak_new_password_is_refused_with_its_reason(as_, people):
         "owner-owner-owner",
     ],
 )
-def test_a_password_that_everybody_would_try_is_refused(people, password):
+def test_a_common_password_is_refused(people, password):
     with pytest.raises(ValidationError):
         validate_password(password, people.owner)
 
 
 @pytest.mark.parametrize("password", ["q1w2e3r4t5y6", "1qaz2wsx3edc4rfv", "Michelle1234", "liverpool-2004!"])
 def test_a_leaked_password_is_refused(people, password):
-    """Of lists of breaches, also where somebody put a year behind one to make it long enough."""
+    """From lists of breaches, also where a year was appended to make it long enough."""
     with pytest.raises(ValidationError):
         validate_password(password, people.owner)
 
@@ -247,15 +247,15 @@ def test_a_leaked_password_is_refused(people, password):
         "correcthorsebatterystaple-x",
         "пароль из четырёх слов здесь",
         "k7#Lq9!vTz2$",
-        "x" * 3 + "quite long indeed " * 6,  # 64 and more
+        "x" * 3 + "quite long indeed " * 6,  # longer than 64 characters
         "               fifteen blanks first",
     ],
 )
-def test_any_kind_of_characters_makes_a_password(people, password):
+def test_passwords_of_any_kind_of_characters_are_accepted(people, password):
     validate_password(password, people.owner)
 
 
-def test_a_password_is_taken_exactly_as_typed(people):
+def test_a_password_is_used_exactly_as_typed(people):
     typed = "  Blanks Around And CASE kept  " + "y" * 70
     people.owner.set_password(typed)
     people.owner.save()
@@ -266,7 +266,7 @@ def test_a_password_is_taken_exactly_as_typed(people):
         assert door("owner", typed[:72]).status_code != inside
 
 
-def test_the_forms_mask_passwords_and_let_managers_fill_them(as_, people):
+def test_forms_mask_passwords_and_support_password_managers(as_, people):
     for text in (Client().get("/login").text, as_(people.owner).get("/account/password").text):
         assert 'type="password"' in text
         assert 'autocomplete="current-password"' in text
@@ -275,11 +275,11 @@ def test_the_forms_mask_passwords_and_let_managers_fill_them(as_, people):
 
 
 @pytest.mark.parametrize("target", ["https://elsewhere.example/", "//elsewhere.example", "javascript:alert(1)"])
-def test_signing_in_leads_nowhere_else(people, target):
+def test_login_redirects_to_no_other_site(people, target):
     answer = Client().post("/login", {"username": "owner", "password": RIGHT, "next": target})
     assert answer.url == "/jobs"
 
 
 @pytest.mark.parametrize("path", ["/jobs", "/queues", "/jobs/new", "/account/password", "/api/docs"])
-def test_every_page_can_be_signed_out_of(as_, people, path):
+def test_every_page_has_a_logout_form(as_, people, path):
     assert 'action="/logout"' in as_(people.owner).get(path).text

@@ -1,4 +1,4 @@
-"""What is read of the environments of processes that may be a job's: bounded, whatever they say of themselves."""
+"""Reading the environments of processes that may belong to a job is bounded, whatever size they claim."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.support.machine import need
 
 MARK = "MUSTER_MARK=7-environs-1"
 
-# Its environment is a mapping of its own from now on, of any size, which needs no right (prctl(2), PR_SET_MM_MAP).
+# The process maps its environment to memory of any size, which needs no privilege (prctl(2), PR_SET_MM_MAP).
 POINTS_ELSEWHERE = """
 import ctypes, mmap, struct, sys
 size = int(sys.argv[1])
@@ -32,7 +32,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def process():
-    """A process whose environment is so many bytes of its own."""
+    """Starts a process whose environment is a mapping of `size` bytes."""
     started = []
 
     def start(size: int) -> int:
@@ -49,10 +49,10 @@ def process():
         one.wait()
 
 
-def test_an_environment_is_found_by_whole_entries():
+def test_an_environment_is_matched_by_whole_entries():
     one = subprocess.Popen(["sleep", "60"], env={"A": "1", "MUSTER_MARK": "7-environs-1", "B": MARK})
     try:
-        until(lambda: environ(one.pid))  # it becomes another program
+        until(lambda: environ(one.pid))  # until it has executed sleep
         assert f"\0{MARK}\0".encode() in environ(one.pid)
         assert one.pid in [pid for pid, env in environs() if f"\0{MARK}\0".encode() in env]
         assert one.pid in linux.marked([MARK.encode(), b"A=1"])
@@ -63,14 +63,14 @@ def test_an_environment_is_found_by_whole_entries():
         one.wait()
 
 
-def test_an_environment_of_any_size_is_not_read(process):
-    """One process of a job said that it had a gigabyte of it: the tasks process took fourteen to look for a mark in it."""
+def test_an_oversized_environment_is_not_read(process):
+    """A process of a job once claimed a gigabyte: the tasks process took 14 GB to search it for a mark."""
     small, large = process(MOST_BYTES - 4096), process(MOST_BYTES * 20)
     assert f"\0{MARK}\0".encode() in environ(small) and small in linux.marked([MARK.encode()])
     assert environ(large) == b"" and large not in linux.marked([MARK.encode()])
 
 
-def test_a_process_that_is_gone_has_none():
+def test_a_process_that_has_ended_has_no_environment():
     one = subprocess.Popen(["true"])
     one.wait()
     assert environ(one.pid) == b""

@@ -1,4 +1,4 @@
-"""With MUSTER_EVENT_LOG=stdout: security events as JSON, line by line, without a secret and without a forged line."""
+"""With MUSTER_EVENT_LOG=stdout, security events are JSON lines without secrets, and no line can be forged."""
 
 import json
 import logging
@@ -26,20 +26,20 @@ def line_of(message: str, **extra) -> dict:
     return json.loads(text)
 
 
-def test_a_line_has_the_same_fields_each_time():
+def test_every_line_has_the_same_fields():
     found = line_of("login", event={"actor_name": "ada", "after": {"way": "page"}})
     assert (found["level"], found["source"], found["message"]) == ("WARNING", "axes", "login")
     assert found["at"].endswith("Z") and found["after"] == {"way": "page"}
 
 
-def test_no_secret_and_no_forged_line():
+def test_secrets_are_removed_and_newlines_escaped():
     found = line_of("mst_" + "x" * 40 + " \n{}", event={"name": "a\nb", "said": ["password=hunter2hunter2"]})
     assert "xxxx" not in found["message"] and "\\n" in found["message"]
     assert found["name"] == "a\\nb" and found["said"] == ["password=[removed]"]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_what_was_committed_is_told(monkeypatch):
+def test_only_committed_events_are_logged(monkeypatch):
     told = []
     monkeypatch.setattr(log_config, "event", lambda act, **fields: told.append((act, fields["audit_id"])))
     with transaction.atomic():
@@ -56,7 +56,7 @@ _popen = subprocess.Popen
 
 @pytest.fixture
 def visited(people, transactional_db, tmp_path, monkeypatch):
-    """`visited("stdout")`: what a server says on each stream while some people come."""
+    """`visited("stdout")`: what a server writes to each stream while clients use it."""
 
     def visit(events: str) -> tuple[list[dict], str]:
         monkeypatch.setenv("MUSTER_EVENT_LOG", events)
@@ -74,14 +74,14 @@ def visited(people, transactional_db, tmp_path, monkeypatch):
                     headers={"User-Agent": 'evil"}\n'.strip()},
                     timeout=PATIENCE_SECONDS,
                 )
-                httpx.post(f"{site.url}/login", data=sent, timeout=PATIENCE_SECONDS)  # without the form's own token
+                httpx.post(f"{site.url}/login", data=sent, timeout=PATIENCE_SECONDS)  # without the CSRF token
                 httpx.get(f"{site.url}/nowhere", timeout=PATIENCE_SECONDS)
         return [json.loads(line) for line in out.read_text().splitlines()], err.read_text()
 
     return visit
 
 
-def test_a_real_server_tells_what_happened_line_by_line(visited):
+def test_a_real_server_logs_its_events_as_json_lines(visited):
     lines, _ = visited("stdout")
     told = [(one["source"], one["message"]) for one in lines]
     assert ("muster.events", "login") in told and ("muster.events", "login.failed") in told
@@ -95,13 +95,13 @@ def test_a_real_server_tells_what_happened_line_by_line(visited):
     assert "password-of-eve" not in str(lines)
 
 
-def test_without_the_setting_nothing_is_on_standard_output_and_no_event_in_the_log(visited):
+def test_without_the_setting_standard_output_stays_empty_and_no_event_is_logged(visited):
     lines, log = visited("off")
     assert lines == []
     assert "muster.events" not in log
 
 
-def test_another_word_is_refused():
+def test_an_unknown_value_of_the_setting_is_refused():
     start = [sys.executable, "-c", "import controlplane.settings"]
     ended = subprocess.run(start, env={**os.environ, "MUSTER_EVENT_LOG": "syslog"}, capture_output=True, text=True)
     assert ended.returncode == 1 and "off or stdout" in ended.stderr

@@ -1,4 +1,4 @@
-"""A password that somebody else knows opens one page: where its owner chooses another."""
+"""With an initial password, only one page is open: the one where the user chooses another."""
 
 import io
 from datetime import timedelta
@@ -14,7 +14,7 @@ OWN = "four unrelated brown llamas"
 
 
 def person(*words: str) -> str:
-    """What the command says; the password is in it."""
+    """Runs the command and returns the password that it prints."""
     said = io.StringIO()
     call_command("person", *words, stdout=said)
     return said.getvalue().split(" with ")[1].split(" ")[0]
@@ -39,7 +39,7 @@ def first(team) -> str:
     return person("ada", "--team", "nlp", "--role", "admin")
 
 
-def test_nothing_else_is_open_until_one_has_chosen(first):
+def test_no_other_page_is_open_until_a_new_password_is_chosen(first):
     client, status = page("ada", first)
     assert status == 302
     for path in ("/jobs", "/account", "/account/tokens", "/teams/nlp", "/jobs/new", "/api/docs"):
@@ -56,13 +56,13 @@ def test_nothing_else_is_open_until_one_has_chosen(first):
     assert page("ada", OWN)[0].get("/jobs").status_code == 200
 
 
-def test_one_may_always_sign_out(first):
+def test_logging_out_is_always_possible(first):
     client, _ = page("ada", first)
     assert client.post("/logout").status_code == 302
     assert client.get("/jobs").url.startswith("/login")
 
 
-def test_the_api_gives_no_token_for_it_and_says_where_to_go(first):
+def test_the_api_issues_no_token_for_an_initial_password_and_names_the_page(first):
     refused = api("ada", first)
     assert refused.status_code == 403
     assert "/account/password" in refused.json()["detail"]
@@ -71,13 +71,13 @@ def test_the_api_gives_no_token_for_it_and_says_where_to_go(first):
     assert api("ada", OWN).status_code == 201
 
 
-def test_choosing_the_same_again_is_no_choice(first):
+def test_the_new_password_must_differ(first):
     client, _ = page("ada", first)
     assert "current password" in change(client, first, first).text
     assert client.get("/jobs").url == "/account/password"
 
 
-def test_it_is_over_after_two_weeks(first):
+def test_an_initial_password_expires_after_two_weeks(first):
     ada = User.objects.get(username="ada")
     assert timedelta(days=13, hours=23) < ada.first_password_until - timezone.now() <= timedelta(days=14)
     User.objects.filter(pk=ada.pk).update(first_password_until=timezone.now() - timedelta(seconds=1))
@@ -89,7 +89,7 @@ def test_it_is_over_after_two_weeks(first):
     assert page("ada", person("ada", "--new-password"))[1] == 302
 
 
-def test_whoever_forgot_theirs_gets_a_first_one_again(people):
+def test_a_forgotten_password_is_replaced_by_an_initial_one(people):
     inside = Client()
     inside.force_login(people.owner)
     given = person("owner", "--new-password")
@@ -102,7 +102,7 @@ def test_whoever_forgot_theirs_gets_a_first_one_again(people):
 
 
 @pytest.mark.parametrize(("name", "words"), [("nobody", "check the spelling"), ("bot@nlp", "has tokens")])
-def test_who_has_no_password_gets_none(team, people, name, words):
+def test_an_unknown_user_or_a_service_account_gets_no_password(team, people, name, words):
     from accounts import members
 
     members.make_service_account(team=team, name="bot", role="member", by=people.admin)
@@ -112,12 +112,12 @@ def test_who_has_no_password_gets_none(team, people, name, words):
 
 @pytest.fixture
 def demo_admin(db) -> User:
-    """As bin/demo makes it."""
+    """The administrator as bin/demo creates it."""
     until = timezone.now() + timedelta(days=14)
     return User.objects.create_superuser("chief", password=OWN, first_password_until=until)
 
 
-def test_the_demos_administrator_is_let_be_on_this_machine_alone(demo_admin, settings):
+def test_the_administrator_of_the_demo_is_exempt_only_on_a_local_host(demo_admin, settings):
     client, _ = page("chief", OWN)
     assert client.get("/jobs").status_code == 200
     assert api("chief", OWN).status_code == 201
@@ -128,6 +128,6 @@ def test_the_demos_administrator_is_let_be_on_this_machine_alone(demo_admin, set
     assert client.get("/jobs").status_code == 200
 
 
-def test_a_person_is_not_let_be_there(first):
+def test_other_users_are_not_exempt_there(first):
     """The exception is for one account, not for the machine."""
     assert page("ada", first)[0].get("/jobs").url == "/account/password"

@@ -1,4 +1,4 @@
-"""A request that another site makes a browser send changes nothing: on every route, with and without htmx."""
+"""A cross-site request of a browser changes nothing: on every route, with and without htmx."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ def world(lab, people) -> AccessFixture:
 
 
 def careless(people) -> Client:
-    """Signed in, and sending no proof that a page of ours made it."""
+    """Signed in, but sending no CSRF token."""
     client = Client(enforce_csrf_checks=True)
     client.force_login(people.owner)
     return client
@@ -28,8 +28,8 @@ def careless(people) -> Client:
 @pytest.mark.parametrize(
     "pattern", sorted(one for one in patterns() if not one.startswith("agent/") and not one.endswith("/login"))
 )
-def test_without_its_token_nothing_is_changed(world, people, pattern):
-    """A plain form and htmx alike."""
+def test_without_a_csrf_token_nothing_is_changed(world, people, pattern):
+    """For plain forms and htmx alike."""
     before = world.state()
     client = careless(people)
     for method, headers in product(UNSAFE, ({}, {"HX-Request": "true", "HX-Target": "state"})):
@@ -40,7 +40,7 @@ def test_without_its_token_nothing_is_changed(world, people, pattern):
     assert world.state() == before
 
 
-def test_a_token_of_another_session_is_no_proof(people, lab):
+def test_a_csrf_token_of_another_session_is_refused(people, lab):
     job = seed.running(lab, steps=5)
     other = Client()
     other.get("/login")
@@ -49,7 +49,7 @@ def test_a_token_of_another_session_is_no_proof(people, lab):
     assert answer.status_code == 403
 
 
-def test_with_the_pages_own_token_htmx_is_heard(people, lab):
+def test_htmx_with_the_csrf_token_of_the_page_is_accepted(people, lab):
     import json
     import re
 
@@ -62,8 +62,8 @@ def test_with_the_pages_own_token_htmx_is_heard(people, lab):
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-def test_the_api_takes_no_kind_of_body_that_a_form_can_send(client, people, kind):
-    """A form of another site can send these without asking first; so they are of no use here, even with a session."""
+def test_the_api_accepts_no_content_type_that_a_form_can_send(client, people, kind):
+    """A form on another site can send these without a CORS preflight, so they are refused even with a session."""
     client.force_login(people.owner)
     answer = client.generic("POST", "/api/v1/jobs", b'{"queue": "default"}', kind)
     assert answer.status_code == 415

@@ -1,4 +1,4 @@
-"""A password takes 0.3 s of a core, on purpose: nobody else waits for that."""
+"""Hashing a password takes 0.3 s of a core, on purpose: other requests do not wait for it."""
 
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from controlplane.room import MOST_UNKNOWN
 
 
 class Turns:
-    """Notes whether who waits for a turn keeps a connection."""
+    """Records whether a request holds a database connection while it waits for its turn."""
 
     def __init__(self):
         self.kept = []
@@ -27,7 +27,7 @@ class Turns:
 
 
 @pytest.mark.parametrize("path", ["/login", "/api/v1/login"])
-def test_nobody_who_signs_in_waits_with_a_database_connection(transactional_db, settings, monkeypatch, path):
+def test_a_login_holds_no_database_connection_while_it_waits(transactional_db, settings, monkeypatch, path):
     settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
     turns = Turns()
     monkeypatch.setattr(password_hashing, "turns", turns)
@@ -36,7 +36,7 @@ def test_nobody_who_signs_in_waits_with_a_database_connection(transactional_db, 
     assert turns.kept and not any(turns.kept)
 
 
-def test_what_is_stored_is_djangos_own(settings):
+def test_stored_hashes_are_in_the_format_of_django(settings):
     settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
     ours = make_password("correct horse")
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
@@ -53,7 +53,7 @@ def nobody_may_wait(settings, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/login", "/api/v1/login"])
-def test_whoever_would_wait_behind_too_many_others_is_told_to_come_again(transactional_db, nobody_may_wait, path):
+def test_a_login_behind_too_many_others_is_refused_with_retry_after(transactional_db, nobody_may_wait, path):
     sent = {"username": "nobody", "password": "a wrong one, of course"}
     kind = {"content_type": "application/json"} if path.startswith("/api") else {}
     answer = Client().post(path, sent, **kind)
@@ -62,12 +62,12 @@ def test_whoever_would_wait_behind_too_many_others_is_told_to_come_again(transac
     assert "many people are signing in" in answer.content.decode()
 
 
-def test_places_for_requests_are_left_while_passwords_are_hashed():
+def test_hashing_leaves_room_for_other_requests():
     assert password_hashing.turns.most_in_all + password_hashing.AT_ONCE < MOST_UNKNOWN
 
 
-def test_sign_ins_wait_by_address(transactional_db, settings, monkeypatch):
-    """Those of a flood wait for each other; who comes from elsewhere is next."""
+def test_logins_queue_by_address(transactional_db, settings, monkeypatch):
+    """Logins of a flood wait for each other; one from another address goes next."""
     settings.PASSWORD_HASHERS = real.PASSWORD_HASHERS
     groups = []
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""What every answer tells the browser: of pages, of the API, of refusals and of static files alike."""
+"""The security headers of every answer: pages, API, refusals and static files alike."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_every_answer_forbids_what_a_page_does_not_need(client, people, address):
+def test_every_answer_has_restrictive_headers(client, people, address):
     headers = client.get(address).headers
     policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
     assert policy["default-src"] == policy["object-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
@@ -38,18 +38,18 @@ def test_every_answer_forbids_what_a_page_does_not_need(client, people, address)
 
 
 @pytest.mark.parametrize("address", ["/jobs", "/api/v1/jobs", "/queues", "/login"])
-def test_no_other_origin_is_let_in(as_, people, address):
+def test_no_other_origin_is_allowed(as_, people, address):
     answer = as_(people.owner).get(address, headers={"Origin": "https://elsewhere.example"})
     assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
 
 
 @pytest.mark.parametrize("address", ["/api/v1/jobs", "/api/v1/me", "/queues", "/account/password"])
-def test_what_somebody_was_shown_is_not_kept_for_the_next(as_, people, address):
+def test_answers_for_one_user_are_not_cached_for_the_next(as_, people, address):
     said = as_(people.owner).get(address).headers["Cache-Control"]
     assert "no-store" in said or ("private" in said and "no-cache" in said)
 
 
-def test_a_browser_keeps_nothing_of_what_somebody_was_shown(as_, lab, people, settings, tmp_path):
+def test_browsers_store_no_page_and_no_answer_of_the_api(as_, lab, people, settings, tmp_path):
     settings.MEDIA_ROOT = tmp_path
     world, client = AccessFixture(lab, people), as_(people.admin)
     shown = [name for name, one in TABLE.items() if one.door in (PAGE, API) and "GET" in one.rules]
@@ -60,7 +60,7 @@ def test_a_browser_keeps_nothing_of_what_somebody_was_shown(as_, lab, people, se
         assert "no-store" in answer.headers["Cache-Control"], pattern
 
 
-def test_a_program_may_keep_an_answer_and_asks_whether_it_holds(people):
+def test_programs_may_cache_an_answer_and_revalidate_it(people):
     headers = {"Authorization": f"Bearer {Token.issue(people.owner, 'x')[1]}"}
     first = Client().get("/api/v1/teams", headers=headers)
     assert first.headers["Cache-Control"] == "private, no-cache"
@@ -68,7 +68,7 @@ def test_a_program_may_keep_an_answer_and_asks_whether_it_holds(people):
     assert again.status_code == 304
 
 
-def test_every_answer_with_a_body_says_what_it_is(as_, people, lab):
+def test_every_answer_with_a_body_has_its_content_type(as_, people, lab):
     job = seed.running(lab, steps=5)
     owner = as_(people.owner)
     for address in ["/jobs", f"/jobs/{job.pk}", f"/jobs/{job.pk}/logs.txt", "/queues", "/account/password", "/nowhere"]:
@@ -78,11 +78,11 @@ def test_every_answer_with_a_body_says_what_it_is(as_, people, lab):
     assert owner.get("/api/v1/nowhere").headers["Content-Type"] == "application/problem+json"
 
 
-def test_signing_out_clears_what_the_browser_kept(as_, people):
+def test_logging_out_clears_the_cache_of_the_browser(as_, people):
     assert as_(people.owner).post("/logout").headers["Clear-Site-Data"] == '"cache"'
 
 
-def test_a_browser_is_told_to_stay_with_https_where_there_is_https(client, db):
+def test_with_https_strict_transport_security_is_sent(client, db):
     assert not client.get("/login").has_header("Strict-Transport-Security")
     with override_settings(MUSTER_HTTPS=True):
         said = client.get("/login").headers["Strict-Transport-Security"]
@@ -99,14 +99,14 @@ print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SESSION_COOKIE_SECURE, s.CSRF
 
 
 def settings_with(**environment: str) -> list[str]:
-    """What the settings are when they are read with this environment, in a process of their own."""
+    """The settings as read with this environment, in a separate process."""
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", **environment}
     ended = subprocess.run([sys.executable, "-c", PRINT_COOKIES], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.split()
 
 
-def test_cookies_are_bound_to_the_host_where_there_is_https():
+def test_with_https_cookies_are_bound_to_the_host():
     names = ["__Host-muster-session", "__Host-muster-csrf"]
     assert settings_with(MUSTER_HTTPS="1", MUSTER_ALLOWED_HOSTS="m.example") == [
         *names,
@@ -114,13 +114,13 @@ def test_cookies_are_bound_to_the_host_where_there_is_https():
     ]
 
 
-def test_being_open_to_others_without_https_is_said_loudly():
+def test_serving_other_hosts_without_https_is_a_warning():
     assert settings_with(MUSTER_ALLOWED_HOSTS="m.example")[-1] == "muster.W001"
     assert settings_with(MUSTER_ALLOWED_HOSTS="*")[-1] == "muster.W001"
     assert settings_with(MUSTER_ALLOWED_HOSTS="127.0.0.1,localhost,[::1]")[-1] == "False"
 
 
-def test_the_web_process_says_so_at_its_start_and_refuses_debug_for_others():
+def test_the_web_process_warns_at_startup_and_refuses_debug_for_other_hosts():
     start = [sys.executable, "-c", "import controlplane.asgi"]
     open_to_all = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", "MUSTER_ALLOWED_HOSTS": "m.example"}
     loud = subprocess.run(start, env=open_to_all, capture_output=True, text=True)
@@ -129,7 +129,7 @@ def test_the_web_process_says_so_at_its_start_and_refuses_debug_for_others():
     assert refused.returncode == 1 and "MUSTER_DEBUG" in refused.stderr
 
 
-def test_the_check_for_deployment_finds_nothing():
+def test_djangos_deployment_check_passes():
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", "MUSTER_HTTPS": "1"}
     environment |= {"MUSTER_SECRET_KEY": "a-long-key-of-many-different-letters-0123456789-abcdefghijk-XYZ"}
     command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"]
@@ -137,7 +137,7 @@ def test_the_check_for_deployment_finds_nothing():
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_server_error_tells_nothing_of_the_inside(as_, people, monkeypatch):
+def test_a_server_error_reveals_no_internals(as_, people, monkeypatch):
     import jobs.web.queues as page
     from jobs.api import queues
 
@@ -169,7 +169,7 @@ def test_a_server_error_tells_nothing_of_the_inside(as_, people, monkeypatch):
         "/static/",
     ],
 )
-def test_there_is_no_back_door(client, db, address):
+def test_debug_admin_and_file_paths_do_not_exist(client, db, address):
     answer = client.get(address)
     assert answer.status_code == 404
     assert "urlpatterns" not in answer.text and "Traceback" not in answer.text

@@ -1,4 +1,4 @@
-"""A request's head has a time and a size: a connection that never says what it wants is not kept."""
+"""A request's head is limited in time and size: a connection that never completes one is closed."""
 
 import asyncio
 from contextlib import suppress
@@ -22,7 +22,7 @@ async def answered(scope, receive, send):
 
 
 def visit(story, app=answered):
-    """`story(reader, writer, connections)` at a server of this protocol; what it said and refused with."""
+    """Run `story(reader, writer, connections)` against a server; return its result and the statuses of the refusals."""
 
     async def run():
         config = uvicorn.Config(app, log_level="critical", timeout_keep_alive=int(PATIENCE_SECONDS))
@@ -54,7 +54,7 @@ def short(monkeypatch):
 
 
 async def dripping(reader, writer, begin: bytes, drop: bytes) -> int:
-    """Until the server has had enough; how much was sent. A reset may swallow its last words, so they are not read here."""
+    """Write until the server closes; return how much was sent. A reset may lose the refusal, so it is not read here."""
     writer.write(begin)
     sent, ended = len(begin), asyncio.ensure_future(until_closed(reader))
     while not ended.done():
@@ -79,17 +79,17 @@ async def until_closed(reader) -> None:
     [
         (b"GET / HTTP/1.1\r\nX-Slow: ", b"a", [b"408"]),
         (b"GET /", b"a", [b"408"]),
-        (b"", b"", []),  # says nothing at all
+        (b"", b"", []),  # sends nothing at all
         (b"", b"\r\n", []),
         (WHOLE, b"\r\n", []),  # between requests
         (WHOLE + b"GET /", b"a", [b"408"]),
     ],
 )
-def test_a_head_that_drips_is_not_waited_for(short, begin, drop, refused):
+def test_a_slow_head_is_not_waited_for(short, begin, drop, refused):
     assert visit(lambda reader, writer, _: dripping(reader, writer, begin, drop))[1] == refused
 
 
-def test_who_waits_for_it_reads_the_refusal(short):
+def test_a_client_that_waits_receives_the_refusal(short):
     async def story(reader, writer, _):
         writer.write(b"GET / HTTP/1.1\r\nX-Slow: ")
         return await reader.read()
@@ -97,7 +97,7 @@ def test_who_waits_for_it_reads_the_refusal(short):
     assert visit(story)[0].startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_head_without_end_is_cut_off():
+def test_an_endless_head_is_cut_off():
     sent, refused = visit(
         lambda reader, writer, _: dripping(reader, writer, b"GET / HTTP/1.1\r\nX-Long: ", b"x" * 4096)
     )
@@ -105,11 +105,11 @@ def test_a_head_without_end_is_cut_off():
 
 
 @pytest.mark.parametrize("before", [b"", WHOLE])
-def test_a_head_that_comes_at_once_is_counted_too(before):
-    """A socket hands over 256 KiB in one piece, which was never counted."""
+def test_a_head_that_arrives_in_one_piece_is_measured_too(before):
+    """A socket delivers up to 256 KiB in one piece, which used not to be counted."""
 
     async def story(reader, writer, connections):
-        writer.write(b"\r\n")  # so that there is a connection
+        writer.write(b"\r\n")  # so that the connection exists
         await until_connected(connections)
         connections[0].data_received(before + b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 200_000 + b"\r\n\r\n")
         await until_closed(reader)
@@ -127,8 +127,8 @@ def test_a_head_that_comes_at_once_is_counted_too(before):
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
 
 
-def test_trailers_are_no_headers():
-    """They came after the headers were measured, and were added to them."""
+def test_trailers_do_not_become_headers():
+    """They arrive after the headers were measured, and used to be added to them."""
     seen = []
 
     async def app(scope, receive, send):
@@ -146,12 +146,12 @@ def test_trailers_are_no_headers():
 
 
 @pytest.mark.parametrize("drop", [b"T: b\r\n" * 500, b"x" * 4096])
-def test_trailers_without_end_are_cut_off(drop):
+def test_endless_trailers_are_cut_off(drop):
     sent, refused = visit(lambda reader, writer, _: dripping(reader, writer, CHUNKED + b"T: ", drop))
     assert refused == [b"431"] and sent > HEAD_BYTES
 
 
-def test_a_chunk_whose_extension_has_no_end_is_cut_off():
+def test_an_endless_chunk_extension_is_cut_off():
     begin = CHUNKED.removesuffix(b"0\r\n") + b"1;"
     assert visit(lambda reader, writer, _: dripping(reader, writer, begin, b"x" * 4096))[1] == [b"431"]
 
@@ -176,8 +176,8 @@ def test_a_body_may_be_longer_than_a_head(how):
     assert said.count(b"200 OK") == 2 and not refused and taken == 1_000_000
 
 
-def test_no_time_runs_while_a_body_comes_or_an_answer_is_made():
-    """A stream of an hour is one request."""
+def test_the_head_timer_stops_while_a_body_arrives_or_an_answer_is_made():
+    """A stream of an hour is a single request."""
 
     async def story(reader, writer, connections):
         assert all(one.head_timer for one in connections)
@@ -186,7 +186,7 @@ def test_no_time_runs_while_a_body_comes_or_an_answer_is_made():
         assert [one.head_timer for one in connections] == [None]
         writer.write(b"aa" + WHOLE)
         said = await reader.readuntil(b"ok") + await reader.readuntil(b"ok")
-        assert [one.head_timer for one in connections] == [None]  # uvicorn's own runs between requests
+        assert [one.head_timer for one in connections] == [None]  # between requests, the timer of uvicorn runs
         return said
 
     async def app(scope, receive, send):

@@ -1,4 +1,4 @@
-"""Whatever a job, its code or its output says is shown as text: on pages and fragments, in a terminal, in a browser."""
+"""Text from a job, its code or its output is shown as text: on pages and fragments, in terminals and in browsers."""
 
 import json
 import os
@@ -40,7 +40,7 @@ LONG = "a<b>" * 2500  # 10,000 characters
 
 
 class Finder(HTMLParser):
-    """What a browser would make of a page: the elements and attributes that act."""
+    """Finds the active elements and attributes of a page, as a browser would."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def job(lab) -> Job:
 
 
 def hostile_job(lab: Lab) -> Job:
-    """Every text that somebody outside chooses, hostile: command, environment, log, metrics, reasons, nodes."""
+    """A job in which every text from outside is hostile: command, environment, log, metrics, reasons, nodes."""
     said = [one for one in HOSTILE if "\0" not in one]
     job = lab.running(
         command=["torchrun", "train.py", *said, LONG], env={f"V{number}": one for number, one in enumerate(said)}
@@ -115,21 +115,21 @@ PARTS = ["state", "ranks", "charts", "log", "events", "about"]
 @pytest.mark.parametrize(
     "path", ["/jobs", "/jobs/{pk}", "/jobs/{pk}?view=list", "/jobs/{pk}/logs", "/jobs/new?from={pk}", "/queues"]
 )
-def test_pages_show_it_as_text(as_, people, job, path):
+def test_pages_show_hostile_text_as_text(as_, people, job, path):
     shown = as_(people.owner).get(path.format(pk=job.pk))
     assert shown.status_code == 200
     assert_inert(shown.text)
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_fragments_show_it_as_text(as_, people, job, part):
+def test_fragments_show_hostile_text_as_text(as_, people, job, part):
     shown = as_(people.owner).get(f"/jobs/{job.pk}", headers={"HX-Request": "true", "HX-Target": part})
     assert shown.status_code == 200
     assert_inert(shown.text)
 
 
-def test_it_is_really_there(as_, people, job):
-    """Escaped, not swallowed: else the tests above would pass on an empty page."""
+def test_the_hostile_text_is_really_on_the_page(as_, people, job):
+    """Escaped rather than dropped; otherwise the tests above would pass on an empty page."""
     owner = as_(people.owner)
     escaped = "&lt;script&gt;alert("
     for part in ("charts", "log", "events", "about"):
@@ -139,7 +139,7 @@ def test_it_is_really_there(as_, people, job):
     assert "access denied" in owner.get(f"/jobs/{job.pk}/logs").text
 
 
-def test_the_finder_finds():
+def test_the_finder_detects_active_content():
     finder = Finder()
     finder.feed("".join(HOSTILE))
     assert len(finder.found) >= 5
@@ -148,7 +148,7 @@ def test_the_finder_finds():
 
 
 @pytest.mark.parametrize("name", [SCRIPT, "a\u202eb", "\x1b[31m", "x" * 200, "../../etc", "a b", "A", "-a"])
-def test_a_hostile_name_of_a_job_is_refused_and_the_refusal_is_inert(as_, people, queue, name):
+def test_a_hostile_job_name_is_refused_and_the_refusal_is_inert(as_, people, queue, name):
     owner = as_(people.owner)
     sent = {"queue": queue.pk, "code": "none", "command": "true", "nodes": 1, "nproc_per_node": 1}
     answer = owner.post("/jobs/new", {**sent, "name": name, "idempotency_key": "k"})
@@ -162,8 +162,8 @@ def test_a_hostile_name_of_a_job_is_refused_and_the_refusal_is_inert(as_, people
     assert Job.objects.count() == 0
 
 
-def test_names_of_teams_queues_and_users_are_text(as_, people, lab):
-    """Even where somebody got a hostile one into the database."""
+def test_names_of_teams_queues_and_users_are_shown_as_text(as_, people, lab):
+    """Even where a hostile name is in the database."""
     Team.objects.filter(pk=lab.queue.team_id).update(name="<b onclick=x>")
     type(lab.queue).objects.update(name="<i>q</i>\u202e")
     type(people.owner).objects.filter(pk=people.owner.pk).update(username="<u>o</u>\u202e")
@@ -177,7 +177,7 @@ def test_names_of_teams_queues_and_users_are_text(as_, people, lab):
 
 
 @pytest.mark.parametrize("path", ["../up", "/etc/passwd", "a/../../b", "x" * 300, "nul\0", SCRIPT + "/../../x"])
-def test_a_hostile_path_of_an_upload_is_refused_in_words(as_, people, queue, path):
+def test_a_hostile_upload_path_is_refused_with_a_message(as_, people, queue, path):
     from django.core.files.uploadedfile import SimpleUploadedFile
 
     sent = {
@@ -197,14 +197,14 @@ def test_a_hostile_path_of_an_upload_is_refused_in_words(as_, people, queue, pat
     assert Job.objects.count() == 0
 
 
-def test_what_the_api_says_is_json_and_never_a_page(as_, people, job):
+def test_answers_of_the_api_are_json_and_never_html(as_, people, job):
     for path in ("", "/logs", "/metrics", "/events", "/replicas"):
         answer = as_(people.owner).get(f"/api/v1/jobs/{job.pk}{path}")
         assert answer.headers["Content-Type"] == "application/json"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_a_downloaded_log_is_plain_text_under_a_name_of_ours(as_, people, job):
+def test_a_downloaded_log_is_plain_text_with_a_safe_file_name(as_, people, job):
     answer = as_(people.owner).get(f"/jobs/{job.pk}/logs.txt")
     text = b"".join(answer).decode()
     assert not STEERING.search(text)
@@ -212,7 +212,7 @@ def test_a_downloaded_log_is_plain_text_under_a_name_of_ours(as_, people, job):
     assert re.fullmatch(r'attachment; filename="[a-zA-Z0-9_.-]+"', answer.headers["Content-Disposition"])
 
 
-def test_log_bytes_that_are_no_text_are_still_text(lab, as_, people):
+def test_log_bytes_that_are_not_utf8_are_shown_as_text(lab, as_, people):
     import zlib
 
     job = lab.running()
@@ -236,7 +236,7 @@ def test_log_bytes_that_are_no_text_are_still_text(lab, as_, people):
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_terminal_is_not_steered_by_a_table(text):
+def test_a_table_contains_no_terminal_escape_sequences(text):
     from muster.render import Terminal, printable, table
 
     assert not STEERING.search(printable(text))
@@ -252,8 +252,8 @@ VERBS = (
 NAME = "n\x1b[2J\x07\x9b31m\u202e\r"
 
 
-def test_a_terminal_is_not_steered_by_the_command_line(transactional_db, people, lab, tmp_path):
-    """The real server, the real command, at a terminal; the names are what no form lets through."""
+def test_the_command_line_prints_no_terminal_escape_sequences(transactional_db, people, lab, tmp_path):
+    """The real server and the real command, at a terminal; the names are ones that no form would accept."""
     job = hostile_job(lab)
     Job.objects.filter(pk=job.pk).update(name=NAME)
     Team.objects.filter(pk=lab.queue.team_id).update(name=NAME)
@@ -262,7 +262,7 @@ def test_a_terminal_is_not_steered_by_the_command_line(transactional_db, people,
     with serve() as served:
         token = Token.issue(people.owner, NAME, scope="manage")[1]
         own = {"MUSTER_URL": served.url, "MUSTER_TOKEN": token, "MUSTER_CONFIG": str(tmp_path / "config.json")}
-        # Without colours of its own, so that whatever is there is somebody else's.
+        # Without the command's own colours, so that every escape sequence in the output is a hostile one.
         env = {**os.environ, **own, "NO_COLOR": "1", "TERM": "xterm", "COLUMNS": "400"}
         shown = {
             verb: on_a_terminal(command(*verb.format(pk=job.pk, queue=NAME).split(" ")), env=env) for verb in VERBS
@@ -270,18 +270,18 @@ def test_a_terminal_is_not_steered_by_the_command_line(transactional_db, people,
     for verb, text in shown.items():
         assert not STEERING_A_TERMINAL.search(text.replace("\r\n", "\n")), (verb, text)
         assert "Traceback" not in text, (verb, text)
-        # It is really there; a headline has lost its escape sequences before, not only their first characters.
+        # The text is really there; a headline once lost whole escape sequences, not only their first characters.
         assert "[2J" in text or "<script>" in text or "access denied" in text, (verb, text)
 
 
-def test_plain_keeps_what_people_write():
+def test_plain_keeps_ordinary_unicode_text():
     for text in ("naïve — 训练 🚀 עברית العربية", "tab\tstays", "a\u200fb\u200ec"):
         assert plain(text) == text
         assert inert(text.encode()).decode() == text
 
 
-def test_a_browser_runs_nothing_of_it(page, site, transactional_db, people):  # noqa: F811
-    """No dialog opens, and the console holds no error: under our policy a blocked script would be one."""
+def test_a_browser_executes_none_of_it(page, site, transactional_db, people):  # noqa: F811
+    """No dialog opens, and the console has no error: a script blocked by our policy would be one."""
     from queues.models import Queue
 
     job = hostile_job(Lab(Queue.objects.get(name="default"), people.owner))

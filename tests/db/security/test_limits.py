@@ -1,4 +1,4 @@
-"""Bodies, addresses and headers have a limit on every route, however they arrive."""
+"""Bodies, URLs and headers are limited on every route, however they arrive."""
 
 import asyncio
 import http.cookies
@@ -28,7 +28,7 @@ BIG = b"x" * (limits.SMALL + 1)
 
 
 def over_asgi(method: str, path: str, **sent) -> httpx.Response:
-    """Through the whole web process but its socket: the half before Django counts too."""
+    """Through the whole web process except its socket: the layers before Django are included."""
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(application)
@@ -44,7 +44,7 @@ async def pieces(count: int, size: int = 64 * 1024):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs", "/jobs/1/cancel", "/agent/v1/nothing", "/healthz", "/nowhere"])
-def test_a_body_that_is_announced_too_large_is_turned_away(path):
+def test_a_body_that_is_announced_too_large_is_refused(path):
     answer = over_asgi("POST", path, content=BIG)
     assert answer.status_code == 413
     assert str(limits.SMALL) in answer.text
@@ -53,14 +53,14 @@ def test_a_body_that_is_announced_too_large_is_turned_away(path):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("path", "status"), [("/api/v1/jobs", 413), ("/jobs/1/cancel", 401), ("/api/v1/login", 413)])
-def test_a_body_in_chunks_is_counted_as_it_comes(path, status, people):
+def test_a_chunked_body_is_measured_as_it_arrives(path, status, people):
     _, text = Token.issue(people.owner, "x")
     answer = over_asgi("POST", path, content=pieces(40), headers={"Authorization": f"Bearer {text}"})
     assert answer.status_code == status
     assert "Content-Length" not in answer.request.headers
 
 
-def test_the_refusal_speaks_the_language_of_its_place():
+def test_the_refusal_is_json_for_the_api_and_html_for_pages():
     program = over_asgi("POST", "/api/v1/jobs", content=BIG)
     assert program.headers["Content-Type"] == "application/problem+json"
     assert program.json()["status"] == 413
@@ -69,7 +69,7 @@ def test_the_refusal_speaks_the_language_of_its_place():
     assert "Too large" in person.text
 
 
-def test_a_body_within_the_limit_arrives_whole():
+def test_a_body_within_the_limit_arrives_complete():
     arrived = []
 
     async def app(scope, receive, send):
@@ -94,9 +94,9 @@ PIECE = 8192
 
 @pytest.fixture
 def intake(monkeypatch):
-    """`intake(path, headers)`: what the application was given of a body that never ends, and the refusal.
+    """`intake(path, headers)`: how much of an endless body the application received, and the status of the refusal.
 
-    `after`: a number of bytes, and what happens then.
+    `after`: a number of bytes, and a function to call once they have arrived.
     """
 
     def take(path: str, headers: dict[str, str], *, after=(0, None)) -> tuple[int, int | None]:
@@ -139,14 +139,14 @@ def intake(monkeypatch):
         ("/api/v1/workspaces", {"Authorization": "Bearer mst_" + "x" * 43}),
     ],
 )
-def test_of_a_stranger_little_is_read(intake, path, headers):
-    """It was 258 MiB on the server's disk, for each connection, by the mere presence of the header."""
+def test_little_is_read_from_an_unauthenticated_client(intake, path, headers):
+    """The mere presence of the header used to allow 258 MiB on the server's disk for each connection."""
     assert intake(path, headers) == (limits.TINY, 401)
     assert intake(path, {**headers, "Content-Length": str(limits.TINY + 1)}) == (0, 401)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_who_is_known_all_that_is_allowed_is_read(intake, people, as_, lab, settings):
+def test_an_authenticated_client_may_send_the_full_limit(intake, people, as_, lab, settings):
     settings.MUSTER_MAX_WORKSPACE_BYTES = 2 * limits.MIB
     token, text = Token.issue(people.owner, "x")
     browser = as_(people.owner).cookies["sessionid"].value
@@ -164,8 +164,8 @@ def test_of_who_is_known_all_that_is_allowed_is_read(intake, people, as_, lab, s
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_a_viewer_no_code_is_stored(intake, people, as_, settings):
-    """It was 40 MiB in each of twelve requests at once, before the view answered 403."""
+def test_a_large_body_of_a_user_who_may_not_submit_is_refused_early(intake, people, as_, settings):
+    """Twelve concurrent requests used to store 40 MiB each before the view answered 403."""
     settings.MUSTER_MAX_WORKSPACE_BYTES = 2 * limits.MIB
     _, viewers = Token.issue(people.viewer, "x")
     _, reading = Token.issue(people.owner, "x", scope=Scope.READ)
@@ -183,11 +183,11 @@ def test_of_a_viewer_no_code_is_stored(intake, people, as_, settings):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_token_that_is_revoked_meanwhile_ends_its_body(intake, people, monkeypatch):
+def test_revoking_a_token_aborts_the_upload_in_progress(intake, people, monkeypatch):
     monkeypatch.setattr(limits, "CHECK_SECONDS", 0.0)
     token, text = Token.issue(people.owner, "x")
 
-    def revoke():  # in a thread of its own
+    def revoke():  # runs in its own thread
         Token.objects.filter(pk=token.pk).update(revoked_at=timezone.now())
         connection.close()
 
@@ -196,8 +196,8 @@ def test_a_token_that_is_revoked_meanwhile_ends_its_body(intake, people, monkeyp
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_unfinished_bodies_of_one_user_have_a_bound(people, settings):
-    """Each of them waits on the disk until it has arrived whole; another user's arrive meanwhile."""
+def test_the_unfinished_bodies_of_one_user_are_bounded_together(people, settings):
+    """Each is on disk until it is complete; bodies of another user are accepted meanwhile."""
     settings.MUSTER_MAX_WORKSPACE_BYTES = 2 * limits.MIB
     most = limits.FOLDERS_AT_ONCE * limits.most_bytes(LARGE)
     texts = [Token.issue(who, "x")[1] for who in (people.owner, people.owner, people.admin)]
@@ -244,7 +244,7 @@ def test_the_unfinished_bodies_of_one_user_have_a_bound(people, settings):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_form_without_files_is_short(people, as_):
+def test_a_form_without_files_has_a_small_limit(people, as_):
     """Decoding a MiB of percent signs takes a second of a core."""
     cookie = f"sessionid={as_(people.owner).cookies['sessionid'].value}"
     kind = "application/x-www-form-urlencoded; charset=utf-8"
@@ -254,14 +254,14 @@ def test_a_form_without_files_is_short(people, as_):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stranger_is_told_why_a_large_body_was_not_read():
+def test_an_unauthenticated_client_gets_the_reason_for_the_refusal():
     sent = {"content": pieces(40), "headers": {"Authorization": "Bearer nobody"}}
     answer = over_asgi("POST", LARGE, **sent)
     assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert answer.headers["Content-Type"] == "application/problem+json" and "valid token" in answer.json()["detail"]
 
 
-def test_a_body_may_take_its_time_and_not_for_ever():
+def test_a_slow_body_is_allowed_above_a_minimum_rate():
     assert limits.seconds_left(0, 0) == limits.BODY_SECONDS
     assert limits.seconds_left(0, limits.BODY_SECONDS + 1) == 0
     steady = limits.BODY_BYTES_PER_SECOND
@@ -269,7 +269,7 @@ def test_a_body_may_take_its_time_and_not_for_ever():
     assert limits.seconds_left(steady // 2 * 100, 100) == 0
 
 
-def test_a_body_that_stops_coming_is_refused(monkeypatch):
+def test_a_stalled_body_is_refused(monkeypatch):
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
 
     async def stops():
@@ -303,23 +303,23 @@ FORM = b"application/x-www-form-urlencoded"
         ("/nowhere/jobs/new", b"", limits.SMALL),
     ],
 )
-def test_few_places_take_more(path, kind, most):
+def test_only_few_routes_accept_large_bodies(path, kind, most):
     assert limits.most_bytes(path, kind=kind) == most
 
 
-def test_a_long_address_is_turned_away():
+def test_a_long_url_is_refused():
     answer = over_asgi("GET", "/api/v1/jobs?name=" + "x" * limits.ADDRESS_CHARACTERS)
     assert answer.status_code == 414
 
 
-def test_long_headers_are_turned_away():
+def test_long_headers_are_refused():
     answer = over_asgi("GET", "/login", headers={"X-Long": "x" * limits.HEADER_BYTES})
     assert answer.status_code == 431
 
 
 @pytest.mark.parametrize("path", ["/login", "/api/v1/jobs", "/agent/v1/batches"])
-def test_a_length_of_thousands_of_digits_is_turned_away(path):
-    """Five, with zeros in front: more digits than Python reads as a number."""
+def test_a_content_length_of_thousands_of_digits_is_refused(path):
+    """The number 5 with leading zeros: more digits than Python converts to a number."""
     answer = over_asgi("POST", path, content=b"abcde", headers={"Content-Length": "0" * 4999 + "5"})
     assert 400 <= answer.status_code < 500
 
@@ -336,7 +336,7 @@ def test_a_length_of_thousands_of_digits_is_turned_away(path):
     ],
     ids=range(5),
 )
-def test_a_content_type_that_nobody_can_read_is_refused(path, kind, words):
+def test_an_unreadable_content_type_is_refused(path, kind, words):
     answer = over_asgi("POST", path, headers={"Content-Type": kind}, content=b"x=1")
     assert answer.status_code == 400
     assert words in answer.text
@@ -349,7 +349,7 @@ def test_two_content_types_are_refused(second):
 
 
 @pytest.mark.parametrize("value", ["application/json; a*0=b; a*=c", "text/html, a/b; x*=rot13''q", "a/b; q=0.5; *"])
-def test_an_accept_that_drf_cannot_read_is_refused(value):
+def test_an_accept_header_that_drf_cannot_parse_is_refused(value):
     answer = over_asgi("GET", "/api/v1/me", headers={"Accept": value})
     assert answer.status_code == 400 and "the Accept header cannot be read" in answer.text
     assert (
@@ -374,8 +374,8 @@ def multipart(*parts: str) -> bytes:
     ],
 )
 @pytest.mark.django_db(transaction=True)
-def test_parts_of_a_form_are_counted_before_their_heads_are_taken_apart(parts, monkeypatch, people, as_):
-    """A MiB of them took a second of a core, and a member may send 258."""
+def test_the_parts_of_a_form_are_counted_before_their_heads_are_parsed(parts, monkeypatch, people, as_):
+    """A MiB of parts took a second of a core, and a member may send 258 MiB."""
     taken_apart = []
     real = multipartparser.parse_header_parameters
     monkeypatch.setattr(multipartparser, "parse_header_parameters", lambda line: taken_apart.append(line) or real(line))
@@ -388,13 +388,13 @@ def test_parts_of_a_form_are_counted_before_their_heads_are_taken_apart(parts, m
 
 @pytest.mark.parametrize("path", ["/login", "/logout"])
 @pytest.mark.parametrize("head", ['name="a"; filename*0=a; filename*=b', 'name="a"; x*0=a; x*=b'])
-def test_a_part_of_a_form_that_cannot_be_read_is_refused(path, head):
+def test_an_unreadable_part_of_a_form_is_refused(path, head):
     content = f"--x\r\nContent-Disposition: form-data; {head}\r\n\r\nv\r\n--x--\r\n".encode()
     headers = {"Content-Type": "multipart/form-data; boundary=x", "Cookie": f"csrftoken={'a' * 32}"}
     assert over_asgi("POST", path, headers=headers, content=content).status_code == 400
 
 
-def test_usual_content_types_are_read():
+def test_ordinary_content_types_are_accepted():
     for kind in (
         "application/json",
         "application/json; charset=UTF-8",
@@ -417,8 +417,8 @@ def test_usual_content_types_are_read():
     ids=range(6),
 )
 @pytest.mark.parametrize("path", ["/healthz", "/api/v1/jobs", "/nowhere"])
-def test_headers_are_measured_before_django_takes_them_apart(path, headers, words, monkeypatch):
-    """62 KB of Content-Type took 2.3 s, of everybody's time, since Django reads it in the event loop."""
+def test_headers_are_measured_before_django_parses_them(path, headers, words, monkeypatch):
+    """62 KB of Content-Type took 2.3 s and blocked all requests, because Django parses it in the event loop."""
     taken_apart = []
 
     class Seen(ASGIRequest):
@@ -447,8 +447,8 @@ OURS = {"sessionid": "a" * 32, "csrftoken": "b" * 32}
     ],
     ids=range(5),
 )
-def test_of_the_cookies_only_ours_reach_django(cookie, monkeypatch):
-    """31 KB of quoted backslashes took 1.2 s; and other applications' cookies lock nobody out."""
+def test_only_our_own_cookies_reach_django(cookie, monkeypatch):
+    """31 KB of quoted backslashes took 1.2 s; and cookies of other applications must not lock users out."""
     found, parsed = [], []
     whole = http.cookies._unquote
     monkeypatch.setattr(http.cookies, "_unquote", lambda text: parsed.append(text) or whole(text))
@@ -462,14 +462,14 @@ def test_of_the_cookies_only_ours_reach_django(cookie, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_session_holds_beside_other_cookies(intake, people, as_):
+def test_a_session_is_valid_among_other_cookies(intake, people, as_):
     browser = as_(people.owner).cookies["sessionid"].value
     hostile = 'a="' + '\\"' * 5000 + '"'
     taken, _ = intake(LARGE, {"Cookie": f"{hostile}; sessionid={browser}"})
     assert taken > limits.SMALL
 
 
-def test_headers_that_programs_and_browsers_send_are_not_too_long():
+def test_headers_of_ordinary_programs_and_browsers_are_short_enough():
     browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
     form = "multipart/form-data; boundary=" + "-" * 70
     others = "; ".join(f"other-application-{number}={'x' * 1000}" for number in range(25))
@@ -478,8 +478,8 @@ def test_headers_that_programs_and_browsers_send_are_not_too_long():
 
 
 @pytest.mark.parametrize("path", ["/login", "/api/v1/jobs", "/nowhere"])
-def test_a_long_host_is_turned_away_and_hardly_logged(path, caplog):
-    """Redaction took 13 s for one of 16,000 bytes, and everybody waited."""
+def test_a_long_host_header_is_refused_with_a_short_log_line(path, caplog):
+    """Redacting a host of 16,000 bytes took 13 s, and blocked all requests."""
     answer = over_asgi("GET", path, headers={"Host": "a-" * 8000})
     assert answer.status_code == 400
     assert str(limits.HOST_CHARACTERS) in answer.text
@@ -489,34 +489,34 @@ def test_a_long_host_is_turned_away_and_hardly_logged(path, caplog):
 
 
 @pytest.mark.parametrize("method", ["TRACE", "CONNECT", "PROPFIND", "FOO"])
-def test_an_unknown_method_is_turned_away(method):
+def test_an_unknown_method_is_refused(method):
     assert over_asgi(method, "/healthz").status_code == 405
 
 
-def test_a_test_client_without_asgi_meets_the_same_limit(client: Client):
+def test_the_limit_also_applies_without_asgi(client: Client):
     answer = client.post("/api/v1/jobs", BIG, content_type="application/json")
     assert answer.status_code == 413
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("length", ["-1", "1e9", "99999999999999999999999", ""])
-def test_a_strange_length_is_no_way_round(length, people):
+def test_a_malformed_content_length_does_not_evade_the_limit(length, people):
     headers = {"Content-Length": length, "Authorization": f"Bearer {Token.issue(people.owner, 'x')[1]}"}
     answer = over_asgi("POST", "/api/v1/jobs", content=pieces(40), headers=headers)
     assert answer.status_code == 413
 
 
-def test_a_request_waits_little_for_a_thread_that_computes():
-    """At each of its hops between threads; Python's own 5 ms made others' pages wait for one viewer's downloads."""
-    assert application is not None  # the web process, as this module imported it
+def test_the_thread_switch_interval_is_short():
+    """It delays a request at each hop between threads; with Python's 5 ms, pages waited for one viewer's downloads."""
+    assert application is not None  # importing it sets the interval
     assert sys.getswitchinterval() == pytest.approx(0.001)
 
 
 class Inside:
-    """An application behind `Bounded` that answers when it is told to, and notes who is inside."""
+    """An application behind `Bounded` that answers when the test says so, and counts the requests inside."""
 
     def __init__(self, *known: str):
-        """`known`: tokens that were let in before. The first letter says whose they are."""
+        """`known`: tokens that were authenticated before. The first letter identifies the user."""
         self.may_answer = asyncio.Event()
         self.paths, self.most, self.now = [], 0, 0
         self.bounded = limits.Bounded(self)
@@ -553,14 +553,14 @@ class Inside:
 
 
 async def settled(inside):
-    """Until nothing moves any more: each request is inside, or waits."""
+    """Run the event loop until every request is inside or waiting."""
     for _ in range(200):
         await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(("token", "most"), [("a", room.MOST_AT_ONCE), ("", room.MOST_OF_ADDRESS)])
-def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token, most):
-    """300 waits of one viewer took a thread each, until the process could start none for anybody."""
+def test_requests_of_one_sender_queue_without_delaying_others(token, most):
+    """300 waiting requests of one viewer took a thread each, until the process could start no more."""
 
     async def story():
         inside = Inside("a", "b")
@@ -582,7 +582,7 @@ def test_the_requests_of_one_sender_wait_for_each_other_and_hold_up_nobody(token
     assert inside.bounded.room.taken == 0 and not inside.bounded.room.turns
 
 
-def test_a_request_shows_a_token_or_a_session_and_comes_from_an_address(settings):
+def test_a_request_is_identified_by_its_token_or_session_and_its_address(settings):
     def scope(*headers, client=("192.0.2.1", 1), path="/api/v1/jobs"):
         return {"headers": list(headers), "client": client, "path": path}
 
@@ -592,7 +592,7 @@ def test_a_request_shows_a_token_or_a_session_and_comes_from_an_address(settings
     cookie = settings.SESSION_COOKIE_NAME.encode()
     token, session = (b"authorization", b"Bearer a"), (b"cookie", cookie + b"=b")
     assert len({shown(token), shown((b"authorization", b"Bearer b")), shown(session), b""}) == 4
-    # Nobody becomes another sender by what is not looked at.
+    # A client cannot become another sender by varying parts that authentication ignores.
     assert {shown((b"authorization", one)) for one in (b"Bearer  a", b" bearer a", b"bEaReR\ta ")} == {shown(token)}
     assert (
         shown((b"authorization", b"Basic x"), session) == shown((b"authorization", b"mst_x"), session) == shown(session)
@@ -603,14 +603,14 @@ def test_a_request_shows_a_token_or_a_session_and_comes_from_an_address(settings
         {shown(token, session, path=path) for path in room.SIGN_INS} == {b""} == {shown(), shown(token, path="/jobs")}
     )
     forwarded = scope((b"x-forwarded-for", b"192.0.2.7"))
-    assert room.address(forwarded) == room.address(scope())  # anybody may write that
+    assert room.address(forwarded) == room.address(scope())  # any client may send this header
     settings.TRUSTED_PROXIES = [ip_network("192.0.2.1")]
     assert room.address(forwarded) != room.address(scope())
     assert room.address(scope(client=None)) == b""
 
 
-def test_what_nobody_has_seen_yet_counts_for_its_address():
-    """A stranger wrote another session into each request, and each was a sender of its own."""
+def test_unknown_credentials_count_for_their_address():
+    """A client could put a new session into each request, and each counted as a separate sender."""
 
     async def story():
         inside = Inside("known")
@@ -627,10 +627,10 @@ def test_what_nobody_has_seen_yet_counts_for_its_address():
 
     left = asyncio.run(story())
     assert (left.taken, left.unknown, len(left.turns)) == (0, 0, 0)
-    assert len(left.known.users) == 1  # nobody was let in
+    assert len(left.known.users) == 1  # the strangers were not authenticated
 
 
-def test_strangers_of_many_addresses_leave_places_for_those_who_are_known():
+def test_unknown_senders_of_many_addresses_leave_room_for_known_ones():
     async def story():
         inside = Inside("known")
         asked = (inside.ask(client=f"192.0.2.{number}") for number in range(200))
@@ -647,7 +647,7 @@ def test_strangers_of_many_addresses_leave_places_for_those_who_are_known():
     assert answers.count(503) == 200 - room.MOST_UNKNOWN and answers[-1] == 200
 
 
-def test_who_comes_behind_a_flood_of_one_address_is_told_so_and_waits_for_a_part_of_it_only():
+def test_a_request_behind_a_flood_of_its_address_is_refused_with_retry_after():
     async def story():
         inside = Inside()
         flood = [asyncio.ensure_future(inside.ask()) for _ in range(1000)]
@@ -662,7 +662,7 @@ def test_who_comes_behind_a_flood_of_one_address_is_told_so_and_waits_for_a_part
     assert not left.waiting and not left.turns
 
 
-def test_an_agent_is_known_by_its_signature(lab):
+def test_an_agent_is_identified_by_its_signature(lab):
     token = agent_tokens.issue(identity(lab.running()))
 
     async def story():
@@ -677,7 +677,7 @@ def test_an_agent_is_known_by_its_signature(lab):
     asyncio.run(story())
 
 
-def test_all_tokens_of_one_user_are_one_sender():
+def test_all_tokens_of_one_user_count_as_one_sender():
     async def story():
         inside = Inside(*(f"a{number}" for number in range(40)), "b")
         flood = [asyncio.ensure_future(inside.ask(token=f"a{number}")) for number in range(40)]
@@ -693,7 +693,7 @@ def test_all_tokens_of_one_user_are_one_sender():
 
 
 @pytest.mark.django_db
-def test_an_agents_token_is_one_sender_however_it_is_written(lab):
+def test_the_token_of_an_agent_is_one_sender_however_it_is_written(lab):
     token = agent_tokens.issue(identity(lab.running()))
     said = (f"Bearer {token}", f" bearer  {token} \t")
     scopes = [{"path": "/agent/v1/x", "headers": [(b"authorization", one.encode())]} for one in said]
@@ -701,7 +701,7 @@ def test_an_agents_token_is_one_sender_however_it_is_written(lab):
     assert agent_tokens.bearer(f"Bearer {token}\xa0") is None is agent_tokens.bearer(f"Bearer \x85{token}")
 
 
-def test_a_token_or_session_is_known_for_a_while():
+def test_a_token_or_session_stays_known_for_a_limited_time():
     now = [0.0]
     known = room.Known(lambda: now[0])
     known.add(b"a", 7)
@@ -715,7 +715,7 @@ def test_a_token_or_session_is_known_for_a_while():
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", ["/api/v1/me", "/jobs"])
-def test_whom_django_let_in_is_known_from_then_on(people, settings, path):
+def test_a_sender_is_known_once_django_has_authenticated_it(people, settings, path):
     client = Client()
     client.force_login(people.owner)
     session = client.cookies[settings.SESSION_COOKIE_NAME].value
@@ -737,7 +737,7 @@ def test_whom_django_let_in_is_known_from_then_on(people, settings, path):
     assert let_in({}) is None
 
 
-def test_no_more_are_let_in_than_there_can_be_threads(monkeypatch):
+def test_no_more_requests_are_admitted_than_there_are_threads(monkeypatch):
     monkeypatch.setattr(room, "MOST_INSIDE", 3)
 
     async def story():
@@ -753,7 +753,7 @@ def test_no_more_are_let_in_than_there_can_be_threads(monkeypatch):
     assert asyncio.run(story())[0] == 200
 
 
-def test_a_body_that_is_on_its_way_takes_no_place():
+def test_an_incomplete_body_takes_no_slot():
     async def story():
         inside = Inside()
         inside.may_answer.set()
@@ -773,7 +773,7 @@ def test_a_body_that_is_on_its_way_takes_no_place():
     assert asyncio.run(story())[0] == 200
 
 
-def test_a_stream_takes_a_place_until_its_head_only():
+def test_a_stream_takes_a_slot_only_until_its_head_is_sent():
     async def story():
         over = asyncio.Event()
 
@@ -794,7 +794,7 @@ def test_a_stream_takes_a_place_until_its_head_only():
 
 
 class Unread:
-    """An app whose large answers nobody reads until told, and what became of each request."""
+    """An application whose large answers are not read until the test says so; counts the requests that began."""
 
     def __init__(self, length: int):
         async def app(scope, receive, send):
@@ -821,7 +821,7 @@ class Unread:
 
 
 @pytest.mark.parametrize(("length", "begun"), [(room.SMALL_BYTES, 40), (room.SMALL_BYTES + 1, room.MOST_OF_ADDRESS)])
-def test_large_answers_that_nobody_reads_are_counted_until_they_are_taken(length, begun):
+def test_large_unread_answers_keep_their_slots(length, begun):
     """120 connections of a viewer that read nothing held a file of 8 MiB each in memory."""
 
     async def story():
@@ -836,7 +836,7 @@ def test_large_answers_that_nobody_reads_are_counted_until_they_are_taken(length
     assert asyncio.run(story()) == (begun, 40, 0)
 
 
-def test_a_large_answer_that_nobody_reads_is_given_up(monkeypatch):
+def test_a_large_answer_that_is_not_read_is_aborted(monkeypatch):
     monkeypatch.setattr(room, "SEND_SECONDS", 0.01)
 
     async def story():

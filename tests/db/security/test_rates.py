@@ -1,4 +1,4 @@
-"""A flood is held back with 429 and a time to wait; a burst and other people are not."""
+"""A flood is refused with 429 and a Retry-After; bursts and other users are not."""
 
 import pytest
 from django.test import Client
@@ -16,7 +16,7 @@ class Clock:
         return self.now
 
 
-def test_a_bucket_holds_a_minute_and_fills_steadily():
+def test_a_bucket_holds_a_minute_and_refills_steadily():
     clock = Clock()
     buckets = Buckets(clock)
     assert [buckets.take("a", per_minute=60) for _ in range(60)] == [0] * 60
@@ -26,7 +26,7 @@ def test_a_bucket_holds_a_minute_and_fills_steadily():
     assert [buckets.take("a", per_minute=60) for _ in range(3)] == [0, 0, 1]
 
 
-def test_the_time_to_wait_is_true():
+def test_a_request_succeeds_after_the_returned_wait():
     clock = Clock()
     buckets = Buckets(clock)
     assert buckets.take("a", per_minute=1) == 0
@@ -36,12 +36,12 @@ def test_the_time_to_wait_is_true():
     assert buckets.take("a", per_minute=1) == 0
 
 
-def test_zero_is_no_limit():
+def test_zero_means_no_limit():
     buckets = Buckets(Clock())
     assert {buckets.take("a", per_minute=0) for _ in range(1000)} == {0}
 
 
-def test_memory_stays_small_whoever_asks():
+def test_the_number_of_buckets_is_bounded():
     clock = Clock()
     buckets = Buckets(clock)
     for number in range(MOST_BUCKETS + 1):
@@ -71,7 +71,7 @@ def test_pages_count_by_user_too(as_, people, settings):
 
 
 @pytest.mark.parametrize("path", ["/login", "/api/v1/login"])
-def test_the_door_counts_by_address(people, settings, path):
+def test_logins_count_by_address(people, settings, path):
     settings.MUSTER_RATE_LOGIN = 2
     knock = lambda address, name: Client(REMOTE_ADDR=address).post(path, {"username": name, "password": "x"})  # noqa: E731
     assert 429 not in [knock("192.0.2.1", name).status_code for name in ("a", "b")]
@@ -79,7 +79,7 @@ def test_the_door_counts_by_address(people, settings, path):
     assert knock("192.0.2.2", "c").status_code != 429
 
 
-def test_agents_count_each_for_itself(client: Client, lab, settings):
+def test_each_agent_is_counted_separately(client: Client, lab, settings):
     settings.MUSTER_RATE_AGENT = 1
     job = lab.running()
     tokens = [agent_tokens.issue(identity(job, index)) for index in (0, 1)]
@@ -87,7 +87,7 @@ def test_agents_count_each_for_itself(client: Client, lab, settings):
     assert [ask(tokens[0]).status_code, ask(tokens[0]).status_code, ask(tokens[1]).status_code] == [204, 429, 204]
 
 
-def test_twenty_submits_a_second_are_nobodys_flood(settings):
+def test_twenty_submissions_a_second_are_within_the_limit(settings):
     clock = Clock()
     buckets = Buckets(clock)
     for _ in range(20 * 60 * 5):

@@ -1,5 +1,6 @@
-"""Revoked means at once, also for what is open: streams and waits end with the token, session, person or membership they
-were opened with, with Redis by a hint and without it by a look every few seconds."""
+"""Revoking access also ends what is already open: streams and long polls end with the token, session, user or
+membership that opened them; through Redis by a hint, and without Redis by a check every few seconds.
+"""
 
 import json
 import os
@@ -19,7 +20,7 @@ from common import hints
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import Site, serve
 
-NO_REDIS = "redis://127.0.0.1:1/0"  # nobody listens there
+NO_REDIS = "redis://127.0.0.1:1/0"  # nothing listens there
 
 
 @pytest.fixture(params=["by a hint", "without Redis"])
@@ -29,7 +30,7 @@ def site(transactional_db, people, request) -> Iterator[Site]:
 
 
 def read_to_end(stream: httpx.Response) -> threading.Thread:
-    """The thread ends when the stream does, by its server or because the test closes what is still open at its end."""
+    """Returns a thread that ends when the stream does: closed by the server, or by the test at its end."""
 
     def read() -> None:
         with suppress(httpx.TransportError):
@@ -46,7 +47,7 @@ def bearer(site: Site, text: str) -> httpx.Client:
 
 
 class Open:
-    """Everything that may be open of one person: by session and by token, and what a colleague has open meanwhile."""
+    """All streams that one person may have open, by session and by token, and one of a colleague."""
 
     def __init__(self, site: Site, lab: Any, user: User, other: User, stack: ExitStack):
         self.job, self.user = lab.running(), user
@@ -68,7 +69,7 @@ class Open:
         }
 
     def assert_end(self, *words: str) -> None:
-        """Those of whose names one of the words is a part; the others are still open then."""
+        """Streams whose names contain one of the words end; the others are still open."""
         ending = {name for name in self.ends if any(word in name for word in words)}
         for name in ending:
             self.ends[name].join(PATIENCE_SECONDS)
@@ -112,14 +113,16 @@ def remove_from_team(opened: Open, admin: User) -> None:
         (remove_from_team, ["by session", "by token"]),
     ],
 )
-def test_what_is_open_ends_with_what_opened_it(site, lab, people, act: Callable[[Open, User], None], ending):
+def test_streams_end_with_the_credentials_that_opened_them(
+    site, lab, people, act: Callable[[Open, User], None], ending
+):
     with ExitStack() as stack:
         opened = Open(site, lab, people.teammate, people.owner, stack)
         act(opened, people.admin)
         opened.assert_end(*ending)
 
 
-def test_a_wait_for_lines_ends_with_its_token(site, lab, people):
+def test_a_long_poll_for_log_lines_ends_with_its_token(site, lab, people):
     job = lab.running()
     token, text = Token.issue(people.viewer, "wait")
     with closing(bearer(site, text)) as client, client.stream("GET", f"/api/v1/jobs/{job.pk}/logs?wait=20") as answer:
@@ -129,7 +132,7 @@ def test_a_wait_for_lines_ends_with_its_token(site, lab, people):
         assert client.get(f"/api/v1/jobs/{job.pk}").status_code == 401
 
 
-# -- what is decided
+# -- the check itself
 
 
 def accesses(user: User, session: str, teams: frozenset[int] | None) -> dict[str, access.Access]:
@@ -166,7 +169,7 @@ def change_password(found: access.Access) -> None:
         (lambda found: Token.objects.filter(user=found.user).delete(), {"token"}),
     ],
 )
-def test_access_holds_until_something_it_rests_on_is_gone(as_, people, team, way, change, ends):
+def test_access_holds_until_one_of_its_preconditions_is_gone(as_, people, team, way, change, ends):
     session = as_(people.viewer).session.session_key
     found = accesses(people.viewer, session, frozenset({team.pk}))[way]
     assert found.holds()
@@ -174,20 +177,20 @@ def test_access_holds_until_something_it_rests_on_is_gone(as_, people, team, way
     assert found.holds() is (way not in ends)
 
 
-def test_access_to_all_teams_ends_with_the_administrators_office(as_, people):
+def test_access_to_all_teams_ends_with_the_role_of_platform_administrator(as_, people):
     found = accesses(people.admin, as_(people.admin).session.session_key, None)["session"]
     assert found.holds()
     User.objects.filter(pk=people.admin.pk).update(is_superuser=False)
     assert not found.holds()
 
 
-def test_a_session_of_somebody_else_is_not_ones_own(as_, people, team):
+def test_a_session_of_another_user_gives_no_access(as_, people, team):
     session = as_(people.owner).session.session_key
     assert not access.Access.of(people.viewer, session=session, teams=frozenset({team.pk})).holds()
     assert not access.Access.of(people.viewer, session=None, teams=frozenset({team.pk})).holds()
 
 
-def test_a_hint_of_a_change_of_access_reaches_the_streams_of_that_person_alone():
+def test_a_hint_about_access_reaches_only_the_streams_of_that_user():
     hub = hints.Hub()
     mine, theirs = (hints.Listener(None, access.Access(user, None, session="x")) for user in (1, 2))
     for one in (mine, theirs):

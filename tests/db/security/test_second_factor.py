@@ -1,4 +1,4 @@
-"""A second factor: set up with the password, asked at both doors, each code once, guessing paused, removable."""
+"""A second factor: set up with the password, required on page and API, single-use codes, throttled, removable."""
 
 import io
 import re
@@ -21,7 +21,7 @@ PAGE = "/account/second-factor"
 
 
 def now_of(secret: str, steps: int = 0) -> str:
-    """What an authenticator shows, some half minutes away from now."""
+    """The code that an authenticator shows, offset by a number of half-minute steps."""
     return pyotp.TOTP(secret).at(timezone.now(), counter_offset=steps)
 
 
@@ -35,13 +35,13 @@ def api(**more):
 
 
 def forget_steps() -> None:
-    """As if half a minute had passed since the last code: the next one may be the same."""
+    """As if half a minute had passed since the last code, so that the same code may be used again."""
     SecondFactor.objects.update(last_step=0)
 
 
 @pytest.fixture
 def secret(people) -> str:
-    """The owner's, set up as the page does it."""
+    """The owner's second factor, set up as the page does it."""
     return set_up(people.owner)[0]
 
 
@@ -52,14 +52,14 @@ def set_up(user: User) -> tuple[str, list[str]]:
     return text, codes
 
 
-def test_somebody_sets_it_up_and_is_asked_from_then_on(as_, people):
+def test_a_second_factor_is_set_up_and_required_from_then_on(as_, people):
     client = as_(people.owner)
     assert "Set it up" in client.get(PAGE).text
     begun = client.post(PAGE, {"act": "begin"})
     secret = re.search(r'id="factor-secret"[^>]*>([A-Z2-7 ]+)<', begun.text)[1]
     assert len(secret.replace(" ", "")) == 32  # 160 bits
     assert "otpauth://totp/Muster:owner" in begun.text
-    assert password(Client()).url == "/jobs"  # it is not asked for until it is known to work
+    assert password(Client()).url == "/jobs"  # not required until a code was confirmed
     done = client.post(PAGE, {"act": "confirm", "code": now_of(secret.replace(" ", "")), "password": RIGHT})
     codes = re.findall(r"<li><code>([a-z0-9-]+)</code>", done.text)
     assert len(set(codes)) == 10 and {len(code) for code in codes} == {27}
@@ -74,14 +74,14 @@ def test_somebody_sets_it_up_and_is_asked_from_then_on(as_, people):
     ("code", "given", "words"),
     [("000000", RIGHT, "does not match the authenticator"), (None, "wrong", "not your current password")],
 )
-def test_it_is_set_up_only_with_the_password_and_a_right_code(as_, people, code, given, words):
+def test_setting_it_up_needs_the_password_and_a_right_code(as_, people, code, given, words):
     client, text = as_(people.owner), second_factor.begin(people.owner)
     sent = {"act": "confirm", "code": code or now_of(text), "password": given}
     assert words in client.post(PAGE, sent).text
     assert not second_factor.is_asked(people.owner)
 
 
-def test_at_rest_nothing_opens_a_door(people):
+def test_secrets_and_recovery_codes_are_not_stored_in_plain_text(people):
     text, codes = set_up(people.owner)
     kept = str(list(SecondFactor.objects.values())) + str(list(RecoveryCode.objects.values()))
     kept += str(list(AuditEntry.objects.values()))
@@ -89,7 +89,7 @@ def test_at_rest_nothing_opens_a_door(people):
     assert RecoveryCode.objects.count() == 10
 
 
-def test_the_password_alone_opens_nothing(secret):
+def test_the_password_alone_gives_no_access(secret):
     client = Client()
     assert password(client).url == "/login/code?next=%2Fjobs"
     assert client.get("/jobs").url.startswith("/login?next=")
@@ -97,7 +97,7 @@ def test_the_password_alone_opens_nothing(secret):
     assert client.get(PAGE).url.startswith("/login?next=")
 
 
-def test_the_page_takes_a_code_and_leads_on(secret):
+def test_the_page_accepts_a_code_and_redirects(secret):
     client = Client()
     where = password(client, next="/queues").url
     before = client.cookies["sessionid"].value
@@ -109,20 +109,20 @@ def test_the_page_takes_a_code_and_leads_on(secret):
 
 
 @pytest.mark.parametrize("target", ["https://elsewhere.example/", "//elsewhere.example", "javascript:alert(1)"])
-def test_the_code_leads_nowhere_else(secret, target):
+def test_the_code_page_redirects_to_no_other_site(secret, target):
     client = Client()
     password(client, next=target)
     assert client.post("/login/code", {"code": now_of(secret), "next": target}).url == "/jobs"
 
 
-def test_who_has_not_given_the_password_is_sent_back(secret):
+def test_the_code_page_without_a_password_redirects_to_the_login(secret):
     client = Client()
     assert client.get("/login/code").url == "/login"
     assert client.post("/login/code", {"code": now_of(secret)}).url == "/login"
     assert client.get("/jobs").status_code == 302
 
 
-def test_a_code_comes_within_minutes_of_the_password_and_for_the_same(secret, people):
+def test_a_code_must_follow_within_minutes_of_the_same_password(secret, people):
     client = Client()
     password(client)
     session = client.session
@@ -136,7 +136,7 @@ def test_a_code_comes_within_minutes_of_the_password_and_for_the_same(secret, pe
     assert client.post("/login/code", {"code": now_of(secret)}).url == "/login"
 
 
-def test_the_api_asks_for_it_by_field(secret):
+def test_the_api_requires_the_code_as_a_field(secret):
     asked = api()
     assert asked.status_code == 422 and [one["field"] for one in asked.json()["errors"]] == ["code"]
     assert api(code="000000").status_code == 401
@@ -144,7 +144,7 @@ def test_the_api_asks_for_it_by_field(secret):
     assert api(code=now_of(secret)).status_code == 201
 
 
-def test_a_code_opens_once(secret):
+def test_a_code_can_be_used_once(secret):
     code = now_of(secret)
     assert api(code=code).status_code == 201
     assert api(code=code).status_code == 401
@@ -153,7 +153,7 @@ def test_a_code_opens_once(secret):
     assert "already used" in client.post("/login/code", {"code": code}).text
 
 
-def test_a_recovery_code_opens_once_however_it_is_typed(people):
+def test_a_recovery_code_can_be_used_once_in_any_notation(people):
     _, codes = set_up(people.owner)
     assert api(code=codes[0].upper() + " ").status_code == 201
     assert api(code=codes[0]).status_code == 401
@@ -161,14 +161,14 @@ def test_a_recovery_code_opens_once_however_it_is_typed(people):
     assert AuditEntry.objects.get(act="factor.recover").after == {"left": 9}
 
 
-def test_a_code_of_somebody_else_opens_nothing(people, secret):
+def test_a_code_of_another_user_is_refused(people, secret):
     other, codes = set_up(people.teammate)
     assert api(code=now_of(other)).status_code == 401
     assert api(code=codes[0]).status_code == 401
 
 
 @pytest.mark.parametrize("door", ["page", "api"])
-def test_guessing_is_paused_from_wherever_it_comes(secret, people, door, settings):
+def test_guessing_codes_is_throttled_across_addresses(secret, people, door, settings):
     def guess(code: str, address: str):
         client = Client(REMOTE_ADDR=address)
         if door == "api":
@@ -188,7 +188,7 @@ def test_guessing_is_paused_from_wherever_it_comes(secret, people, door, setting
     assert SecondFactor.objects.get().failures == 0
 
 
-def test_nobody_without_the_password_can_pause_it(secret):
+def test_only_wrong_codes_after_the_right_password_count(secret):
     for number in range(20):
         sent = {"username": "owner", "password": "wrong", "code": "000000"}
         Client(REMOTE_ADDR=f"192.0.2.{number}").post("/api/v1/login", sent, content_type="application/json")
@@ -196,7 +196,7 @@ def test_nobody_without_the_password_can_pause_it(secret):
     assert api(code=now_of(secret)).status_code == 201
 
 
-def test_tries_of_a_code_count_as_sign_ins_of_an_address(secret, settings, monkeypatch):
+def test_attempts_with_a_code_count_as_logins_of_the_address(secret, settings, monkeypatch):
     monkeypatch.setattr(rates, "buckets", Buckets(clock=lambda: 0.0))
     settings.MUSTER_RATE_LOGIN = 3
     client = Client()
@@ -204,7 +204,7 @@ def test_tries_of_a_code_count_as_sign_ins_of_an_address(secret, settings, monke
     assert [client.post("/login/code", {"code": "x"}).status_code for _ in range(4)] == [200, 200, 429, 429]
 
 
-def test_it_is_removed_only_with_the_password(as_, people, secret):
+def test_removing_it_needs_the_password(as_, people, secret):
     client = as_(people.owner)
     assert "not your current password" in client.post(PAGE, {"act": "remove", "password": "wrong"}).text
     assert second_factor.is_asked(people.owner)
@@ -215,7 +215,7 @@ def test_it_is_removed_only_with_the_password(as_, people, secret):
     assert AuditEntry.objects.filter(act="factor.remove", actor_name="owner").count() == 1
 
 
-def test_guessing_the_password_there_is_paused_too(as_, people, secret):
+def test_guessing_the_password_there_is_throttled_too(as_, people, secret):
     client = as_(people.owner)
     statuses = [client.post(PAGE, {"act": "remove", "password": f"wrong-{number}"}).status_code for number in range(6)]
     assert 429 in statuses
@@ -223,12 +223,12 @@ def test_guessing_the_password_there_is_paused_too(as_, people, secret):
     assert second_factor.is_asked(people.owner)
 
 
-def test_a_second_one_does_not_push_the_first_aside(as_, people, secret):
+def test_setting_up_a_second_one_does_not_replace_the_first(as_, people, secret):
     assert "remove it first" in as_(people.owner).post(PAGE, {"act": "begin"}).text
     assert api(code=now_of(secret)).status_code == 201
 
 
-def test_new_recovery_codes_end_the_old_ones(as_, people):
+def test_new_recovery_codes_replace_the_old_ones(as_, people):
     _, codes = set_up(people.owner)
     shown = as_(people.owner).post(PAGE, {"act": "codes", "password": RIGHT}).text
     new = re.findall(r"<li><code>([a-z0-9-]+)</code>", shown)
@@ -237,7 +237,7 @@ def test_new_recovery_codes_end_the_old_ones(as_, people):
     assert api(code=new[0]).status_code == 201
 
 
-def test_whoever_runs_the_server_removes_one_that_is_lost(people, secret):
+def test_an_operator_removes_a_lost_second_factor(people, secret):
     said = io.StringIO()
     call_command("person", "owner", "--remove-second-factor", stdout=said)
     assert "password only" in said.getvalue()
@@ -249,8 +249,8 @@ def test_whoever_runs_the_server_removes_one_that_is_lost(people, secret):
     ("asked_of", "required"),
     [("optional", []), ("admins", ["root", "stranger"]), ("all", ["root", "stranger", "owner", "viewer"])],
 )
-def test_who_must_have_one_is_led_to_it(as_, people, settings, asked_of, required):
-    """`stranger` administers the other team."""
+def test_users_who_must_have_one_are_redirected_to_it(as_, people, settings, asked_of, required):
+    """`stranger` is administrator of the other team."""
     settings.MUSTER_SECOND_FACTOR = asked_of
     for user in (people.admin, people.stranger, people.owner, people.viewer):
         client, name = as_(user), user.username
@@ -266,13 +266,13 @@ def test_who_must_have_one_is_led_to_it(as_, people, settings, asked_of, require
         assert as_(people.admin).get("/jobs").status_code == 200
 
 
-def test_off_asks_nobody(people, secret, settings, as_):
+def test_off_requires_it_of_no_user(people, secret, settings, as_):
     settings.MUSTER_SECOND_FACTOR = "off"
     assert password(Client()).url == "/jobs"
     assert "turned off in this installation" in as_(people.teammate).post(PAGE, {"act": "begin"}).text
 
 
-def test_a_program_is_never_asked(people, team, secret, settings):
+def test_an_api_token_needs_no_second_factor(people, team, secret, settings):
     settings.MUSTER_SECOND_FACTOR = "all"
     text = Token.issue(people.owner, "x")[1]
     headers = {"Authorization": f"Bearer {text}"}
@@ -280,7 +280,7 @@ def test_a_program_is_never_asked(people, team, secret, settings):
     assert Membership.objects.filter(user=people.owner, team=team).exists()
 
 
-def test_another_key_of_the_server_opens_none_of_them(secret, settings):
+def test_secrets_cannot_be_read_with_another_server_key(secret, settings):
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another", []
     client = Client()
     password(client)
@@ -307,14 +307,14 @@ STEP = int(NOON.timestamp()) // 30
         (1, STEP, STEP + 1),
     ],
 )
-def test_which_codes_fit(offset, after, found):
+def test_codes_of_adjacent_steps_match_unless_used(offset, after, found):
     code = pyotp.TOTP(SECRET).at(NOON, counter_offset=offset)
     assert matching_step(SECRET, code, now=NOON, after=after) == found
     assert matching_step(SECRET, f" {code[:3]} {code[3:]} ", now=NOON, after=after) == found
 
 
 @pytest.mark.parametrize("code", ["", "12345", "1234567", "абвгде", "١٢٣٤٥٦", "0" * 40, "\0"])
-def test_what_is_no_code_fits_nothing(code):
+def test_malformed_codes_match_nothing(code):
     assert matching_step(SECRET, code, now=NOON, after=0) == 0
 
 
@@ -322,5 +322,5 @@ def test_what_is_no_code_fits_nothing(code):
     ("failures", "ago", "left"),
     [(0, 0, 0), (4, 0, 0), (5, 0, 900), (5, 600, 300), (5, 901, 0), (6, 0, 0), (10, 60, 840)],
 )
-def test_how_long_codes_wait(failures, ago, left):
+def test_the_pause_after_wrong_codes(failures, ago, left):
     assert pause(failures, NOON - timedelta(seconds=ago), now=NOON) == left

@@ -1,4 +1,4 @@
-"""Every secret setting may come from a file, so that no environment and no command line has to hold it."""
+"""Every secret setting can be read from a file, so that no environment or command line has to contain it."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ VALUES = {
 
 @pytest.fixture
 def files(tmp_path) -> dict[str, str]:
-    """Each secret in a file, as Kubernetes mounts them, with a line's end that an editor leaves."""
+    """Each secret in a file, as Kubernetes mounts them, with the newline that an editor adds."""
     for name, value in VALUES.items():
         (tmp_path / name).write_text(f"{value}\n")
     return {f"{name}_FILE": str(tmp_path / name) for name in VALUES}
@@ -41,7 +41,7 @@ def read_settings(environment: dict[str, str]) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", SHOW], env=kept, capture_output=True, text=True)
 
 
-def test_each_is_read_from_its_file(files):
+def test_each_setting_is_read_from_its_file(files):
     assert set(VALUES) == set(SECRETS)
     url = "redis://:redis-from-a-file@h/0"
     said = read_settings(files)
@@ -59,21 +59,21 @@ def test_each_is_read_from_its_file(files):
         ({"MUSTER_SECRET_KEY_FILE": "/"}, "Is a directory"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_starts(files, change, words):
+def test_a_bad_file_is_reported_at_startup_without_its_content(files, change, words):
     ended = read_settings({**files, **change})
     assert ended.returncode == 1
     assert "MUSTER_SECRET_KEY_FILE" in ended.stderr and words in ended.stderr
     assert "from-a-file" not in ended.stderr
 
 
-def test_a_file_that_is_no_text_is_not_shown(tmp_path):
+def test_the_content_of_a_file_that_is_not_text_is_not_shown(tmp_path):
     (tmp_path / "key").write_bytes(b"\xff\xfehush")
     with pytest.raises(BadSetting, match="no text") as error:
         secret("MUSTER_SECRET_KEY", environ={"MUSTER_SECRET_KEY_FILE": str(tmp_path / "key")})
     assert "hush" not in str(error.value)
 
 
-def test_the_demo_reads_them_once_and_its_processes_get_the_values(files, tmp_path):
+def test_the_demo_reads_the_files_and_passes_the_values_to_its_processes(files, tmp_path):
     found = unfolded({**files, "HOME": "/home/x"})
     assert found == {**VALUES, "HOME": "/home/x"}
     launch = Launch(Instance(tmp_path / "data"), host="127.0.0.1", port=0, given=files)
@@ -82,5 +82,5 @@ def test_the_demo_reads_them_once_and_its_processes_get_the_values(files, tmp_pa
         Launch(Instance(tmp_path / "data"), host="127.0.0.1", port=0, given={**files, "REDIS_URL": "x"})
 
 
-def test_a_job_is_not_told_where_they_lie(files):
+def test_the_environment_of_a_job_does_not_name_the_files(files):
     assert child_env({**files, "PATH": "/bin"}) == child_env({"PATH": "/bin"})

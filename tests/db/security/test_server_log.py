@@ -1,4 +1,4 @@
-"""The server's own log holds no secret and no forged line."""
+"""The server's log contains no secrets, and no line of it can be forged."""
 
 import io
 import logging
@@ -33,7 +33,7 @@ SECRETS = [
 
 
 def redacting() -> tuple[io.StringIO, logging.Handler]:
-    """A handler that writes as the server's does, and what it has written."""
+    """A stream, and a handler that writes to it in the format of the server."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(Redacted("%(levelname)s %(name)s %(message)s"))
@@ -78,8 +78,8 @@ def test_a_secret_in_a_traceback_is_removed():
         ("/api/v1/jobs/" + "9" * 3000, {}, 404),
     ],
 )
-def test_a_refused_request_takes_few_bytes_of_the_log(path, headers, status, client, monkeypatch):
-    """A refused Host wrote 1,504 bytes with a traceback, a long path 4,167: few requests hid all that was before."""
+def test_a_refused_request_writes_few_bytes_to_the_log(path, headers, status, client, monkeypatch):
+    """A refused Host wrote 1,504 bytes with a traceback, a long path 4,167: a few requests pushed out older lines."""
     stream, handler = redacting()
     for name in ("django.request", "django.security"):
         monkeypatch.setattr(logging.getLogger(name), "handlers", [handler])
@@ -88,7 +88,7 @@ def test_a_refused_request_takes_few_bytes_of_the_log(path, headers, status, cli
     assert text and "Traceback" not in text and len(text) < 700
 
 
-def test_an_error_of_ours_keeps_its_traceback():
+def test_a_server_error_keeps_its_traceback():
     said = "%s: %s", "Internal Server Error", "/" + "a" * 2000
     try:
         raise ValueError("a bug")
@@ -110,8 +110,8 @@ VALUE = "python train.py --key hunter2hunter2"
         ("SELECT nothing FROM accounts_team WHERE name IN (%s, %s)", 'UndefinedColumn [42703] column "nothing" does not exist'),
     ],
 )  # fmt: skip
-def test_what_a_failed_statement_held_is_not_in_the_log(statement, kept):
-    """Postgres repeats rows and values in its DETAIL: a job's command, its environment, a name."""
+def test_values_of_a_failed_statement_are_not_logged(statement, kept):
+    """Postgres repeats rows and values in its DETAIL: the command of a job, its environment, a name."""
     with pytest.raises(DatabaseError) as caught, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement, [VALUE, VALUE])
     assert "hunter2" in str(caught.value) or "Undefined" in kept
@@ -124,7 +124,7 @@ def test_what_a_failed_statement_held_is_not_in_the_log(statement, kept):
 
 @pytest.fixture
 def heard():
-    """What tasks of this process log, as their own process would write it."""
+    """The log of tasks that run in this process, as the tasks process would write it."""
     stream, handler = redacting()
     log = logging.getLogger("celery.app.trace")
     log.addHandler(handler)
@@ -134,7 +134,7 @@ def heard():
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("is_wrapped", [False, True])
-def test_what_a_task_tells_of_a_failed_statement_holds_no_value(heard, is_wrapped):
+def test_the_log_of_a_failed_task_contains_no_values(heard, is_wrapped):
     @celery_app.task(name="tests.fails")
     def fails():
         try:
@@ -154,7 +154,7 @@ def test_what_a_task_tells_of_a_failed_statement_holds_no_value(heard, is_wrappe
     assert "hunter2" not in said
 
 
-def test_the_tasks_process_logs_as_the_others_do():
+def test_the_tasks_process_logs_in_the_same_format():
     script = (
         "import logging, django; django.setup(); from controlplane.celery import app; app.log.setup(loglevel='WARNING');"
         "logging.getLogger('celery.worker').warning('came with mst_Zk3v9tq0aBcDeFgHiJkL'); logging.getLogger('jobs').info('quiet')"
@@ -165,20 +165,20 @@ def test_the_tasks_process_logs_as_the_others_do():
     assert "quiet" not in said and said.count("came with") == 1
 
 
-def test_what_is_no_secret_stays():
+def test_ordinary_text_is_not_redacted():
     said = "job 42: 3 of 4 ranks running, digest 0123456789abcdef, /jobs/42/logs?rank=3 took 12 ms"
     assert said in logged(said)
 
 
-def test_a_request_can_not_forge_a_line():
+def test_a_request_cannot_forge_a_line():
     text = logged("sign-in of %s failed", "eve\n2026-01-01 WARNING all is well\x1b[2J\u2028\u202e")
     assert text.count("\n") == 1
     assert "\\n2026-01-01" in text and "\x1b" not in text and "\u202e" not in text
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_real_server_that_says_all_it_can_says_no_secret(people, tmp_path, monkeypatch):
-    """Sign-ins right and wrong, tokens right and wrong, a broken body; and then its whole standard error is read."""
+def test_a_real_server_at_debug_level_logs_no_secrets(people, tmp_path, monkeypatch):
+    """Right and wrong logins, right and wrong tokens and a broken body; then its whole standard error is searched."""
     monkeypatch.setenv("MUSTER_LOG_LEVEL", "DEBUG")
     log = tmp_path / "log"
     with log.open("wb") as file:
@@ -192,7 +192,7 @@ def test_a_real_server_that_says_all_it_can_says_no_secret(people, tmp_path, mon
     text = log.read_text(errors="replace")
     assert len(text) > 500, "nothing was logged, so nothing is shown"
     assert "AXES" in text and "an unknown name from 127.0.0.1" in text
-    assert not re.search(r"\beve\b", text)  # nobody has that name: it may be a password, typed into the wrong field
+    assert not re.search(r"\beve\b", text)  # not a known user: it may be a password typed into the wrong field
     assert "AXES: New login failure by owner from 127.0.0.1" in text
     for secret in secrets:
         assert secret not in text
@@ -236,12 +236,12 @@ def visit(site) -> list[str]:
     return [token, forged, "owner-has-a-password", "a-wrong-password-of-eve", *cookies, os.environ["MUSTER_SECRET_KEY"]]
 
 
-def test_the_server_does_not_name_itself(people, transactional_db):
+def test_the_server_sends_no_server_header(people, transactional_db):
     with pages_site.serve() as site:
         assert "server" not in httpx.get(f"{site.url}/healthz", timeout=PATIENCE_SECONDS).headers
 
 
-def test_every_way_of_starting_the_web_process_is_quiet_about_itself_and_bounds_heads():
+def test_every_start_command_hides_the_server_header_and_bounds_heads():
     from pathlib import Path
 
     from embedded.programs import WEB

@@ -1,4 +1,4 @@
-"""Postgres and Redis are reached by TLS when their addresses say so, and only with a certificate that is trusted."""
+"""Connections to Postgres and Redis use TLS when their URLs say so, and only with a trusted certificate."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ with connection.cursor() as cursor:
     cursor.execute("SELECT 40 + 2")
     print(cursor.fetchone()[0], connection.connection.pgconn.ssl_in_use)
 """
-# The doorbell's client, the browsers' hints and Celery each make their own connection.
+# The doorbell, the hints for browsers and Celery each open their own connection.
 ASK_REDIS = """
 import asyncio, django; django.setup()
 from django.conf import settings
@@ -75,13 +75,13 @@ def redis(ca):
         yield found
 
 
-def test_postgres_is_asked_by_tls_with_a_trusted_certificate(postgres, ca):
+def test_postgres_is_reached_by_tls_with_a_trusted_certificate(postgres, ca):
     ended = ask(ASK_POSTGRES, DATABASE_URL=f"{postgres.url}?sslmode=verify-full&sslrootcert={ca[0]}")
     assert ended.stdout.split() == ["42", "True"], ended.stderr
     assert postgres.secured
 
 
-def test_postgres_with_a_certificate_of_somebody_else_is_not_asked(postgres, tmp_path):
+def test_postgres_with_an_untrusted_certificate_is_refused(postgres, tmp_path):
     other, _ = tls.authority(tmp_path, "theirs")
     at_once = "from django.conf import settings; del settings.DATABASES['default']['OPTIONS']['pool']" + ASK_POSTGRES
     ended = ask(at_once, DATABASE_URL=f"{postgres.url}?sslmode=verify-full&sslrootcert={other}")
@@ -89,13 +89,13 @@ def test_postgres_with_a_certificate_of_somebody_else_is_not_asked(postgres, tmp
     assert "certificate verify failed" in ended.stderr
 
 
-def test_redis_is_asked_by_tls_by_all_who_ask_it(redis, ca):
+def test_every_client_reaches_redis_by_tls(redis, ca):
     ended = ask(ASK_REDIS, REDIS_URL=f"{redis.url}?ssl_ca_certs={ca[0]}")
     assert ended.stdout.split() == ["True"] * 3, ended.stderr
     assert redis.secured >= 3
 
 
-def test_redis_with_a_certificate_of_somebody_else_is_not_asked(redis, tmp_path):
+def test_redis_with_an_untrusted_certificate_is_refused(redis, tmp_path):
     other, _ = tls.authority(tmp_path, "theirs")
     for code in (ASK_REDIS, ASK_REDIS.replace("print(doorbell.redis_client().ping())", "")):
         ended = ask(code, REDIS_URL=f"{redis.url}?ssl_ca_certs={other}")
@@ -103,7 +103,7 @@ def test_redis_with_a_certificate_of_somebody_else_is_not_asked(redis, tmp_path)
         assert "CERTIFICATE_VERIFY_FAILED" in ended.stderr
 
 
-def test_celery_too_asks_nobody_whom_it_does_not_trust(redis, tmp_path):
+def test_celery_also_refuses_an_untrusted_certificate(redis, tmp_path):
     other, _ = tls.authority(tmp_path, "theirs")
     lines = [line for line in ASK_REDIS.splitlines() if "print(doorbell" not in line and "asyncio.run" not in line]
     ended = ask("\n".join(lines), REDIS_URL=f"{redis.url}?ssl_ca_certs={other}")
@@ -126,7 +126,7 @@ def test_a_certificate_for_another_address_is_refused(tmp_path):
         ("mysql://db/muster", "must begin with postgres://"),
     ],
 )
-def test_a_misspelt_address_is_refused_and_not_taken_for_one_without_tls(url, words):
+def test_a_misspelt_database_url_is_refused_rather_than_used_without_tls(url, words):
     with pytest.raises(BadSetting, match=words):
         addresses.database(url, pool=1)
 
@@ -135,7 +135,7 @@ def test_a_misspelt_address_is_refused_and_not_taken_for_one_without_tls(url, wo
     ("url", "words"),
     [("http://redis/0", "redis:// or rediss://"), ("rediss://redis/0?ssl_cert_reqs=no", "one of required")],
 )
-def test_a_misspelt_address_of_redis_too(url, words):
+def test_a_misspelt_redis_url_is_refused_too(url, words):
     with pytest.raises(BadSetting, match=words):
         addresses.broker_tls(url)
 

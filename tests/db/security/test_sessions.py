@@ -1,4 +1,4 @@
-"""A person sees where they are signed in, and ends one or all others; nobody else's are touched."""
+"""Users see where they are signed in, and can end one or all other sessions, but only their own."""
 
 import importlib
 import re
@@ -35,23 +35,23 @@ def is_in(client: Client) -> bool:
     return client.get("/jobs").status_code == 200
 
 
-def test_it_says_which_browser_from_where_since_when_and_which_is_this(people):
+def test_the_list_shows_browser_address_times_and_the_current_session(people):
     here, there = browser(), browser(EDGE, "192.0.2.77")
     text = here.get(PAGE).text
     assert "Firefox on Linux" in text and "Edge on Windows" in text
     assert "192.0.2.1" in text and "192.0.2.77" in text
-    assert text.count("this one") == 1 and len(refs(here)) == 1  # one's own is left by signing out
+    assert text.count("this one") == 1 and len(refs(here)) == 1  # the current session ends by logging out
     assert text.count("<time") >= 4
     key = there.cookies["sessionid"].value
     assert key not in text and here.cookies["sessionid"].value not in text
 
 
-def test_what_a_browser_calls_itself_is_shown_as_text(people):
+def test_a_user_agent_is_shown_as_text(people):
     text = browser("<script>alert(1)</script>\x1b[31m").get(PAGE).text
     assert "<script>alert" not in text and "&lt;script&gt;" in text
 
 
-def test_one_is_ended_and_no_other(people):
+def test_one_session_is_ended_and_no_other(people):
     here, there, third = browser(), browser(EDGE), browser("curl/8.5")
     ref = next(one for one in refs(here) if f"end-{one}" in here.get(PAGE).text.split("Edge on Windows")[1])
     here.post(PAGE, {"end": ref, "password": RIGHT})
@@ -60,7 +60,7 @@ def test_one_is_ended_and_no_other(people):
     assert "had already ended" in here.post(PAGE, {"end": ref, "password": RIGHT}, follow=True).text
 
 
-def test_all_others_are_ended(people):
+def test_all_other_sessions_are_ended(people):
     here, others = browser(), [browser(EDGE), browser()]
     somebody = browser(name="teammate")
     here.post(PAGE, {"end": "others", "password": RIGHT})
@@ -69,7 +69,7 @@ def test_all_others_are_ended(people):
     assert SignIn.objects.filter(user=people.owner).count() == 1
 
 
-def test_it_takes_the_password(people):
+def test_ending_a_session_needs_the_password(people):
     here, there = browser(), browser(EDGE)
     (ref,) = refs(here)
     for end in (ref, "others"):
@@ -77,7 +77,7 @@ def test_it_takes_the_password(people):
     assert is_in(there)
 
 
-def test_nobody_ends_somebody_elses(people):
+def test_a_user_cannot_end_a_session_of_another_user(people):
     theirs, eve = browser(), browser(name="teammate")
     second = browser()
     (ref,) = refs(second)
@@ -87,7 +87,7 @@ def test_nobody_ends_somebody_elses(people):
 
 
 @pytest.mark.parametrize(("name", "hours"), [(session_lifetime.SINCE, 169), (session_lifetime.SEEN, 25)])
-def test_what_is_over_is_not_listed(people, name, hours):
+def test_expired_sessions_are_not_listed(people, name, hours):
     here, there = browser(), browser(EDGE)
     session = there.session
     session[name] = int(time.time()) - hours * 3600
@@ -103,17 +103,17 @@ def test_a_new_second_factor_ends_the_other_sessions(people):
     assert is_in(here) and not is_in(there)
 
 
-def test_a_new_password_keeps_this_one_listed(people):
+def test_the_current_session_stays_listed_after_a_password_change(people):
     here = browser()
     new = "four unrelated brown llamas"
     here.post("/account/password", {"old_password": RIGHT, "new_password1": new, "new_password2": new})
     assert "this one" in here.get(PAGE).text
 
 
-def test_a_session_from_before_stays_and_learns_whose_it_is(people):
+def test_a_migrated_session_stays_valid_and_is_assigned_to_its_user_on_use(people):
     here = browser()
     session = here.session
-    session[session_lifetime.SEEN] = int(time.time()) - 3600  # its next use is noted
+    session[session_lifetime.SEEN] = int(time.time()) - 3600  # so that its next use is recorded
     session.save()
     row = SignIn.objects.get(user=people.owner)
     key = row.session_key

@@ -1,4 +1,4 @@
-"""What is kept about people goes when its time is over, and the book of changes only as far as the database allows."""
+"""Personal data is deleted when its retention ends; the database protects recent entries of the audit log."""
 
 import importlib
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 
 def entry(days: float) -> int:
-    """One of so many days ago."""
+    """Create an entry of so many days ago."""
     made = AuditEntry.objects.create(act="login", at=timezone.now() - timedelta(days=days))
     return made.pk
 
@@ -31,7 +31,7 @@ def acts() -> set[int]:
     return set(AuditEntry.objects.exclude(act="audit.trim").values_list("pk", flat=True))
 
 
-def test_old_entries_go_where_the_installation_says_so(settings, monkeypatch):
+def test_old_entries_are_deleted_after_the_configured_retention(settings, monkeypatch):
     settings.MUSTER_AUDIT_DAYS = 100
     monkeypatch.setattr(trimming, "AT_ONCE", 2)
     old, young = {entry(days) for days in (101, 150, 400, 99.9 + 1, 4000)}, {entry(days) for days in (0, 89, 99)}
@@ -42,24 +42,24 @@ def test_old_entries_go_where_the_installation_says_so(settings, monkeypatch):
     assert trim(now=timezone.now()).entries == 0
 
 
-def test_they_stay_for_ever_where_it_says_nothing():
+def test_entries_are_kept_forever_by_default():
     kept = entry(4000)
     assert known.MUSTER_AUDIT_DAYS == 0
     trim_accounts()
     assert acts() == {kept}
 
 
-def test_the_database_lets_nothing_younger_than_90_days_go_whatever_we_say(settings):
+def test_the_database_never_lets_entries_younger_than_90_days_be_deleted(settings):
     settings.MUSTER_AUDIT_DAYS = 1
     kept = entry(2)
     with pytest.raises(IntegrityError, match="never changed or deleted"), transaction.atomic():
         trim(now=timezone.now())
     with pytest.raises(IntegrityError), transaction.atomic():
-        trim(now=timezone.now() + timedelta(days=1000))  # nor does a clock of ours that is wrong
+        trim(now=timezone.now() + timedelta(days=1000))  # not even if our clock is wrong
     assert acts() == {kept}
 
 
-def test_nothing_else_deletes_or_changes_an_old_entry():
+def test_no_other_statement_deletes_or_changes_an_old_entry():
     old = AuditEntry.objects.filter(pk=entry(4000))
     with pytest.raises(IntegrityError, match="never changed or deleted"), transaction.atomic():
         old.delete()
@@ -71,7 +71,7 @@ def test_nothing_else_deletes_or_changes_an_old_entry():
     assert old.get().act == "login"
 
 
-def test_after_a_trim_the_same_transaction_deletes_nothing_more(settings):
+def test_the_permission_to_trim_does_not_outlast_the_trim(settings):
     settings.MUSTER_AUDIT_DAYS = 100
     entry(200)
     with audit.change():
@@ -82,7 +82,7 @@ def test_after_a_trim_the_same_transaction_deletes_nothing_more(settings):
     assert kept.exists()
 
 
-def test_the_guard_can_be_taken_back_as_it_was():
+def test_the_reverse_migration_restores_the_guard():
     steps = importlib.import_module("accounts.migrations.0007_audit_may_be_trimmed")
     first = importlib.import_module("accounts.migrations.0002_scopes_service_accounts_audit")
     body = steps.NEVER.strip().removeprefix("CREATE OR REPLACE ")
@@ -95,7 +95,7 @@ def test_the_guard_can_be_taken_back_as_it_was():
             old.delete()
 
 
-def test_ended_sessions_and_old_failures_go(people):
+def test_ended_sessions_and_old_failed_logins_are_deleted(people):
     client = Client()
     client.force_login(people.owner)
     SignIn.objects.create(session_key="over", session_data="", expire_date=timezone.now() - timedelta(hours=1))
@@ -110,13 +110,13 @@ def test_ended_sessions_and_old_failures_go(people):
     assert AccessAttempt.objects.get().username == "mallory"
 
 
-def test_it_happens_once_a_day():
+def test_trimming_runs_once_a_day():
     (one,) = [one for one in known.CELERY_BEAT_SCHEDULE.values() if one["task"] == trim_accounts.name]
     assert one["schedule"] == 86400
 
 
 @pytest.mark.parametrize(("days", "is_taken"), [("0", True), ("90", True), ("89", False), ("-1", False)])
-def test_an_end_that_is_too_near_is_refused(days, is_taken):
+def test_a_retention_that_is_too_short_is_refused(days, is_taken):
     start = [sys.executable, "-c", "import controlplane.settings"]
     ended = subprocess.run(start, env={**os.environ, "MUSTER_AUDIT_DAYS": days}, capture_output=True, text=True)
     assert (ended.returncode == 0) is is_taken

@@ -1,5 +1,6 @@
-"""No request waits for ever, and none keeps a database connection while it waits: every route of the URL map is asked while
-eight requests wait and eight answers are not read, and again while Postgres is stopped."""
+"""Every request is answered in bounded time, and no waiting request holds a database connection: every route is
+requested while eight requests wait and eight answers are not read, and again while Postgres is stopped.
+"""
 
 import os
 import signal
@@ -27,9 +28,9 @@ from tests.support.builders import batch, identity, log_item
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.site import Site, serve
 
-POOL = 8  # connections of the web process, as everywhere
-SECONDS = "20"  # that it waits for the database
-SHORT = "2"  # where it is stopped; nothing else is decided by this
+POOL = 8  # connections of the web process, the default
+SECONDS = "20"  # how long the web process waits for the database
+SHORT = "2"  # for tests with a stopped Postgres; changes nothing else
 BEGAN = 1_763_700_000
 
 
@@ -52,11 +53,11 @@ class Asked(NamedTuple):
 
 
 class Doors:
-    """Clients for each kind of door, signed in before anything is made difficult."""
+    """Clients for each kind of door, signed in before the server is put under load."""
 
     def __init__(self, site: Site, world: AccessFixture):
         self.world = world
-        # Requests of one user wait for each other: somebody else on the pages than at the API, and several in turn.
+        # Requests of one user queue, so pages and API are used by different users, several of each in turn.
         roots = [make_user(f"root-{number}", is_superuser=True) for number in range(6)]
         pages = [site.sign_in(root.username) for root in roots[:3]]
         api = [self._bearer(site, Token.issue(root, "doors", scope="manage")[1]) for root in roots[3:]]
@@ -71,7 +72,7 @@ class Doors:
             client.close()
 
     def ask(self, method: str, pattern: str, path: str = "") -> Asked:
-        """The head of an answer: a stream has no end."""
+        """Reads only the head of the answer, since a stream has no end."""
         route = TABLE[pattern]
         client = next(self._turns.get(route.door, self._pages))
         headers = {"Content-Type": route.kind, "X-CSRFToken": client.cookies.get("csrftoken", "")}
@@ -102,7 +103,7 @@ def walk(doors: Doors, methods: tuple[str, ...]) -> list[Asked]:
 
 @contextmanager
 def waiters(doors: Doors, world: AccessFixture, *, statuses: tuple[int, ...] = (200,)) -> Iterator[None]:
-    """Eight that wait for lines again and again, eight streams of the log and eight of hints."""
+    """Eight repeated long polls for lines, eight streams of the log and eight of hints."""
     over = threading.Event()
     logs = f"/api/v1/jobs/{world.job.pk}/logs"
     cursor = doors.api.get(logs).json()["cursor"]
@@ -128,7 +129,7 @@ def waiters(doors: Doors, world: AccessFixture, *, statuses: tuple[int, ...] = (
             assert begun.acquire(timeout=PATIENCE_SECONDS)
         yield
         over.set()
-        lab_line(world, seq=2)  # news for all of them
+        lab_line(world, seq=2)  # new lines for all of them
     for one in waiting:
         one.result(PATIENCE_SECONDS)
 
@@ -138,14 +139,14 @@ def lab_line(world: AccessFixture, *, seq: int) -> None:
     apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, lines))
 
 
-def test_every_route_answers_while_eight_wait(doors, world):
+def test_every_route_answers_while_eight_requests_wait(doors, world):
     with waiters(doors, world):
         answers = walk(doors, ("GET", "HEAD"))
     assert [one for one in answers if one.status >= 500] == []
 
 
 def unread(site: Site, path: str, token: str) -> socket.socket:
-    """Somebody who asks and then reads nothing, so that the server cannot send on."""
+    """A client that sends a request and then reads nothing, so that the server cannot send on."""
     link = socket.socket()
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     link.connect(("127.0.0.1", int(site.url.rpartition(":")[2])))
@@ -155,11 +156,11 @@ def unread(site: Site, path: str, token: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/jobs/{pk}/logs?limit=10000", "/api/v1/jobs/{pk}/logs/text"])
-def test_an_answer_that_nobody_reads_keeps_no_connection(doors, site, world, path):
+def test_an_unread_answer_holds_no_database_connection(doors, site, world, path):
     for seq in range(2, 12):
         lines = [(BEGAN + seq, "x" * 8000) for _ in range(100)]
         apply.apply_batch(identity=identity(world.job, 1), batch=batch(seq, log_item(2, 100 * seq, lines)))
-    # Several users: of one, some would wait until the others are given up, a minute later.
+    # Several users: with one user, some requests would wait a minute until the others are aborted.
     tokens = [Token.issue(world.persons[one], "slow", scope="read")[1] for one in ("viewer", "member", "admin")]
     with ExitStack() as links:
         for token in islice(cycle(tokens), POOL + 2):
@@ -169,11 +170,11 @@ def test_an_answer_that_nobody_reads_keeps_no_connection(doors, site, world, pat
 
 @contextmanager
 def stopped_postgres() -> Iterator[None]:
-    """The server and all its children: to a client it is a server that says nothing."""
+    """Suspends the server and all its children: clients get no answer at all."""
     (_, running), *_ = servers.running
     parent = psutil.Process(running.running["postgres"].pid)
     family = [parent]
-    # Should anything hang, this test still ends.
+    # If anything hangs, this test still ends.
     waker = threading.Timer(2 * PATIENCE_SECONDS, lambda: [os.kill(one.pid, signal.SIGCONT) for one in family])
     waker.start()
     parent.suspend()
@@ -181,7 +182,7 @@ def stopped_postgres() -> Iterator[None]:
     while parent.status() != psutil.STATUS_STOPPED:
         assert time.monotonic() < deadline, "Postgres does not stop"
         time.sleep(0.01)
-    # Asked for only now: a backend that it forked after its children were listed would go on answering.
+    # Listed only now: a backend forked after its children were listed would still answer.
     family += parent.children(recursive=True)
     for one in family[1:]:
         one.suspend()
@@ -211,8 +212,8 @@ def test_every_route_answers_while_postgres_is_stopped(doors, site, world):
             assert time.monotonic() < deadline, "it does not come back"
 
 
-def test_a_database_that_was_away_for_long_is_asked_again_soon():
-    """The pool's own five minutes meant that it was asked again only a minute after it had come back."""
+def test_a_database_that_was_away_for_long_is_retried_soon():
+    """With the pool's default of five minutes, it was retried only a minute after its return."""
     options = addresses.database("postgres://u@h/m", pool=POOL)["OPTIONS"]["pool"]
     attempt, now, delays = AttemptWithBackoff(timeout=options["reconnect_timeout"]), 0.0, []
     while not attempt.time_to_give_up(now):

@@ -1,4 +1,4 @@
-"""Bytes on the socket of the real web process: what one part reads as one request, no other reads as two."""
+"""Bytes on the socket of the real web process: no part parses as two requests what another parses as one."""
 
 import socket
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ LAST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
 def said(address, sent: bytes) -> bytes:
-    """Everything until the server closes; a last request asks it to, should it still listen."""
+    """Everything until the server closes; a last request asks it to, in case it still listens."""
     with socket.create_connection(address, timeout=PATIENCE_SECONDS) as door:
         door.sendall(sent + LAST)
         answer = b""
@@ -51,31 +51,31 @@ def request(*headers: bytes, body: bytes = b"", method: bytes = b"POST", path: b
 )
 def test_no_second_request_is_smuggled(address, sent):
     answer = said(address, sent)
-    assert b'"database"' not in answer  # what /readyz says
+    assert b'"database"' not in answer  # part of the answer of /readyz
     assert answer.startswith(b"HTTP/1.1 4"), answer[:200]
 
 
 @pytest.mark.parametrize("name", [b"X-A: b\0c", b"X-A b: c", b"X-A\x01: b"])
-def test_a_header_with_strange_bytes_is_refused(address, name):
+def test_a_header_with_control_characters_or_spaces_is_refused(address, name):
     answer = said(address, request(name, method=b"GET"))
     assert b"200 OK" not in answer
 
 
-def test_a_host_that_is_not_ours_is_refused(address):
+def test_an_unknown_host_is_refused(address):
     sent = b"GET /healthz HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n"
     answer = said(address, sent)
     assert answer.startswith(b"HTTP/1.1 400") and b"elsewhere" not in answer
 
 
 def test_an_endless_body_is_cut_off(address):
-    """The sender is told and the connection closed, long before it has sent what it announced."""
+    """The client gets the answer and the connection is closed long before all announced bytes were sent."""
     sent = request(b"Content-Length: 99999999999", body=b"x" * 100_000, path=b"/api/v1/jobs")
     answer = said(address, sent)
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close" in answer.lower()
 
 
-def test_a_secret_in_the_address_opens_nothing(client, people):
+def test_a_token_in_the_query_string_is_not_accepted(client, people):
     from accounts.models import Token
 
     _, text = Token.issue(people.owner, "x")

@@ -1,4 +1,4 @@
-"""Somebody at a browser: `as_(people.viewer)` is a signed-in client; `htmx` asks for one part of a page."""
+"""Signed-in browsers: `as_(people.viewer)` is a client of that user; `htmx` requests one part of a page."""
 
 import pytest
 from django.test import Client

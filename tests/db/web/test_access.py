@@ -1,4 +1,4 @@
-"""What pages show and offer to whom. Who gets in at which route: tests/db/security/test_access.py."""
+"""What pages show and offer to each role. Access to routes is tested in tests/db/security/test_access.py."""
 
 from django.test import Client
 from django.urls import reverse
@@ -7,7 +7,7 @@ JOB_PAGES = ["job", "job-code", "job-logs", "job-logs-file"]
 ACTS = ["job-cancel", "job-suspend", "job-resume", "job-resubmit"]
 
 
-def test_members_read_and_control_a_job_of_somebody_else(as_, people, job):
+def test_members_read_and_control_a_job_of_another_member(as_, people, job):
     teammate = as_(people.teammate)
     assert {teammate.get(reverse(page, args=[job.pk])).status_code for page in JOB_PAGES} == {200}
     assert {teammate.post(reverse(act, args=[job.pk])).status_code for act in ACTS} == {302}
@@ -19,13 +19,13 @@ def test_a_viewer_sees_no_actions(as_, people, job):
     assert "Clone and edit" not in page
 
 
-def test_a_stranger_lists_neither_jobs_nor_queues(as_, people, job):
+def test_a_stranger_sees_neither_jobs_nor_queues(as_, people, job):
     stranger = as_(people.stranger)
     assert job.name not in stranger.get("/jobs").text
     assert "queue-default" not in stranger.get("/queues").text
 
 
-def test_a_viewer_can_not_submit(as_, people, queue):
+def test_a_viewer_cannot_submit(as_, people, queue):
     viewer = as_(people.viewer)
     assert "You cannot submit jobs yet" in viewer.get("/jobs/new").text
     sent = {
@@ -39,28 +39,28 @@ def test_a_viewer_can_not_submit(as_, people, queue):
     assert viewer.post("/jobs/new", sent).status_code == 422
 
 
-def test_a_stranger_can_not_clone_somebody_elses_job(as_, people, job):
+def test_a_stranger_cannot_clone_a_job_of_another_team(as_, people, job):
     assert as_(people.stranger).get(f"/jobs/new?from={job.pk}").status_code == 404
 
 
-def test_signing_in_leads_back_to_the_page_one_wanted(people, job):
+def test_login_redirects_to_the_requested_page(people, job):
     sent = {"username": "owner", "password": "owner-has-a-password", "next": f"/jobs/{job.pk}"}
     assert Client().post("/login", sent).url == f"/jobs/{job.pk}"
 
 
-def test_a_wrong_password_keeps_the_name(people):
+def test_a_wrong_password_keeps_the_username(people):
     answer = Client().post("/login", {"username": "owner", "password": "wrong"})
     assert 'value="owner"' in answer.text
     assert 'role="alert"' in answer.text
 
 
-def test_signing_out_takes_a_post(owner):
+def test_logging_out_requires_a_post(owner):
     assert owner.get("/logout").status_code == 405
     assert owner.post("/logout").url == "/login"
     assert owner.get("/jobs").status_code == 302
 
 
-def test_a_form_without_its_token_changes_nothing(people, job):
+def test_a_form_without_a_csrf_token_changes_nothing(people, job):
     client = Client(enforce_csrf_checks=True)
     client.force_login(people.owner)
     answer = client.post(f"/jobs/{job.pk}/cancel")
@@ -70,7 +70,7 @@ def test_a_form_without_its_token_changes_nothing(people, job):
     assert job.cancel_requested_at is None
 
 
-def test_every_answer_forbids_what_a_page_does_not_need(client, people):
+def test_every_answer_has_a_strict_content_security_policy(client, people):
     for path in ("/login", "/jobs", "/healthz", "/nowhere"):
         policy = client.get(path).headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy

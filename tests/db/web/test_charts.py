@@ -1,4 +1,4 @@
-"""Charts are pure: points in, markup out."""
+"""Charts are pure functions: points in, markup out."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,7 +24,7 @@ def test_ticks_lie_on_round_numbers(rough, step):
 
 
 @pytest.mark.parametrize(("rough", "step"), [(3, 5), (40, 60), (700, 900), (50_000, 86400), (200_000, 259_200)])
-def test_time_has_the_steps_that_clocks_have(rough, step):
+def test_time_steps_are_those_of_a_clock(rough, step):
     assert time_step(rough) == step
 
 
@@ -52,7 +52,7 @@ def test_the_axis_of_steps_ends_where_the_data_ends(values, is_time):
 @example([(1, 1e308), (2, -1e308)], True, (format_number, "number", None))
 @example([(1, 0.0), (2, 5e-324)], True, (format_number, "number", None))
 @example([(2**53, 0.5)], True, (format_number, "number", None))
-def test_whatever_is_reported_can_be_drawn(values, by_step, unit):
+def test_any_reported_values_can_be_drawn(values, by_step, unit):
     write, name, floor = unit
     series = [(START + timedelta(seconds=at), step, value) for at, (step, value) in enumerate(values)]
     points = points_of(series, start=START, by_step=by_step)
@@ -62,7 +62,7 @@ def test_whatever_is_reported_can_be_drawn(values, by_step, unit):
     assert "nan" not in svg and "inf" not in svg
 
 
-def test_amounts_begin_at_nothing():
+def test_axes_of_amounts_start_at_zero():
     assert axis([0.9, 0.95], floor=0).low == 0
 
 
@@ -76,7 +76,7 @@ def test_memory_has_binary_ticks():
     [(1500, "step", "1,500"), (30, "time", "30 s"), (90, "time", "90 s"), (120, "time", "2 min"), (5400, "time", "1 h 30"),
      (7200, "time", "2 h"), (86400, "time", "1 d")],
 )  # fmt: skip
-def test_the_axis_is_labelled_in_words(value, kind, words):
+def test_labels_of_the_axis_are_formatted(value, kind, words):
     assert x_words(value, kind) == words
 
 
@@ -87,22 +87,22 @@ def test_points_without_a_step_or_a_finite_value_are_left_out():
     assert points_of(later, start=START, by_step=False) == [(9.0, 0.4)]
 
 
-def test_a_drawing_carries_what_hovering_needs():
+def test_a_chart_contains_the_data_for_hovering():
     svg = draw(Chart("loss", [Line("rank 0", [(0, 2.0), (10, 1.0)])]))
     assert 'data-x0="0' in svg
     assert 'data-y1="2.0"' in svg
     assert "loss: now 1, lowest 1, highest 2, 1 line" in svg
 
 
-def test_a_single_point_is_seen():
+def test_a_single_point_is_visible():
     assert "<circle" in draw(Chart("loss", [Line("rank 0", [(3, 2.0)])]))
 
 
-def test_nothing_reported_is_an_empty_drawing():
+def test_a_chart_without_values_says_so():
     assert "no values yet" in draw(Chart("loss", [Line("rank 0", [])]))
 
 
-def test_names_are_text():
+def test_names_are_escaped():
     svg = draw(Chart('"><script>', [Line("<b>", [(0, 1.0)])]))
     assert "<script>" not in svg
     assert "<b>" not in svg

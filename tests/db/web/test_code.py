@@ -1,4 +1,4 @@
-"""/jobs/<id>/code: what a job ran and what changed, shown and never run."""
+"""/jobs/<id>/code: the code that a job ran and what changed, shown but never executed."""
 
 import io
 
@@ -45,7 +45,7 @@ def test_files_are_listed_with_their_sizes(owner, ran):
     assert "3 files" in page
 
 
-def test_the_job_page_leads_to_its_code(owner, ran):
+def test_the_job_page_links_to_its_code(owner, ran):
     job = ran({"train.py": b"1"})
     assert f'href="/jobs/{job.pk}/code"' in owner.get(f"/jobs/{job.pk}").text
 
@@ -57,7 +57,7 @@ def test_one_file_is_shown_line_by_line(owner, ran):
     assert "files/a%20b&amp;c.py" in page
 
 
-def test_what_changed_since_the_job_before_of_that_name(owner, ran):
+def test_changes_since_the_previous_job_of_the_same_name_are_shown(owner, ran):
     before = ran({"train.py": b"a\nb\n", "gone.py": b"x"})
     ran({"other.py": b"y"}, command="torchrun other.py")
     after = ran({"train.py": b"a\nc\n", "new.py": b"z"})
@@ -68,14 +68,14 @@ def test_what_changed_since_the_job_before_of_that_name(owner, ran):
         assert words in page
 
 
-def test_any_job_can_be_chosen_to_compare_with_or_none(owner, ran):
+def test_any_job_or_none_can_be_chosen_for_the_comparison(owner, ran):
     first, second, third = (ran({"train.py": text}) for text in (b"1", b"2", b"1"))
     assert "both ran the same code" in owner.get(f"/jobs/{third.pk}/code?with={first.pk}").text
     assert "+2" in owner.get(f"/jobs/{second.pk}/code?with={third.pk}").text
     assert "Changed since" not in owner.get(f"/jobs/{third.pk}/code?with=").text
 
 
-def test_a_job_one_may_not_read_is_not_compared_with(as_, owner, people, ran, lab):
+def test_a_job_is_not_compared_with_one_that_the_user_may_not_read(as_, owner, people, ran, lab):
     vision = Team.objects.get(name="vision")
     elsewhere = Lab(Queue.objects.create(name="theirs", team=vision, cluster="local", nominal=8), people.stranger)
     theirs = ran({"secret.py": b"2"}, by=people.stranger, where=vision, of=elsewhere)
@@ -88,7 +88,7 @@ def test_a_job_one_may_not_read_is_not_compared_with(as_, owner, people, ran, la
     assert as_(people.stranger).get(f"/jobs/{mine.pk}/code?file=train.py").status_code == 404
 
 
-def test_names_and_content_are_shown_inert(owner, ran):
+def test_names_and_content_are_inert(owner, ran):
     code = {
         f"{HOSTILE[:-1].replace('/', '')}.py": HOSTILE.encode(),
         "ansi.txt": "\x1b[31mred\x1b]0;title\x07 \u202eeman resu".encode(),
@@ -100,7 +100,7 @@ def test_names_and_content_are_shown_inert(owner, ran):
     assert HOSTILE not in owner.get(f"/jobs/{ran({'x.py': HOSTILE.encode()}).pk}/code").text
 
 
-def test_what_is_no_text_or_no_file_or_not_there_says_so(owner, ran):
+def test_binary_empty_linked_and_missing_files_get_a_message(owner, ran):
     job = ran({"weights": b"\0\1\2", "latin": b"caf\xe9", "empty": b""}, packs.link("link", "empty"))
     assert "not text" in owner.get(f"/jobs/{job.pk}/code?file=weights").text
     assert "not text" in owner.get(f"/jobs/{job.pk}/code?file=latin").text
@@ -111,20 +111,20 @@ def test_what_is_no_text_or_no_file_or_not_there_says_so(owner, ran):
     assert owner.get(f"/jobs/{job.pk}/code?with=99999999").status_code == 404
 
 
-def test_a_job_without_code_and_one_of_an_older_release_say_so(owner, ran, lab):
+def test_a_job_without_code_or_with_code_of_an_older_release_gets_a_message(owner, ran, lab):
     assert "submitted without a folder" in owner.get(f"/jobs/{lab.submit().pk}/code").text
     old = ran({"a": b"1"})
     Workspace.objects.update(manifest="")
     assert "upload the code again" in owner.get(f"/jobs/{old.pk}/code").text
 
 
-def test_a_lost_file_is_told_on_the_page(owner, ran, root):
+def test_a_lost_file_is_reported_on_the_page(owner, ran, root):
     job = ran({"a": b"1"})
     (root / Pack.objects.get().name).unlink()
     assert "cannot be read from the store" in owner.get(f"/jobs/{job.pk}/code?file=a").text
 
 
-def test_a_long_list_is_cut_and_counted(owner, ran, monkeypatch):
+def test_a_long_list_is_truncated_with_a_count(owner, ran, monkeypatch):
     monkeypatch.setattr("jobs.web.code.SHOWN_FILES", 2)
     job = ran({"a": b"", "b": b"", "c": b""})
     assert "and 1 more" in owner.get(f"/jobs/{job.pk}/code").text

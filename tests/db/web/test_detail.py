@@ -1,4 +1,4 @@
-"""/jobs/<id> and what can be done there."""
+"""/jobs/<id> and its actions."""
 
 import re
 
@@ -27,7 +27,7 @@ def test_a_running_job_shows_every_rank_with_its_step(owner, job):
     assert "loss" in page
 
 
-def test_what_the_cluster_says_of_replicas_is_shown_with_their_node(owner, lab, job):
+def test_reasons_of_replicas_are_shown_with_their_nodes(owner, lab, job):
     said = "out of memory: it used more than its limit of <64Gi>"
     job.replicas.update(reason=said, node="gpu-node-7")
     page = owner.get(f"/jobs/{job.pk}").text
@@ -36,7 +36,7 @@ def test_what_the_cluster_says_of_replicas_is_shown_with_their_node(owner, lab, 
     assert job.replicas.first().name in page
 
 
-def test_a_replica_that_came_back_is_in_the_history_and_ranks_tell_what_torchrun_calls_them(owner, lab):
+def test_a_replaced_replica_is_in_the_history_and_ranks_show_their_rank_in_torchrun(owner, lab):
     job = lab.running(min_nodes=1)
     lab.cluster.lose(job.run, 1, "worker", 1)
     lab.visit(job, times=3)
@@ -49,26 +49,26 @@ def test_a_replica_that_came_back_is_in_the_history_and_ranks_tell_what_torchrun
     assert 'title="What torchrun calls it now' not in owner.get(f"/jobs/{lab.running().pk}?view=list").text
 
 
-def test_the_parts_of_a_live_job_name_the_hints_they_wait_for(owner, job):
+def test_the_parts_of_a_live_job_listen_for_their_hints(owner, job):
     page = owner.get(f"/jobs/{job.pk}").text
     for what in ("state", "ranks", "metrics", "logs"):
         assert f"job-{job.pk}-{what} from:body" in page
 
 
-def test_a_finished_job_asks_for_nothing_any_more(owner, failed):
+def test_a_finished_job_requests_no_updates(owner, failed):
     assert not LIVE.search(owner.get(f"/jobs/{failed.pk}").text)
     assert not LIVE.search(owner.get(f"/jobs/{failed.pk}/logs").text)
 
 
 @pytest.mark.parametrize("part", ["state", "ranks", "charts", "log", "events"])
-def test_each_part_can_be_fetched_alone(owner, job, htmx, part):
+def test_each_part_can_be_fetched_separately(owner, job, htmx, part):
     answer = htmx(owner, f"/jobs/{job.pk}", part)
     assert re.match(rf'<section id="{part}"', answer.text)
     assert "HX-Target" in answer["Vary"]
     assert "no-store" in answer["Cache-Control"]
 
 
-def test_the_step_in_the_head_comes_along_with_the_ranks(owner, job, htmx):
+def test_the_step_in_the_head_is_updated_with_the_ranks(owner, job, htmx):
     part = htmx(owner, f"/jobs/{job.pk}", "ranks").text
     step = re.search(r'<span id="head-step" hx-swap-oob="true">step <b class="num">(\d+)</b>', part)
     page = owner.get(f"/jobs/{job.pk}").text
@@ -77,7 +77,7 @@ def test_the_step_in_the_head_comes_along_with_the_ranks(owner, job, htmx):
     assert f'<span id="head-step">step <b class="num">{step[1]}</b>' in page
 
 
-def test_a_failed_job_names_the_rank_its_end_and_its_last_words(owner, failed):
+def test_a_failed_job_shows_the_rank_its_exit_and_its_traceback(owner, failed):
     page = owner.get(f"/jobs/{failed.pk}").text
     assert "Why it failed" in page
     assert "Rank 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB." in page
@@ -86,13 +86,13 @@ def test_a_failed_job_names_the_rank_its_end_and_its_last_words(owner, failed):
     assert f"/jobs/{failed.pk}/logs?rank=1" in page
 
 
-def test_ranks_that_the_launcher_stopped_are_not_called_failed(owner, failed):
+def test_ranks_stopped_by_the_launcher_are_not_shown_as_failed(owner, failed):
     page = owner.get(f"/jobs/{failed.pk}").text
     assert page.count('class="cell bad') == 1
     assert page.count('class="cell idle"') == 3
 
 
-def test_a_waiting_job_says_why_and_what_to_do(owner, lab):
+def test_a_waiting_job_shows_the_reason_and_a_link_to_its_queue(owner, lab):
     seed.running(lab, nodes=2, per_node=4, steps=2)
     waiting = seed.queued(lab)
     page = owner.get(f"/jobs/{waiting.pk}").text
@@ -107,7 +107,7 @@ def test_a_late_rank_is_marked_by_shape_and_word(owner, lab):
     assert page.count('class="cell warn"') == 1
 
 
-def test_a_rank_that_nobody_announced_does_not_wait_for_ever(owner, lab):
+def test_a_rank_that_never_reported_is_not_shown_as_waiting_after_the_end(owner, lab):
     job = lab.finish(lab.running(), 0, 0)
     page = owner.get(f"/jobs/{job.pk}").text
     assert "Not seen" in page or "not seen" in page
@@ -120,7 +120,7 @@ def test_the_list_view_is_a_table_of_the_same_ranks(owner, job):
     assert page.count("Running</span>") >= 4
 
 
-def test_an_earlier_attempt_can_be_looked_at_and_does_not_move(owner, lab, htmx):
+def test_an_earlier_attempt_can_be_viewed_and_is_not_live(owner, lab, htmx):
     job = lab.visit(seed.failed(lab, steps=10, max_retries=1), times=4)
     assert job.attempt == 2
     page = owner.get(f"/jobs/{job.pk}").text
@@ -143,7 +143,7 @@ def test_an_earlier_attempt_shows_its_own_verdict_step_and_log(owner, lab):
     assert "Attempt 1 ended:" in second and "Attempt 1 ended:" not in first
 
 
-def test_every_way_from_an_earlier_attempt_to_a_log_stays_in_it(owner, lab):
+def test_all_log_links_of_an_earlier_attempt_stay_in_that_attempt(owner, lab):
     lab.queue.nominal = 72
     lab.queue.save()
     job = lab.visit(seed.failed(lab, steps=2, rank=1, nodes=9, per_node=8, max_retries=1), times=4)
@@ -166,11 +166,11 @@ def test_the_verdict_of_the_newest_attempt_is_not_shown_with_an_earlier_one(owne
     assert (job.phase, job.attempt) == ("failed", 2)
     assert "label 17" in owner.get(f"/jobs/{job.pk}").text
     first = owner.get(f"/jobs/{job.pk}?attempt=1").text
-    first = first[: first.index('id="ranks"')]  # the history below has the ends of all attempts
+    first = first[: first.index('id="ranks"')]  # the history below lists the ends of all attempts
     assert "label 17" not in first and "torch.OutOfMemoryError" in first
 
 
-def test_an_attempt_that_did_not_fail_says_how_it_ended(owner, lab):
+def test_an_attempt_that_did_not_fail_shows_how_it_ended(owner, lab):
     job = seed.running(lab, steps=4)
     services.suspend(job=job, by=lab.user)
     job = lab.visit(job, times=4)
@@ -184,7 +184,7 @@ def test_an_attempt_that_did_not_fail_says_how_it_ended(owner, lab):
     assert 'class="card verdict bad"' not in page
 
 
-def test_a_job_that_is_being_ended_for_a_failure_says_already_what_failed(owner, lab):
+def test_a_job_stopping_after_a_failure_already_shows_what_failed(owner, lab):
     job = seed.running(lab, steps=4)
     now = timezone.now().timestamp()
     news = item("rank", rank=1, local_rank=1, state="failed", at=now, exit_code=1)
@@ -196,7 +196,7 @@ def test_a_job_that_is_being_ended_for_a_failure_says_already_what_failed(owner,
     assert "What failed" in page and 'class="card verdict bad"' in page
 
 
-def test_who_failed_first_is_not_said_of_a_job_with_one_rank(owner, lab):
+def test_first_to_fail_is_not_shown_for_a_job_with_one_rank(owner, lab):
     alone = seed.failed(lab, rank=0, nodes=1, per_node=1, lines=["loading", "bye"])
     page = owner.get(f"/jobs/{alone.pk}").text
     assert alone.attempt_failures.get().certainty == "likely"
@@ -214,7 +214,7 @@ def test_retries_used_are_the_failures_that_were_retried(owner, lab):
     assert "1 of 1 retries used" in owner.get(f"/jobs/{job.pk}").text
 
 
-def test_a_replica_that_was_stopped_on_request_is_no_warning(owner, lab, job):
+def test_a_replica_stopped_on_request_is_no_warning(owner, lab, job):
     job.replicas.filter(index=0).update(reason="stopped on request")
     job.replicas.filter(index=1).update(reason="node is going away")
     page = owner.get(f"/jobs/{job.pk}").text
@@ -223,7 +223,7 @@ def test_a_replica_that_was_stopped_on_request_is_no_warning(owner, lab, job):
 
 
 @pytest.mark.parametrize("query", ["attempt=99", "attempt=-1", "attempt=x", "view=%01", "rank=zz", "cursor=!!"])
-def test_a_strange_query_is_no_error(owner, job, query):
+def test_an_invalid_query_is_no_error(owner, job, query):
     assert owner.get(f"/jobs/{job.pk}?{query}").status_code == 200
     assert owner.get(f"/jobs/{job.pk}/logs?{query}").status_code == 200
 
@@ -234,7 +234,7 @@ def test_the_number_of_queries_does_not_grow_with_the_ranks(owner, lab, django_a
         owner.get(f"/jobs/{job.pk}")
 
 
-def test_what_is_to_be_known_of_the_jobs_own_reports_stands_at_its_head(owner, job, htmx):
+def test_notes_of_the_current_attempt_are_shown_in_the_head(owner, job, htmx):
     for attempt, words in (
         (job.attempt, "Agents of this job cannot reach the control plane"),
         (job.attempt + 1, "later"),
@@ -244,7 +244,7 @@ def test_what_is_to_be_known_of_the_jobs_own_reports_stands_at_its_head(owner, j
     assert "Agents of this job cannot reach the control plane" in state and "later" not in state
 
 
-def test_hostile_text_stays_text(owner, lab):
+def test_hostile_text_is_escaped(owner, lab):
     job = seed.failed(
         lab, steps=4, lines=["<script>alert(1)</script>", "\x1b[31m<b>red</b>\x1b[0m", "Error: \u202egnp.exe"]
     )
@@ -258,7 +258,7 @@ def test_hostile_text_stays_text(owner, lab):
     assert "\u202e" not in page
 
 
-def test_nothing_inline_that_a_strict_policy_would_forbid(owner, job, failed):
+def test_pages_contain_no_inline_scripts_or_styles(owner, job, failed):
     for url in ("/jobs", f"/jobs/{job.pk}", f"/jobs/{failed.pk}", f"/jobs/{job.pk}/logs", "/jobs/new", "/queues"):
         page = owner.get(url).text
         assert not re.search(r"<script(?![^>]*src=)", page), url
@@ -266,13 +266,13 @@ def test_nothing_inline_that_a_strict_policy_would_forbid(owner, job, failed):
         assert not re.search(r"\sstyle=|<style", page), url
 
 
-def test_cancel_without_javascript_leads_back_to_the_page(owner, job):
+def test_cancel_without_javascript_redirects_to_the_page(owner, job):
     assert owner.post(f"/jobs/{job.pk}/cancel").url == f"/jobs/{job.pk}"
     job.refresh_from_db()
     assert job.cancel_requested_at is not None
 
 
-def test_cancel_with_htmx_answers_with_the_header_anew(owner, job):
+def test_cancel_with_htmx_returns_the_updated_header(owner, job):
     answer = owner.post(f"/jobs/{job.pk}/cancel", headers={"HX-Request": "true", "HX-Target": "state"})
     assert answer.text.startswith('<section id="state"')
     assert "cancel requested" in answer.text
@@ -287,7 +287,7 @@ def test_suspend_and_resume(owner, lab, job):
     assert lab.visit(job).phase == "queued"
 
 
-def test_suspending_a_finished_job_says_why_not(owner, failed):
+def test_suspending_a_finished_job_gives_the_reason_for_the_refusal(owner, failed):
     answer = owner.post(f"/jobs/{failed.pk}/suspend", follow=True)
     assert "resubmit it to run it again" in answer.text
 
@@ -299,6 +299,6 @@ def test_resubmit_makes_a_new_job(owner, failed):
     assert again.spec["command"] == failed.spec["command"]
 
 
-def test_what_a_person_did_is_in_the_history(owner, job, people):
+def test_actions_of_users_are_in_the_history(owner, job, people):
     services.suspend(job=job, by=people.teammate)
     assert "by teammate" in owner.get(f"/jobs/{job.pk}").text

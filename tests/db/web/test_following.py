@@ -1,4 +1,4 @@
-"""A follower of a log sees the present: what it could not read in time is skipped, said so, and can be read."""
+"""A follower of a log stays at the end: lines that it could not read in time are skipped, with a notice and a link."""
 
 import asyncio
 import base64
@@ -33,20 +33,20 @@ def burst(job, seq: int, count: int, *, first: int, rank: int = 0, index: int = 
 
 
 def skipped(page: str) -> tuple[str, str]:
-    """The words, and where the way to the skipped lines leads."""
+    """The notice about skipped lines, and the target of its link."""
     found = re.search(r'<div class="l skipped"><span>(.*?)</span><a href="([^"]+)"', page)
     return (found[1], found[2].replace("&amp;", "&")) if found else ("", "")
 
 
 @pytest.fixture
 def place(owner, lab):
-    """A running job with one line, and where its follower stands."""
+    """A running job with one line, and the URL from which a follower continues."""
     job = lab.running()
     burst(job, 1, 1, first=0)
     return job, tail(owner.get(f"/jobs/{job.pk}/logs").text)
 
 
-def test_a_follower_is_at_the_end_after_one_answer_however_much_came(owner, htmx, place):
+def test_a_follower_is_at_the_end_after_one_answer_however_many_lines_arrived(owner, htmx, place):
     job, url = place
     for number in range(13):
         burst(job, 2 + number, 1000, first=1 + 1000 * number)
@@ -58,7 +58,7 @@ def test_a_follower_is_at_the_end_after_one_answer_however_much_came(owner, htmx
     assert (lines(again), skipped(again)) == ([], ("", ""))
 
 
-def test_the_skipped_lines_can_be_read_from_the_first_one_on(owner, htmx, place):
+def test_skipped_lines_can_be_read_from_the_first(owner, htmx, place):
     job, url = place
     burst(job, 2, 1400, first=1)
     where = skipped(htmx(owner, url, "log-tail").text)[1]
@@ -75,7 +75,7 @@ def test_the_skipped_lines_can_be_read_from_the_first_one_on(owner, htmx, place)
     assert htmx(owner, where, "log").text.startswith('<section id="log"')
 
 
-def test_ranks_that_print_little_lose_nothing_they_printed_last(owner, htmx, place):
+def test_the_last_lines_of_ranks_that_print_little_are_shown(owner, htmx, place):
     job, url = place
     burst(job, 2, 3000, first=1)
     burst(job, 1, 1, first=0, rank=2, index=1, text="rank two says {}")
@@ -84,7 +84,7 @@ def test_ranks_that_print_little_lose_nothing_they_printed_last(owner, htmx, pla
     assert skipped(page)[0] == "2,501 lines skipped"
 
 
-def test_of_one_rank_only_its_own_lines_are_skipped(owner, htmx, place):
+def test_with_one_rank_only_its_own_lines_count_as_skipped(owner, htmx, place):
     job, _ = place
     url = tail(owner.get(f"/jobs/{job.pk}/logs?rank=0").text)
     burst(job, 2, 700, first=1)
@@ -94,14 +94,14 @@ def test_of_one_rank_only_its_own_lines_are_skipped(owner, htmx, place):
     assert "rank=0&" in where
 
 
-def test_nothing_is_said_where_nothing_is_skipped(owner, htmx, place):
+def test_there_is_no_notice_when_nothing_is_skipped(owner, htmx, place):
     job, url = place
     burst(job, 2, 500, first=1)
     page = htmx(owner, url, "log-tail").text
     assert (len(lines(page)), skipped(page)) == (500, ("", ""))
 
 
-def test_the_next_attempt_comes_along_with_the_end_of_the_one_before(owner, htmx, lab):
+def test_the_next_attempt_follows_the_end_of_the_previous_one(owner, htmx, lab):
     job = lab.running(max_retries=1)
     burst(job, 1, 1, first=0)
     url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
@@ -114,7 +114,7 @@ def test_the_next_attempt_comes_along_with_the_end_of_the_one_before(owner, htmx
     assert skipped(page)[0] == "100 lines skipped"
 
 
-def test_lines_that_are_too_many_bytes_for_a_page_are_skipped_too(owner, htmx, place):
+def test_lines_beyond_the_byte_limit_of_a_page_are_skipped_too(owner, htmx, place):
     job, url = place
     for number in range(4):
         burst(job, 2 + number, 4, first=1 + 4 * number, text="x" * 700_000 + " {}")
@@ -125,19 +125,19 @@ def test_lines_that_are_too_many_bytes_for_a_page_are_skipped_too(owner, htmx, p
 
 
 def test_the_page_is_at_most_two_seconds_behind():
-    """Between a batch that arrived and its reader: the gathering of hints, the page's pause; a second is left for the answer."""
+    """The delays are the gathering of hints and the page's pause; a second remains for the answer."""
     script = (settings.BASE_DIR / "static/live.js").read_text()
     pause = int(re.search(r"GAPS = \{[^}]*\blogs: (\d+)", script)[1]) / 1000
     assert live.GATHER_SECONDS + pause <= 1.25
 
 
 class Waits(Exception):
-    """The stream has come to rest."""
+    """Raised where the stream would wait for new lines."""
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_stream_of_the_api_reads_everything_before_it_waits_and_skips_nothing(lab, monkeypatch):
-    """`muster logs -f` is a record. Pages that end early (by their bytes, with an attempt) are no reason to wait."""
+def test_a_stream_of_the_api_skips_nothing_and_waits_only_at_the_end(lab, monkeypatch):
+    """`muster logs -f` is a record. Pages that end early (by bytes, or with an attempt) are no reason to wait."""
     job = lab.running(max_retries=1)
     for number in range(4):
         burst(job, 1 + number, 4, first=4 * number, text="x" * 700_000 + " {}")
@@ -152,7 +152,7 @@ def test_a_stream_of_the_api_reads_everything_before_it_waits_and_skips_nothing(
     async def rest(*_):
         raise Waits
 
-    monkeypatch.setattr(hints, "listening", listening)  # no Redis is needed to read what is there
+    monkeypatch.setattr(hints, "listening", listening)  # Redis is not needed to read stored lines
     monkeypatch.setattr(hints.Listener, "hears_of", rest)
     texts: list[str] = []
     access = Access(lab.user.pk, frozenset({job.team_id}), token=Token.issue(lab.user, "x")[0].pk)
@@ -166,7 +166,7 @@ def test_a_stream_of_the_api_reads_everything_before_it_waits_and_skips_nothing(
     assert texts == [*(str(number) for number in range(16)), *(f"line {number}" for number in range(1200))]
 
 
-def test_a_page_says_whether_there_is_more(lab):
+def test_a_page_reports_whether_there_is_more(lab):
     job = lab.running()
     burst(job, 1, 600, first=0)
     first = reader.read(job=job)
@@ -174,7 +174,7 @@ def test_a_page_says_whether_there_is_more(lab):
     assert not reader.read(job=job, cursor=first.cursor).has_more
 
 
-def test_the_place_in_a_log_of_1024_ranks_fits_into_an_address():
+def test_the_cursor_of_a_log_of_1024_ranks_fits_into_a_url():
     numbers = random.Random(7)
     streams = [(500_000 + rank // 8, rank) for rank in range(1024)] + [(500_000 + node, -1) for node in range(128)]
     place = Cursor(
@@ -185,8 +185,8 @@ def test_the_place_in_a_log_of_1024_ranks_fits_into_an_address():
 
 
 @pytest.mark.parametrize("count", [cursor.MOST_STREAMS + 1, 170_000])
-def test_a_place_in_more_streams_than_a_job_has_is_refused(count):
-    """1.4 KB that named 170,000 of them took 0.7 s, also for each piece of news of an open stream."""
+def test_a_cursor_with_more_streams_than_a_job_has_is_refused(count):
+    """1.4 KB that named 170,000 streams took 0.7 s, again for each hint of an open stream."""
     streams = [1] * count
     text = base64.urlsafe_b64encode(
         zlib.compress(json.dumps([1, 0, 0, 0, streams, streams, streams]).encode())
@@ -195,7 +195,7 @@ def test_a_place_in_more_streams_than_a_job_has_is_refused(count):
         decode(text)
 
 
-def test_a_place_that_an_earlier_release_gave_out_is_still_understood():
+def test_a_cursor_of_an_earlier_release_can_still_be_decoded():
     place = json.dumps([2, 5, 9, 1_763_700_000, [[7, -1, 3], [7, 0, 40]]])
     text = base64.urlsafe_b64encode(zlib.compress(place.encode())).decode().rstrip("=")
     assert decode(text) == Cursor(2, {(7, -1): 3, (7, 0): 40}, 5, 9, 1_763_700_000.0)
@@ -204,7 +204,7 @@ def test_a_place_that_an_earlier_release_gave_out_is_still_understood():
 @pytest.mark.parametrize(
     "place", [[1, 0, 0, 0], [1, 0, 0, 0, [1], [1], []], [1, 0, 0, 0, ["a"], [1], [1]], [1, 0, 0, 0, 5]]
 )
-def test_a_place_that_nobody_gave_out_is_refused(place):
+def test_a_malformed_cursor_is_refused(place):
     text = base64.urlsafe_b64encode(zlib.compress(json.dumps(place).encode())).decode()
     with pytest.raises(InvalidInput):
         decode(text)

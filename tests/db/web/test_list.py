@@ -7,30 +7,30 @@ from jobs.web import listing
 from tests.support import seed
 
 
-def test_home_leads_to_the_list(owner):
+def test_home_redirects_to_the_list(owner):
     assert owner.get("/").url == "/jobs"
 
 
-def test_without_jobs_the_list_says_how_to_make_one(owner):
+def test_an_empty_list_explains_how_to_submit_a_job(owner):
     page = owner.get("/jobs").text
     assert "bin/muster submit" in page
     assert "/jobs/new" in page
 
 
-def test_a_row_tells_state_ranks_and_step_in_words(owner, job):
+def test_a_row_shows_state_ranks_and_step(owner, job):
     page = owner.get("/jobs").text
     assert "Running" in page
     assert "4 of 4" in page
     assert ">20</td>" in page
 
 
-def test_a_waiting_job_says_why(owner, lab):
+def test_a_waiting_job_shows_its_reason(owner, lab):
     seed.running(lab, nodes=2, per_node=4, steps=2)
     waiting = seed.queued(lab)
     assert waiting.wait_reason in owner.get("/jobs").text
 
 
-def test_filters_choose_by_state_queue_name_and_person(as_, people, lab, job):
+def test_jobs_are_filtered_by_state_queue_name_and_user(as_, people, lab, job):
     done = lab.finish(seed.running(lab, name="eval-nightly", steps=2), 0, 0)
     client = as_(people.owner)
     active = client.get("/jobs?show=active").text
@@ -56,16 +56,16 @@ def test_filters_choose_by_state_queue_name_and_person(as_, people, lab, job):
         "before=" + "9" * 30,
     ],
 )
-def test_what_no_filter_can_take_is_left_out(owner, job, query):
+def test_invalid_filters_are_ignored(owner, job, query):
     assert job.name in owner.get(f"/jobs?{query}").text
 
 
 @pytest.mark.parametrize("query", ["q=%ff", "queue=%ff"])
-def test_a_strange_query_is_no_error(owner, query):
+def test_an_undecodable_query_is_no_error(owner, query):
     assert owner.get(f"/jobs?{query}").status_code == 200
 
 
-def test_pages_are_cut_by_key_and_lose_nothing(owner, lab, monkeypatch):
+def test_pages_together_contain_every_job_once(owner, lab, monkeypatch):
     monkeypatch.setattr(listing, "PAGE", 2)
     names = [lab.submit(name=f"job-{number}").name for number in range(5)]
     seen, url = [], "/jobs"
@@ -77,8 +77,8 @@ def test_pages_are_cut_by_key_and_lose_nothing(owner, lab, monkeypatch):
     assert seen == names[::-1]
 
 
-def test_the_number_of_queries_does_not_grow_with_the_list(owner, lab, django_assert_num_queries):
-    queries = 9  # session, person; teams (of jobs, of queues), queues for the filter; page, ranks, failures, count
+def test_the_query_count_does_not_depend_on_the_length_of_the_list(owner, lab, django_assert_num_queries):
+    queries = 9  # session, user; teams (of jobs, of queues), queues for the filter; page, ranks, failures, count
     seed.running(lab, nodes=2, per_node=2, steps=2)
     with django_assert_num_queries(queries):
         owner.get("/jobs")
@@ -89,14 +89,14 @@ def test_the_number_of_queries_does_not_grow_with_the_list(owner, lab, django_as
         owner.get("/jobs")
 
 
-def test_htmx_gets_the_rows_a_browser_the_page(owner, job, htmx):
+def test_htmx_gets_only_the_rows_and_a_browser_the_page(owner, job, htmx):
     part = htmx(owner, "/jobs", "jobs").text
     assert part.startswith('<section id="jobs"')
     assert "<html" not in part
     assert "<html" in owner.get("/jobs").text
 
 
-def test_a_name_is_never_markup(owner, lab):
+def test_names_are_escaped(owner, lab):
     job = lab.submit()
     type(job).objects.filter(pk=job.pk).update(
         name="<script>alert(1)</script>", wait_reason="<img src=x onerror=alert(1)>"
@@ -106,7 +106,7 @@ def test_a_name_is_never_markup(owner, lab):
     assert "<img src=x" not in page
 
 
-def test_cancelled_jobs_are_finished(owner, lab, people):
+def test_cancelled_jobs_are_listed_as_finished(owner, lab, people):
     job = lab.submit(name="short-lived")
     services.cancel(job=job, by=people.owner)
     lab.visit(job)

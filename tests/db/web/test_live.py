@@ -1,4 +1,4 @@
-"""Hints to browsers: who hears what, how often, and what an open stream costs."""
+"""Hints to browsers: which listener receives which hint, how often, and what an open stream costs."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ def hint(job: int = 42, team: int = 1, what: str = "ranks") -> dict:
 
 
 def inside(act):
-    """Run in an event loop: a listener belongs to one."""
+    """Run in an event loop, because a listener belongs to one."""
 
     async def run():
         return act()
@@ -35,7 +35,7 @@ def inside(act):
 
 
 @pytest.mark.parametrize(("teams", "hears"), [({1}, True), ({2}, False), (set(), False), (None, True)])
-def test_a_listener_hears_of_its_teams_only(teams, hears):
+def test_a_listener_receives_only_hints_of_its_teams(teams, hears):
     def act():
         listener = Listener(None if teams is None else frozenset(teams), SOMEBODY)
         listener.hear(hint(team=1))
@@ -44,7 +44,7 @@ def test_a_listener_hears_of_its_teams_only(teams, hears):
     assert inside(act) is hears
 
 
-def test_a_hint_given_many_times_is_sent_once():
+def test_repeated_hints_are_sent_once():
     def act():
         listener = Listener(None, SOMEBODY)
         first = listener.take()
@@ -59,7 +59,7 @@ def test_a_hint_given_many_times_is_sent_once():
     assert not pending
 
 
-def test_after_a_gap_everything_is_fetched_anew():
+def test_after_a_gap_a_full_sync_is_sent():
     def act():
         listener = Listener(None, SOMEBODY)
         listener.take()
@@ -71,7 +71,7 @@ def test_after_a_gap_everything_is_fetched_anew():
 
 
 @pytest.mark.parametrize("text", [b"not json", b"[]", b"{}", b'{"job": 1}', b"\xff"])
-def test_what_is_no_hint_is_dropped(text):
+def test_a_malformed_hint_is_dropped(text):
     def act():
         hub, listener = Hub(), Listener(None, SOMEBODY)
         hub.listeners.add(listener)
@@ -81,7 +81,7 @@ def test_what_is_no_hint_is_dropped(text):
     assert not inside(act)
 
 
-def test_a_quiet_stream_still_breathes():
+def test_an_idle_stream_sends_heartbeats():
     async def run():
         listener = Listener(None, SOMEBODY)
         listener.take()
@@ -91,7 +91,7 @@ def test_a_quiet_stream_still_breathes():
     assert asyncio.run(run()) == HEARTBEAT
 
 
-def test_who_is_not_signed_in_hears_nothing(db):
+def test_hints_require_a_session(db):
     assert Client().get("/live").status_code == 401
 
 
@@ -101,7 +101,7 @@ def site(transactional_db, people):
         yield site
 
 
-def test_a_stream_begins_with_sync_and_tells_of_ones_own_jobs(site, team, people):
+def test_a_stream_starts_with_sync_and_sends_hints_of_the_users_teams(site, team, people):
     with closing(site.sign_in("owner")) as client, client.stream("GET", "/live") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
         lines = stream.iter_lines()
@@ -114,13 +114,13 @@ def test_a_stream_begins_with_sync_and_tells_of_ones_own_jobs(site, team, people
 
         assert next(said) == "event: sync"
         ring()
-        while next(said) == "event: sync":  # another one: it listens only now, and nobody heard what was rung before
+        while next(said) == "event: sync":  # synced again: the server subscribed after the first hint was sent
             ring()
         assert json.loads(next(lines).removeprefix("data: ")) == [[8, "state"]]
 
 
 def sessions() -> int:
-    """Connections to this database. Asked from a thread of its own, which gives its own back."""
+    """The number of connections to this database. Call it in its own thread: it closes that thread's connection."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
@@ -131,7 +131,7 @@ def sessions() -> int:
 
 def test_two_hundred_open_streams_hold_neither_threads_nor_connections(site):
     cookies = []
-    for name in ("owner", "teammate"):  # of one user there may be half as many
+    for name in ("owner", "teammate"):  # the limit for one user is half as many
         with closing(site.sign_in(name)) as client:
             cookies.append(dict(client.cookies))
     asyncio.run(_open_many(site, *cookies))
@@ -139,20 +139,20 @@ def test_two_hundred_open_streams_hold_neither_threads_nor_connections(site):
 
 async def _open_many(site, cookies, others_cookies):
     process = psutil.Process(site.pid)
-    # No connection is used twice: the server closes an idle one, now and then just as it is taken again.
+    # Connections are not reused: the server sometimes closes an idle one just as it is taken again.
     limits = httpx.Limits(max_connections=STREAMS + 10, max_keepalive_connections=0)
     asking = {"base_url": site.url, "limits": limits, "timeout": 240}
     async with (
         httpx.AsyncClient(cookies=cookies, **asking) as client,
         httpx.AsyncClient(cookies=others_cookies, **asking) as other,
     ):
-        # As many requests at once as opening the streams makes: the pool has grown to what it may be.
+        # As many concurrent requests as opening the streams makes, so that the pool has reached its full size.
         await asyncio.gather(*(client.get("/jobs") for _ in range(STREAMS)))
         before = await asyncio.to_thread(sessions)
         opened = [asyncio.Event() for _ in range(STREAMS)]
         clients = (client, other) * (STREAMS // 2)
         streams = [asyncio.create_task(_listen(one, event)) for one, event in zip(clients, opened, strict=True)]
-        # A stream that could not be opened says why, at once.
+        # If a stream cannot be opened, its error is raised at once.
         await asyncio.wait_for(_all_opened(opened, streams), 240)
         began = time.monotonic()
         assert (await client.get("/login")).status_code == 302

@@ -24,7 +24,7 @@ def test_all_ranks_are_merged_or_one_is_shown(owner, job):
     assert len(lines(owner.get(f"/jobs/{job.pk}/logs?rank=3").text)) == 20
 
 
-def test_the_end_brings_only_what_is_new_and_a_new_end(owner, job, htmx):
+def test_following_returns_only_new_lines_and_a_new_cursor(owner, job, htmx):
     url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
     assert lines(htmx(owner, url, "log-tail").text) == []
     now = timezone.now().timestamp()
@@ -34,7 +34,7 @@ def test_the_end_brings_only_what_is_new_and_a_new_end(owner, job, htmx):
     assert tail(answer) not in ("", url)
 
 
-def test_the_last_lines_of_a_finished_job_end_the_waiting(owner, lab, job, htmx):
+def test_following_ends_with_the_last_lines_of_a_finished_job(owner, lab, job, htmx):
     url = tail(owner.get(f"/jobs/{job.pk}/logs").text)
     lab.finish(job, 0, 0)
     answer = htmx(owner, url, "log-tail").text
@@ -42,13 +42,13 @@ def test_the_last_lines_of_a_finished_job_end_the_waiting(owner, lab, job, htmx)
     assert "end of log" in answer
 
 
-def test_a_gap_is_shown_as_one(owner, job):
+def test_a_gap_is_shown_as_a_gap(owner, job):
     gap = item("gap", rank=0, first_line=20, lines=9000, raw_bytes=812331, first_at=1.0, last_at=2.0)
     apply.apply_batch(identity=identity(job), batch=batch(2, gap))
     assert 'class="l gap"' in owner.get(f"/jobs/{job.pk}/logs?rank=0").text
 
 
-def test_colours_are_left_out_and_markup_is_text(owner, lab):
+def test_colours_are_removed_and_markup_is_escaped(owner, lab):
     job = seed.running(lab, steps=1)
     now = timezone.now().timestamp()
     apply.apply_batch(
@@ -67,11 +67,11 @@ def test_the_download_has_every_line_with_time_and_rank(owner, job):
     assert answer["Content-Disposition"] == 'attachment; filename="mnist-ddp-1-all.txt"'
 
 
-def test_a_cursor_from_elsewhere_starts_at_the_end_again(owner, job, htmx):
+def test_an_invalid_cursor_starts_at_the_end_again(owner, job, htmx):
     assert len(lines(htmx(owner, f"/jobs/{job.pk}/logs?cursor=garbage", "log-tail").text)) == 80
 
 
-def test_a_job_without_lines_says_so(owner, lab):
+def test_a_job_without_lines_shows_a_message(owner, lab):
     assert "Nothing printed yet" in owner.get(f"/jobs/{lab.submit().pk}/logs").text
 
 
@@ -86,7 +86,7 @@ def test_the_whole_log_is_searched_not_only_the_lines_shown(owner, job, htmx):
     assert "Back to the log" in part
 
 
-def test_words_that_nobody_printed_are_said_so_and_shown_as_text(owner, job):
+def test_a_search_without_matches_says_so_and_escapes_the_query(owner, job):
     page = owner.get(f"/jobs/{job.pk}/logs/find?q=%3Cb%3Enope").text
     assert "No line with “&lt;b&gt;nope”" in page
     assert owner.get(f"/jobs/{job.pk}/logs/find?q=").status_code == 200
@@ -95,7 +95,7 @@ def test_words_that_nobody_printed_are_said_so_and_shown_as_text(owner, job):
 
 @pytest.mark.parametrize("path", ["logs", "logs/find", "logs.txt"])
 @pytest.mark.parametrize("rank", [2**31, 10**16, 10**30])
-def test_a_rank_that_no_column_holds_counts_as_not_given(owner, job, path, rank):
+def test_a_rank_out_of_range_is_ignored(owner, job, path, rank):
     answer = owner.get(f"/jobs/{job.pk}/{path}?q=step&rank={rank}")
     content = b"".join(answer.streaming_content) if answer.streaming else answer.content
     assert answer.status_code == 200 and b"step" in content

@@ -1,4 +1,4 @@
-"""The log as a stream of events: it begins where the reader stands, goes on by hints and ends with the job."""
+"""The log as server-sent events: starts at the reader's cursor, continues on hints and ends with the job."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def site(transactional_db, people):
 
 
 def events(lines):
-    """(kind, id, data) of each server-sent event about lines."""
+    """(kind, id, data) of each server-sent event, except changes of phase."""
     return (one for one in every_event(lines) if one[0] != "phase")
 
 
@@ -50,7 +50,7 @@ def put(job, seq: int, *texts: str, first: int) -> None:
     apply.apply_batch(identity=identity(job), batch=batch(seq, log_item(0, first, lines)))
 
 
-def test_lines_come_as_they_are_written_and_the_stream_ends_with_the_job(site, lab, people, tmp_path, settings):
+def test_lines_are_streamed_as_they_are_written_until_the_job_ends(site, lab, people, tmp_path, settings):
     job = lab.running()
     put(job, 1, "one", "two", first=0)
     token = Token.issue(people.viewer, "stream")[1]
@@ -74,7 +74,7 @@ def test_lines_come_as_they_are_written_and_the_stream_ends_with_the_job(site, l
                 next(found)
 
 
-def test_phases_are_told_and_where_an_empty_log_stands(site, lab, people):
+def test_the_stream_reports_phases_and_the_cursor_of_an_empty_tail(site, lab, people):
     job = lab.running()
     put(job, 1, "long ago", first=0)
     headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}", "Accept": "text/event-stream"}
@@ -94,7 +94,7 @@ def test_phases_are_told_and_where_an_empty_log_stands(site, lab, people):
         assert [line["text"] for line in next(events(stream.iter_lines()))[2]["lines"]] == ["just now"]
 
 
-def test_a_stream_is_refused_before_it_begins(site, lab, people):
+def test_a_stream_is_refused_before_it_starts(site, lab, people):
     job = lab.submit()
     path = f"{site.url}/api/v1/jobs/{job.pk}/logs/stream"
 
@@ -110,7 +110,7 @@ def test_a_stream_is_refused_before_it_begins(site, lab, people):
     assert status("owner", rank="three") == 422
 
 
-def test_a_download_over_the_real_server_is_whole(site, lab, people):
+def test_a_download_from_the_real_server_is_complete(site, lab, people):
     job = lab.running()
     put(job, 1, *(f"line {number}" for number in range(3000)), first=0)
     headers = {"Authorization": f"Bearer {Token.issue(people.viewer, 'x')[1]}"}
@@ -118,8 +118,8 @@ def test_a_download_over_the_real_server_is_whole(site, lab, people):
     assert [line.rpartition("  ")[2] for line in text.splitlines()] == [f"line {number}" for number in range(3000)]
 
 
-def test_one_users_long_reads_take_turns_and_leave_threads_to_others():
-    """Six downloads of one viewer took every thread that streams have."""
+def test_long_reads_of_one_user_take_turns_and_leave_threads_to_others():
+    """Six downloads of one viewer used to occupy every thread for streams."""
     gate, inside, most = threading.Event(), [], []
 
     def read():
@@ -144,7 +144,7 @@ def test_one_users_long_reads_take_turns_and_leave_threads_to_others():
 
 @pytest.mark.parametrize("path", ["logs/stream", "logs?wait=20"])
 @pytest.mark.django_db(transaction=True)
-def test_one_user_has_only_so_many_streams_and_waits(lab, people, client, monkeypatch, path):
+def test_the_number_of_open_streams_and_waits_of_one_user_is_limited(lab, people, client, monkeypatch, path):
     monkeypatch.setattr(hints, "MOST_OPEN", 2)
     job = lab.running()
     token, text = Token.issue(people.viewer, "x")

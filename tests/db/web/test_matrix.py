@@ -1,4 +1,4 @@
-"""The matrix of ranks: what failed stands first and outside of any box that scrolls."""
+"""The matrix of ranks: failed ranks come first, outside the scrolling box."""
 
 import re
 
@@ -19,7 +19,7 @@ def big(lab, *, nodes: int, per_node: int = 8):
 
 
 def fail(job, *numbers: int) -> None:
-    """In this order of time."""
+    """Mark these ranks as failed, in this order of time."""
     for seconds, number in enumerate(numbers):
         Rank.objects.filter(job=job, rank=number).update(
             state="failed", exit_code=1, ended_at=timezone.now() + timezone.timedelta(seconds=seconds)
@@ -27,7 +27,7 @@ def fail(job, *numbers: int) -> None:
 
 
 def whole(page: str) -> str:
-    """The part of the matrix that no box hides."""
+    """The part of the matrix outside the scrolling box."""
     found = re.search(r'<div class="whole">(.*?)</table>\s*</div>', page, re.S)
     return found[1] if found else ""
 
@@ -37,7 +37,7 @@ def numbers(part: str) -> list[int]:
 
 
 @pytest.mark.parametrize("nodes", [2, 128])
-def test_replicas_with_failed_ranks_come_first_and_are_shown_whole(owner, lab, nodes):
+def test_replicas_with_failed_ranks_come_first_outside_the_scrolling_box(owner, lab, nodes):
     job = big(lab, nodes=nodes)
     last = 8 * nodes - 1
     fail(job, last, 3)
@@ -55,7 +55,7 @@ def test_a_job_without_failures_has_one_table_in_order(owner, lab):
     assert numbers(page) == list(range(16))
 
 
-def test_the_rank_that_failed_first_is_marked_among_the_others(owner, lab):
+def test_the_rank_that_failed_first_is_marked(owner, lab):
     job = big(lab, nodes=2)
     fail(job, 9, 2)
     page = owner.get(f"/jobs/{job.pk}").text
@@ -67,7 +67,7 @@ def test_the_rank_that_failed_first_is_marked_among_the_others(owner, lab):
     )
 
 
-def test_a_rank_that_a_verdict_names_though_it_did_not_fail_itself_is_the_likely_cause(lab):
+def test_a_rank_blamed_by_the_verdict_without_failing_is_the_likely_cause(lab):
     job = big(lab, nodes=2)
     fail(job, 2)
     ranks = list(Rank.objects.filter(job=job).order_by("rank"))
@@ -77,7 +77,7 @@ def test_a_rank_that_a_verdict_names_though_it_did_not_fail_itself_is_the_likely
     assert [replica.index for replica, _ in grid.troubled] == [1, 0]
 
 
-def test_ranks_that_the_launcher_stopped_are_no_failures(lab):
+def test_ranks_stopped_by_the_launcher_are_not_failures(lab):
     job = seed.failed(lab, rank=1, steps=2)
     grid = matrix(job, attempt=1, now=timezone.now())
     assert [cell.rank.rank for cell in grid.cells if cell.is_first_failure] == [1]

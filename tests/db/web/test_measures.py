@@ -1,4 +1,4 @@
-"""The charts of a job page: a bounded part of what was reported, whatever the size and length of the job."""
+"""The charts of a job page show a bounded part of the metrics, whatever the size and length of the job."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def big(lab, *, nodes: int):
 
 
 def lines(page: str) -> dict[str, list[str]]:
-    """The ranks drawn, by the title of their chart."""
+    """The ranks drawn in each chart, by its title."""
     found = {}
     for box in page.split('<figure class="chart-box">')[1:]:
         title = re.search(r"<b>(.*?) <small>", box)[1]
@@ -51,7 +51,7 @@ def lines(page: str) -> dict[str, list[str]]:
 
 
 def rows_read(captured) -> int:
-    """Rows of metric chunks that the statements touched, as Postgres counts them."""
+    """Rows of metric chunks that the queries touched, as counted by Postgres."""
     total = 0
     for query in captured:
         if "jobs_metricchunk" not in query["sql"]:
@@ -81,14 +81,14 @@ def test_a_page_reads_at_most_8_series_of_16_ranks(owner, lab, htmx, nodes):
     assert len(drawn) == 8 and all(len(ranks) == 16 for ranks in drawn.values())
     assert len([one for one in captured if "jobs_metricchunk" in one["sql"]]) == 3
     read = rows_read(list(captured))
-    # Of a line: its two ends, up to 61 rows counted, up to 60 found, up to 60 fetched; and the steps that chose the ranks.
+    # Per line: its two ends, up to 61 rows counted, 60 found and 60 fetched; plus the steps that select the ranks.
     assert read <= 8 * 16 * (2 + 61 + 60 + 60 + 4), read
     with CaptureQueriesContext(connection) as captured:
         htmx(owner, f"/jobs/{job.pk}", "charts")
     assert rows_read(list(captured)) == read
 
 
-def test_ranks_are_spread_evenly_and_the_page_says_out_of_how_many(owner, lab):
+def test_ranks_are_spread_evenly_and_the_page_shows_the_total(owner, lab):
     job = big(lab, nodes=128)
     report(job, names=["loss"], ranks=range(1024), chunks=1)
     page = owner.get(f"/jobs/{job.pk}").text
@@ -98,7 +98,7 @@ def test_ranks_are_spread_evenly_and_the_page_says_out_of_how_many(owner, lab):
     assert "at most 16 of 1,024 ranks" in page
 
 
-def test_ranks_of_the_url_are_drawn_and_stay_when_the_charts_are_drawn_again(owner, lab, htmx):
+def test_ranks_in_the_url_are_drawn_and_stay_when_the_charts_are_refreshed(owner, lab, htmx):
     job = big(lab, nodes=128)
     report(job, names=["loss"], ranks=range(1024), chunks=1)
     page = owner.get(f"/jobs/{job.pk}?ranks=3,%20701&rank=9").text
@@ -129,7 +129,7 @@ def test_a_series_that_few_ranks_report_shows_all_of_them(lab):
     assert len([one for one in found if one.name == "eval"]) == 16
 
 
-def test_more_series_than_a_page_draws_have_pages(owner, lab):
+def test_charts_are_paginated(owner, lab):
     job = seed.running(lab, steps=2)
     report(job, names=[f"m{number:02}" for number in range(9)], ranks=[0], chunks=2)
     first = owner.get(f"/jobs/{job.pk}").text
@@ -148,7 +148,7 @@ def test_a_long_series_keeps_its_beginning_and_its_end(lab):
     assert series.points[0][1] < 60 and series.points[-1][1] == 2999
 
 
-def test_charts_of_an_attempt_are_its_own(owner, lab, htmx):
+def test_each_attempt_has_its_own_charts(owner, lab, htmx):
     job = lab.visit(seed.failed(lab, steps=10, max_retries=1), times=4)
     assert job.attempt == 2
     report(job, names=["second"], ranks=[0], chunks=2)
@@ -157,21 +157,21 @@ def test_charts_of_an_attempt_are_its_own(owner, lab, htmx):
     assert list(lines(htmx(owner, f"/jobs/{job.pk}", "charts").text)) == ["second"]
 
 
-def test_a_job_without_metrics_says_how_to_report(owner, lab):
+def test_a_job_without_metrics_explains_how_to_report_them(owner, lab):
     assert "No metrics reported yet" in owner.get(f"/jobs/{lab.running().pk}").text
     drawing = measures.drawn(lab.running(), attempt=1)
     assert (drawing.reported, drawing.earlier, drawing.later) == ([], None, None)
 
 
-def test_values_that_are_ingested_reach_the_page(owner, lab):
+def test_ingested_values_are_shown_on_the_page(owner, lab):
     job = lab.running()
     at = timezone.now().timestamp()
     apply.apply_batch(identity=identity(job), batch=batch(1, item("metrics", rank=0, points=[[at, 1, {"loss": 0.25}]])))
     assert 'data-now="0.25"' in owner.get(f"/jobs/{job.pk}").text
 
 
-def test_a_page_costs_the_same_rows_at_64_and_at_1024_ranks(lab):
-    """Within the steps that it takes to find the ranks."""
+def test_the_rows_read_do_not_depend_on_the_number_of_ranks(lab):
+    """Except for the steps that select the ranks."""
     read = []
     for nodes in (8, 128):
         job = big(lab, nodes=nodes)

@@ -1,4 +1,4 @@
-"""What htmx gets where a request does not succeed: never a page, always words, and after a session's end the way to sign in."""
+"""Answers to htmx when a request fails: a message instead of a page, and a redirect to the login without a session."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,7 +20,7 @@ def words(answer) -> str:
 
 
 def sign_in(answer) -> dict[str, list[str]]:
-    """What the address of the sign-in page says, to which htmx is sent."""
+    """The query of the login URL to which htmx is redirected."""
     assert answer.status_code == 401
     assert "<html" not in answer.text
     target = urlsplit(answer["HX-Redirect"])
@@ -29,13 +29,13 @@ def sign_in(answer) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("target", ["state", "ranks", "charts", "log", "log-tail", "events", "jobs", "queues", "shape"])
-def test_without_a_session_no_sign_in_page_is_swapped_into_a_part(job, target):
+def test_without_a_session_htmx_is_redirected_to_the_login(job, target):
     url = {"jobs": "/jobs", "queues": "/queues", "shape": "/jobs/new", "log-tail": f"/jobs/{job.pk}/logs?cursor=x"}
     answer = Client().get(url.get(target, f"/jobs/{job.pk}"), headers={**HTMX, "HX-Target": target})
     assert sign_in(answer) == {"next": ["/jobs/7?attempt=1&rank=3"], "ended": ["look"]}
 
 
-def test_an_act_without_a_session_leads_to_the_sign_in_and_says_that_nothing_was_done(job):
+def test_an_action_without_a_session_leads_to_the_login_and_is_not_performed(job):
     asked = sign_in(Client().post(f"/jobs/{job.pk}/cancel", headers=HTMX))
     assert asked == {"next": ["/jobs/7?attempt=1&rank=3"], "ended": ["act"]}
     job.refresh_from_db()
@@ -57,7 +57,7 @@ def test_an_act_without_a_session_leads_to_the_sign_in_and_says_that_nothing_was
         "",
     ],
 )
-def test_the_way_back_is_never_somewhere_else(job, page):
+def test_the_login_never_redirects_to_another_site(job, page):
     answer = Client().get(f"/jobs/{job.pk}", headers={"HX-Request": "true", "HX-Current-URL": page})
     assert "next" not in sign_in(answer)
 
@@ -66,26 +66,26 @@ def test_a_browser_without_a_session_is_still_redirected(job):
     assert Client().get(f"/jobs/{job.pk}").url == f"/login?next=/jobs/{job.pk}"
 
 
-def test_another_redirect_moves_the_whole_page(as_, people, job, settings):
+def test_any_other_redirect_applies_to_the_whole_page(as_, people, job, settings):
     settings.MUSTER_SECOND_FACTOR = "all"
     answer = as_(people.owner).get(f"/jobs/{job.pk}", headers=HTMX)
     assert (answer.status_code, answer["HX-Redirect"]) == (204, "/account/second-factor")
 
 
-def test_an_act_that_comes_too_late_says_why(owner, lab, job):
+def test_an_action_on_a_finished_job_gives_the_reason_for_the_refusal(owner, lab, job):
     lab.finish(job, 0, 0)
     answer = owner.post(f"/jobs/{job.pk}/suspend", headers=HTMX)
     assert answer.status_code == 409
     assert "resubmit it to run it again" in words(answer)
 
 
-def test_an_act_that_is_not_allowed_says_why(as_, people, job):
+def test_an_action_that_is_not_allowed_gives_the_reason(as_, people, job):
     answer = as_(people.viewer).post(f"/jobs/{job.pk}/cancel", headers=HTMX)
     assert answer.status_code == 403
     assert words(answer)
 
 
-def test_a_page_older_than_the_sign_in_says_that_it_must_be_reloaded(people, job):
+def test_a_page_with_an_outdated_csrf_token_asks_to_reload(people, job):
     client = Client(enforce_csrf_checks=True)
     client.force_login(people.owner)
     answer = client.post(f"/jobs/{job.pk}/cancel", headers=HTMX)
@@ -94,14 +94,14 @@ def test_a_page_older_than_the_sign_in_says_that_it_must_be_reloaded(people, job
     assert "This form is too old" in client.post(f"/jobs/{job.pk}/cancel").text
 
 
-def test_a_job_that_is_gone_is_said_so(owner, job):
+def test_a_job_that_can_no_longer_be_read_gets_a_message(owner, job):
     pk = job.pk
     Membership.objects.filter(user__username="owner").delete()
     answer = owner.get(f"/jobs/{pk}", headers=HTMX)
     assert (answer.status_code, words(answer)) == (404, "it does not exist, or you may not see it")
 
 
-def test_too_many_requests_say_when_to_come_again(owner, job, settings, monkeypatch):
+def test_too_many_requests_get_a_message_with_the_time_to_wait(owner, job, settings, monkeypatch):
     settings.MUSTER_RATE_USER = 1
     monkeypatch.setattr(rates, "buckets", Buckets())
     owner.get("/queues")
@@ -110,15 +110,15 @@ def test_too_many_requests_say_when_to_come_again(owner, job, settings, monkeypa
     assert "try again in 60 s" in words(answer)
 
 
-def test_an_error_of_ours_is_said_without_its_inside(owner, job):
+def test_a_server_error_gets_a_message_without_internals(owner, job):
     owner.raise_request_exception = False
-    Job.objects.filter(pk=job.pk).update(spec={})  # what no release ever wrote
+    Job.objects.filter(pk=job.pk).update(spec={})  # a value that no release has written
     answer = owner.get(f"/jobs/{job.pk}", headers=HTMX)
     assert answer.status_code == 500
     assert words(answer) == "the server's log has the cause; running jobs are not affected"
 
 
-def test_a_viewer_who_was_a_member_is_told(as_, people, lab):
+def test_a_member_demoted_to_viewer_is_refused(as_, people, lab):
     job = seed.running(lab, steps=2)
     client = as_(people.owner)
     Membership.objects.filter(user=people.owner).update(role=Role.VIEWER)

@@ -1,4 +1,4 @@
-"""Facts in words."""
+"""Wording and formatting on the pages."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def test_every_phase_and_rank_state_has_a_look_of_its_own():
+def test_every_phase_and_rank_state_has_a_distinct_word_and_a_known_shape():
     assert set(present.PHASES) == set(Phase)
     assert set(present.RANKS) >= set(RankState.values)
     for looks in (present.PHASES, present.RANKS):
@@ -61,7 +61,7 @@ def test_sizes(count, words):
         ("\u202eabc", "abc"),
     ],
 )
-def test_log_lines_lose_their_tricks(text, seen):
+def test_control_sequences_are_removed_from_log_lines(text, seen):
     assert plain(text) == seen
 
 
@@ -88,13 +88,13 @@ class Rank:
     ("ranks", "late"),
     [
         ([Rank(0, 100), Rank(1, 100), Rank(2, 60)], {2: 40}),
-        ([Rank(0, 100), Rank(1, 100), Rank(2, 97)], {}),  # reported a moment later
-        ([Rank(0, 100), Rank(1, 100), Rank(2, 60, "failed")], {}),  # it is not late, it is over
-        ([Rank(0, 100), Rank(1, None)], {}),  # it reports no steps
+        ([Rank(0, 100), Rank(1, 100), Rank(2, 97)], {}),  # reports a moment later
+        ([Rank(0, 100), Rank(1, 100), Rank(2, 60, "failed")], {}),  # failed rather than late
+        ([Rank(0, 100), Rank(1, None)], {}),  # reports no steps
         ([Rank(0, 100)], {}),
     ],
 )
-def test_a_rank_is_late_when_reporting_does_not_explain_it(ranks, late):
+def test_a_rank_is_late_when_the_reporting_interval_does_not_explain_it(ranks, late):
     assert present.lagging(ranks, NOW) == late
 
 

@@ -5,7 +5,7 @@ from queues.models import Queue
 from tests.support import seed
 
 
-def test_a_queue_shows_what_is_taken_by_whom_and_who_waits(owner, lab):
+def test_a_queue_shows_its_use_its_jobs_and_what_waits(owner, lab):
     holder = lab.running(nodes=2, nproc_per_node=4)
     seed.queued(lab)
     page = owner.get("/queues").text
@@ -14,14 +14,14 @@ def test_a_queue_shows_what_is_taken_by_whom_and_who_waits(owner, lab):
     assert "1 job</a> waits for 4 CPU slots" in page
 
 
-def test_the_bar_is_cut_in_proportion_to_the_slots(lab, queue):
+def test_the_bar_is_divided_in_proportion_to_the_slots(lab, queue):
     lab.running(nodes=1, nproc_per_node=4)
     lab.running(nodes=1, nproc_per_node=2)
     [usage] = usages([queue])
     assert [(share.x, share.width) for share in usage.shares] == [(0, 50), (50, 25)]
 
 
-def test_the_number_of_queries_does_not_grow_with_the_queues(owner, team, queue, django_assert_num_queries):
+def test_the_query_count_does_not_depend_on_the_number_of_queues(owner, team, queue, django_assert_num_queries):
     with django_assert_num_queries(7):
         owner.get("/queues")
     for number in range(5):
@@ -30,7 +30,7 @@ def test_the_number_of_queries_does_not_grow_with_the_queues(owner, team, queue,
         owner.get("/queues")
 
 
-def test_a_quota_that_was_lowered_below_its_use_does_not_overflow(lab, queue):
+def test_a_quota_lowered_below_its_use_does_not_overflow_the_bar(lab, queue):
     lab.running(nodes=2, nproc_per_node=4)
     Queue.objects.filter(pk=queue.pk).update(nominal=4)
     queue.refresh_from_db()

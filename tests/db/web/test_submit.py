@@ -18,7 +18,7 @@ def sent(queue):
     }  # fmt: skip
 
 
-def test_a_job_is_made_and_shown(owner, sent, people):
+def test_a_job_is_submitted_and_shown(owner, sent, people):
     answer = owner.post("/jobs/new", {**sent, "env": "LR=3e-4\n# a note\nNAME=a=b", "name": "mine", "max_retries": "2"})
     job = Job.objects.get()
     assert answer.url == f"/jobs/{job.pk}"
@@ -27,14 +27,14 @@ def test_a_job_is_made_and_shown(owner, sent, people):
     assert job.spec["max_retries"] == 2
 
 
-def test_the_form_has_every_number_of_a_job(owner, queue):
+def test_the_form_has_every_number_field_of_a_job(owner, queue):
     page = owner.get("/jobs/new").text
     for field in NUMBERS:
         assert f'name="{field.name}"' in page
     assert "etween the request to stop (SIGTERM) and SIGKILL" in page
 
 
-def test_numbers_reach_the_job_and_a_repeated_one_has_them_again(owner, sent):
+def test_numbers_reach_the_job_and_its_clone(owner, sent):
     owner.post("/jobs/new", {**sent, "deadline_seconds": "60", "grace_seconds": "5", "priority": "7"})
     job = Job.objects.get()
     assert (job.spec["deadline_seconds"], job.spec["grace_seconds"], job.priority) == (60, 5, 7)
@@ -44,7 +44,7 @@ def test_numbers_reach_the_job_and_a_repeated_one_has_them_again(owner, sent):
     assert form.has_more()
 
 
-def test_an_elastic_job_says_so_on_its_page(owner, sent):
+def test_an_elastic_job_is_shown_as_elastic(owner, sent):
     address = owner.post("/jobs/new", {**sent, "nodes": "4", "min_nodes": "2"}).url
     assert Job.objects.get().min_nodes == 2
     assert "elastic, 2 to 4 nodes" in owner.get(address).text
@@ -52,7 +52,7 @@ def test_an_elastic_job_says_so_on_its_page(owner, sent):
     assert again["min_nodes"].value() == 2
 
 
-def test_a_command_that_was_quoted_as_a_whole_is_split_unless_the_code_has_such_a_file(owner, sent):
+def test_a_command_quoted_as_a_whole_is_split_unless_a_file_has_that_name(owner, sent):
     owner.post("/jobs/new", {**sent, "command": "'python train.py --epochs 10'"})
     assert Job.objects.get().command == ["torchrun", "train.py", "--epochs", "10"]
     tool = {"code": "upload", "upload": [SimpleUploadedFile("my tool.sh", b"#!/bin/sh\n")], "command": "'./my tool.sh'"}
@@ -65,7 +65,7 @@ def test_a_double_click_makes_one_job(owner, sent):
     assert Job.objects.count() == 1
 
 
-def test_a_form_that_made_a_job_and_was_changed_since_says_so_and_makes_another_on_the_next_click(owner, sent):
+def test_a_form_changed_after_its_submission_asks_before_making_another_job(owner, sent):
     owner.post("/jobs/new", sent)
     changed = {**sent, "command": "torchrun other.py"}
     answer = owner.post("/jobs/new", changed)
@@ -99,7 +99,7 @@ def test_each_opened_form_has_its_own_key(owner, queue):
         ("queue", "999999", "valid choice"),
     ],
 )
-def test_an_error_stands_at_its_field_and_the_rest_is_kept(owner, sent, field, value, words):
+def test_an_error_is_shown_at_its_field_and_other_values_are_kept(owner, sent, field, value, words):
     answer = owner.post("/jobs/new", {**sent, "env": "LR=1", "command": "torchrun keep-me.py", field: value})
     assert answer.status_code == 422
     assert f'id="error-{field}"' in answer.text
@@ -108,7 +108,7 @@ def test_an_error_stands_at_its_field_and_the_rest_is_kept(owner, sent, field, v
     assert not Job.objects.exists()
 
 
-def test_a_taken_name_is_an_error_of_the_name(owner, sent):
+def test_a_taken_name_is_an_error_of_the_name_field(owner, sent):
     owner.post("/jobs/new", {**sent, "name": "mine"})
     answer = owner.post("/jobs/new", {**sent, "name": "mine", "idempotency_key": "key-2"})
     assert answer.status_code == 422
@@ -123,7 +123,7 @@ def tree_of(job: Job) -> dict[str, bytes]:
     return {one.path: reading.content(job.workspace, one) for one in reading.entries(job.workspace)}
 
 
-def test_a_folder_keeps_its_inner_folders(owner, sent):
+def test_an_uploaded_folder_keeps_its_subfolders(owner, sent):
     owner.post(
         "/jobs/new",
         {**sent, "code": "upload", "upload": files("train.py", "net.py"), "paths": '["train.py", "models/net.py"]'},
@@ -150,30 +150,30 @@ def test_a_script_is_made_executable(owner, sent):
     }
 
 
-def test_the_same_path_twice_is_an_error_of_the_files(owner, sent):
+def test_a_duplicate_path_is_an_error_of_the_upload_field(owner, sent):
     answer = owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py", "a.py")})
     assert 'id="error-upload"' in answer.text
     assert "A.py appears twice" in answer.text
 
 
-def test_a_path_that_leads_out_is_refused_at_the_files(owner, sent):
+def test_a_path_outside_the_folder_is_an_error_of_the_upload_field(owner, sent):
     answer = owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py"), "paths": '["../a.py"]'})
     assert 'id="error-upload"' in answer.text
 
 
 @pytest.mark.parametrize("paths", ["not json", "{}", "[1]", "[" * 100_000, '["\\ud800", "a"]', '["one", "too many"]'])
-def test_paths_that_do_not_fit_the_files_are_left_aside(owner, sent, paths):
+def test_paths_that_do_not_match_the_files_are_ignored(owner, sent, paths):
     assert (
         owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("a.py"), "paths": paths}).status_code == 302
     )
 
 
-def test_uploading_nothing_is_an_error_of_the_files(owner, sent):
+def test_an_empty_upload_is_an_error_of_the_upload_field(owner, sent):
     answer = owner.post("/jobs/new", {**sent, "code": "upload"})
     assert 'id="error-upload"' in answer.text
 
 
-def test_uploaded_files_survive_an_error_elsewhere(owner, sent):
+def test_uploaded_files_are_kept_after_an_error_in_another_field(owner, sent):
     answer = owner.post("/jobs/new", {**sent, "code": "upload", "upload": files("train.py"), "name": "Not A Name"})
     assert answer.status_code == 422
     form = answer.context["form"]
@@ -194,19 +194,19 @@ def test_clone_and_edit_fills_the_form_but_not_the_name(owner, job):
     ("nodes", "per_node", "words"),
     [(2, 2, "Fits now: 8 of 8"), (4, 2, "Fits now"), (3, 3, "Never fits"), ("", 2, "Nodes times processes")],
 )
-def test_the_preview_says_what_the_numbers_mean(owner, queue, htmx, nodes, per_node, words):
+def test_the_preview_explains_the_numbers(owner, queue, htmx, nodes, per_node, words):
     url = f"/jobs/new?queue={queue.pk}&nodes={nodes}&nproc_per_node={per_node}"
     assert words in htmx(owner, url, "shape").text
 
 
-def test_the_preview_counts_what_others_hold(owner, queue, lab, htmx):
+def test_the_preview_accounts_for_slots_in_use(owner, queue, lab, htmx):
     lab.running(nodes=2, nproc_per_node=3)
     assert "Will wait: 2 of 8" in htmx(owner, f"/jobs/new?queue={queue.pk}&nodes=2&nproc_per_node=2", "shape").text
 
 
 @pytest.mark.parametrize("value", ["x" * 40_000, "one two " * 5_000])
 @pytest.mark.parametrize("field", ["nodes", "name", "env", "command", "code", "queue"])
-def test_a_refusal_repeats_the_beginning_of_a_long_value_only(owner, sent, field, value):
+def test_a_refusal_truncates_a_long_value(owner, sent, field, value):
     wrong = {"env": f"1{value}=1", "command": f"accelerate launch train.py {value}"}.get(field, value)
     answer = owner.post("/jobs/new", {**sent, field: wrong})
     assert answer.status_code == 422

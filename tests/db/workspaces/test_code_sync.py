@@ -1,4 +1,4 @@
-"""The client against the real web process: what goes over the wire, counted byte by byte on its way."""
+"""The client against the real web process; a proxy counts the bytes that are transferred."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ def tree_of(number: int) -> dict[str, tuple[str, bytes | str]]:
     }
 
 
-def test_a_folder_arrives_as_it_is(client, code):
+def test_a_folder_arrives_unchanged(client, code):
     assert tree_of(client.upload(code).id) == {
         "train.py": ("f", b"print('hello')\n"),
         "run.sh": ("x", b"#!/bin/sh\n"),
@@ -85,7 +85,7 @@ def test_a_folder_arrives_as_it_is(client, code):
     }
 
 
-def test_one_changed_file_among_ten_thousand_is_all_that_is_sent(client, counter, tmp_path):
+def test_only_the_changed_file_among_ten_thousand_is_sent(client, counter, tmp_path):
     folder = tmp_path / "tree"
     for number in range(FILES):
         if number % 100 == 0:
@@ -99,7 +99,7 @@ def test_one_changed_file_among_ten_thousand_is_all_that_is_sent(client, counter
     third = client.upload(folder)
     nothing = counter.since()
     print(f"first {whole} bytes, one file of {len(content)} changed {changed} bytes, nothing changed {nothing} bytes")
-    assert changed < len(content) + 1500  # the file, and two requests with their heads
+    assert changed < len(content) + 1500  # the file, and two requests with their headers
     assert nothing < 600
     assert Workspace.objects.get(pk=second.id).files == FILES
     assert (second.id != first.id, third) == (True, second)
@@ -108,13 +108,13 @@ def test_one_changed_file_among_ten_thousand_is_all_that_is_sent(client, counter
     assert {one.path for one in after - before} == {"package42/module04242.py"}
 
 
-def test_a_base_that_was_collected_is_made_good(client, code):
+def test_an_upload_recovers_when_its_base_was_collected(client, code):
     Workspace.objects.filter(pk=client.upload(code).id).delete()
     (code / "new.py").write_text("new")
     assert set(tree_of(client.upload(code).id)) == {"train.py", "run.sh", "lib/größe.py", "link", "new.py"}
 
 
-def test_a_folder_goes_to_two_teams_in_turn(client, code, people, queue):
+def test_a_folder_is_uploaded_to_two_teams_in_turn(client, code, people, queue):
     Membership.objects.create(user=people.owner, team=Team.objects.get(name="vision"), role=Role.MEMBER)
     Queue.objects.create(name="theirs", team=Team.objects.get(name="vision"), cluster="local", nominal=8)
     for number in range(2):
@@ -132,7 +132,7 @@ def test_files_that_were_collected_are_sent_again(client, code):
     assert tree_of(client.upload(code).id)["main.py"] == ("f", b"print('hello')\n")
 
 
-def test_a_folder_over_the_limit_is_told_with_its_largest_files(client, code, team, monkeypatch):
+def test_a_folder_over_the_limit_is_refused_with_its_largest_files(client, code, team, monkeypatch):
     TeamStore.objects.create(team=team, workspace_limit_bytes=5000)
     (code / "weights.bin").write_bytes(b"x" * 6000)
     for asks_first in (1, 1 << 30):
@@ -142,7 +142,7 @@ def test_a_folder_over_the_limit_is_told_with_its_largest_files(client, code, te
     assert Workspace.objects.count() == 0
 
 
-def test_a_full_store_is_told_with_both_numbers(client, code, team):
+def test_a_full_store_is_refused_with_both_numbers(client, code, team):
     TeamStore.objects.create(team=team, store_limit_bytes=10)
     with pytest.raises(MusterError, match="takes 0 of 10 bytes"):
         client.upload(code)
@@ -179,7 +179,7 @@ def test_the_code_of_two_jobs_is_read_and_compared(client, code, queue):
         client.file(first, "nosuch.py")
 
 
-def test_many_files_are_listed_whole(client, code, queue, monkeypatch):
+def test_a_long_list_of_files_is_read_completely(client, code, queue, monkeypatch):
     monkeypatch.setattr("muster.reading.FILES_PAGE", 3)
     job = client.submit("torchrun train.py", queue="default", directory=code)
     assert [one.path for one in client.files(job)] == ["lib/größe.py", "link", "run.sh", "train.py"]
@@ -205,7 +205,7 @@ def test_a_pack_is_streamed_to_an_agent_by_the_real_server(client, code, lab, si
 
 @pytest.fixture
 def run_replica(lab, site, tmp_path, tmp_path_factory):
-    """A real agent with the code of a workspace; returns its status and its folder."""
+    """Runs a real agent with the code of a workspace; returns its status and its folder."""
     pyz = build(tmp_path_factory.mktemp("agent") / "agent.pyz")
 
     def run(job: Job, command: list[str]) -> tuple[dict, Path]:
@@ -229,7 +229,7 @@ def run_replica(lab, site, tmp_path, tmp_path_factory):
     return run
 
 
-def test_what_a_client_sends_is_what_a_replica_runs(client, code, lab, run_replica, tmp_path):
+def test_a_replica_runs_the_code_that_the_client_sent(client, code, lab, run_replica, tmp_path):
     (code / "run.sh").write_text("#!/bin/sh\ncat link/words\n")
     (code / "lib" / "words").write_text("from the client to the replica")
     job = lab.running()
@@ -244,7 +244,7 @@ def test_what_a_client_sends_is_what_a_replica_runs(client, code, lab, run_repli
     )
 
 
-def test_a_replica_whose_code_is_lost_fails_in_words(client, code, lab, run_replica):
+def test_a_replica_whose_code_is_lost_fails_with_a_reason(client, code, lab, run_replica):
     job = lab.running()
     Job.objects.filter(pk=job.pk).update(workspace=client.upload(code).id)
     (Path(os.environ["MUSTER_DATA_DIR"]) / "files" / Pack.objects.get().name).unlink()
@@ -255,7 +255,7 @@ def test_a_replica_whose_code_is_lost_fails_in_words(client, code, lab, run_repl
     )
 
 
-def test_an_upload_that_breaks_in_the_middle_leaves_nothing(people, team, site):
+def test_an_interrupted_upload_leaves_nothing(people, team, site):
     token = Token.issue(people.owner, "test")[1]
     content = packs.pack(os.urandom(2_000_000), kind=packs.RAW)
     head = (
@@ -266,7 +266,7 @@ def test_an_upload_that_breaks_in_the_middle_leaves_nothing(people, team, site):
     for share in (0, 1, len(content) // 2, len(content) - 1):
         with socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2]))) as connection:
             connection.sendall(head.encode() + content[:share])
-    with Client(site.url, token) as client:  # answered after the others were heard
+    with Client(site.url, token) as client:  # answered after the server has read the others
         assert client.me().user == "owner"
     assert (Blob.objects.count(), files_of(team)) == (0, before)
 

@@ -1,4 +1,4 @@
-"""Collecting what nobody needs, while others send: nothing that is needed ever goes."""
+"""Garbage collection while clients upload: nothing that is still needed is deleted."""
 
 import io
 import random
@@ -38,7 +38,7 @@ def send(people, team):
 
 
 def age(days: float) -> None:
-    """As if everything that is there had been there for so long."""
+    """Make everything look as if it were that many days old."""
     then = timezone.now() - timedelta(days=days)
     Workspace.objects.update(used_at=then)
     Blob.objects.update(used_at=then)
@@ -50,7 +50,7 @@ def tree_of(workspace: Workspace) -> dict[str, bytes]:
 
 
 @pytest.mark.django_db
-def test_a_workspace_of_no_job_goes_after_a_week_and_takes_its_files_along(send, lab, root):
+def test_an_unused_workspace_is_deleted_after_a_week_with_its_own_files(send, lab, root):
     unused, used = send(a=b"only here", b=b"in both"), send(b=b"in both")
     Job.objects.filter(pk=lab.submit().pk).update(workspace=used)
     age(6)
@@ -64,7 +64,7 @@ def test_a_workspace_of_no_job_goes_after_a_week_and_takes_its_files_along(send,
 
 
 @pytest.mark.django_db
-def test_a_workspace_that_is_asked_for_again_stays(send):
+def test_a_workspace_that_is_uploaded_again_stays(send):
     send(a=b"1")
     age(8)
     kept = send(a=b"1")
@@ -73,7 +73,7 @@ def test_a_workspace_that_is_asked_for_again_stays(send):
 
 
 @pytest.mark.django_db
-def test_files_that_wait_for_their_manifest_stay_for_a_day(people, team):
+def test_files_without_a_manifest_stay_for_a_day(people, team):
     services.receive(team=team, by=people.owner, stream=io.BytesIO(packs.pack(b"waiting")))
     assert garbage.collect().blobs == 0
     age(2)
@@ -82,7 +82,7 @@ def test_files_that_wait_for_their_manifest_stay_for_a_day(people, team):
 
 
 @pytest.mark.django_db
-def test_a_pack_that_is_mostly_dead_is_rewritten_and_the_rest_reads_as_before(send, lab):
+def test_a_mostly_dead_pack_is_rewritten_and_its_live_files_stay_readable(send, lab):
     small = send(small=b"s" * 100)
     both = send(small=b"s" * 100, large=b"x" * 1000)
     Job.objects.filter(pk=lab.submit().pk).update(workspace=small)
@@ -103,7 +103,7 @@ def test_a_pack_that_is_mostly_dead_is_rewritten_and_the_rest_reads_as_before(se
 
 
 @pytest.mark.django_db
-def test_a_reader_who_knows_the_old_place_still_finds_it(send, lab):
+def test_a_reader_with_the_old_location_still_finds_the_file(send, lab):
     kept = send(keep=b"k" * 300, drop=b"d" * 5000)
     asked = reading.pack(kept, [packs.sha(b"k" * 300)])
     Job.objects.filter(pk=lab.submit().pk).update(workspace=send(keep=b"k" * 300))
@@ -113,7 +113,7 @@ def test_a_reader_who_knows_the_old_place_still_finds_it(send, lab):
 
 
 @pytest.mark.django_db
-def test_a_stored_file_that_no_row_names_goes_after_a_day(send, root):
+def test_a_stored_file_that_no_row_names_is_deleted_after_a_day(send, root):
     kept = send(a=b"1")
     files.save_packed(kept.team_id, b"left by a process that was killed")
     (root / "workspaces" / "old.tar.gz").write_bytes(b"of an older release")
@@ -123,7 +123,7 @@ def test_a_stored_file_that_no_row_names_goes_after_a_day(send, root):
 
 
 @pytest.mark.django_db
-def test_a_manifest_that_can_not_be_read_ends_the_sweep(send, lab):
+def test_an_unreadable_manifest_aborts_the_sweep(send, lab):
     broken = send(a=b"1")
     Job.objects.filter(pk=lab.submit().pk).update(workspace=broken)
     files.delete(broken.manifest)
@@ -134,18 +134,18 @@ def test_a_manifest_that_can_not_be_read_ends_the_sweep(send, lab):
 
 
 @pytest.mark.django_db
-def test_a_damaged_pack_is_left_as_it_is(send, lab, root):
+def test_a_damaged_pack_is_left_unchanged(send, lab, root):
     Job.objects.filter(pk=lab.submit().pk).update(workspace=send(keep=b"k" * 300))
     pack = Pack.objects.get()
     (root / pack.name).write_bytes((root / pack.name).read_bytes().replace(b"kkk", b"kxk"))
-    Pack.objects.update(size_bytes=pack.size_bytes * 10)  # so that it seems mostly dead
+    Pack.objects.update(size_bytes=pack.size_bytes * 10)  # so that it looks mostly dead
     age(8)
     assert garbage.collect().packs == 0
     assert Pack.objects.get().pk == pack.pk
 
 
 @pytest.mark.django_db
-def test_the_command_says_what_it_did(send, capsys):
+def test_the_command_prints_what_it_removed(send, capsys):
     send(a=b"1")
     age(8)
     call_command("collect_garbage")
@@ -161,11 +161,11 @@ def test_beat_collects_once_a_day():
     assert entry["task"] in app.tasks
 
 
-# -- while others send
+# -- during concurrent uploads
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_file_that_is_named_between_mark_and_sweep_stays(people, team):
+def test_a_file_referenced_between_mark_and_sweep_stays(people, team):
     services.receive(team=team, by=people.owner, stream=io.BytesIO(packs.pack(b"reused")))
     age(30)
     put = sent.entries([packs.file("a", b"reused")])
@@ -173,7 +173,7 @@ def test_a_file_that_is_named_between_mark_and_sweep_stays(people, team):
     with transaction.atomic():
         services.lock_store(team)
         collector = in_thread(lambda: swept.append(garbage.sweep(team, before=timezone.now() + LATER)))
-        until_waiting()  # it has marked, and wants to sweep
+        until_waiting()  # it has marked, and waits to sweep
         made, _ = services.create(team=team, by=people.owner, put=put)
     collector.join(PATIENCE_SECONDS)
     assert swept == [0]
@@ -181,7 +181,7 @@ def test_a_file_that_is_named_between_mark_and_sweep_stays(people, team):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_manifest_that_comes_after_the_sweep_is_told_what_is_missing(people, team):
+def test_a_manifest_after_the_sweep_is_answered_with_the_missing_files(people, team):
     services.receive(team=team, by=people.owner, stream=io.BytesIO(packs.pack(b"swept")))
     assert services.missing(team=team, by=people.owner, digests=[packs.sha(b"swept")]) == []
     assert garbage.sweep(team, before=timezone.now() + LATER) == 1
@@ -206,7 +206,7 @@ def test_a_base_that_is_collected_meanwhile_is_refused(people, team, send):
     with transaction.atomic():
         services.lock_store(team)
         sender = in_thread(create)
-        until_waiting()  # it has read the base, and wants to write
+        until_waiting()  # it has read the base, and waits to write
         Workspace.objects.filter(pk=base.pk).delete()
     sender.join(PATIENCE_SECONDS)
     assert [error.problems[0].field for error in refused] == ["base"]
@@ -226,7 +226,7 @@ def test_a_job_that_is_being_submitted_keeps_its_workspace(people, team, send, l
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_job_of_a_workspace_that_is_gone_is_told_so(lab, send, people, queue):
+def test_submitting_with_a_deleted_workspace_is_refused(lab, send, people, queue):
     from common.errors import InvalidInput
     from jobs import services as job_services
 
@@ -239,8 +239,8 @@ def test_a_job_of_a_workspace_that_is_gone_is_told_so(lab, send, people, queue):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_send_while_the_collector_runs_without_rest(people, team):
-    """Nothing has any grace here. Whatever was accepted can be read to its last byte."""
+def test_concurrent_uploads_stay_readable_while_the_collector_runs(people, team):
+    """There is no grace period here. Everything that was accepted can be read completely."""
     contents = [bytes([65 + number]) * 50 * number for number in range(1, 9)]
     made: list[tuple[Workspace, dict[str, bytes]]] = []
     stop = threading.Event()

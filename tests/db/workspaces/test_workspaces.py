@@ -1,4 +1,4 @@
-"""Sending code over /api/v1: only what is missing, nothing half-made, and nobody reads what is not theirs."""
+"""Uploading code over /api/v1: only missing files are sent, failures leave nothing behind, and teams are isolated."""
 
 import gzip
 import io
@@ -47,7 +47,7 @@ class Api:
         return self.client.post(f"/api/v1/workspaces/files{query}", data, content_type=kind, headers=self.headers)
 
     def make(self, tree: dict[str, bytes], *links) -> dict:
-        """Everything of a tree, in the order of a client."""
+        """Upload a whole tree, in the order in which a client does it."""
         entries = [packs.file(path, content) for path, content in tree.items()]
         assert self.send(packs.pack(*tree.values())).status_code == 201
         answer = self.post("", {"set": [*entries, *links]})
@@ -72,7 +72,7 @@ ENTRIES = [packs.file(path, content) for path, content in TREE.items()]
 # -- sending
 
 
-def test_a_manifest_is_refused_until_its_files_are_there(api):
+def test_a_manifest_is_refused_until_its_files_are_uploaded(api):
     answer = api.post("", {"set": ENTRIES})
     assert answer.status_code == 409
     assert sorted(answer.json()["missing"]) == sorted({one["digest"] for one in ENTRIES})
@@ -88,7 +88,7 @@ def test_a_manifest_is_refused_until_its_files_are_there(api):
     assert (made.json()["files"], made.json()["size_bytes"]) == (3, 33)
 
 
-def test_the_same_tree_is_one_workspace_and_its_files_are_kept_once(api, stored):
+def test_the_same_tree_is_one_workspace_and_its_files_are_stored_once(api, stored):
     first = api.make(TREE)
     again = api.make(TREE)
     assert first["id"] == again["id"]
@@ -96,7 +96,7 @@ def test_the_same_tree_is_one_workspace_and_its_files_are_kept_once(api, stored)
     assert stored() == [".manifest", ".pack"]
 
 
-def test_a_change_needs_only_the_change(api):
+def test_a_changed_tree_needs_only_its_changes(api):
     base = api.make(TREE, packs.link("link", "lib"))
     api.send(packs.pack(b"new"))
     answer = api.post(
@@ -109,7 +109,7 @@ def test_a_change_needs_only_the_change(api):
     assert api.post("", {"base": base["id"], "set": []}).json()["id"] == base["id"]
 
 
-def test_a_result_that_is_not_what_the_sender_had_in_mind_is_refused(api):
+def test_a_result_with_an_unexpected_digest_is_refused(api):
     base = api.make({"theirs.py": b"1"})
     api.send(packs.pack(b"2"))
     expected = packs.sha(packs.manifest(packs.file("mine.py", b"1"), packs.file("new.py", b"2")).encode())
@@ -120,13 +120,13 @@ def test_a_result_that_is_not_what_the_sender_had_in_mind_is_refused(api):
     assert Workspace.objects.count() == 1
 
 
-def test_a_gzipped_list_is_understood(api):
+def test_a_gzipped_list_is_accepted(api):
     api.send(packs.pack(*TREE.values()))
     answer = api.post("", gzip.compress(json.dumps({"set": ENTRIES}).encode()), Content_Encoding="gzip")
     assert answer.status_code == 201
 
 
-def test_a_gzipped_list_that_is_a_bomb_is_stopped(api, monkeypatch):
+def test_a_gzip_bomb_is_refused(api, monkeypatch):
     monkeypatch.setattr("workspaces.parsers.MAX_JSON_BYTES", 100_000)
     answer = api.post("", gzip.compress(b'{"set": [' + b" " * 10_000_000 + b"]}"), Content_Encoding="gzip")
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "body")
@@ -144,7 +144,7 @@ def test_a_gzipped_list_that_is_a_bomb_is_stopped(api, monkeypatch):
         ({"set": [packs.file("a", b""), packs.file("a/b", b"")]}, "set"),
     ],
 )  # fmt: skip
-def test_a_manifest_that_can_not_be_is_refused_at_its_field(api, body, field):
+def test_an_invalid_manifest_is_refused_with_its_field(api, body, field):
     answer = api.post("", body)
     assert answer.status_code == 422, answer.json()
     assert field in [one["field"] for one in answer.json()["errors"]]
@@ -158,11 +158,11 @@ def test_a_manifest_that_can_not_be_is_refused_at_its_field(api, body, field):
         '{"set": [], "base": 1e999}', '{"set": [], "base": -Infinity}', '{"set": [], "base": ' + "9" * 5000 + "}", b"\xff\xfe",
     ],
 )  # fmt: skip
-def test_a_body_that_is_no_clean_json_is_refused(api, body):
+def test_malformed_json_is_refused(api, body):
     assert api.post("", body).status_code == 400
 
 
-def test_odd_questions_have_plain_answers(api):
+def test_odd_requests_get_clear_answers(api):
     made = api.make(TREE)["id"]
     assert api.get("", team="a\0b").status_code == 400
     assert api.get("/" + "9" * 40).status_code == 404
@@ -174,7 +174,7 @@ def test_odd_questions_have_plain_answers(api):
     assert api.send(packs.pack(b"a"), "?team=a%00b").status_code == 400
 
 
-def test_a_size_that_is_not_the_files_own_is_refused(api):
+def test_a_wrong_file_size_is_refused(api):
     api.send(packs.pack(b"abc"))
     answer = api.post("", {"set": [packs.file("a", b"abc", size=2)]})
     assert (answer.status_code, answer.json()["errors"][0]["value"]) == (422, 2)
@@ -195,7 +195,7 @@ def test_a_broken_pack_leaves_nothing(api, stored, data):
     assert (Pack.objects.count(), Blob.objects.count(), stored()) == (0, 0, [])
 
 
-def test_a_pack_of_another_kind_of_content_is_refused(api):
+def test_a_pack_with_another_content_type_is_refused(api):
     assert (
         api.client.post("/api/v1/workspaces/files", b"x", content_type="text/plain", headers=api.headers).status_code
         == 415
@@ -212,14 +212,14 @@ def test_a_failure_between_the_file_and_its_row_leaves_no_file(people, team, sto
     assert (Pack.objects.count(), stored()) == (0, [])
 
 
-def test_a_disk_that_takes_nothing_is_told_and_leaves_no_row(api, tmp_path):
+def test_an_unwritable_store_is_reported_and_leaves_no_row(api, tmp_path):
     (tmp_path / "workspaces").write_text("a file where the folder should be")
     answer = api.send(packs.pack(b"abc"))
     assert (answer.status_code, "cannot store files" in answer.json()["detail"]) == (503, True)
     assert Pack.objects.count() == Blob.objects.count() == 0
 
 
-def test_a_damaged_store_is_told_in_words(api, tmp_path):
+def test_a_damaged_store_is_reported(api, tmp_path):
     made = api.make(TREE)["id"]
     (tmp_path / Pack.objects.get().name).write_bytes(b"MUSTERP1" + b"\0" * 300)
     answer = api.get(f"/{made}/files/train.py")
@@ -235,7 +235,7 @@ def test_a_damaged_store_is_told_in_words(api, tmp_path):
 # -- limits
 
 
-def test_a_workspace_over_its_teams_limit_is_refused_with_both_numbers(api, team):
+def test_a_workspace_over_the_limit_of_its_team_is_refused_with_both_numbers(api, team):
     TeamStore.objects.create(team=team, workspace_limit_bytes=10)
     api.send(packs.pack(b"123456", b"abcdef"))
     answer = api.post("", {"set": [packs.file("a", b"123456"), packs.file("b", b"abcdef")]})
@@ -245,13 +245,13 @@ def test_a_workspace_over_its_teams_limit_is_refused_with_both_numbers(api, team
     assert (early.status_code, early.json()["errors"][0]["field"]) == (422, "size_bytes")
 
 
-def test_the_installations_limit_holds_where_a_team_has_none(api, settings):
+def test_the_default_limit_applies_to_a_team_without_its_own(api, settings):
     settings.MUSTER_MAX_WORKSPACE_BYTES = 5
     assert api.post("/missing", {"digests": [], "size_bytes": 6}).status_code == 422
     assert api.send(b"MUSTERP1" + packs.frame(b"x" * 300_000) + packs.end(1)).status_code == 422
 
 
-def test_a_team_fills_its_store_and_no_more(api, team, stored):
+def test_the_store_of_a_team_cannot_exceed_its_limit(api, team, stored):
     TeamStore.objects.create(team=team, store_limit_bytes=200)
     assert api.send(packs.pack(b"a")).status_code == 201
     answer = api.send(packs.pack(b"b" * 50, kind=packs.RAW))
@@ -260,8 +260,8 @@ def test_a_team_fills_its_store_and_no_more(api, team, stored):
     assert stored() == [".pack"]
 
 
-def test_lists_of_files_count_as_the_teams_too(api, team, stored):
-    """Lists of links alone filled the disk: each small change of a list stores the whole of it again."""
+def test_lists_of_files_count_towards_the_store_of_the_team(api, team, stored):
+    """Lists of links alone used to fill the disk: each small change of a list stores the whole list again."""
     base = api.post("", {"set": [packs.link(f"{n}{secrets.token_hex(40)}", "x") for n in range(100)]})
     assert base.status_code == 201
     one = Workspace.objects.get().manifest_bytes
@@ -274,14 +274,14 @@ def test_lists_of_files_count_as_the_teams_too(api, team, stored):
     assert (Workspace.objects.count(), stored()) == (1, [".manifest"])
 
 
-def test_a_list_of_files_is_bounded_as_text(api, monkeypatch):
+def test_the_size_of_a_list_of_files_is_limited(api, monkeypatch):
     monkeypatch.setattr(manifest, "MAX_TEXT_BYTES", 1000)
     answer = api.post("", {"set": [packs.link(f"{n}{50 * 'ä'}", "x") for n in range(10)]})
     assert answer.status_code == 422
     assert "1,079 bytes in all, of at most 1,000" in answer.json()["detail"]
 
 
-def test_a_teams_limits_are_shown_and_changed_by_a_command(api, team, capsys):
+def test_a_command_shows_and_changes_the_limits_of_a_team(api, team, capsys):
     api.make(TREE)
     call_command("team_store", "nlp", "--workspace-bytes", "40", "--store-bytes", "5000")
     said = capsys.readouterr().out
@@ -295,10 +295,10 @@ def test_a_teams_limits_are_shown_and_changed_by_a_command(api, team, capsys):
             call_command("team_store", *wrong)
 
 
-# -- who may
+# -- permissions
 
 
-def test_who_is_in_several_teams_names_one(api, people, queue):
+def test_a_member_of_several_teams_must_name_one(api, people, queue):
     Membership.objects.create(user=people.owner, team=Team.objects.get(name="vision"), role=Role.MEMBER)
     assert "nlp, vision" in api.post("", {"set": []}).json()["detail"]
     assert api.post("", {"set": [], "team": "vision"}).json()["team"] == "vision"
@@ -307,7 +307,7 @@ def test_who_is_in_several_teams_names_one(api, people, queue):
     assert Blob.objects.get().team.name == "vision"
 
 
-def test_knowing_the_digest_of_another_teams_file_gives_nothing(as_, api):
+def test_knowing_the_digest_of_another_teams_file_gives_no_access(as_, api):
     made = api.make(TREE)
     stranger = as_("stranger")
     digest = packs.sha(TREE["lib/net.py"])
@@ -318,7 +318,7 @@ def test_knowing_the_digest_of_another_teams_file_gives_nothing(as_, api):
     assert Workspace.objects.count() == 1
 
 
-def test_a_pack_unpacks_to_no_more_than_a_workspace_of_the_team_may_hold(api, team, stored):
+def test_a_pack_may_not_unpack_to_more_than_the_workspace_limit(api, team, stored):
     TeamStore.objects.create(team=team, workspace_limit_bytes=1_000_000)
     answer = api.send(packs.pack(*(bytes([number]) * 900_000 for number in range(3))))
     (problem,) = answer.json()["errors"]
@@ -327,13 +327,13 @@ def test_a_pack_unpacks_to_no_more_than_a_workspace_of_the_team_may_hold(api, te
     assert stored() == []
 
 
-def test_a_difference_is_not_shown_to_who_may_read_only_one_side(as_, api):
+def test_a_diff_requires_access_to_both_sides(as_, api):
     mine, theirs = api.make(TREE), as_("stranger").make({"a": b"1"})
     for who in ("owner", "stranger"):
         assert as_(who).get(f"/{mine['id']}/diff/{theirs['id']}").status_code == 404
 
 
-def test_workspaces_are_listed_to_who_sent_them_and_by_team_to_its_readers(as_, api):
+def test_workspaces_are_listed_to_their_senders_and_by_team_to_its_readers(as_, api):
     made = [api.make({"a": text})["id"] for text in (b"1", b"2", b"3")]
     first = api.get("", limit=2).json()
     assert [one["id"] for one in first["results"]] == made[:0:-1]
@@ -347,7 +347,7 @@ def test_workspaces_are_listed_to_who_sent_them_and_by_team_to_its_readers(as_, 
 # -- reading
 
 
-def test_files_are_listed_page_by_page(api):
+def test_files_are_listed_in_pages(api):
     made = api.make(TREE, packs.link("a link", "lib/net.py"))
     first = api.get(f"/{made['id']}/files", limit=3).json()
     assert [one["path"] for one in first["results"]] == ["a link", "again.py", "lib/net.py"]
@@ -376,7 +376,7 @@ def test_files_are_listed_page_by_page(api):
         "semi;colon\"quote'",
     ],
 )
-def test_a_file_is_given_as_an_attachment_and_never_as_a_page(api, path):
+def test_a_file_is_served_as_an_attachment_and_never_as_html(api, path):
     made = api.make({path: b"<script>alert(1)</script>"})
     answer = api.get(f"/{made['id']}/files/{quote(path)}")
     assert answer.content == b"<script>alert(1)</script>"
@@ -385,7 +385,7 @@ def test_a_file_is_given_as_an_attachment_and_never_as_a_page(api, path):
     assert answer["Content-Disposition"] == f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}"
 
 
-def test_what_is_no_file_has_no_content(api):
+def test_directories_links_and_missing_files_have_no_content(api):
     made = api.make(TREE, packs.link("link", "lib/net.py"))
     assert api.get(f"/{made['id']}/files/nosuch.py").status_code == 404
     assert api.get(f"/{made['id']}/files/lib").status_code == 404
@@ -398,7 +398,7 @@ def test_a_large_file_is_not_shown(api, monkeypatch):
     assert (answer.status_code, "at most 5 can be shown" in answer.json()["detail"]) == (422, True)
 
 
-def test_what_changed_between_two_workspaces(api):
+def test_the_diff_of_two_workspaces(api):
     before = api.make({"same": b"1", "gone": b"2", "text": b"a\nb\n"})
     after = api.make({"same": b"1", "new": b"3", "text": b"a\nc\n"})
     found = api.get(f"/{before['id']}/diff/{after['id']}").json()
@@ -409,14 +409,14 @@ def test_what_changed_between_two_workspaces(api):
     ]
 
 
-def test_a_workspace_of_an_older_release_says_so(api, people, team):
+def test_a_workspace_of_an_older_release_gets_a_message(api, people, team):
     old = Workspace.objects.create(team=team, created_by=people.owner, digest="0" * 64, size_bytes=5)
     answer = api.get(f"/{old.pk}/files")
     assert (answer.status_code, "upload the code again" in answer.json()["detail"]) == (422, True)
     assert api.post("", {"base": old.pk, "set": []}).status_code == 422
 
 
-def test_a_long_list_takes_no_more_queries_than_a_short_one(api):
+def test_the_query_count_of_a_file_list_is_constant(api):
     counts = []
     for size in (1, 50):
         made = api.make({f"file-{number}": str(number).encode() for number in range(size)})
@@ -427,7 +427,7 @@ def test_a_long_list_takes_no_more_queries_than_a_short_one(api):
     assert counts[0] == counts[1]
 
 
-def test_comparing_many_files_takes_no_more_queries_than_comparing_one(api):
+def test_the_query_count_of_a_diff_is_constant(api):
     counts = []
     for size in (1, 50):
         before, after = (
@@ -441,14 +441,14 @@ def test_comparing_many_files_takes_no_more_queries_than_comparing_one(api):
     assert counts[0] == counts[1]
 
 
-def test_a_file_that_is_gone_from_the_store_is_told_by_a_comparison(api, tmp_path):
+def test_a_diff_reports_a_file_that_is_missing_from_the_store(api, tmp_path):
     before, after = api.make({"a": b"1"})["id"], api.make({"a": b"2"})["id"]
     Blob.objects.filter(digest=bytes.fromhex(packs.sha(b"1"))).delete()
     answer = api.get(f"/{before}/diff/{after}")
     assert (answer.status_code, "no longer in the store" in answer.json()["detail"]) == (500, True)
 
 
-def test_a_pack_tells_which_files_it_can_not_give(api, tmp_path):
+def test_a_pack_reports_the_files_that_it_cannot_contain(api, tmp_path):
     workspace = Workspace.objects.get(pk=api.make({"a": b"1", "b": b"2"})["id"])
     digests = [packs.sha(b"1"), packs.sha(b"2")]
     files_, lost = packs.unpacked(b"".join(reading.pack(workspace, [*digests, packs.sha(b"never sent")])))
@@ -462,7 +462,7 @@ def test_a_pack_tells_which_files_it_can_not_give(api, tmp_path):
     assert (files_, set(lost)) == ({}, set(digests))
 
 
-# -- what an agent fetches
+# -- routes of agents
 
 
 @pytest.fixture
@@ -489,7 +489,7 @@ class Agent:
         )
 
 
-def test_an_agent_is_told_the_list_and_given_the_files(agent):
+def test_an_agent_gets_the_list_and_the_files(agent):
     listed = agent.list()
     text = zlib.decompress(listed.getvalue()).decode()
     assert text == packs.manifest(*ENTRIES, packs.link("link", "lib"))
@@ -499,7 +499,7 @@ def test_an_agent_is_told_the_list_and_given_the_files(agent):
     assert (found, lost) == ({packs.sha(content): content for content in TREE.values()}, {})
 
 
-def test_an_agent_gets_no_file_that_is_not_of_its_job(agent, api):
+def test_an_agent_gets_no_file_of_another_job(agent, api):
     api.make({"secret": b"of another job"})
     assert agent.files(packs.sha(b"of another job")).status_code == 404
     assert agent.files(packs.sha(TREE["train.py"]), packs.sha(b"of another job")).status_code == 404
@@ -513,13 +513,13 @@ def test_an_agent_of_a_finished_job_or_without_a_token_gets_nothing(agent, lab):
     assert agent.files(packs.sha(TREE["train.py"])).status_code == 403
 
 
-def test_code_of_an_older_release_is_gone_in_words(agent):
+def test_code_of_an_older_release_is_answered_with_410(agent):
     Workspace.objects.update(manifest="")
     assert (agent.list().status_code, "upload it again" in agent.list().json()["title"]) == (410, True)
     assert agent.files(packs.sha(TREE["train.py"])).status_code == 410
 
 
-def test_a_lost_list_is_gone_in_words(agent):
+def test_a_lost_list_is_answered_with_410(agent):
     files.delete(Workspace.objects.get().manifest)
     assert agent.list().status_code == 410
 
@@ -530,8 +530,8 @@ def test_a_job_without_code_has_no_list(client, lab):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("path", ["", "/missing"])
-def test_lists_of_files_are_read_in_turn_and_without_a_connection(api, monkeypatch, path):
-    """Sixteen of 42 KB, gzipped, took two gigabytes and every connection."""
+def test_uploaded_lists_are_parsed_in_turn_and_without_a_database_connection(api, monkeypatch, path):
+    """Sixteen gzipped lists of 42 KB took two gigabytes and every connection."""
     kept = []
 
     class Turns:
@@ -549,8 +549,8 @@ def test_lists_of_files_are_read_in_turn_and_without_a_connection(api, monkeypat
         assert api.post(path, {"set": []}).status_code == 429
 
 
-def test_whoever_reads_lists_of_files_takes_turns(api, client, people, lab, monkeypatch):
-    """Each holds some 100 MB: of 16 differences at once web grew to 2.4 GB, and a viewer may ask."""
+def test_all_readers_of_file_lists_take_turns(api, client, people, lab, monkeypatch):
+    """Each takes about 100 MB: 16 concurrent diffs grew the web process to 2.4 GB, and any viewer may request them."""
     first, second = api.make(TREE)["id"], api.make({"train.py": b"2"})["id"]
     job = lab.running()
     Job.objects.filter(pk=job.pk).update(workspace=first)
@@ -570,14 +570,14 @@ def test_whoever_reads_lists_of_files_takes_turns(api, client, people, lab, monk
 
 
 @pytest.mark.parametrize("field", ["team", "queue"])
-def test_a_name_that_no_team_or_queue_has_room_for_is_not_looked_up(api, field):
+def test_an_overlong_team_or_queue_name_is_refused_without_a_lookup(api, field):
     answer = api.post("", {field: "k" * 100_000, "set": []})
     assert answer.status_code == 422 and len(answer.content) < 1000
     assert answer.json()["errors"][0]["field"] == field
 
 
-def test_the_list_of_a_jobs_code_is_read_once_for_all_its_replicas(agent, monkeypatch):
-    """A request of 32 bytes parsed the whole list each time, and a list may have 32 MiB."""
+def test_the_file_list_of_a_job_is_parsed_once_for_all_its_replicas(agent, monkeypatch):
+    """A request of 32 bytes used to parse the whole list, which may have 32 MiB."""
     read = []
     monkeypatch.setattr(reading, "lists", reading.FileLists(reading.lists.turns))
     monkeypatch.setattr(files, "text", lambda name, real=files.text: read.append(name) or real(name))
@@ -588,7 +588,7 @@ def test_the_list_of_a_jobs_code_is_read_once_for_all_its_replicas(agent, monkey
     assert len(read) == 1
 
 
-def test_replicas_of_one_team_wait_for_each_other_where_a_list_has_to_be_read(agent, monkeypatch):
+def test_replicas_of_one_team_take_turns_when_a_list_must_be_read(agent, monkeypatch):
     turns = ThreadTurns(1, each=1, most_waiting=0, words="many replicas of this team are fetching their code")
     monkeypatch.setattr(reading, "lists", reading.FileLists(turns))
     with turns.turn(agent.job.team_id):
@@ -596,7 +596,7 @@ def test_replicas_of_one_team_wait_for_each_other_where_a_list_has_to_be_read(ag
     assert agent.files(packs.sha(TREE["train.py"])).status_code == 200
 
 
-def test_no_more_lists_are_kept_than_memory_was_meant_for(api, monkeypatch):
+def test_the_number_of_cached_lists_is_bounded(api, monkeypatch):
     monkeypatch.setattr(reading, "lists", reading.FileLists(reading.lists.turns))
     made = [api.make({"train.py": b"%d" % n})["id"] for n in range(reading.KEPT_LISTS + 2)]
     for pk in made:
@@ -605,8 +605,8 @@ def test_no_more_lists_are_kept_than_memory_was_meant_for(api, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_waits_to_store_code_keeps_no_connection(api, team, monkeypatch):
-    """Packs of tiny files waited for each other with a connection each, until there was none for anybody."""
+def test_a_client_that_waits_to_store_code_holds_no_database_connection(api, team, monkeypatch):
+    """Packs of tiny files waited for each other with a connection each, until none was left."""
     kept = []
 
     class Turns:
