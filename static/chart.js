@@ -1,4 +1,4 @@
-// Reading values off a chart: the axes' ends are data attributes, so pixels turn back into numbers.
+// Reads values off a chart: data attributes hold the ends of the axes, so pixels can be converted to values.
 (() => {
   const number = (value) => (Number.isInteger(value) && Math.abs(value) < 1e6 ? String(value) : Number(value.toPrecision(4)).toString());
   const bytes = (value) => {
@@ -22,7 +22,7 @@
   };
 
   const read = (chart, clientX) => {
-    // A scaled drawing: its matrix turns pixels into its own units.
+    // The drawing is scaled: its matrix converts pixels to its own units.
     const inner = chart.querySelector(".curves").getScreenCTM();
     const x = (clientX - inner.e) / inner.a;
     if (x < -20 || x > BOX + 20) return clear(chart);
@@ -65,7 +65,7 @@
     if (chart) read(chart, pointer.clientX);
   };
   document.body.addEventListener("pointermove", (event) => { pointer = event; point(event.target); });
-  // Charts are replaced while they are read: the pointer stays where it is, and so does what it says.
+  // A refresh may replace the chart under the pointer: show the reading again at the same place.
   document.body.addEventListener("htmx:afterSettle", () => {
     if (last && !last.isConnected) point(document.elementFromPoint(pointer.clientX, pointer.clientY));
   });

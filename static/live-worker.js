@@ -13,7 +13,7 @@ const open = (url) => {
   source.onerror = () => {
     isOpen = false;
     tell({ kind: "down" });
-    // A browser tries again by itself after a break, but not after an answer such as 503, nor when signed out.
+    // The browser reconnects after a broken connection, but not after a response such as 503, nor when signed out.
     if (source.readyState !== EventSource.CLOSED) return;
     source = null;
     setTimeout(() => { if (ports.size && !source) open(url); }, REOPEN_MILLISECONDS);
@@ -34,7 +34,7 @@ self.onconnect = (event) => {
     if (data === "leave") return drop(port);
     ports.add(port);
     if (!source) open(data.join);
-    // The page was rendered before it joined: whatever happened between the two was told to nobody.
+    // The page was rendered before it joined, so it missed the hints between the two.
     else if (isOpen) port.postMessage({ kind: "sync" });
   };
   port.start();

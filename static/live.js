@@ -1,15 +1,15 @@
-// Hints from the server become events on <body> ("job-42-ranks"); elements name the ones they wait for in hx-trigger.
+// Turns hints from the server into events on <body> ("job-42-ranks"); elements list the events they need in hx-trigger.
 // A shared worker holds one stream for all tabs: browsers allow six connections to a server over HTTP/1.1.
 (() => {
   const script = document.currentScript;
   const state = document.getElementById("link-state");
-  const inFlight = new Set(); // elements that wait for an answer
-  const again = new Set(); // events that came while an element that wants them was waiting
+  const inFlight = new Set(); // elements with a request in flight
+  const again = new Set(); // events that arrived while an element that needs them had a request in flight
 
   const wants = (element, name) => (element.getAttribute("hx-trigger") || "").includes(`${name} from:body`);
 
   const ring = (name) => {
-    // An answer on its way may be older than this hint, and its element is replaced with it: ring once more after it.
+    // The response in flight may be older than this hint and will replace the element: dispatch again after it.
     if ([...inFlight].some((element) => wants(element, name))) again.add(name);
     else document.body.dispatchEvent(new Event(name));
   };
@@ -24,11 +24,11 @@
   };
   document.body.addEventListener("htmx:afterRequest", settle);
 
-  // Milliseconds between two looks at the same thing: nobody reads a chart five times a second, and the server that
-  // draws it may share its cores with the training. A log that is followed is at most two seconds behind.
+  // Least milliseconds between two requests for the same part: nobody reads a chart five times a second, and the server
+  // that draws it may share its cores with the training. A log being followed is at most two seconds behind.
   const GAPS = { state: 300, logs: 1000, ranks: 2500, metrics: 5000 };
 
-  // At once, but not again before `gap` milliseconds are over; the last of many is never left out.
+  // Dispatches at once, then at most once per `gap` milliseconds; the last of several calls always has an effect.
   const rungAt = new Map(), timers = new Map();
   const soon = (name, gap) => {
     if (timers.has(name)) return;
@@ -36,7 +36,7 @@
     timers.set(name, setTimeout(() => { timers.delete(name); rungAt.set(name, Date.now()); ring(name); }, wait));
   };
 
-  // A stream that ends is opened again within seconds; only a longer silence is worth a word.
+  // A stream that ends is reopened within seconds; show the notice only after a longer silence.
   let silence = null;
   const hush = () => { silence ??= setTimeout(() => { state.hidden = false; }, 6000); };
   const speak = () => { clearTimeout(silence); silence = null; state.hidden = true; };
@@ -46,7 +46,7 @@
     if (kind === "sync") { speak(); ring("live-sync"); }
     if (kind !== "hints") return;
     for (const [job, what] of hints) soon(`job-${job}-${what}`, GAPS[what] ?? 1000);
-    // Lists show many jobs: once a second is enough for them.
+    // Lists show many jobs: once a second is enough.
     if (hints.some(([, what]) => what === "state" || what === "ranks")) soon("jobs-changed", 1000);
   };
 
@@ -68,7 +68,7 @@
   const join = () => { leave ??= (window.SharedWorker ? viaWorker : viaOwnStream)(); };
   const part = () => { leave?.(); leave = null; };
 
-  // A hidden tab asks for nothing; shown again it joins, and the first word it hears is "sync".
+  // A hidden tab requests nothing; when shown again it joins, and the first message it receives is "sync".
   const follow = () => (document.hidden ? part() : join());
   document.addEventListener("visibilitychange", follow);
   document.body.addEventListener("htmx:beforeRequest", (event) => {

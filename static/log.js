@@ -1,7 +1,7 @@
-// The log pane: follow the end, stop when somebody scrolls up, filter the lines shown, wrap, and forget what is too old.
+// The log pane: follows the end until the user scrolls up, filters the lines shown, wraps, and drops the oldest.
 (() => {
   const MOST = 5000; // lines kept in the page; the download has them all
-  const NEAR = 40; // pixels from the end that still count as the end
+  const NEAR = 40; // pixels: a position this close to the end counts as the end
   let following = true;
   let missed = 0;
   let known = 0;
@@ -42,9 +42,9 @@
     const box = pane();
     if (!box) return;
     known = box.querySelectorAll(".l").length;
-    // Lines that are read from a place in the log begin at their first one.
+    // When reading from a position in the log, start at the first line.
     if (document.querySelector("#log-tail[data-reading]")) { following = false; box.scrollTop = 0; show(); return; }
-    // Only moving up is leaving the end: text that arrives or a font that loads moves the end away by itself.
+    // Only scrolling up stops following: new text, or a font that loads, also moves the end away.
     let top = 0;
     box.addEventListener("scroll", () => {
       const isUp = box.scrollTop < top - 2;

@@ -1,5 +1,5 @@
-// Every request that does not succeed says so in words: what a person asked for in one line that stays until it is closed,
-// what the page asked for by itself in another one that goes with the next answer that succeeds.
+// Shows every failed request: one of the user's in a line that stays until it is closed, a background refresh in another
+// line that disappears with the next refresh that succeeds.
 (() => {
   const outcome = document.getElementById("outcome"), stale = document.getElementById("stale");
   const BY_HAND = ["click", "submit", "change", "input", "keyup", "keydown"];
@@ -10,10 +10,10 @@
 
   const isByHand = ({ requestConfig }) => requestConfig.verb !== "get" || BY_HAND.includes(requestConfig.triggeringEvent?.type);
 
-  // The words on what was clicked: “Cancel the job”.
+  // The text of the element that was clicked: “Cancel the job”.
   const label = ({ requestConfig, elt }) => {
     const text = (requestConfig.triggeringEvent?.submitter ?? elt).textContent.trim().replace(/\s+/g, " ");
-    return text && text.length <= 60 ? `“${text}”` : requestConfig.verb === "get" ? "What you asked for" : "Your change";
+    return text && text.length <= 60 ? `“${text}”` : requestConfig.verb === "get" ? "The requested content" : "Your change";
   };
 
   const problem = (xhr) => {
@@ -26,7 +26,7 @@
     if (!xhr.status || AWAY.includes(xhr.status)) return detail || "the server does not answer";
     switch (xhr.status) {
       case 401: return "your session has ended; reload the page to sign in";
-      case 403: return detail || "you are not allowed to";
+      case 403: return detail || "your role does not allow it";
       case 404: return detail || "this no longer exists, or you may not see it";
       case 429: return detail || `too many requests${wait ? `; try again in ${wait} s` : ""}`;
       case 500: return `the server failed (500)${detail ? `: ${detail}` : ""}`;
@@ -37,12 +37,12 @@
   const fail = ({ detail }) => {
     const { xhr, requestConfig } = detail;
     const why = reason(xhr);
-    if (!isByHand(detail)) return say(stale, `This page is not up to date: ${why}. It keeps trying.`);
+    if (!isByHand(detail)) return say(stale, `This page is not up to date: ${why}. Trying again.`);
     if (requestConfig.verb === "get") return say(outcome, `${label(detail)} cannot be shown: ${why}.`);
-    // Without an answer, or with half of one, nobody knows whether it was done.
+    // Without a complete response, whether the action took effect is unknown.
     const isOpen = !xhr.status || xhr.status >= 500;
-    say(outcome, isOpen ? `${label(detail)} may not have been done: ${why}. The page shows it once the server answers again.` : `${label(detail)} was not done: ${why}.`);
-    // It was asked for on a picture that is old: draw what is true now.
+    say(outcome, isOpen ? `${label(detail)} may not have been done: ${why}. The page will show it when the server answers again.` : `${label(detail)} was not done: ${why}.`);
+    // The page was stale when the user acted: refresh it.
     if ([404, 409].includes(xhr.status)) document.body.dispatchEvent(new Event("live-sync"));
   };
 

@@ -1,3 +1,3 @@
-// Before the first paint: the theme that this browser chose. Without a choice the system's holds.
+// Runs before the first paint: applies the theme chosen in this browser. Without a choice, the system's theme applies.
 const chosen = localStorage.getItem("theme");
 if (chosen) document.documentElement.dataset.theme = chosen;

@@ -1,4 +1,4 @@
-// Small comforts. Every page works without them.
+// Conveniences: every page works without them.
 const body = document.body;
 
 const words = (seconds) => {
@@ -11,7 +11,7 @@ const words = (seconds) => {
   return `${days} d ${hours % 24} h`;
 };
 
-// Durations count on between two answers of the server.
+// Keeps durations counting between two responses of the server.
 const tick = () => {
   for (const node of document.querySelectorAll("time[data-since]")) {
     const text = words((Date.now() - Number(node.dataset.since)) / 1000) + node.dataset.suffix;
@@ -44,7 +44,7 @@ body.addEventListener("click", async (event) => {
     document.documentElement.dataset.theme = theme;
     localStorage.setItem("theme", theme);
   }
-  // A click elsewhere closes what is open.
+  // A click elsewhere closes open menus and dialogs.
   for (const open of document.querySelectorAll("details.menu[open], details.confirm[open]")) {
     if (!open.contains(event.target)) open.open = false;
   }
@@ -61,7 +61,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A second click on "Submit" sends nothing; the key in the form would also make it the same job.
+// A second click on "Submit" sends nothing. If it did, the idempotency key in the form would prevent a second job.
 document.addEventListener("submit", (event) => {
   const form = event.target.closest("form[data-once]");
   if (!form) return;
@@ -76,7 +76,7 @@ addEventListener("pageshow", () => {
   }
 });
 
-// What a person opened or scrolled stays so when its part of the page is replaced.
+// Details that are open and scroll positions survive when their part of the page is replaced.
 const kept = new Map();
 body.addEventListener("htmx:beforeSwap", (event) => {
   for (const node of event.detail.target.querySelectorAll("details[id]")) kept.set(node.id, { open: node.open });

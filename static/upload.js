@@ -1,4 +1,4 @@
-// A browser sends files without their folders; their relative paths travel beside them, in the same order.
+// A browser uploads files without their folders, so their relative paths are sent in a separate field, in the same order.
 (() => {
   const form = document.querySelector("form.submit");
   if (!form) return;
@@ -26,6 +26,6 @@
     const all = inputs.flatMap((one) => [...one.files]);
     form.elements.paths.value = JSON.stringify(inputs.flatMap((one) => one.musterPaths ?? []));
     const total = all.reduce((sum, file) => sum + file.size, 0);
-    said.textContent = all.length ? `${all.length} file${all.length > 1 ? "s" : ""}, ${(total / 1024).toFixed(0)} KiB` : "Nothing chosen.";
+    said.textContent = all.length ? `${all.length} file${all.length > 1 ? "s" : ""}, ${(total / 1024).toFixed(0)} KiB` : "No files chosen.";
   });
 })();

@@ -61,7 +61,7 @@ def test_an_ended_session_leads_to_the_sign_in_and_back(open_job, way):
     SignIn.objects.all().delete()
     cancel(page) if way == "act" else refresh(page)
     expect(page).to_have_url(re.compile(r"/login\?"))  # every refused part of the page redirects there
-    said = "was not done" if way == "act" else "Your session has ended"
+    said = "your change was not made" if way == "act" else "Your session has ended"
     expect(page.locator(".notice")).to_contain_text(said)
     page.fill("[name=username]", "owner")
     page.fill("[name=password]", "owner-has-a-password")

@@ -40,7 +40,7 @@ def test_nothing_is_wider_than_a_phone(boss, page, lab, url):
 def test_a_token_of_a_service_account_is_created_shown_once_and_revoked(boss, page):
     page.goto("/teams/nlp")
     page.fill("[name=name]", "nightly")
-    page.click("button:has-text('Make')")
+    page.click("button:has-text('Create')")
     page.click("tr:has-text('nightly@nlp') >> text=Token")
     page.wait_for_url("**/tokens**")  # the previous page has a field of the same name
     page.fill("[name=name]", "nightly run")

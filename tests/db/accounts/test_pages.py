@@ -78,7 +78,7 @@ def test_leaving_a_team_redirects_to_the_list_of_teams(as_, team, boss, people):
 
 def test_a_platform_administrator_makes_a_team(as_):
     assert as_("root").post("/teams", {"name": "speech"}).url == "/teams/speech"
-    assert "Make a team" not in as_("boss").get("/teams").text
+    assert "Create a team" not in as_("boss").get("/teams").text
     assert as_("boss").post("/teams", {"name": "sound"}).status_code == 403
     assert "already exists" in as_("root").post("/teams", {"name": "speech"}, follow=True).text
     assert not Team.objects.filter(name="sound").exists()
@@ -188,7 +188,7 @@ def test_a_platform_administrator_also_sees_entries_without_a_team(as_, people):
     Client().post("/login", {"username": "hunter2", "password": "wrong"})
     page = as_("root").get("/audit").text
     assert "<b>somebody</b> failed to sign in as <b>owner</b>" in page
-    assert "<b>somebody</b> failed to sign in as <b>nobody known</b>" in page and "hunter2" not in page
+    assert "<b>somebody</b> failed to sign in as <b>an unknown user</b>" in page and "hunter2" not in page
     for name in ("boss", "owner"):
         assert as_(name).get("/audit").status_code == 403
         assert 'href="/audit"' not in as_(name).get("/account").text
@@ -262,7 +262,7 @@ NEW = {
 
 def test_a_platform_administrator_makes_a_queue(as_):
     root = as_("root")
-    assert "Make a queue" in root.get("/queues").text and "Make a queue" not in as_("boss").get("/queues").text
+    assert "Create a queue" in root.get("/queues").text and "Create a queue" not in as_("boss").get("/queues").text
     assert '<option value="nlp" selected>' in root.get("/make-queue?team=nlp").text
     assert "Queue big was created." in root.post("/make-queue", NEW, follow=True).text
     assert (Queue.objects.get().nominal, Queue.objects.get().gpus_per_node) == (16, 8)

@@ -101,7 +101,7 @@ def test_the_page_accepts_a_code_and_redirects(secret):
     client = Client()
     where = password(client, next="/queues").url
     before = client.cookies["sessionid"].value
-    assert "authenticator shows" in client.get(where).text
+    assert "code from your authenticator app" in client.get(where).text
     assert client.post(where, {"code": now_of(secret), "next": "/queues"}).url == "/queues"
     assert client.get("/queues").status_code == 200
     assert client.cookies["sessionid"].value != before

@@ -40,7 +40,7 @@ def test_the_list_shows_browser_address_times_and_the_current_session(people):
     text = here.get(PAGE).text
     assert "Firefox on Linux" in text and "Edge on Windows" in text
     assert "192.0.2.1" in text and "192.0.2.77" in text
-    assert text.count("this one") == 1 and len(refs(here)) == 1  # the current session ends by logging out
+    assert text.count("current session") == 1 and len(refs(here)) == 1  # the current session ends by logging out
     assert text.count("<time") >= 4
     key = there.cookies["sessionid"].value
     assert key not in text and here.cookies["sessionid"].value not in text
@@ -107,7 +107,7 @@ def test_the_current_session_stays_listed_after_a_password_change(people):
     here = browser()
     new = "four unrelated brown llamas"
     here.post("/account/password", {"old_password": RIGHT, "new_password1": new, "new_password2": new})
-    assert "this one" in here.get(PAGE).text
+    assert "current session" in here.get(PAGE).text
 
 
 def test_a_migrated_session_stays_valid_and_is_assigned_to_its_user_on_use(people):
@@ -128,4 +128,4 @@ def test_a_migrated_session_stays_valid_and_is_assigned_to_its_user_on_use(peopl
     here.cookies["sessionid"] = key
     assert is_in(here)
     assert SignIn.objects.get().user == people.owner
-    assert "this one" in here.get(PAGE).text
+    assert "current session" in here.get(PAGE).text

@@ -65,7 +65,7 @@ def test_a_form_without_a_csrf_token_changes_nothing(people, job):
     client.force_login(people.owner)
     answer = client.post(f"/jobs/{job.pk}/cancel")
     assert answer.status_code == 403
-    assert "This form is too old" in answer.text
+    assert "This form has expired" in answer.text
     job.refresh_from_db()
     assert job.cancel_requested_at is None
 

@@ -46,7 +46,7 @@ def test_a_replaced_replica_is_in_the_history_and_ranks_show_their_rank_in_torch
     assert "<b>Replaced</b>" in page
     assert "worker-1 vanished: its process or pod is gone; it is restarted within the attempt" in page
     assert "1 of 4" in page
-    assert 'title="What torchrun calls it now' not in owner.get(f"/jobs/{lab.running().pk}?view=list").text
+    assert 'title="Rank number that torchrun uses now' not in owner.get(f"/jobs/{lab.running().pk}?view=list").text
 
 
 def test_the_parts_of_a_live_job_listen_for_their_hints(owner, job):
@@ -96,7 +96,7 @@ def test_a_waiting_job_shows_the_reason_and_a_link_to_its_queue(owner, lab):
     seed.running(lab, nodes=2, per_node=4, steps=2)
     waiting = seed.queued(lab)
     page = owner.get(f"/jobs/{waiting.pk}").text
-    assert "Why it waits" in page
+    assert "Why it is waiting" in page
     assert "/queues#queue-default" in page
 
 

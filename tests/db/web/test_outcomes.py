@@ -41,7 +41,7 @@ def test_an_action_without_a_session_leads_to_the_login_and_is_not_performed(job
     job.refresh_from_db()
     assert job.cancel_requested_at is None
     page = Client().get("/login", asked).text
-    assert "what you asked for was not done" in page
+    assert "your change was not made" in page
     assert 'name="next" value="/jobs/7?attempt=1&amp;rank=3"' in page
     assert "Your session has ended" in Client().get("/login?ended=look").text
 
@@ -91,7 +91,7 @@ def test_a_page_with_an_outdated_csrf_token_asks_to_reload(people, job):
     answer = client.post(f"/jobs/{job.pk}/cancel", headers=HTMX)
     assert answer.status_code == 403
     assert "reload it" in words(answer)
-    assert "This form is too old" in client.post(f"/jobs/{job.pk}/cancel").text
+    assert "This form has expired" in client.post(f"/jobs/{job.pk}/cancel").text
 
 
 def test_a_job_that_can_no_longer_be_read_gets_a_message(owner, job):

@@ -192,7 +192,7 @@ def test_clone_and_edit_fills_the_form_but_not_the_name(owner, job):
 
 @pytest.mark.parametrize(
     ("nodes", "per_node", "words"),
-    [(2, 2, "Fits now: 8 of 8"), (4, 2, "Fits now"), (3, 3, "Never fits"), ("", 2, "Nodes times processes")],
+    [(2, 2, "Fits now: 8 of 8"), (4, 2, "Fits now"), (3, 3, "Never fits"), ("", 2, "nodes × processes per node")],
 )
 def test_the_preview_explains_the_numbers(owner, queue, htmx, nodes, per_node, words):
     url = f"/jobs/new?queue={queue.pk}&nodes={nodes}&nproc_per_node={per_node}"

@@ -1,4 +1,4 @@
-"""Real agents on a real state folder, against the control plane of control_plane.py."""
+"""Real agents on a real state folder, against the fake control plane of tests/support."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ENDED = ("succeeded", "failed")
 
 
 class Bench:
-    """One attempt with as many replicas as a case wants."""
+    """One attempt with as many replicas as a test needs."""
 
     def __init__(self, root: Path, *, pyz: Path, control_plane: FakeControlPlane) -> None:
         self.root, self.pyz, self.control_plane = root, pyz, control_plane
@@ -35,7 +35,7 @@ class Bench:
         (self.root / "control.json").write_text(json.dumps({"url": url}))
 
     def replica(self, command: list[str], *, index: int = 0, files: dict[str, str] | None = None, **told: Any) -> Path:
-        """Writes the folder of one replica; `files` become its code without a workspace."""
+        """Write the folder of one replica; `files` become its code without a workspace."""
         folder = self.attempt / f"worker-{index}"
         (folder / "code").mkdir(parents=True)
         for name, text in (files or {}).items():
@@ -60,7 +60,7 @@ class Bench:
         return agent
 
     def run(self, command: list[str], **told: Any) -> Received:
-        """One replica from start to end."""
+        """Run one replica from start to end. Return what the control plane received."""
         folder = self.replica(command, **told)
         self.start(folder).wait(PATIENCE_SECONDS)
         return self.control_plane.of(folder.name)
@@ -72,7 +72,7 @@ class Bench:
             return {}
 
     def wait_for(self, is_so: Callable[[], Any]) -> Any:
-        """Looks often until it is so. Raises AssertionError with the agents' logs when patience is over."""
+        """Poll until the condition holds. Raises AssertionError with the agents' logs after PATIENCE_SECONDS."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < give_up:
             found = is_so()
@@ -82,7 +82,7 @@ class Bench:
         raise AssertionError("\n".join(path.read_text() for path in self.attempt.glob("*/agent.log")))
 
     def carriers(self) -> list[int]:
-        """Processes of this bench that are alive: ranks, launchers, shims."""
+        """Return the live processes of this bench: ranks, launchers, shims."""
         wanted = f"MUSTER_MARK={self.mark}".encode()
         found = []
         for name in os.listdir("/proc"):
@@ -94,7 +94,7 @@ class Bench:
         return found
 
     def close(self) -> list[int]:
-        """Ends the agents; returns who survived them."""
+        """End the agents. Return the processes that survived them."""
         for agent in self.agents:
             if agent.poll() is None:
                 agent.send_signal(signal.SIGKILL)
@@ -114,7 +114,7 @@ def free_port() -> int:
 
 
 def torch_env(index: int, *, nodes: int = 2, per_node: int = 2, port: int) -> dict[str, str]:
-    """As jobs/frameworks/torchrun.py makes it."""
+    """Return the environment as jobs/frameworks/torchrun.py builds it."""
     return {
         "PET_NNODES": str(nodes), "PET_NPROC_PER_NODE": str(per_node), "PET_NODE_RANK": str(index),
         "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(port), "PET_MAX_RESTARTS": "0",

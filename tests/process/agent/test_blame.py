@@ -1,4 +1,4 @@
-"""Which ends were a rank's own fault, told by its last lines."""
+"""Deciding from its last lines whether a rank failed by its own fault."""
 
 import pytest
 
@@ -28,14 +28,14 @@ def lines(text: str) -> list[tuple[float, bytes]]:
         (FRAMES + NCCL, 0, True),
         (FRAMES + "RuntimeError: Socket Timeout", 0, True),
         (FRAMES + "torch.distributed.DistStoreError: wait timeout after 300000ms", 0, True),
-        # Its own error first, lost connections while tidying up: to blame.
+        # Its own error first, then lost connections during cleanup: to blame.
         (FRAMES + "ValueError: boom" + DURING + FRAMES + CLOSED, 0, False),
         (FRAMES + "ValueError: boom\n[W1121 12:00:00 socket.cpp:460] Broken pipe", 0, False),
         # A lost connection wrapped in an error of its own: not to blame.
         (FRAMES + CLOSED + CAUSED + FRAMES + "TrainingError: all_reduce failed", 0, True),
-        # An error that was logged and survived long before.
+        # An earlier error that was logged and survived.
         (FRAMES + "KeyError: 'x'\n" + "step\n" * 30 + FRAMES + CLOSED, 34, True),
-        # What a thread or a destructor complains of does not end a process.
+        # An exception in a thread or a destructor does not end a process.
         (FRAMES + "ValueError: boom\nException in thread Thread-3:\n" + FRAMES + CLOSED, 0, False),
         ("step 1\nterminate called: NCCL watchdog: remote process exited or there was a network error", None, True),
         ("step 1\nstep 2", None, False),
@@ -49,30 +49,30 @@ def test_the_root_of_the_last_traceback_decides(text: str, error_at: float | Non
     assert prefixed == found
 
 
-def test_an_abort_long_after_a_traceback_is_explained_by_what_stands_last() -> None:
+def test_an_abort_long_after_a_traceback_is_explained_by_the_last_lines() -> None:
     text = FRAMES + "KeyError: survived\n" + "step\n" * 20 + "terminate called\n what(): remote process exited"
     assert blame(lines(text), signal=6).is_connection_error
     assert not blame(lines(text), signal=None).is_connection_error
 
 
-def test_an_abort_while_an_exception_ends_the_process_is_the_exceptions() -> None:
+def test_an_abort_while_an_exception_ends_the_process_is_explained_by_it() -> None:
     text = FRAMES + "ValueError: boom\nterminate called\n what(): Connection closed by peer"
     at_once = [(7.0, line) for _, line in lines(text)]
     assert not blame(at_once, signal=6).is_connection_error
 
 
-def test_a_traceback_on_stdout_counts_where_stderr_has_none() -> None:
+def test_a_traceback_on_stdout_counts_if_stderr_has_none() -> None:
     found = blame(lines("warning"), stdout=lines("step\n" + FRAMES + CLOSED))
     assert (found.error_at, found.is_connection_error) == (1.0, True)
 
 
 class TestLastWords:
-    """What is sent of a failed rank, so that nobody has to read its log."""
+    """The last lines of a failed rank that are sent along, so that its log need not be read."""
 
     def words(self, text, stdout="", *, signal=None, ended_at=0.0):
         return last_words(lines(text), lines(stdout) if stdout else [], ended_at=ended_at, signal=signal)
 
-    def test_the_last_chain_is_sent_from_its_first_cause_on(self) -> None:
+    def test_the_last_exception_chain_is_sent_from_its_first_cause_on(self) -> None:
         text = (
             FRAMES
             + "KeyError: survived\nstep 1\n"
@@ -84,25 +84,25 @@ class TestLastWords:
         )
         assert self.words(text)["traceback"] == FRAMES + "ValueError: boom" + CAUSED + FRAMES + "TrainingError: step"
 
-    def test_a_printed_traceback_is_sent_where_stderr_has_none(self) -> None:
+    def test_a_traceback_on_stdout_is_sent_if_stderr_has_none(self) -> None:
         found = self.words("warning", "step\n" + FRAMES + "ValueError: boom")
         assert found["traceback"].endswith("ValueError: boom") and found["stderr"] == "warning"
 
-    def test_what_says_that_only_a_thread_ended_goes_along(self) -> None:
+    def test_the_line_that_names_a_failed_thread_is_sent_too(self) -> None:
         found = self.words("Exception in thread Thread-3:\n" + FRAMES + "ValueError: boom")
         assert found["traceback"].startswith("Exception in thread")
 
-    def test_an_error_that_was_survived_is_not_why_a_signal_came(self) -> None:
+    def test_a_survived_error_does_not_explain_a_signal(self) -> None:
         text = FRAMES + "KeyError: survived\n" + "step\n" * 30
         assert self.words(text, signal=9, ended_at=40.0)["traceback"] == ""
         assert self.words(text, signal=None, ended_at=40.0)["traceback"] != ""
 
-    def test_it_is_bounded(self) -> None:
+    def test_the_last_words_are_bounded(self) -> None:
         found = self.words(FRAMES + "x" * 10**6 + "\n" + "ü" * 2000 * 400, "y" * 10**6)
         assert sum(map(len, found.values())) < 40_000
 
 
-def test_a_traceback_stays_at_hand_though_many_lines_follow_it() -> None:
+def test_a_traceback_is_kept_though_many_lines_follow_it() -> None:
     tail = Tail()
     for number in range(100):
         tail.add(b"step %d\n" % number, count=1, at=float(number))
@@ -116,7 +116,7 @@ def test_a_traceback_stays_at_hand_though_many_lines_follow_it() -> None:
     assert not any(b"Traceback" in line for _, line in tail.lines())
 
 
-def test_a_traceback_within_one_large_piece_stays_too() -> None:
+def test_a_traceback_within_one_large_piece_is_kept_too() -> None:
     tail = Tail()
     text = ("step\n" * 50 + FRAMES + "ValueError: boom\n" + "buffered\n" * 20_000).encode()
     tail.add(text, count=text.count(b"\n"), at=1.0)

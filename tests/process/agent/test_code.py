@@ -1,4 +1,4 @@
-"""The way of the code from the control plane into code/, and what must never happen on it."""
+"""Delivery of a job's code from the control plane into code/, and what must never happen on the way."""
 
 import hashlib
 import io
@@ -52,7 +52,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("has_cache", [True, False])
-def test_the_code_arrives_with_links_and_execute_bits_and_is_the_working_directory(
+def test_the_code_keeps_links_and_execute_bits_and_is_the_working_directory(
     bench: Bench, control_plane: FakeControlPlane, has_cache: bool
 ) -> None:
     cache = {"cache": str(cache_of(bench))} if has_cache else {}
@@ -78,7 +78,7 @@ def test_replicas_of_one_machine_fetch_a_file_once(bench: Bench, control_plane: 
     assert all(control_plane.of(f"worker-{index}").texts() == ["hello", "hello"] for index in range(4))
 
 
-def test_a_change_of_one_file_fetches_that_file(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_change_of_one_file_fetches_only_that_file(bench: Bench, control_plane: FakeControlPlane) -> None:
     bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     control_plane.given.clear()
     assert control_plane.code is not None
@@ -98,7 +98,7 @@ def test_what_a_job_writes_into_its_code_does_not_reach_the_next(bench: Bench, c
         assert control_plane.of(f"worker-{index}").texts() == ["hello"]
 
 
-def test_a_cached_file_that_somebody_wrote_to_is_fetched_anew(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_modified_file_in_the_cache_is_fetched_again(bench: Bench, control_plane: FakeControlPlane) -> None:
     bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     digest = packs.sha(b"hello\n")
     (cache_of(bench) / "7" / digest[:2] / digest).write_text("HELLO\n")
@@ -118,10 +118,10 @@ def long_link(place: Path) -> None:
     "put", [os.mkfifo, os.mkdir, lambda place: place.symlink_to("/dev/zero"), lambda place: place.write_text("x" * 99), long_link]
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["file", "folder", "lock"])
-def test_whatever_a_job_left_in_the_cache_the_next_one_gets_its_code(
+def test_anything_a_job_put_into_the_cache_does_not_stop_the_next_job(
     bench: Bench, control_plane: FakeControlPlane, name: str, put: Callable[[Path], None]
 ) -> None:
-    """A link to /dev/zero filled the disk, and a pipe kept every later job from starting, also those of other teams."""
+    """Regression: a link to /dev/zero filled the disk, and a pipe blocked every later job, also of other teams."""
     bench.start(bench.replica(["true"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     team = cache_of(bench) / "7"
     digest = hashlib.sha256(b"hello\n").hexdigest()
@@ -135,7 +135,7 @@ def test_whatever_a_job_left_in_the_cache_the_next_one_gets_its_code(
     assert bench.status(1)["state"] == "succeeded", bench.status(1)
 
 
-def test_a_lock_that_is_not_let_go_is_waited_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_lock_that_is_never_released_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.cache.LOCK_SECONDS", 0.1)
     cache = Cache(str(tmp_path), limit_bytes=1 << 30)
     with cache.lock(is_cancelled=never):
@@ -143,7 +143,7 @@ def test_a_lock_that_is_not_let_go_is_waited_for_a_while_only(tmp_path: Path, mo
             pass
 
 
-def test_a_cache_that_can_not_be_used_is_done_without(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_an_unusable_cache_is_skipped(bench: Bench, control_plane: FakeControlPlane) -> None:
     cache_of(bench).write_text("a file where the folder should be")
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     assert control_plane.of().texts() == ["hello", "hello"]
@@ -155,7 +155,7 @@ def test_a_job_without_code_has_an_empty_folder(bench: Bench, control_plane: Fak
     assert (control_plane.of().texts(), bench.status()["state"]) == ([], "succeeded")
 
 
-def test_what_an_agent_before_left_half_done_is_done_anew(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_code_left_half_written_by_an_earlier_agent_is_replaced(bench: Bench, control_plane: FakeControlPlane) -> None:
     folder = bench.replica(["./run.sh"], wants_workspace=True, files={"again.txt": "half", "stale.txt": "left"})
     (folder / "code" / "lib").symlink_to("/tmp")
     bench.start(folder).wait(PATIENCE_SECONDS)
@@ -163,7 +163,7 @@ def test_what_an_agent_before_left_half_done_is_done_anew(bench: Bench, control_
     assert not (folder / "code" / "stale.txt").exists()
 
 
-# -- what goes wrong
+# -- errors
 
 
 def cut(data: bytes) -> bytes:
@@ -181,7 +181,7 @@ def once(spoil: object) -> object:
 
 
 def spoilt(data: bytes) -> bytes:
-    """No file's content is what its digest says; lengths are right."""
+    """Return a pack in which no content matches its digest; the lengths are right."""
     found = packs.unpacked(data)[0]
     return (
         b"MUSTERP1"
@@ -191,7 +191,7 @@ def spoilt(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("spoil", [cut, spoilt, lambda data: b"", lambda data: b"<html>a proxy's words</html>" * 9])
-def test_an_answer_that_is_not_whole_is_asked_for_again(
+def test_an_incomplete_or_damaged_response_is_requested_again(
     bench: Bench, control_plane: FakeControlPlane, spoil: object
 ) -> None:
     control_plane.spoil = once(spoil)  # type: ignore[assignment]
@@ -199,11 +199,11 @@ def test_an_answer_that_is_not_whole_is_asked_for_again(
     assert control_plane.of().texts() == ["hello", "hello"]
 
 
-def test_what_came_before_a_break_is_not_fetched_again(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_files_received_before_a_break_are_not_fetched_again(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.spoil = once(lambda data: data[:-60])  # type: ignore[assignment]
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)))).wait(PATIENCE_SECONDS)
     assert control_plane.of().texts() == ["hello", "hello"]
-    assert len(control_plane.given) == 3  # two, then the second once more
+    assert len(control_plane.given) == 3  # two requests, then the second once more
 
 
 def lost(data: bytes) -> bytes:
@@ -219,7 +219,7 @@ def lost(data: bytes) -> bytes:
     ("spoil", "words"),
     [(lost, "cannot be read from the store"), (spoilt, "arrived damaged, 3 times")],
 )
-def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
+def test_a_file_that_cannot_be_fetched_fails_the_replica_with_a_reason(
     bench: Bench, control_plane: FakeControlPlane, spoil: object, words: str
 ) -> None:
     control_plane.spoil = spoil  # type: ignore[assignment]
@@ -230,16 +230,14 @@ def test_a_file_that_can_not_be_had_fails_the_replica_in_words(
     assert [name for name in files_in(cache_of(bench)) if name.startswith("part-")] == []
 
 
-def test_code_that_is_gone_fails_the_replica_in_the_servers_words(
-    bench: Bench, control_plane: FakeControlPlane
-) -> None:
+def test_deleted_code_fails_the_replica_with_the_servers_message(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.refuse = 410
     agent = bench.start(bench.replica(["true"], wants_workspace=True), MUSTER_DRAIN_SECONDS="0.2")
     agent.wait(PATIENCE_SECONDS)
     assert bench.status()["reason"] == "the workspace cannot be fetched: so it was told to"
 
 
-def test_a_plane_that_is_away_for_a_while_is_waited_for(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_an_unavailable_control_plane_is_waited_for(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.refuse = 503
     agent = bench.start(bench.replica(["./run.sh"], wants_workspace=True))
     bench.wait_for(lambda: "answered 503" in (bench.attempt / "worker-0" / "agent.log").read_text())
@@ -248,10 +246,10 @@ def test_a_plane_that_is_away_for_a_while_is_waited_for(bench: Bench, control_pl
     assert control_plane.of().texts() == ["hello", "hello"]
 
 
-def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried(
+def test_a_control_plane_that_never_answered_is_given_up_naming_its_address(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
-    """Only where it was asked for: a pod's control plane is more often wrongly named than away."""
+    """Only with give_up_seconds: the address given to a pod is more often wrong than temporarily unreachable."""
     control_plane.down()
     words = bench.root / "last-words"
     replica = bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=5, last_words=str(words))
@@ -260,17 +258,19 @@ def test_a_plane_that_never_answered_is_given_up_with_the_address_that_was_tried
     assert words.read_text().startswith(said) and bench.status()["reason"] == words.read_text()
 
 
-def test_a_plane_that_answered_once_is_not_given_up(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_control_plane_that_answered_once_is_not_given_up(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.refuse = 503
     agent = bench.start(bench.replica(["./run.sh"], wants_workspace=True, give_up_seconds=5))
     log = bench.attempt / "worker-0" / "agent.log"
-    bench.wait_for(lambda: log.read_text().count("answered 503") >= 7)  # with growing pauses: longer than it may take
+    bench.wait_for(
+        lambda: log.read_text().count("answered 503") >= 7
+    )  # with growing pauses: longer than give_up_seconds
     control_plane.refuse = 0
     assert agent.wait(PATIENCE_SECONDS) == 0
 
 
-def test_a_stop_is_heard_while_another_replica_fetches(bench: Bench, control_plane: FakeControlPlane) -> None:
-    """It holds the lock of the cache, and does not come to an end."""
+def test_a_stop_takes_effect_while_another_replica_fetches(bench: Bench, control_plane: FakeControlPlane) -> None:
+    """The other replica holds the lock of the cache and does not finish."""
     cache = Cache(str(cache_of(bench) / "7"), limit_bytes=1 << 30)
     with cache.lock(is_cancelled=never) as is_held:
         assert is_held
@@ -284,7 +284,7 @@ def test_a_stop_is_heard_while_another_replica_fetches(bench: Bench, control_pla
     assert bench.status()["reason"] == "stopped on request"
 
 
-# -- hostile lists
+# -- hostile manifests
 
 FINE = packs.sha(b"")
 
@@ -323,7 +323,7 @@ def lay_out(text: str, *, cache: Cache, into: str) -> None:
         f"f\t0\t{FINE}\ta",
     ],
 )
-def test_a_list_that_reaches_outside_is_refused(tmp_path: Path, lines: str) -> None:
+def test_a_manifest_that_reaches_outside_is_refused(tmp_path: Path, lines: str) -> None:
     (tmp_path / "box" / "code").mkdir(parents=True)
     cache = Cache(str(tmp_path / "cache"), limit_bytes=1 << 30)
     cache.add(FINE, [b""])
@@ -332,8 +332,8 @@ def test_a_list_that_reaches_outside_is_refused(tmp_path: Path, lines: str) -> N
     assert [path for path in tmp_path.rglob("evil") if tmp_path / "box" / "code" not in path.parents] == []
 
 
-def test_a_link_that_stands_in_the_way_is_not_followed(tmp_path: Path) -> None:
-    """As if somebody had put it there while the code is written."""
+def test_an_existing_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    """As if another process had put it there while the code is written."""
     code, outside = tmp_path / "code", tmp_path / "outside"
     code.mkdir()
     outside.mkdir()
@@ -347,14 +347,14 @@ def test_a_link_that_stands_in_the_way_is_not_followed(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
-def test_a_hostile_list_fails_the_replica_in_words(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_hostile_manifest_fails_the_replica_with_a_reason(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.lists = f"muster workspace 1\nf\t0\t{FINE}\t../evil\n"
     bench.start(bench.replica(["true"], wants_workspace=True)).wait(PATIENCE_SECONDS)
     assert bench.status()["reason"].startswith("the workspace is not safe: '../evil'")
     assert list(bench.root.rglob("evil")) == []
 
 
-def test_the_agents_list_is_the_one_that_is_written_down() -> None:
+def test_the_agent_reads_the_documented_manifest() -> None:
     entries = manifest.read(listed(CODE))
     assert {entry.path: (entry.kind, entry.target) for entry in entries} == {
         "run.sh": ("x", ""), "lib/words.txt": ("f", ""), "again.txt": ("f", ""), "link": ("l", "lib"), "lib/up": ("l", "../run.sh"),
@@ -369,12 +369,12 @@ def contents(data: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", [packs.RAW, packs.DEFLATED])
-def test_what_was_packed_comes_out(kind: int) -> None:
+def test_packed_files_unpack_unchanged(kind: int) -> None:
     given = [b"", b"a", os.urandom(700_000), b"\0" * 3_000_000]
     assert contents(packs.pack(*given, kind=kind)) == {packs.sha(one): one for one in given}
 
 
-def test_a_bomb_stops_at_the_size_it_declares_and_costs_no_memory() -> None:
+def test_a_decompression_bomb_stops_at_its_declared_size_and_takes_no_memory() -> None:
     bomb = (
         b"MUSTERP1"
         + packs.frame(b"", size=1000, digest=FINE, packed=zlib.compress(b"\0" * 50_000_000, 9))
@@ -389,7 +389,7 @@ def test_a_bomb_stops_at_the_size_it_declares_and_costs_no_memory() -> None:
 
 
 @pytest.mark.parametrize("at", range(0, 160, 7))
-def test_a_pack_cut_anywhere_is_broken(at: int) -> None:
+def test_a_pack_truncated_anywhere_is_rejected(at: int) -> None:
     whole = packs.pack(b"some content", b"more", kind=packs.RAW)
     with pytest.raises((pack.Broken, pack.Damaged)):
         contents(whole[: min(at, len(whole) - 1)])
@@ -400,7 +400,7 @@ def failing() -> Iterator[bytes]:
     raise pack.Damaged("the rest is wrong")
 
 
-def test_a_file_that_is_not_right_is_not_kept(tmp_path: Path) -> None:
+def test_a_damaged_file_is_not_kept(tmp_path: Path) -> None:
     cache = Cache(str(tmp_path / "cache"), limit_bytes=1 << 30)
     with pytest.raises(pack.Damaged):
         cache.add(FINE, failing())
@@ -408,7 +408,7 @@ def test_a_file_that_is_not_right_is_not_kept(tmp_path: Path) -> None:
     assert cache.absent([FINE]) == [FINE]
 
 
-def test_the_cache_keeps_its_bound_and_what_was_used_last(tmp_path: Path) -> None:
+def test_the_cache_keeps_its_limit_and_the_files_used_last(tmp_path: Path) -> None:
     cache = Cache(str(tmp_path / "cache"), limit_bytes=1000)
     given = {packs.sha(bytes([number])): bytes([number]) * 100 for number in range(12)}
     for age, (digest, content) in enumerate(given.items()):
@@ -416,7 +416,7 @@ def test_the_cache_keeps_its_bound_and_what_was_used_last(tmp_path: Path) -> Non
         os.utime(tmp_path / "cache" / digest[:2] / digest, (age, age))
     oldest, *_, newest = given
     used = io.BytesIO()
-    cache.copy(oldest, used, size=100)  # marks it as used, whatever comes out
+    cache.copy(oldest, used, size=100)  # marks it as used, whatever it returns
     stale = tmp_path / "cache" / "part-left"
     stale.write_bytes(b"x")
     os.utime(stale, (0, 0))
@@ -427,8 +427,8 @@ def test_the_cache_keeps_its_bound_and_what_was_used_last(tmp_path: Path) -> Non
     assert len(kept) == 8 and not stale.exists()
 
 
-def test_code_larger_than_the_cache_comes_all_the_same(bench: Bench, control_plane: FakeControlPlane) -> None:
-    """It keeps nothing: in every round what was fetched is gone before it is copied."""
+def test_code_larger_than_the_cache_still_arrives(bench: Bench, control_plane: FakeControlPlane) -> None:
+    """The cache keeps nothing: in every round, a fetched file is evicted before it is copied."""
     bench.start(bench.replica(["./run.sh"], wants_workspace=True, cache=str(cache_of(bench)), cache_bytes=0)).wait(
         PATIENCE_SECONDS
     )
@@ -437,7 +437,7 @@ def test_code_larger_than_the_cache_comes_all_the_same(bench: Bench, control_pla
 
 
 def test_many_agents_use_one_cache_at_once(tmp_path: Path) -> None:
-    """Each adds, reads and trims as it likes; nobody ever reads a wrong byte."""
+    """Each adds, reads and trims concurrently; none ever reads a wrong byte."""
     script = tmp_path / "use.py"
     script.write_text(
         "import io, random, sys\n"
@@ -463,7 +463,7 @@ def test_many_agents_use_one_cache_at_once(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) <= 6000
 
 
-def test_who_waits_for_the_lock_hears_that_it_was_cancelled(tmp_path: Path) -> None:
+def test_waiting_for_the_lock_can_be_cancelled(tmp_path: Path) -> None:
     cache, cancelled = Cache(str(tmp_path), limit_bytes=1), threading.Event()
     with cache.lock(is_cancelled=never):
         threading.Timer(0.2, cancelled.set).start()

@@ -1,4 +1,4 @@
-"""What any process of a job may write on the report socket, and what of it an agent takes."""
+"""Any process of a job can write to the report socket: which messages the agent accepts."""
 
 import json
 
@@ -28,12 +28,12 @@ ODD = [
 
 
 @pytest.mark.parametrize("message", FIT, ids=repr)
-def test_what_an_agent_takes(message):
+def test_a_valid_message_is_accepted(message):
     assert is_fit(message)
 
 
 @pytest.mark.parametrize("message", ODD, ids=repr)
-def test_what_it_does_not_hear(message):
+def test_an_invalid_message_is_ignored(message):
     assert not is_fit(message)
 
 
@@ -50,8 +50,8 @@ sys.exit(7)
 """
 
 
-def test_odd_messages_cost_no_rank_its_end(bench: Bench, control_plane: FakeControlPlane) -> None:
-    """One of them in a batch had the control plane refuse it, and the agent leave out all that it said of ranks."""
+def test_invalid_messages_do_not_lose_the_end_of_a_rank(bench: Bench, control_plane: FakeControlPlane) -> None:
+    """Regression: with one of them in a batch, the control plane refused it and the agent dropped its states of ranks."""
     greeted = json.dumps({"hello": {"rank": 0, "local_rank": 0}})
     odd = (
         [json.dumps(one) for one in ODD]

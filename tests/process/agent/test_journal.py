@@ -1,4 +1,4 @@
-"""An agent is killed at any moment, and every line that was written is sent once by whoever comes after it."""
+"""An agent may be killed at any moment: the drain that follows sends every written line exactly once."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from tests.process.agent.bench import Bench
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.patience import PATIENCE_SECONDS
 
-# The account is written after the line: whoever dies between the two has written one more than it says.
+# The account is written after the line: a rank killed between the two has written one line more than it states.
 RANK = """
 import os, sys, time
 account = os.open(sys.argv[1] + os.environ.get("RANK", ""), os.O_RDWR | os.O_CREAT)
@@ -46,7 +46,7 @@ def numbers(control_plane: FakeControlPlane, rank: int) -> list[int]:
 
 
 def assert_all_there(control_plane: FakeControlPlane, account: Path, rank: int) -> None:
-    """Each line once. stdout and stderr are two pipes, so only each for itself is in order."""
+    """Assert that each line arrived once. stdout and stderr are two pipes, so order holds only within each of them."""
     found, written = numbers(control_plane, rank), int(account.read_text())
     assert sorted(found) == list(range(len(found)))
     assert written <= len(found) <= written + 1
@@ -94,7 +94,7 @@ def test_no_line_of_a_rank_is_lost_when_the_agent_is_killed(
         assert_all_there(control_plane, tmp_path / f"account{rank}", rank)
 
 
-def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(
+def test_output_in_the_full_pipes_of_a_stopped_agent_is_recovered(
     bench: Bench, control_plane: FakeControlPlane, tmp_path: Path
 ) -> None:
     account = tmp_path / "account"
@@ -103,7 +103,7 @@ def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(
     bench.wait_for(lambda: account.exists() and account.read_text())
     agent.send_signal(signal.SIGSTOP)
     looks = [-1, 0]
-    while len(set(looks[-4:])) > 1:  # until both pipes are as full as they get
+    while len(set(looks[-4:])) > 1:  # until both pipes are full
         time.sleep(0.3)
         looks.append(int(account.read_text()))
     agent.kill()
@@ -113,7 +113,7 @@ def test_what_is_in_the_pipes_of_an_agent_that_stood_still_is_there(
 
 
 @pytest.mark.parametrize("point", ["agent.spool.before", "agent.spool.after", "agent.send.before", "agent.send.after"])
-def test_no_line_is_doubled_by_a_death_around_a_batch(
+def test_no_line_is_duplicated_by_a_kill_around_a_batch(
     bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, point: str
 ) -> None:
     account, marks = tmp_path / "account", tmp_path / "marks"
@@ -128,7 +128,7 @@ def test_no_line_is_doubled_by_a_death_around_a_batch(
 
 
 @pytest.mark.parametrize("point", ["agent.list.before", "agent.spawn.before", "agent.spawn.after"])
-def test_an_agent_killed_before_anything_was_written_leaves_nothing(
+def test_an_agent_killed_before_any_output_leaves_nothing(
     bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, point: str
 ) -> None:
     control_plane.code = {"run.sh": b"#!/bin/sh\nsleep 600\n"}
@@ -138,13 +138,11 @@ def test_an_agent_killed_before_anything_was_written_leaves_nothing(
     assert control_plane.of().texts() == []
 
 
-def test_a_line_whose_half_was_read_long_before_the_death_is_whole(
-    bench: Bench, control_plane: FakeControlPlane
-) -> None:
+def test_a_half_line_read_long_before_the_kill_is_sent(bench: Bench, control_plane: FakeControlPlane) -> None:
     folder = bench.replica(["bash", "-c", "printf '10%%\\r20%%\\r'; echo ready >&2; printf 'half '; sleep 600"])
     agent = bench.start(folder)
     bench.wait_for(lambda: "ready" in control_plane.of().texts())
-    time.sleep(1.5)  # its line became a batch, and was acknowledged
+    time.sleep(1.5)  # its line was sent in a batch and acknowledged
     agent.kill()
     drain(bench, folder)
     assert control_plane.of().texts() == ["ready", "20%", "half "] or control_plane.of().texts()[-1] == "half "
@@ -156,12 +154,12 @@ def test_an_agent_that_ends_leaves_no_journal(bench: Bench, control_plane: FakeC
     assert journal.find(str(folder / "spool")) == []
 
 
-# -- by itself
+# -- the journal without an agent
 
 
 @pytest.fixture(params=["splice", "copy"])
 def ours(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Journal:
-    if request.param == "copy":  # Python before 3.10, and file systems without it
+    if request.param == "copy":  # as with Python before 3.10, and on file systems without splice
         monkeypatch.setattr(journal, "splice", None)
     (tmp_path / "spool").mkdir()
     return Journal(str(tmp_path / "spool"))
@@ -174,7 +172,7 @@ def salvaged(tmp_path: Path) -> Spool:
     return spool
 
 
-def test_a_journal_gives_back_what_was_taken(ours: Journal, tmp_path: Path) -> None:
+def test_a_journal_returns_what_was_taken(ours: Journal, tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     splitter = Splitter(b"half ", b"")
@@ -199,20 +197,20 @@ def test_a_journal_gives_back_what_was_taken(ours: Journal, tmp_path: Path) -> N
     assert journal.find(str(tmp_path / "spool")) == []
 
 
-def test_a_journal_beside_its_batch_is_worth_nothing(ours: Journal, tmp_path: Path) -> None:
+def test_a_journal_whose_batch_was_written_is_ignored(ours: Journal, tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     stream = ours.add(read_end, rank=0)
     ours.begin(1, lines={}, segments={})
     os.write(write_end, b"one\n")
     ours.take(read_end, stream=stream)
-    Spool(str(tmp_path / "spool")).put([], blobs=[])  # and then it was killed
+    Spool(str(tmp_path / "spool")).put([], blobs=[])  # the agent was killed right after this
     assert [seq for seq, _ in journal.find(str(tmp_path / "spool"))] == [1]
     spool = salvaged(tmp_path)
     assert len(spool) == 1 and spool.next_seq == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\0\x09not json", b"\0\0\0\x02{}"])
-def test_a_spoilt_journal_is_thrown_away(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_journal_is_deleted(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool/1.journal").write_bytes(content)
     spool = salvaged(tmp_path)

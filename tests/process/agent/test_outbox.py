@@ -1,4 +1,4 @@
-"""What a batch may hold: however much a job reports, the control plane takes it, and no line gives way to a number."""
+"""Limits of a batch: however much a job reports, the control plane accepts the batch, and no log line is dropped for it."""
 
 from pathlib import Path
 
@@ -8,12 +8,12 @@ from agent import batch, outbox
 from agent.outbox import Outbox
 from agent.spool import Spool
 
-MOST_BYTES = 8 << 20  # of a batch (docs/wire.md, section 2)
+MOST_BYTES = 8 << 20  # limit of a batch (docs/wire.md, section 2)
 
 
 @pytest.fixture
 def told(tmp_path: Path):
-    """Fills an outbox, flushes it, and gives the size of the batch and its points by rank."""
+    """Fill an outbox and flush it. Return the size of the batch and its points by rank."""
     spool = Spool(str(tmp_path / "spool"))
     box = Outbox(spool)
 
@@ -30,7 +30,7 @@ def told(tmp_path: Path):
     return tell
 
 
-def test_reports_of_thousands_of_long_names_make_no_batch_too_large(told):
+def test_reports_with_thousands_of_long_names_stay_within_the_batch_limit(told):
     names = {f"grad_norm/{'layer' * 20}/{n}": 0.123456789 for n in range(4000)}
     size, points = told((rank, [float(at), at, names]) for at in range(300) for rank in range(8))
     assert size < MOST_BYTES
@@ -39,13 +39,13 @@ def test_reports_of_thousands_of_long_names_make_no_batch_too_large(told):
         assert all(len(one[2]) <= outbox.NAMES_LIMIT for one in series)
 
 
-def test_names_are_cut_where_the_control_plane_cuts_them(told):
+def test_names_are_truncated_as_the_control_plane_does(told):
     names = {f"{n:02}-{'x' * 80}": float(n) for n in range(60)}
     _, points = told([(0, [1.0, None, names])])
     assert points[0] == [[1.0, None, {name[: outbox.NAME_LIMIT]: number for name, number in list(names.items())[:50]}]]
 
 
-def test_a_batch_starts_to_count_again(told, monkeypatch):
+def test_the_limit_counts_each_batch_separately(told, monkeypatch):
     monkeypatch.setattr(outbox, "NUMBERS_LIMIT", 10)
     for _ in range(3):
         _, points = told((0, [float(at), at, {"loss": 1.0}]) for at in range(10))

@@ -1,4 +1,4 @@
-"""The agent's parts by themselves: lines, batches, hostile archives, a GPU that is none, the built file."""
+"""Parts of the agent in isolation: lines, batches, the spool, GPUs, commands, the built file."""
 
 import ast
 import pickle
@@ -42,7 +42,7 @@ def test_pieces_become_lines(pieces: list[bytes], expected: list[bytes]) -> None
     assert b"".join(splitter.feed(piece, now=0.0) for piece in pieces) == text(*expected)
 
 
-def test_a_progress_bar_is_shown_once_a_second_and_never_twice() -> None:
+def test_a_progress_bar_gives_one_line_a_second_and_no_duplicate() -> None:
     splitter = lines.Splitter()
     assert splitter.feed(b"\r 5%", now=0.1) == b"" and splitter.due() == 1.1
     assert splitter.feed(b"\r 6%", now=0.5) == b"" and splitter.due() == 1.1
@@ -53,7 +53,7 @@ def test_a_progress_bar_is_shown_once_a_second_and_never_twice() -> None:
     assert splitter.feed(b"\nnext\n", now=2.4) == text(b"next") and splitter.end() == b""
 
 
-def test_a_progress_bar_that_never_ends_takes_no_room() -> None:
+def test_a_progress_bar_that_never_ends_takes_bounded_memory() -> None:
     splitter = lines.Splitter()
     for number in range(100_000):
         splitter.feed(b"\r%d%%" % number, now=0.0)
@@ -70,7 +70,7 @@ def test_long_lines_are_cut_between_characters() -> None:
     assert b"".join(part.decode().rstrip("…").encode() for part in found) == text
 
 
-def test_a_tail_is_the_last_lines_however_they_came() -> None:
+def test_a_tail_holds_the_last_lines_whatever_the_sizes_of_pieces() -> None:
     tail, whole = Tail(), []
     for number in range(300):
         some = [b"%d.%d" % (number, n) for n in range(number % 7)]
@@ -80,7 +80,7 @@ def test_a_tail_is_the_last_lines_however_they_came() -> None:
     assert tail.lines() == whole[-TAIL_LINES:]
 
 
-def test_a_tail_of_long_lines_takes_little_room() -> None:
+def test_a_tail_of_long_lines_takes_bounded_memory() -> None:
     tail = Tail()
     for number in range(500):
         tail.add(text(b"%d" % number + b"x" * 300_000), count=1, at=0.0)
@@ -97,7 +97,7 @@ def log(rank: int, *, first_line: int, blob: bytes) -> dict:
             "raw_bytes": 9, "bytes": len(blob)}  # fmt: skip
 
 
-def test_a_batch_survives_its_encoding_and_its_stamp() -> None:
+def test_a_batch_survives_encoding_and_stamping() -> None:
     one = batch.Batch(
         7, [{"kind": "sample"}, log(0, first_line=0, blob=b"abc"), log(1, first_line=5, blob=b"de")], [b"abc", b"de"]
     )
@@ -106,7 +106,7 @@ def test_a_batch_survives_its_encoding_and_its_stamp() -> None:
     assert b'{"sent_at":1.500,"version":1,"seq":7,' in batch.stamped(batch.encode(one), sent_at=1.5)
 
 
-def test_a_spool_is_found_again_and_goes_on_counting(tmp_path: Path) -> None:
+def test_a_spool_opened_again_continues_its_numbers(tmp_path: Path) -> None:
     first = Spool(str(tmp_path))
     assert [first.put([], blobs=[]) for _ in range(12)] == list(range(1, 13))
     first.acknowledge(9)
@@ -114,7 +114,7 @@ def test_a_spool_is_found_again_and_goes_on_counting(tmp_path: Path) -> None:
     assert len(again) == 3 and again.get()[0] == 10 and again.put([], blobs=[]) == 13  # type: ignore[index]
 
 
-def test_states_outlive_a_spool_that_is_far_too_small(tmp_path: Path) -> None:
+def test_states_are_kept_in_a_spool_that_is_far_too_small(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path), limit_bytes=100)
     blob = b"x" * 1000
     spool.put(
@@ -125,7 +125,7 @@ def test_states_outlive_a_spool_that_is_far_too_small(tmp_path: Path) -> None:
     assert [one["kind"] for one in batch.decode(body).items] == ["rank", "gap"]
 
 
-def test_a_disk_that_takes_nothing_loses_text_but_no_state(tmp_path: Path) -> None:
+def test_a_spool_that_cannot_be_written_loses_text_but_no_state(tmp_path: Path) -> None:
     spool = Spool(str(tmp_path / "spool"))
     shutil.rmtree(tmp_path / "spool")
     spool.put([{"kind": "replica", "state": "failed"}, log(0, first_line=0, blob=b"abc")], blobs=[b"abc"])
@@ -174,7 +174,7 @@ def test_a_gpu_is_read_through_nvml(
 
 
 @pytest.mark.parametrize("library", ["/nowhere/libnvidia-ml.so", "libc.so.6"])
-def test_without_nvml_there_are_no_numbers_and_no_failure(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+def test_without_nvml_there_are_no_readings_and_no_error(monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     monkeypatch.setenv(nvml.LIBRARY_ENV, library)
     readings = nvml.Nvml()
     assert [readings.reading("0"), readings.reading("0")] == [nvml.NOTHING, nvml.NOTHING]
@@ -187,7 +187,9 @@ def test_without_nvml_there_are_no_numbers_and_no_failure(monkeypatch: pytest.Mo
         (2, "0,1", None), (0, "", None), (1, "0,-1,2", None), (0, "NoDevFiles", None),
     ],
 )  # fmt: skip
-def test_a_ranks_gpu_is_the_local_rankth_visible_one(local_rank: int, visible: str | None, device: str | None) -> None:
+def test_the_gpu_of_a_rank_is_the_visible_one_at_its_local_rank(
+    local_rank: int, visible: str | None, device: str | None
+) -> None:
     assert nvml.device_of(local_rank, visible=visible) == device
 
 
@@ -214,7 +216,7 @@ def test_a_missing_script_is_found_before_the_launch(tmp_path: Path, command: st
     assert launch.missing_script(command.split(), code=str(tmp_path)) == missing
 
 
-def test_torchrun_is_run_as_its_module_where_the_command_is_missing(tmp_path: Path) -> None:
+def test_torchrun_is_run_as_a_module_if_the_command_is_missing(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     found = launch.resolve(["torchrun", "train.py"], env={"PATH": str(tmp_path)}, code=str(tmp_path))
     assert found == [sys.executable, "-m", "torch.distributed.run", "train.py"]
@@ -223,7 +225,7 @@ def test_torchrun_is_run_as_its_module_where_the_command_is_missing(tmp_path: Pa
 # -- the built file
 
 
-def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
+def test_builds_of_the_same_sources_are_identical(tmp_path: Path) -> None:
     one, two = build(tmp_path / "a" / "agent.pyz"), build(tmp_path / "b" / "agent.pyz")
     assert one.read_bytes() == two.read_bytes() and one.stat().st_mode & 0o111
 
@@ -232,12 +234,12 @@ def test_the_same_sources_make_the_same_bytes(tmp_path: Path) -> None:
     "path", [*(ROOT / "agent").glob("*.py"), *(ROOT / "client" / "muster" / name for name in ("__init__.py", "_report.py"))],
     ids=lambda path: path.name,
 )  # fmt: skip
-def test_the_agent_is_python_3_8(path: Path) -> None:
+def test_the_agent_parses_as_python_3_8(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 8))
 
 
 def oldest_python() -> str:
-    """The oldest interpreter from 3.8 on that this machine has; at worst our own."""
+    """Return the oldest Python from 3.8 on that works on this machine, or the one that runs the tests."""
     home = Path.home() / ".pyenv/versions"
     for minor in range(8, sys.version_info.minor):
         found = [shutil.which(f"python3.{minor}"), *map(str, sorted(home.glob(f"3.{minor}.*/bin/python")))]
@@ -247,19 +249,19 @@ def oldest_python() -> str:
     return sys.executable
 
 
-def test_the_built_file_starts_under_an_old_python(pyz: Path) -> None:
+def test_the_built_file_imports_under_an_old_python(pyz: Path) -> None:
     modules = "replica, shim, guardian"
     code = f"import sys; sys.path.insert(0, {str(pyz)!r}); from _muster_agent import {modules}; import muster"
     subprocess.run([oldest_python(), "-c", code], check=True)
 
 
-def test_a_wrong_call_is_answered_with_the_usage(pyz: Path) -> None:
+def test_a_wrong_option_prints_the_usage(pyz: Path) -> None:
     ended = subprocess.run([sys.executable, pyz, "--nonsense"], capture_output=True, text=True)
     assert ended.returncode == 2 and ended.stderr.startswith("usage:")
 
 
-def test_kills_for_memory_are_counted_in_the_own_control_group_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's count would blame a job for what happened to another one."""
+def test_out_of_memory_kills_are_counted_in_the_agents_own_cgroup_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's count would attribute the kill of another job to this one."""
     asked: list[str] = []
 
     def unreadable(path: str, name: str) -> int:

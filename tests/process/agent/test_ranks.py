@@ -1,4 +1,4 @@
-"""Ranks behind the shim, with launchers of a few lines in torchrun's place."""
+"""Ranks behind the shim, with launchers of a few lines instead of torchrun."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tests.process.agent.bench import Bench
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.patience import PATIENCE_SECONDS
 
-# Starts ranks as torchrun does: own session each, and a signal to the whole group of the others when one fails.
+# Starts ranks as torchrun does: each in its own session; when one fails, the groups of the others get a signal.
 LAUNCHER = """
 import os, signal, subprocess, sys, time
 ranks = []
@@ -55,7 +55,7 @@ def launch(bench: Bench, script: str, *, ranks: int = 1, wait: bool = True, **to
         ("os.abort()", -6, None, signal.SIGABRT),
     ],
 )
-def test_the_shim_ends_as_its_rank(
+def test_the_shim_exits_like_its_rank(
     bench: Bench, control_plane: FakeControlPlane, ending: str, code: int, exit_code: int | None, ended_by: int | None
 ) -> None:
     launch(bench, f"import os, signal, sys\nprint('out'); print('err', file=sys.stderr)\n{ending}")
@@ -68,7 +68,7 @@ def test_the_shim_ends_as_its_rank(
     assert not end.get("is_stopped")
 
 
-def test_a_rank_sees_the_same_world_as_without_a_shim(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_rank_sees_the_same_environment_as_without_a_shim(bench: Bench, control_plane: FakeControlPlane) -> None:
     launch(bench, """
         import os, signal, sys
         print(sys.executable == os.environ["WANTED"], os.getpgrp() == os.getpid(), os.getpgrp() == os.getppid())
@@ -117,7 +117,9 @@ def test_a_rank_that_handles_the_stop_is_marked_as_stopped_too(bench: Bench, con
     assert (end["exit_code"], end["is_stopped"]) == (3, True)
 
 
-def test_a_rank_that_ignores_the_stop_is_killed_after_the_grace(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_rank_that_ignores_the_stop_is_killed_after_the_grace_period(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     script = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready')\ntime.sleep(600)"
     agent = launch(bench, script, wait=False, grace_seconds=1)
     bench.wait_for(lambda: control_plane.of().texts(0) == ["ready"])
@@ -128,7 +130,7 @@ def test_a_rank_that_ignores_the_stop_is_killed_after_the_grace(bench: Bench, co
 
 
 @pytest.mark.parametrize("loader", ["", "subprocess.Popen(['sleep', '600'], start_new_session=True)"])
-def test_an_agent_killed_takes_its_ranks_along(bench: Bench, control_plane: FakeControlPlane, loader: str) -> None:
+def test_a_killed_agent_takes_its_ranks_along(bench: Bench, control_plane: FakeControlPlane, loader: str) -> None:
     agent = launch(bench, f"import subprocess, time\n{loader}\nprint('ready')\ntime.sleep(600)", ranks=2, wait=False)
     bench.wait_for(lambda: control_plane.of().texts(0) == control_plane.of().texts(1) == ["ready"])
     assert len(bench.carriers()) >= 5
@@ -165,11 +167,11 @@ child.kill()
     assert points[1][2] == {"loss": 0.5, "nan": None}
     samples = received.kind("sample", rank=0)
     assert samples[-1]["rss_bytes"] > 10_000_000 and samples[0]["gpu"] is None
-    assert max(one["cpu"] or 0 for one in samples) > 0.05  # the child's: the rank itself sleeps
+    assert max(one["cpu"] or 0 for one in samples) > 0.05  # that of the child: the rank itself sleeps
 
 
 @pytest.mark.parametrize("repetition", range(3))
-def test_the_last_words_of_short_ranks_go_where_they_belong(
+def test_output_and_metrics_of_short_ranks_are_attributed_correctly(
     bench: Bench, control_plane: FakeControlPlane, repetition: int
 ) -> None:
     launch(bench, "import muster\nprint('only this')\nmuster.report(step=1, x=1)", ranks=4)
@@ -187,10 +189,10 @@ def test_a_report_without_a_shim_announces_its_rank(bench: Bench, control_plane:
 
 
 @pytest.mark.parametrize(("is_elastic", "expected"), [(True, 3), (False, 1)])
-def test_a_rank_of_an_elastic_job_is_numbered_by_its_place(
+def test_a_rank_of_an_elastic_job_is_numbered_by_its_replica_index(
     bench: Bench, control_plane: FakeControlPlane, is_elastic: bool, expected: int
 ) -> None:
-    """torchrun may call it 1 of 4 now and 0 of 2 a minute later; its lines, its figures and its row are of one place."""
+    """torchrun may number it 1 of 4 now and 0 of 2 a minute later; its lines, metrics and row keep one number."""
     script = "import muster\nprint('here')\nmuster.report(step=1, x=2)"
     index = 1 if is_elastic else 0
     launch(bench, script, ranks=2, index=index, is_elastic=is_elastic, env={"WORLD_SIZE": "4"})
@@ -203,7 +205,9 @@ def test_a_rank_of_an_elastic_job_is_numbered_by_its_place(
     assert {name: running[name] for name in running if name.startswith("world")} == told
 
 
-def test_a_report_without_a_shim_is_of_its_place_too(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_report_without_a_shim_is_numbered_by_replica_index_too(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     script = "import os, muster, time\nos.environ.update(RANK='0', LOCAL_RANK='1')\nmuster.report(step=1, x=2)\ntime.sleep(0.3)"
     bench.run([sys.executable, "-c", script], index=2, processes=2, is_elastic=True)
     received = control_plane.of("worker-2")
@@ -212,7 +216,7 @@ def test_a_report_without_a_shim_is_of_its_place_too(bench: Bench, control_plane
 
 
 @pytest.mark.parametrize("shell", [False, True])
-def test_a_launcher_that_is_killed_is_the_cause_and_none_of_its_ranks(
+def test_a_killed_launcher_is_the_cause_and_none_of_its_ranks_is(
     bench: Bench, control_plane: FakeControlPlane, shell: bool
 ) -> None:
     script = "import os\nopen('launcher', 'w').write(str(os.getpid()))\n" + LAUNCHER
@@ -244,14 +248,14 @@ def test_a_process_that_only_reports_is_not_blamed_for_its_killed_launcher(
     assert (end["signal"], end["is_stopped"]) == (signal.SIGKILL, True)
 
 
-def test_a_command_that_reports_itself_and_is_killed_is_to_blame(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_killed_command_that_reports_itself_is_to_blame(bench: Bench, control_plane: FakeControlPlane) -> None:
     script = "import os, muster, signal\nos.environ.update(RANK='0')\nmuster.report(step=1, x=2)\nos.kill(os.getpid(), signal.SIGKILL)"
     received = bench.run([sys.executable, "-c", script])
     assert (received.end_of(0)["signal"], received.end_of(0)["is_stopped"]) == (signal.SIGKILL, False)
 
 
-def test_a_stopped_launcher_sees_the_stop_at_once(bench: Bench, control_plane: FakeControlPlane) -> None:
-    """It would see it only when it goes on, and be killed after all of its grace."""
+def test_a_suspended_launcher_receives_the_stop_at_once(bench: Bench, control_plane: FakeControlPlane) -> None:
+    """Without SIGCONT it would get the signal only on resuming, and be killed at the end of its grace period."""
     script = "import os, signal\nprint('ready', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)"
     agent = bench.start(bench.replica([sys.executable, "-c", script], grace_seconds=3600))
     bench.wait_for(lambda: control_plane.of().texts(-1) == ["ready"])
@@ -270,10 +274,10 @@ def test_a_launcher_after_another_one_counts_as_a_restart_of_its_ranks(
     assert told == [("running", 0), ("succeeded", 0), ("running", 1), ("succeeded", 1)]
 
 
-def test_ranks_that_nobody_expects_keep_their_lines_and_take_nothing_from_the_others(
+def test_lines_of_unexpected_ranks_are_kept_apart_from_those_of_expected_ones(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
-    """A command that starts three ranks, in a job of one process: two are none of the job's."""
+    """A command starts three ranks in a job of one process: two of them are unexpected."""
     script = """
 import os, muster, sys, time
 rank = int(os.environ["RANK"])
@@ -303,7 +307,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("number", ["-1", "-7", "77", "99999999999999999999"])
-def test_a_helper_that_reports_with_an_odd_rank_is_told_apart(
+def test_a_helper_that_reports_an_odd_rank_is_kept_apart(
     bench: Bench, control_plane: FakeControlPlane, number: str
 ) -> None:
     helper = f"import os, muster\nos.environ.update(RANK='{number}')\nmuster.report(step=1, x=9)"
@@ -317,7 +321,7 @@ def test_a_helper_that_reports_with_an_odd_rank_is_told_apart(
     assert points == [(0, {"x": 2})]
 
 
-def test_the_shim_without_an_agent_is_the_interpreter(pyz: Path, tmp_path: Path) -> None:
+def test_the_shim_without_an_agent_runs_the_interpreter(pyz: Path, tmp_path: Path) -> None:
     for address in ({}, {"MUSTER_REPORT": "@muster-nobody"}, {"MUSTER_REPORT": str(tmp_path / "none")}):
         env = {"PATH": os.environ["PATH"], "RANK": "0", **address}
         words = [sys.executable, "-I", "-S", "-E", str(pyz), "--shim", "-c", "import sys; print('here'); sys.exit(4)"]

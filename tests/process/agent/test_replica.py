@@ -1,4 +1,4 @@
-"""One replica with plain commands: what is said of its start and of its end."""
+"""One replica with plain commands: what is reported of its start and its end."""
 
 import fcntl
 import json
@@ -32,7 +32,7 @@ def test_output_and_success_arrive(bench: Bench, control_plane: FakeControlPlane
         (["false"], 1, None),
     ],
 )
-def test_exit_codes_and_signals_are_told(
+def test_exit_codes_and_signals_are_reported(
     bench: Bench, command: list[str], exit_code: int | None, ended_by: int | None
 ) -> None:
     received = bench.run(command)
@@ -42,7 +42,7 @@ def test_exit_codes_and_signals_are_told(
     assert (told["exit_code"], told["signal"]) == (exit_code, ended_by)
 
 
-def test_paths_of_the_user_are_appended_to(bench: Bench) -> None:
+def test_paths_of_the_user_come_first_and_are_extended(bench: Bench) -> None:
     env = {"PATH": "/bin:/usr/bin", "PYTHONPATH": "/their/modules", "MUSTER_TOKEN": "secret"}
     received = bench.run(["env"], env=env)
     told = dict(line.split("=", 1) for line in received.texts() if "=" in line)
@@ -64,7 +64,9 @@ def test_paths_of_the_user_are_appended_to(bench: Bench) -> None:
         (["python", "trian.py"], 2, "no such file in the workspace: trian.py; did you mean train.py?"),
     ],
 )  # fmt: skip
-def test_a_command_that_can_not_start_says_why(bench: Bench, command: list[str], exit_code: int, reason: str) -> None:
+def test_a_command_that_cannot_start_gives_a_reason(
+    bench: Bench, command: list[str], exit_code: int, reason: str
+) -> None:
     received = bench.run(command, files={"train.py": "print('never')"})
     status = bench.status()
     assert (status["state"], status["exit_code"], status["reason"]) == ("failed", exit_code, reason)
@@ -117,7 +119,7 @@ def test_a_replica_whose_agent_was_killed_is_not_run_again(bench: Bench, tmp_pat
     assert (tmp_path / "starts").read_text() == "started\n"
 
 
-def test_a_port_in_use_is_told_and_nothing_starts(bench: Bench, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_and_nothing_starts(bench: Bench, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -127,7 +129,7 @@ def test_a_port_in_use_is_told_and_nothing_starts(bench: Bench, tmp_path: Path) 
     assert not (tmp_path / "started").exists()
 
 
-def test_a_launcher_that_finds_its_port_in_use_is_told_apart(bench: Bench) -> None:
+def test_a_launcher_that_finds_its_port_in_use_gets_its_own_reason(bench: Bench) -> None:
     bench.run(["sh", "-c", "echo 'RuntimeError: EADDRINUSE: address already in use' >&2; exit 1"])
     assert bench.status()["reason"] == "port taken"
 
@@ -147,7 +149,7 @@ def test_the_port_is_held_until_the_launcher_listens(bench: Bench) -> None:
     assert bench.control_plane.of().texts() == ["listens"]
 
 
-def test_a_stop_gives_grace_and_then_kills(bench: Bench) -> None:
+def test_a_stop_waits_for_the_grace_period_and_then_kills(bench: Bench) -> None:
     folder = bench.replica(
         ["sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=1
     )
@@ -162,20 +164,20 @@ def test_a_stop_gives_grace_and_then_kills(bench: Bench) -> None:
     assert "asked" in bench.control_plane.of().texts() and status["is_drained"]
 
 
-def test_a_second_stop_ends_the_grace(bench: Bench) -> None:
+def test_a_second_stop_ends_the_grace_period(bench: Bench) -> None:
     folder = bench.replica(
         ["sh", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done"], grace_seconds=600
     )
     agent = bench.start(folder)
     bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
     agent.terminate()
-    bench.wait_for(lambda: "asked" in bench.control_plane.of().texts())  # two signals at once would be one
+    bench.wait_for(lambda: "asked" in bench.control_plane.of().texts())  # two signals sent at once would merge into one
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
     assert bench.status()["signal"] == signal.SIGKILL
 
 
-def test_what_completes_during_its_grace_has_succeeded(bench: Bench) -> None:
+def test_a_command_that_completes_during_its_grace_period_has_succeeded(bench: Bench) -> None:
     folder = bench.replica(["sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"])
     agent = bench.start(folder)
     bench.wait_for(lambda: bench.control_plane.of().texts() == ["ready"])
@@ -189,7 +191,7 @@ def test_processes_left_behind_are_killed_at_the_end(bench: Bench) -> None:
     assert received.texts() == ["left"] and bench.carriers() == []
 
 
-def test_a_stray_that_hid_its_environment_is_killed_too(bench: Bench, tmp_path: Path) -> None:
+def test_a_stray_process_without_its_environment_is_killed_too(bench: Bench, tmp_path: Path) -> None:
     bench.run(["sh", "-c", f"setsid env -i sleep 600 & echo $! > {tmp_path}/pid"])
     pid = int((tmp_path / "pid").read_text())
     bench.wait_for(lambda: not is_alive(pid))
@@ -206,7 +208,7 @@ def test_one_replica_never_kills_another(bench: Bench) -> None:
     assert bench.control_plane.of("worker-1").texts() == ["ready", "done"]
 
 
-def test_the_agent_says_whom_to_signal(bench: Bench) -> None:
+def test_the_agent_writes_its_process_identity(bench: Bench) -> None:
     agent = bench.start(bench.replica(["sleep", "600"]))
     bench.wait_for(lambda: bench.status().get("state") == "running")
     told = json.loads((bench.attempt / "worker-0" / "agent.json").read_text())
@@ -215,7 +217,9 @@ def test_the_agent_says_whom_to_signal(bench: Bench) -> None:
     assert told["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_stop_takes_effect_while_the_workspace_cannot_be_fetched(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     control_plane.down()
     agent = bench.start(bench.replica(["true"], wants_workspace=True), MUSTER_DRAIN_SECONDS="0.1")
     bench.wait_for(lambda: bench.status().get("state") == "starting")
@@ -225,7 +229,7 @@ def test_a_stop_is_heard_while_the_workspace_does_not_come(bench: Bench, control
     assert bench.status()["reason"] == "stopped on request"
 
 
-def test_output_is_mirrored_with_its_rank_and_the_numbers_of_its_lines(bench: Bench) -> None:
+def test_output_is_mirrored_with_rank_and_line_numbers(bench: Bench) -> None:
     agent = bench.start(bench.replica(["echo", "hello"], mirror=True))
     assert agent.communicate(timeout=PATIENCE_SECONDS)[0] == b"[-1:0] hello\n"
     assert bench.status()["state"] in ENDED

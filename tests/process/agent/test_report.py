@@ -1,4 +1,4 @@
-"""muster.report: what it costs, what it writes, and that it never stands in training's way."""
+"""muster.report: its cost, its messages, and that it never blocks training."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def heard(server: socket.socket, reporter: _Reporter) -> list:
     return [json.loads(line) for line in content.splitlines()]
 
 
-def test_points_arrive_behind_an_announcement(listener: socket.socket) -> None:
+def test_points_arrive_after_an_announcement(listener: socket.socket) -> None:
     reporter = _Reporter()
     reporter.send({"step": 12, "loss": 0.25, "count": 3, 'odd "name"': True})
     reporter.send({"loss": float("inf")})
@@ -47,7 +47,7 @@ def test_points_arrive_behind_an_announcement(listener: socket.socket) -> None:
     assert second[1:] == [None, {"loss": None}]
 
 
-def test_a_full_socket_drops_and_counts_but_never_waits(listener: socket.socket) -> None:
+def test_with_a_full_socket_points_are_dropped_and_counted_without_waiting(listener: socket.socket) -> None:
     reporter = _Reporter()
     for step in range(20_000):
         reporter.send({"step": step, "loss": 0.5})
@@ -65,12 +65,12 @@ def test_a_full_socket_drops_and_counts_but_never_waits(listener: socket.socket)
     assert told == dropped and len([one for one in messages if isinstance(one, list)]) + told == 20_001
 
 
-def test_outside_of_muster_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_job_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MUSTER_REPORT", raising=False)
     _Reporter().send({"step": 1, "loss": 2.0})
 
 
-def test_an_agent_that_is_gone_is_no_error(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_agent_is_no_error(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     reporter = _Reporter()
     reporter.send({"step": 1})
     listener.accept()[0].close()
@@ -81,17 +81,17 @@ def test_an_agent_that_is_gone_is_no_error(listener: socket.socket, monkeypatch:
 
 
 @pytest.mark.parametrize("value", ["0.5", None, [1.0], b"1"])
-def test_what_is_no_number_is_a_type_error(value: object) -> None:
+def test_a_value_that_is_not_a_number_is_a_type_error(value: object) -> None:
     with pytest.raises(TypeError):
         _Reporter().send({"loss": value})
 
 
-def test_tensors_are_taken() -> None:
+def test_tensors_are_accepted() -> None:
     torch = pytest.importorskip("torch")
     assert b'{"loss":2.5}' in _Reporter()._line({"loss": torch.tensor(2.5), "step": torch.tensor(3)})
 
 
-def test_a_forked_child_reports_on_a_connection_of_its_own(listener: socket.socket) -> None:
+def test_a_forked_child_reports_on_its_own_connection(listener: socket.socket) -> None:
     code = """
 import os, muster
 muster.report(step=1)
@@ -112,7 +112,9 @@ muster.report(step=3)
     assert steps == [[1, 3], [2]]
 
 
-def test_checkpoints_are_made_where_muster_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_returns_the_configured_folder_or_a_local_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MUSTER_CHECKPOINTS", str(tmp_path / "shared" / "checkpoints"))
     assert Path(checkpoints()).is_dir() and checkpoints() == str(tmp_path / "shared" / "checkpoints")
     monkeypatch.delenv("MUSTER_CHECKPOINTS")
@@ -120,7 +122,7 @@ def test_checkpoints_are_made_where_muster_says(tmp_path: Path, monkeypatch: pyt
     assert checkpoints() == str(tmp_path / "checkpoints")
 
 
-def test_the_agents_copy_finds_no_client_and_says_what_to_install(pyz: Path) -> None:
+def test_the_agents_copy_without_a_client_names_the_package_to_install(pyz: Path) -> None:
     code = "import muster\ntry: muster.Client\nexcept ImportError as error: print(error)"
     told = subprocess.run(
         [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(pyz)}, capture_output=True, text=True
@@ -139,7 +141,7 @@ def test_the_agents_copy_finds_an_installed_client(pyz: Path, tmp_path: Path) ->
 
 
 def test_the_cost_of_a_report(listener: socket.socket, capsys: pytest.CaptureFixture[str]) -> None:
-    """Prints; a busy machine decides nothing here."""
+    """Prints the cost without a limit, so that a busy machine does not fail the test."""
     reporter = _Reporter()
     reporter.send({"step": 0, "loss": 0.0})
     connection, _ = listener.accept()

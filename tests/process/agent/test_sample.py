@@ -1,4 +1,4 @@
-"""What a rank used, read of its processes: the last thing told of one that ended is what it used, not nothing."""
+"""Usage of a rank, measured from its processes: the last sample of an ended rank is real usage, not zero."""
 
 import os
 import subprocess
@@ -23,14 +23,14 @@ def child():
         child.kill()
 
 
-def test_a_process_that_runs_has_cpu_and_memory(child):
+def test_a_running_process_has_cpu_and_memory(child):
     cpu, rss_bytes = Usage(child.pid).measure(now=boot_seconds())
     assert cpu > 0 and rss_bytes > 1e6
 
 
-def test_one_that_ended_and_waits_for_its_parent_used_no_memory_that_is_worth_telling(child):
+def test_a_zombie_gives_no_sample(child):
     usage = Usage(child.pid)
     assert usage.measure(now=boot_seconds())
     child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still to be waited for
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is not reaped yet
     assert usage.measure(now=boot_seconds()) is None

@@ -1,4 +1,4 @@
-"""What happens to lines when the control plane is slow, away, forgetful or angry."""
+"""Delivery of lines when the control plane is slow, unreachable, loses responses or refuses batches."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def assert_complete(control_plane: FakeControlPlane, lines: int) -> None:
     assert seqs == list(range(1, len(seqs) + 1))
 
 
-def test_no_line_is_lost_or_doubled_when_the_control_plane_goes_away(
+def test_no_line_is_lost_or_duplicated_while_the_control_plane_is_down(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
     folder = bench.replica(numbered(2000))
@@ -41,7 +41,7 @@ def test_no_line_is_lost_or_doubled_when_the_control_plane_goes_away(
     assert bench.status()["is_drained"] and not list((folder / "spool").glob("*"))
 
 
-def test_a_control_plane_that_moves_is_found_again(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_control_plane_at_a_new_address_is_found_again(bench: Bench, control_plane: FakeControlPlane) -> None:
     agent = bench.start(bench.replica(numbered(1000)))
     bench.wait_for(lambda: control_plane.of().texts())
     control_plane.down()
@@ -52,14 +52,14 @@ def test_a_control_plane_that_moves_is_found_again(bench: Bench, control_plane: 
     assert_complete(control_plane, 1000)
 
 
-def test_a_lost_answer_doubles_nothing(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_lost_response_duplicates_nothing(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.losses = 3
     bench.run(numbered(300))
     assert_complete(control_plane, 300)
     assert control_plane.of().posts > control_plane.of().ack
 
 
-def test_what_was_not_sent_in_time_is_sent_by_a_drain(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_what_an_agent_did_not_send_in_time_is_sent_by_a_drain(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.refuse = 503
     folder = bench.replica(numbered(100))
     bench.start(folder, MUSTER_DRAIN_SECONDS="0.2").wait(PATIENCE_SECONDS)
@@ -70,7 +70,7 @@ def test_what_was_not_sent_in_time_is_sent_by_a_drain(bench: Bench, control_plan
     assert bench.status()["is_drained"]
 
 
-def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_full_spool_replaces_the_oldest_text_with_gaps(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.refuse = 503
     folder = bench.replica(
         ["bash", "-c", "for i in $(seq 8); do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.3; done"]
@@ -92,7 +92,7 @@ def test_a_full_spool_gives_up_the_oldest_text_and_says_so(bench: Bench, control
 
 
 @pytest.mark.parametrize("kind", ["log", "replica", "gap"])
-def test_what_will_never_be_taken_becomes_a_gap_and_the_rest_arrives(
+def test_an_item_that_is_always_refused_becomes_a_gap_and_the_rest_arrives(
     bench: Bench, control_plane: FakeControlPlane, kind: str
 ) -> None:
     control_plane.wrong = kind
@@ -106,14 +106,14 @@ def test_what_will_never_be_taken_becomes_a_gap_and_the_rest_arrives(
     assert received.texts() == ([] if kind == "log" else ["one", "two"])
 
 
-def test_a_refused_batch_is_told_of_once(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_refused_batch_is_logged_once(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.wrong = "log"
     folder = bench.replica(["echo", "one"])
     bench.start(folder).wait(PATIENCE_SECONDS)
     assert (folder / "agent.log").read_text().count("was refused") == 1
 
 
-def test_a_control_plane_that_asks_for_time_is_given_it(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_retry_after_of_the_control_plane_is_respected(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.refuse, control_plane.headers = 507, {"Retry-After": "30"}
     agent = bench.start(bench.replica(["sh", "-c", "while :; do echo tick; sleep 0.05; done"]))
     bench.wait_for(lambda: control_plane.refusals)
@@ -122,7 +122,7 @@ def test_a_control_plane_that_asks_for_time_is_given_it(bench: Bench, control_pl
     bench.wait_for(lambda: len(list((bench.attempt / "worker-0" / "spool").glob("*.batch"))) > 3)
     assert (
         first == 1 and control_plane.of().ack == 0
-    )  # at least 15 s are asked for; it would come back in a quarter otherwise
+    )  # it asked for at least 15 s; the agent's own retry would come after 0.25 s
     agent.terminate()
     agent.wait(PATIENCE_SECONDS)
     assert control_plane.of().texts()[0] == "tick" and bench.status()["is_drained"]
@@ -139,7 +139,7 @@ def test_a_closed_attempt_ends_the_replica(bench: Bench, control_plane: FakeCont
     assert not bench.status()["is_drained"]
 
 
-def test_a_stop_command_ends_the_replica_with_its_grace(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_stop_command_ends_the_replica_with_its_grace_period(bench: Bench, control_plane: FakeControlPlane) -> None:
     command = ["sh", "-c", "trap 'sleep 1; echo saved; exit 7' TERM; while :; do echo tick; sleep 0.1; done"]
     agent = bench.start(bench.replica(command))
     bench.wait_for(lambda: control_plane.of().texts())
@@ -149,7 +149,7 @@ def test_a_stop_command_ends_the_replica_with_its_grace(bench: Bench, control_pl
     assert control_plane.of().texts()[-1] == "saved"
 
 
-def test_a_slow_command_makes_batches_rarer(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_slow_command_reduces_the_rate_of_batches(bench: Bench, control_plane: FakeControlPlane) -> None:
     control_plane.commands = [{"do": "slow", "seconds": 1}]
     bench.run(numbered(400, each=10, pause=0.05))
     assert_complete(control_plane, 400)
@@ -157,7 +157,7 @@ def test_a_slow_command_makes_batches_rarer(bench: Bench, control_plane: FakeCon
     assert control_plane.of().ack <= status["at"] - status["started_at"] + 4
 
 
-def test_chatter_makes_few_batches(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_frequent_small_writes_make_few_batches(bench: Bench, control_plane: FakeControlPlane) -> None:
     bench.run(numbered(1000, each=10, pause=0.02))
     status = bench.status()
     assert control_plane.of().ack <= 4.5 * (status["at"] - status["started_at"]) + 3
@@ -169,7 +169,7 @@ def test_odd_output_arrives_as_lines(bench: Bench, control_plane: FakeControlPla
     assert received.texts() == ["a\ufffdb", "", "100%", "x", "no end"]
 
 
-def test_the_token_is_read_anew(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_changed_token_is_read_again(bench: Bench, control_plane: FakeControlPlane) -> None:
     folder = bench.replica(numbered(300))
     agent = bench.start(folder)
     bench.wait_for(lambda: control_plane.of().texts())
@@ -180,14 +180,14 @@ def test_the_token_is_read_anew(bench: Bench, control_plane: FakeControlPlane) -
     assert_complete(control_plane, 300)
 
 
-def test_a_folder_without_a_spec_is_an_error_and_no_hang(bench: Bench, tmp_path: Path) -> None:
+def test_a_folder_with_an_invalid_spec_fails_at_once(bench: Bench, tmp_path: Path) -> None:
     folder = bench.replica(["true"])
     (folder / "replica.json").write_text(json.dumps({"nonsense": 1}))
     assert bench.start(folder).wait(PATIENCE_SECONDS) != 0
     assert bench.status()["state"] == "failed"
 
 
-def test_a_spool_on_a_full_disk_gives_up_text_and_keeps_states(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_spool_on_a_full_disk_drops_text_and_keeps_states(bench: Bench, control_plane: FakeControlPlane) -> None:
     need(os.geteuid() == 0, "mounting a small file system needs root")
     folder = bench.replica(
         ["bash", "-c", "for i in 1 2 3; do head -c 60000 /dev/urandom | base64 -w 100; sleep 0.4; done; exit 5"]
@@ -216,7 +216,7 @@ def test_a_line_of_five_megabytes_arrives_in_marked_parts(bench: Bench, control_
     assert all(part.endswith("…") for part in parts[:-1]) and max(map(len, parts)) <= 2**20 + 1
 
 
-def test_a_line_without_end_takes_no_memory(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_line_that_never_ends_takes_bounded_memory(bench: Bench, control_plane: FakeControlPlane) -> None:
     folder = bench.replica(["bash", "-c", "head -c 200000000 /dev/zero | tr '\\0' x"])
     agent = bench.start(folder)
     sizes: list[int] = []
@@ -234,7 +234,7 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def test_colours_binary_and_script_arrive_as_they_are(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_colours_binary_data_and_html_arrive_unchanged(bench: Bench, control_plane: FakeControlPlane) -> None:
     script = r"printf '\033[31mred\033[0m\n<script>alert(1)</script>\n\000\001\377\n'"
     assert bench.run(["bash", "-c", script]).texts() == [
         "\033[31mred\033[0m",

@@ -44,7 +44,7 @@ def wait_ended(bench: Bench, *indices: int) -> None:
 
 
 @pytest.mark.parametrize("launcher", [("torchrun",), (sys.executable, "-m", "torch.distributed.launch", "--use_env")])
-def test_four_ranks_train_and_are_seen_one_by_one(
+def test_four_ranks_train_and_are_reported_separately(
     bench: Bench, control_plane: FakeControlPlane, launcher: tuple[str, ...]
 ) -> None:
     start_four(bench, "5", "-1", launcher=launcher)
@@ -58,20 +58,20 @@ def test_four_ranks_train_and_are_seen_one_by_one(
     assert [bench.status(index)["state"] for index in (0, 1)] == ["succeeded", "succeeded"]
 
 
-def test_a_shell_that_starts_more_ranks_than_the_job_has_shows_them_all(
+def test_a_shell_that_starts_more_ranks_than_the_job_has_reports_them_all(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:
     script = "import os\nprint('rank', os.environ['RANK'], flush=True)\nif os.environ['RANK'] == '1': raise ValueError('label 17')"
     env = torch_env(0, nodes=1, per_node=1, port=free_port())
     received = bench.run(["bash", "-c", "torchrun --nproc_per_node=2 x.py"], files={"x.py": script}, env=env)
-    assert received.texts(0)[:1] in (["rank 0"], [])  # torchrun may end it before it prints
+    assert received.texts(0)[:1] in (["rank 0"], [])  # torchrun may stop it before it prints
     assert "rank 1" in received.texts(-1) and any(line.endswith("ValueError: label 17") for line in received.texts(-1))
     assert received.end_of(1)["exit_code"] == 1
     assert received.kind("rank", rank=1, state="running")[0]["local_world_size"] == 2
 
 
 def first_failing(control_plane: FakeControlPlane) -> int:
-    """As the control plane decides: the earliest end that was neither asked for nor a lost connection."""
+    """Return the rank as the control plane decides: the earliest end that was neither requested nor a lost connection."""
     ends = [control_plane.of(f"worker-{rank // 2}").end_of(rank) for rank in range(4)]
     failed = [one for one in ends if one["state"] == "failed" and not one["is_stopped"]]
     own = [one for one in failed if not one["is_connection_error"]] or failed
@@ -79,20 +79,22 @@ def first_failing(control_plane: FakeControlPlane) -> int:
 
 
 @pytest.mark.parametrize("repetition", range(3))
-def test_the_rank_that_raised_is_found_among_those_it_took_along(
+def test_the_rank_that_raised_is_found_among_the_ranks_it_brought_down(
     bench: Bench, control_plane: FakeControlPlane, repetition: int
 ) -> None:
     start_four(bench, "1000000", "3")
     wait_ended(bench)
     assert first_failing(control_plane) == 3
     end = control_plane.of("worker-1").end_of(3)
-    # Now and then gloo's threads abort the process that is on its way out: signal 6 in place of exit code 1.
+    # Sometimes gloo's threads abort the exiting process: signal 6 instead of exit code 1.
     assert (end["exit_code"], end["signal"]) in [(1, None), (None, signal.SIGABRT)]
     assert (end["is_connection_error"], end["is_stopped"]) == (False, False)
     assert end["error_at"] <= end["at"]
 
 
-def test_a_rank_that_ignores_sigterm_is_killed_and_marked(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_a_rank_that_ignores_sigterm_is_killed_and_marked_as_stopped(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     script = "import os, signal, time\nif os.environ['RANK'] == '1': signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)"
     env = torch_env(0, nodes=1, port=free_port())
     folder = bench.replica(["torchrun", "train.py"], files={"train.py": script}, env=env, grace_seconds=10, processes=2)
@@ -105,7 +107,9 @@ def test_a_rank_that_ignores_sigterm_is_killed_and_marked(bench: Bench, control_
     assert all(one["is_stopped"] for one in ends)
 
 
-def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, control_plane: FakeControlPlane) -> None:
+def test_the_example_saves_when_stopped_and_resumes_from_its_checkpoint(
+    bench: Bench, control_plane: FakeControlPlane
+) -> None:
     script = (Path(__file__).resolve().parents[3] / "examples" / "ddp_digits.py").read_text()
     command = [
         "torchrun",
@@ -117,7 +121,7 @@ def test_the_example_saves_when_stopped_and_goes_on_from_there(bench: Bench, con
         "--step-delay",
     ]
     env = torch_env(0, nodes=1, port=free_port())
-    # Both are replicas of their own; an elastic one counts its ranks by its place, so the second one's are 2 and 3.
+    # Two separate replicas; an elastic one numbers its ranks by its index, so those of the second are 2 and 3.
     told_more = {"files": {"ddp_digits.py": script}, "env": env, "processes": 2, "is_elastic": True}
     first = bench.replica([*command, "0.2"], grace_seconds=120, **told_more)
     agent = bench.start(first)

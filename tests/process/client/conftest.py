@@ -19,7 +19,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(autouse=True)
 def config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test may see, or change, the configuration of whoever runs it."""
+    """No test may read or change the configuration of the user who runs it."""
     for name in ("MUSTER_URL", "MUSTER_TOKEN", "MUSTER_SERVER", "MUSTER_QUEUE", "NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "config" / "config.json"
@@ -45,14 +45,14 @@ def logged_in(muster: FakeMuster, config_file: Path) -> FakeMuster:
 
 @pytest.fixture
 def client(logged_in: FakeMuster) -> Iterator[Client]:
-    """Its pauses are skipped."""
+    """A client that does not pause between retries."""
     with Client(sleep=lambda seconds: None) as client:
         yield client
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`muster ARGUMENTS...` within this process, without the rests between the polls of a log."""
+    """Run `muster ARGUMENTS...` in this process, without pauses between polls of a log."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     return lambda *arguments, **options: _runner().invoke(cli, [str(word) for word in arguments], **options)
 
@@ -66,6 +66,6 @@ def code(tmp_path: Path) -> Path:
 
 
 def _runner() -> CliRunner:
-    """Keeps stderr apart; click before 8.2, the last for Python 3.9, has to be asked to."""
+    """Return a runner that separates stderr; click before 8.2, the last for Python 3.9, needs an option for it."""
     wants_asking = "mix_stderr" in inspect.signature(CliRunner).parameters
     return CliRunner(mix_stderr=False) if wants_asking else CliRunner()

@@ -1,4 +1,4 @@
-"""A small Muster: a real HTTP server that speaks the REST contract over jobs kept in memory."""
+"""A fake Muster: a real HTTP server that implements the REST API over jobs in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Step = Callable[["FakeMuster", int], None]
 
 
 class FakeMuster(More):
-    """`faults` are given to the next requests instead of an answer; a `script` step runs before each poll of a log."""
+    """`faults` replace the responses to the next requests; a step of `script` runs before each poll of a log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class FakeMuster(More):
         self.ranks: dict[int, list[dict[str, Any]]] = {}
         self.workspaces: dict[str, dict[str, Any]] = {}  # trees by digest: path to entry
         self.files: dict[str, bytes] = {}
-        self.forgotten: set[int] = set()  # ids of workspaces that were collected
+        self.forgotten: set[int] = set()  # ids of deleted workspaces
         self.keys: dict[str, int] = {}
         self.queues = [queue("research"), queue("closed", is_open=False)]
         self.requests: list[dict[str, Any]] = []
@@ -169,9 +169,9 @@ class FakeMuster(More):
         found = [item for item in reversed(self.jobs.values()) if all(item[name] == query[name] for name in fields)]
         begin, limit = int(query.get("offset", 0)), int(query.get("limit", 50))
         more = begin + limit < len(found)
-        # A wrong host on purpose: behind a proxy a server may not know its own.
+        # A wrong host on purpose: behind a proxy, a server may have the wrong name.
         following = f"http://elsewhere.invalid/api/v1/jobs?limit={limit}&offset={begin + limit}" if more else None
-        overview = [{**item, "first_failure": None} for item in found[begin : begin + limit]]  # as the server does
+        overview = [{**item, "first_failure": None} for item in found[begin : begin + limit]]  # as the real server does
         return 200, {"results": overview, "next": following}, {}
 
     def logs(self, number: int, query: dict[str, str]) -> Answer:
@@ -275,11 +275,11 @@ class Handler(BaseHTTPRequestHandler):
         seen["headers"] = {name.title(): value for name, value in seen["headers"].items()}
         self.muster.requests.append(seen)
         fault = self.muster.faults.pop(0) if self.muster.faults else None
-        if fault == "cut":  # the answer ends in the middle of it
+        if fault == "cut":  # the response ends in the middle
             return self._send(*self.muster.answer(seen), is_cut=True)
         if fault == "drop":
             return self._hang_up()
-        if fault == "lose":  # the work is done, the answer is lost
+        if fault == "lose":  # the work is done, the response is lost
             self.muster.answer(seen)
             return self._hang_up()
         return self._send(*(fault or self.muster.answer(seen)))
@@ -302,11 +302,11 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815, the names are http.server's
 
     def log_message(self, *args: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def serve(muster: FakeMuster) -> ThreadingHTTPServer:
-    """Started on a free port of this machine; the caller shuts it down."""
+    """Start the server on a free port of this machine. The caller shuts it down."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundHandler", (Handler,), {"muster": muster}))
     server.daemon_threads = True
     muster.url = f"http://127.0.0.1:{server.server_address[1]}"

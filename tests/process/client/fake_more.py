@@ -1,4 +1,4 @@
-"""The rest of the small Muster in `fake`: tokens, teams, queues' quotas, audit, plans, acts on many."""
+"""The rest of the fake server in `fake`: tokens, teams, quotas of queues, audit, plans, bulk actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING: Answer = (204, "", {})
 
 
 class More:
-    """Mixed into FakeMuster, which gives it `jobs`, `queues` and `act`."""
+    """A mixin of FakeMuster, which provides `jobs`, `queues` and `act`."""
 
     jobs: dict[int, dict[str, Any]]
     queues: list[dict[str, Any]]
@@ -42,7 +42,7 @@ class More:
         return 200, self._events(number, query), {"Content-Type": "text/event-stream"}
 
     def _events(self, number: int, query: dict[str, str]) -> str:
-        """Every page there is; then `end`, or, of a job that goes on, the end of the connection's life."""
+        """Return all pages, then the event `end`; for an unfinished job the connection ends without it."""
         events, query, told = ["retry: 2000\n\n", ": still here\n\n"], dict(query), None
         while True:
             page = self.logs(number, query)[1]

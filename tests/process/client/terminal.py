@@ -1,4 +1,4 @@
-"""The command line as a process of its own, at a terminal."""
+"""Run the command line as a separate process on a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def on_a_terminal(words: list[str], *, env: dict[str, str]) -> str:
-    """What the terminal was sent."""
+    """Return the output that the terminal received."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(words, env={**env, "PYTHONUTF8": "1"}, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -24,7 +24,7 @@ def on_a_terminal(words: list[str], *, env: dict[str, str]) -> str:
     while time.monotonic() < deadline:
         try:
             piece = os.read(ours, 65536)
-        except OSError:  # how Linux says that the other end of a terminal is closed
+        except OSError:  # Linux reports a closed other end of a terminal with this error
             break
         pieces.append(piece)
     os.close(ours)

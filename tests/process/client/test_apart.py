@@ -1,4 +1,4 @@
-"""Ctrl-C strikes who waits, never who reads: what reads may hold a lock that nobody would give back."""
+"""Ctrl-C interrupts the waiting main thread, not the reading thread, which may hold a lock that would stay locked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.process.client.fake import TOKEN, FakeMuster
 from tests.support.patience import PATIENCE_SECONDS
 
 
-def test_the_same_items_come_in_the_same_order_from_another_thread() -> None:
+def test_items_from_another_thread_keep_their_order() -> None:
     read = [(number, threading.current_thread()) for number in apart(range(3 * AHEAD))]
     threads = list(apart(threading.current_thread() for _ in range(3)))
 
@@ -24,7 +24,7 @@ def test_the_same_items_come_in_the_same_order_from_another_thread() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_an_error_comes_after_what_was_read_before_it(error: BaseException) -> None:
+def test_an_error_is_raised_after_the_items_read_before_it(error: BaseException) -> None:
     def broken() -> Iterator[int]:
         yield 1
         raise error
@@ -35,7 +35,7 @@ def test_an_error_comes_after_what_was_read_before_it(error: BaseException) -> N
         next(items)
 
 
-def test_nobody_reads_far_ahead_of_who_takes() -> None:
+def test_the_reader_does_not_run_far_ahead_of_the_consumer() -> None:
     read: list[int] = []
     may_end = threading.Event()
 
@@ -52,12 +52,12 @@ def test_nobody_reads_far_ahead_of_who_takes() -> None:
     assert len(list(items)) == 100 * AHEAD - 1
 
 
-def test_an_answer_is_waited_for_in_another_thread() -> None:
+def test_a_call_runs_in_another_thread() -> None:
     assert done_apart(threading.current_thread) is not threading.current_thread()
 
 
 def test_leaving_by_an_interrupt_waits_for_no_lock(muster: FakeMuster) -> None:
-    """As if it had struck the library just after it had taken the lock of its connections."""
+    """As if the interrupt had come while the HTTP library held the lock of its connections."""
 
     def leave() -> None:
         with contextlib.suppress(KeyboardInterrupt), Client(muster.url, TOKEN) as client:

@@ -1,4 +1,4 @@
-"""Whatever goes wrong is one line with the way out, and never a traceback."""
+"""Every error is one line with a remedy, and never a traceback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.process.client.fake import FakeMuster
         ((200, {"results": [{"id": 1}], "next": None}, {}), 1, "update muster-client"),
     ],
 )
-def test_each_kind_of_answer_is_one_line(
+def test_each_kind_of_response_is_one_line(
     fault: Any, exit_code: int, sentence: str, run: Run, logged_in: FakeMuster
 ) -> None:
     logged_in.faults = [fault]
@@ -48,7 +48,7 @@ def test_each_kind_of_answer_is_one_line(
         ("https://{host}", "does not use TLS: try http://"),
     ],
 )
-def test_a_server_that_can_not_be_spoken_to(url: str, sentence: str, run: Run, muster: FakeMuster) -> None:
+def test_an_unreachable_server_is_one_line(url: str, sentence: str, run: Run, muster: FakeMuster) -> None:
     url = url.format(host=muster.url.removeprefix("http://"))
 
     result = run("jobs", env={"MUSTER_URL": url, "MUSTER_TOKEN": "t"})
@@ -57,7 +57,7 @@ def test_a_server_that_can_not_be_spoken_to(url: str, sentence: str, run: Run, m
     assert sentence in result.stderr
 
 
-def test_a_mistake_of_ours_is_one_line_too(run: Run, logged_in: FakeMuster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_one_line_too(run: Run, logged_in: FakeMuster, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **options: object) -> None:
         raise RuntimeError("two\nlines")
 
@@ -72,7 +72,7 @@ def test_a_mistake_of_ours_is_one_line_too(run: Run, logged_in: FakeMuster, monk
     )
 
 
-def test_the_traceback_is_there_for_who_asks(run: Run, logged_in: FakeMuster) -> None:
+def test_muster_debug_shows_the_traceback(run: Run, logged_in: FakeMuster) -> None:
     logged_in.faults = [(409, {"detail": "it has ended"}, {})]
 
     result = run("status", 1, env={"MUSTER_DEBUG": "1"})

@@ -44,14 +44,14 @@ def test_the_list_fits_the_terminal(run: Run, logged_in: FakeMuster) -> None:
     assert max(len(line) for line in lines) <= 90
 
 
-def test_the_list_can_be_narrowed(run: Run, logged_in: FakeMuster) -> None:
+def test_the_list_can_be_filtered(run: Run, logged_in: FakeMuster) -> None:
     for phase in ("queued", "running", "running"):
         logged_in.add_job(phase=phase)
 
     found = json.loads(run("jobs", "--phase", "running", "--queue", "research", "--limit", 1, "-o", "json").stdout)
 
     assert [job["id"] for job in found] == [3]
-    assert found[0]["from_the_future"] is True  # programs see all that the server said
+    assert found[0]["from_the_future"] is True  # JSON output keeps unknown fields of the server
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,9 @@ def test_the_list_can_be_narrowed(run: Run, logged_in: FakeMuster) -> None:
         (["jobs", "--phase", "failed"], "No jobs match: use fewer filters"),
     ],
 )
-def test_an_empty_list_says_what_to_do(arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster) -> None:
+def test_an_empty_list_suggests_what_to_do(
+    arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster
+) -> None:
     result = run(*arguments)
 
     assert (result.exit_code, result.stdout) == (0, "")
@@ -93,7 +95,7 @@ def test_the_status_of_a_failed_job_shows_the_first_failure_with_its_last_lines(
     assert "  | ValueError: loss is nan\n`muster logs 1 --rank 3` shows the whole output\n" in said
 
 
-def test_the_status_for_programs_is_exactly_the_servers(run: Run, logged_in: FakeMuster) -> None:
+def test_the_json_status_is_exactly_the_servers(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job()
 
     answer = json.loads(run("status", 1, "-o", "json").stdout)
@@ -120,7 +122,7 @@ def test_whoami_names_user_team_server_and_token(run: Run, logged_in: FakeMuster
 
 
 @pytest.mark.parametrize(("verb", "phase"), [("cancel", "stopping"), ("suspend", "stopping"), ("resume", "queued")])
-def test_acts_take_several_jobs(verb: str, phase: str, run: Run, logged_in: FakeMuster) -> None:
+def test_verbs_accept_several_jobs(verb: str, phase: str, run: Run, logged_in: FakeMuster) -> None:
     for _ in range(2):
         logged_in.add_job(phase="running")
 
@@ -132,7 +134,7 @@ def test_acts_take_several_jobs(verb: str, phase: str, run: Run, logged_in: Fake
     )
 
 
-def test_cancel_at_once_is_sent_as_such(run: Run, logged_in: FakeMuster, client: Client) -> None:
+def test_cancel_now_is_sent_as_such(run: Run, logged_in: FakeMuster, client: Client) -> None:
     logged_in.add_job(phase="stopping")
 
     assert run("cancel", "--now", 1).stdout == "job 1: cancel requested, now stopping\n"
@@ -142,7 +144,7 @@ def test_cancel_at_once_is_sent_as_such(run: Run, logged_in: FakeMuster, client:
     assert sent == [{"act": "cancel", "ids": [1], "now": True}, {"now": True}, {}]
 
 
-def test_one_refused_act_does_not_keep_the_others_from_happening(run: Run, logged_in: FakeMuster) -> None:
+def test_one_refusal_does_not_stop_the_other_jobs_of_a_command(run: Run, logged_in: FakeMuster) -> None:
     for phase in ("succeeded", "running"):
         logged_in.add_job(phase=phase)
 
@@ -156,7 +158,7 @@ def test_one_refused_act_does_not_keep_the_others_from_happening(run: Run, logge
     ]
 
 
-def test_deleting_a_log_asks_first(run: Run, logged_in: FakeMuster) -> None:
+def test_deleting_a_log_requires_confirmation(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(phase="failed")
 
     assert run("delete-log", 1, input="n\n").exit_code != 0
@@ -166,7 +168,7 @@ def test_deleting_a_log_asks_first(run: Run, logged_in: FakeMuster) -> None:
     assert "muster: no job 99 that you may see" in result.stderr
 
 
-def test_resubmit_says_how_to_follow_the_copy(run: Run, logged_in: FakeMuster) -> None:
+def test_resubmit_prints_how_to_follow_the_copy(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(phase="failed")
 
     assert "Submitted job 2 (job-1), a copy of 1; follow it with `muster logs -f 2`" in run("resubmit", 1).stdout

@@ -1,4 +1,4 @@
-"""muster login, and which server the commands speak to."""
+"""muster login, and which server commands use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_login_by_password_is_saved_for_its_owner_only(run: Run, muster: FakeM
     assert json.loads(muster.requests[0]["body"])["name"].startswith("muster on ")
 
 
-def test_a_password_is_asked_for_and_not_shown(run: Run, muster: FakeMuster) -> None:
+def test_a_password_is_prompted_for_and_not_shown(run: Run, muster: FakeMuster) -> None:
     result = run("login", muster.url, input="ada\nlovelace\n")
 
     assert result.exit_code == 0
@@ -32,7 +32,7 @@ def test_a_password_is_asked_for_and_not_shown(run: Run, muster: FakeMuster) -> 
     assert "lovelace" not in result.output
 
 
-def test_a_login_by_token_is_proved_before_it_is_saved(run: Run, muster: FakeMuster, config_file: Path) -> None:
+def test_a_token_is_checked_before_it_is_saved(run: Run, muster: FakeMuster, config_file: Path) -> None:
     refused = run("login", muster.url, "--token", "wrong")
     assert refused.exit_code == 77
     assert "does not accept this token: create a new one" in refused.stderr
@@ -56,14 +56,14 @@ def test_a_saved_login_is_used_and_another_can_be_chosen(run: Run, muster: FakeM
     assert "no server named moon (known: lab)" in run("--server", "moon", "whoami").stderr
 
 
-def test_the_environment_is_enough(run: Run, muster: FakeMuster, config_file: Path) -> None:
+def test_the_environment_alone_is_enough(run: Run, muster: FakeMuster, config_file: Path) -> None:
     result = run("whoami", env={"MUSTER_URL": muster.url, "MUSTER_TOKEN": TOKEN})
 
     assert result.exit_code == 0
     assert not config_file.exists()
 
 
-def test_a_login_that_the_environment_overrides_says_so(run: Run, muster: FakeMuster) -> None:
+def test_a_login_overridden_by_the_environment_prints_a_warning(run: Run, muster: FakeMuster) -> None:
     result = run("login", muster.url, "--token", TOKEN, env={"MUSTER_URL": "https://other"})
 
     assert "MUSTER_URL=https://other is set and takes precedence over this login: unset it" in result.stderr
@@ -104,7 +104,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], sentence:
         ),
     ],
 )
-def test_without_a_server_every_command_says_what_to_do(
+def test_without_a_usable_server_the_error_is_one_line_with_a_remedy(
     environ: dict[str, str], exit_code: int, sentence: str, run: Run
 ) -> None:
     result = run("jobs", env=environ)
@@ -114,7 +114,7 @@ def test_without_a_server_every_command_says_what_to_do(
     assert result.stderr.count("\n") == 1
 
 
-def test_a_refused_token_says_how_to_get_another(run: Run, logged_in: FakeMuster) -> None:
+def test_a_refused_token_is_an_error_that_names_muster_login(run: Run, logged_in: FakeMuster) -> None:
     result = run("jobs", env={"MUSTER_TOKEN": "revoked"})
 
     assert result.stderr == (

@@ -1,4 +1,4 @@
-"""Every verb that reads: as a table, as exactly what the server said, and as ids."""
+"""Every verb that reads: as a table, as the server's exact JSON, and as ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.process.client.fake import FakeMuster
 RANK = {"attempt": 1, "rank": 3, "replica": "worker-1", "node": "host-b", "state": "running", "step": 120}
 
 LISTS: dict[str, tuple[list[str], str, str]] = {
-    # verb: the path it reads, a word of its table, its first id
+    # verb: the path it requests, a word in its table, its first id
     "jobs": (["jobs"], "job-1", "1"),
     "ranks 1": (["jobs", "1", "ranks"], "host-b", "3"),
     "replicas 1": (["jobs", "1", "replicas"], "worker-0", "job-1-0"),
@@ -57,7 +57,7 @@ def said(server: FakeMuster, path: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("verb", [*LISTS, *ITEMS])
-def test_programs_get_exactly_the_servers_objects(verb: str, run: Run, server: FakeMuster) -> None:
+def test_json_output_is_exactly_the_servers_objects(verb: str, run: Run, server: FakeMuster) -> None:
     path = {**LISTS, **ITEMS}[verb][0]
     expected = said(server, path)
     expected = expected["results"] if verb in LISTS else expected
@@ -67,7 +67,7 @@ def test_programs_get_exactly_the_servers_objects(verb: str, run: Run, server: F
 
 
 @pytest.mark.parametrize("verb", [*LISTS, *ITEMS])
-def test_people_get_a_table_that_fits_and_shells_get_ids(verb: str, run: Run, server: FakeMuster) -> None:
+def test_the_default_is_a_table_that_fits_and_quiet_prints_ids(verb: str, run: Run, server: FakeMuster) -> None:
     _, word, ident = {**LISTS, **ITEMS}[verb]
     table = run(*verb.split())
     narrow = run(*verb.split(), env={"COLUMNS": "60"}).stdout.splitlines()
@@ -80,7 +80,7 @@ def test_people_get_a_table_that_fits_and_shells_get_ids(verb: str, run: Run, se
 
 
 @pytest.mark.parametrize("verb", sorted(set(LISTS) - {"files 1"}))
-def test_an_empty_list_is_nothing_but_a_hint_beside_it(verb: str, run: Run, server: FakeMuster) -> None:
+def test_an_empty_list_prints_a_hint_on_stderr_only(verb: str, run: Run, server: FakeMuster) -> None:
     server.answer = lambda seen: (200, {"results": [], "next": None}, {})  # type: ignore[method-assign]
 
     people, programs, shells = run(*verb.split()), run(*verb.split(), "-o", "json"), run(*verb.split(), "-q")
@@ -95,7 +95,7 @@ HOSTILE = "\x1b[2J\x07evil\x9b31m\u202e\x7f"
 
 @pytest.mark.parametrize("verb", [*LISTS, *ITEMS, "plan --queue research true"])
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
-def test_nothing_the_server_says_steers_the_terminal(form: str, verb: str, run: Run, server: FakeMuster) -> None:
+def test_no_response_of_the_server_controls_the_terminal(form: str, verb: str, run: Run, server: FakeMuster) -> None:
     real = server.answer
 
     def spoiled(seen: dict[str, Any]) -> Any:
@@ -111,7 +111,7 @@ def test_nothing_the_server_says_steers_the_terminal(form: str, verb: str, run: 
 
 
 def _spoil(body: Any) -> Any:
-    """Every text that is not a time or an address, made evil."""
+    """Insert control characters into every text that is not a time or an address."""
     if isinstance(body, dict):
         return {
             name: value if name.endswith(("at", "next", "since")) else _spoil(value) for name, value in body.items()
@@ -121,7 +121,7 @@ def _spoil(body: Any) -> Any:
     return f"{body}{HOSTILE}" if isinstance(body, str) else body
 
 
-def test_an_error_of_the_server_is_inert_too(run: Run, server: FakeMuster) -> None:
+def test_an_error_of_the_server_is_escaped_too(run: Run, server: FakeMuster) -> None:
     server.faults = [(400, {"detail": f"no{HOSTILE}"}, {})]
 
     result = run("jobs")
@@ -130,7 +130,7 @@ def test_an_error_of_the_server_is_inert_too(run: Run, server: FakeMuster) -> No
     assert not set(result.stderr) & set("\x1b\x07\x9b\u202e\x7f")
 
 
-def test_the_list_can_be_all_of_many_pages(run: Run, server: FakeMuster) -> None:
+def test_the_list_can_include_all_pages(run: Run, server: FakeMuster) -> None:
     for _ in range(229):
         server.add_job()
 
@@ -139,7 +139,7 @@ def test_the_list_can_be_all_of_many_pages(run: Run, server: FakeMuster) -> None
     assert len(run("jobs", "-q", "-n", 3).stdout.splitlines()) == 3
 
 
-def test_several_phases_may_be_asked_for(run: Run, server: FakeMuster) -> None:
+def test_several_phases_can_be_requested(run: Run, server: FakeMuster) -> None:
     run("jobs", "--phase", "queued,running", "--name", "x")
     run("jobs", "--active")
 
@@ -147,7 +147,7 @@ def test_several_phases_may_be_asked_for(run: Run, server: FakeMuster) -> None:
     assert server.requests[0]["query"]["name"] == "x"
 
 
-def test_watching_looks_again_until_interrupted(run: Run, server: FakeMuster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watching_polls_until_interrupted(run: Run, server: FakeMuster, monkeypatch: pytest.MonkeyPatch) -> None:
     rests = []
 
     def rest(seconds: float) -> None:
@@ -162,20 +162,20 @@ def test_watching_looks_again_until_interrupted(run: Run, server: FakeMuster, mo
     assert result.stdout.count("job-1") == 3
 
 
-def test_the_audit_is_narrowed_by_the_server(run: Run, server: FakeMuster) -> None:
+def test_the_audit_is_filtered_by_the_server(run: Run, server: FakeMuster) -> None:
     assert run("audit", "--actor", "bob", "-q").stdout.split() == ["2"]
     run("audit", "--team", "vision", "--act", "queue.changed", "-n", 5)
     assert server.requests[-1]["query"] == {"team": "vision", "act": "queue.changed", "limit": "5"}
 
 
-def test_metrics_are_summed_up_or_given_point_by_point(run: Run, server: FakeMuster) -> None:
+def test_metrics_are_summarized_or_listed_point_by_point(run: Run, server: FakeMuster) -> None:
     assert run("metrics", 1).stdout.splitlines()[1].split() == ["loss", "0", "1", "1", "0.5", "0.5", "0.5"]
     assert run("metrics", 1, "--csv").stdout == "series,rank,at_ms,step,value\nloss,0,1763700000123,1,0.5\n"
     assert run("metrics", 1, "--name", "accuracy").stdout == ""
     assert json.loads(run("metrics", 1, "-o", "json").stdout)[0]["points"] == [[1763700000123, 1, 0.5]]
 
 
-def test_a_value_that_is_not_finite_is_said_to_be(run: Run, server: FakeMuster) -> None:
+def test_a_value_that_is_not_finite_is_marked(run: Run, server: FakeMuster) -> None:
     series = [{"name": "loss", "rank": 0, "points": [[1, 1, 2.0], [2, 2, None]]}]
     server.answer = lambda seen: (200, {"series": series}, {})  # type: ignore[method-assign]
 
@@ -194,13 +194,13 @@ def test_the_page_of_a_job_can_be_opened(run: Run, server: FakeMuster, monkeypat
     assert run("open", 1, "--print").stdout == f"{server.url}/jobs\n"
 
 
-def test_versions_are_told_without_a_server_too(run: Run, server: FakeMuster) -> None:
+def test_versions_are_shown_without_a_server_too(run: Run, server: FakeMuster) -> None:
     assert run("version").stdout.splitlines()[1] == f"server 0.1.0 at {server.url}"
     assert run("version", env={"MUSTER_URL": "http://127.0.0.1:1", "MUSTER_TOKEN": "t"}).stdout.startswith("muster ")
 
 
 @pytest.mark.parametrize(("shell", "word"), [("bash", "complete"), ("zsh", "#compdef muster"), ("fish", "complete")])
-def test_shells_are_told_how_to_complete(shell: str, word: str, run: Run) -> None:
+def test_completion_scripts_are_printed_for_each_shell(shell: str, word: str, run: Run) -> None:
     result = run("completion", shell)
 
     assert result.exit_code == 0
@@ -208,7 +208,7 @@ def test_shells_are_told_how_to_complete(shell: str, word: str, run: Run) -> Non
     assert "_MUSTER_COMPLETE" in result.stdout
 
 
-def test_names_of_jobs_are_completed_and_a_server_that_is_away_completes_nothing(run: Run, server: FakeMuster) -> None:
+def test_job_names_are_completed_and_an_unreachable_server_gives_no_completion(run: Run, server: FakeMuster) -> None:
     asked = {"_MUSTER_COMPLETE": "bash_complete", "COMP_WORDS": "muster status jo", "COMP_CWORD": "2"}
 
     assert run(env=asked).stdout == "plain,job-1\n"

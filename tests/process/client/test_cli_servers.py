@@ -12,7 +12,7 @@ from tests.process.client.conftest import Run
 from tests.process.client.fake import TOKEN, USER, FakeMuster
 
 
-def test_servers_are_added_chosen_and_forgotten(run: Run, config_file: Path) -> None:
+def test_servers_are_added_selected_and_removed(run: Run, config_file: Path) -> None:
     run("servers", "add", "lab", "http://lab:8000/")
     assert "muster login https://cloud --name cloud" in run("servers", "add", "cloud", "https://cloud").stdout
     assert load(config_file).current == "lab"
@@ -48,14 +48,14 @@ def test_the_list_of_servers_shows_no_token(run: Run, logged_in: FakeMuster) -> 
         (["servers", "remove", "moon"], "no server named moon"),
     ],
 )
-def test_mistakes_are_told(arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster) -> None:
+def test_wrong_arguments_are_reported(arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster) -> None:
     result = run(*arguments)
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert sentence in result.stderr
 
 
-def test_logout_revokes_the_token_and_forgets_it(run: Run, logged_in: FakeMuster, config_file: Path) -> None:
+def test_logout_revokes_the_token_and_deletes_it(run: Run, logged_in: FakeMuster, config_file: Path) -> None:
     result = run("logout")
 
     assert (result.exit_code, result.stdout) == (0, f"Logged out of lab ({logged_in.url})\n")
@@ -65,14 +65,14 @@ def test_logout_revokes_the_token_and_forgets_it(run: Run, logged_in: FakeMuster
     assert run("jobs").exit_code == 77
 
 
-def test_a_token_that_is_dead_already_is_only_forgotten(run: Run, logged_in: FakeMuster, config_file: Path) -> None:
+def test_a_token_that_is_already_invalid_is_only_deleted(run: Run, logged_in: FakeMuster, config_file: Path) -> None:
     save(Config("lab", {"lab": Server(logged_in.url, "revoked", USER)}), path=config_file)
 
     assert run("logout", "lab").exit_code == 0
     assert load(config_file).servers["lab"].token == ""
 
 
-def test_a_token_that_can_not_be_revoked_is_kept(run: Run, config_file: Path) -> None:
+def test_a_token_that_cannot_be_revoked_is_kept(run: Run, config_file: Path) -> None:
     save(Config("lab", {"lab": Server("http://127.0.0.1:1", TOKEN, USER)}), path=config_file)
 
     result = run("logout")
@@ -94,11 +94,11 @@ def test_a_configuration_that_others_can_read_is_refused_while_it_holds_a_token(
     assert result.exit_code == 1
     assert f"{config_file} contains a token and other users can read it (mode 644): run `chmod 600" in result.stderr
     assert logged_in.requests == []
-    # What needs no file does not mind it.
+    # A command that needs no file is not affected.
     assert run("jobs", env={"MUSTER_URL": logged_in.url, "MUSTER_TOKEN": TOKEN}).exit_code == 0
 
 
-def test_a_token_that_is_none_is_told_apart(run: Run, logged_in: FakeMuster) -> None:
+def test_a_malformed_token_is_reported_as_such(run: Run, logged_in: FakeMuster) -> None:
     result = run("jobs", env={"MUSTER_TOKEN": "first line\nsecond line"})
 
     assert result.exit_code == 1

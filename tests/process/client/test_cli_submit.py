@@ -21,7 +21,7 @@ def sent(muster: FakeMuster) -> dict[str, Any]:
     return found
 
 
-def test_a_submission_says_how_to_go_on(run: Run, logged_in: FakeMuster, code: Path) -> None:
+def test_a_submission_prints_the_next_commands(run: Run, logged_in: FakeMuster, code: Path) -> None:
     result = run("submit", "--queue", "research", "--dir", code, "--", "torchrun", "train.py", "--lr", "3")
 
     assert result.exit_code == 0
@@ -64,7 +64,7 @@ def test_every_option_reaches_the_server(run: Run, logged_in: FakeMuster) -> Non
     }
 
 
-def test_the_two_dashes_may_be_forgotten(run: Run, logged_in: FakeMuster) -> None:
+def test_the_two_dashes_can_be_omitted(run: Run, logged_in: FakeMuster) -> None:
     run("submit", "--queue", "research", "--no-workspace", "python", "train.py", "--name", "mine", "-o", "x")
 
     assert sent(logged_in)["command"] == ["python", "train.py", "--name", "mine", "-o", "x"]
@@ -79,7 +79,7 @@ def test_the_current_folder_is_sent_when_none_is_named(
     assert len(logged_in.workspaces) == 1
 
 
-def test_each_invocation_has_a_key_of_its_own_and_keeps_it_when_it_repeats(run: Run, logged_in: FakeMuster) -> None:
+def test_each_invocation_has_its_own_key_and_keeps_it_on_retries(run: Run, logged_in: FakeMuster) -> None:
     logged_in.faults = ["lose"]
     for _ in range(2):
         assert run("submit", "--queue", "research", "--no-workspace", "true").exit_code == 0
@@ -97,7 +97,7 @@ def test_each_invocation_has_a_key_of_its_own_and_keeps_it_when_it_repeats(run: 
         (["--queue", "q", "--nodes", "0", "true"], "0 is not in the range x>=1"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_sent(
+def test_wrong_usage_is_reported_before_any_request(
     arguments: list[str], sentence: str, run: Run, logged_in: FakeMuster
 ) -> None:
     result = run("submit", *arguments)
@@ -114,7 +114,7 @@ def test_a_refusal_names_the_field(run: Run, logged_in: FakeMuster) -> None:
     assert result.stderr == "muster: the job cannot be submitted: queue: no such queue (you gave 'nlp')\n"
 
 
-def test_following_prints_the_log_and_the_phases_and_exits_as_the_job(run: Run, logged_in: FakeMuster) -> None:
+def test_following_prints_log_and_phases_and_exits_with_the_jobs_code(run: Run, logged_in: FakeMuster) -> None:
     logged_in.script = [
         lambda muster, job: None,
         lambda muster, job: muster.change(job, phase="running", message=""),
@@ -134,11 +134,11 @@ def test_following_prints_the_log_and_the_phases_and_exits_as_the_job(run: Run, 
     ("fields", "expected"),
     [
         ({"phase": "succeeded"}, 0),
-        ({"phase": "succeeded", "first_failure": failure()}, 0),  # a retry made good for it
+        ({"phase": "succeeded", "first_failure": failure()}, 0),  # a retry succeeded
         ({"phase": "failed", "first_failure": failure(exit_code=3)}, 3),
         ({"phase": "failed", "first_failure": failure(exit_code=None, signal=9)}, 137),
         ({"phase": "failed", "first_failure": failure(exit_code=None)}, 1),
-        ({"phase": "failed", "first_failure": failure(exit_code=0)}, 1),  # a failed job never exits well
+        ({"phase": "failed", "first_failure": failure(exit_code=0)}, 1),  # a failed job never exits with 0
         ({"phase": "failed", "first_failure": failure(exit_code=256)}, 1),
         ({"phase": "failed"}, 1),
         ({"phase": "cancelled", "first_failure": failure()}, 120),
@@ -173,7 +173,7 @@ def test_logs_can_be_searched_fetched_whole_and_streamed(run: Run, logged_in: Fa
     assert run("logs", "-f", number).stdout == "[rank 0] hay\n[rank 0] a \\x1b[31mneedle\n"
 
 
-def test_a_line_of_a_log_can_not_steer_the_terminal(run: Run, logged_in: FakeMuster) -> None:
+def test_a_line_of_a_log_cannot_control_the_terminal(run: Run, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="succeeded")
     logged_in.say(number, "tab\there \x1b[2J\x07\r\x9b\u202e\u2028\ud800")
 
@@ -181,7 +181,7 @@ def test_a_line_of_a_log_can_not_steer_the_terminal(run: Run, logged_in: FakeMus
     assert json.loads(run("logs", number, "-o", "json").stdout)["text"] == logged_in.lines[number][0]["text"]
 
 
-def test_a_script_goes_on_where_it_stopped(run: Run, logged_in: FakeMuster) -> None:
+def test_a_script_continues_from_a_cursor(run: Run, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
     logged_in.say(number, "one")
     cursor = run("logs", number, "--show-cursor").stderr.strip()
@@ -210,7 +210,7 @@ def test_following_a_finished_job_prints_everything_and_ends(run: Run, logged_in
 
 @pytest.mark.parametrize("arguments", [["logs", "-f", "job-1"], ["submit", "--queue", "research", "--no-workspace",
                                                                "--follow", "--name", "job-1", "true"]])  # fmt: skip
-def test_an_interrupt_only_detaches_and_says_how_to_come_back(
+def test_an_interrupt_only_detaches_and_prints_how_to_reattach(
     arguments: list[str], run: Run, logged_in: FakeMuster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged_in.add_job(phase="running")

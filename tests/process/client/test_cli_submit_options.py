@@ -30,13 +30,13 @@ def test_a_job_file_is_enough_and_flags_win(run: Run, logged_in: FakeMuster, tmp
     }  # fmt: skip
 
 
-def test_a_job_may_come_from_the_standard_input(run: Run, logged_in: FakeMuster) -> None:
+def test_a_job_can_be_read_from_standard_input(run: Run, logged_in: FakeMuster) -> None:
     run("submit", "--from-file", "-", "--no-workspace", input="queue: research\ncommand: 'true'\n")
 
     assert sent(logged_in) == {"command": ["true"], "queue": "research"}
 
 
-def test_an_environment_file_gives_way_to_what_is_said_by_hand(run: Run, logged_in: FakeMuster, tmp_path: Path) -> None:
+def test_flags_override_an_environment_file(run: Run, logged_in: FakeMuster, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("A=1\nB=2\n")
 
     run(*BASIC, "--env-file", tmp_path / ".env", "--env", "B=3", "true")
@@ -55,7 +55,7 @@ def test_every_new_option_reaches_the_server(run: Run, logged_in: FakeMuster) ->
     }  # fmt: skip
 
 
-def test_a_secret_comes_from_the_environment_or_the_standard_input(run: Run, logged_in: FakeMuster) -> None:
+def test_a_secret_is_read_from_the_environment_or_standard_input(run: Run, logged_in: FakeMuster) -> None:
     run(*BASIC, "--secret", "HF", "--secret", "WB", "--secrets-stdin", "true", input="WB=two\n", env={"HF": "one"})
 
     assert sent(logged_in)["secrets"] == {"WB": "two", "HF": "one"}
@@ -69,7 +69,7 @@ def test_a_secret_is_never_taken_from_the_command_line(run: Run, logged_in: Fake
     assert "taken from $HF" in result.stderr
 
 
-def test_a_secret_that_nobody_can_be_asked_for_is_told(run: Run, logged_in: FakeMuster) -> None:
+def test_a_secret_that_cannot_be_prompted_for_is_an_error(run: Run, logged_in: FakeMuster) -> None:
     result = run(*BASIC, "--secret", "NOT_SET_ANYWHERE", "true")
 
     assert (result.exit_code, logged_in.requests) == (2, [])
@@ -83,7 +83,7 @@ def test_the_distribution_is_shown_before_the_job_is_submitted(run: Run, logged_
     assert result.stderr == "2 nodes x 4 processes, 8 gpu of research; room for it now\n"
 
 
-def test_a_server_without_plans_takes_the_job_all_the_same(run: Run, logged_in: FakeMuster) -> None:
+def test_a_server_without_plans_still_accepts_the_job(run: Run, logged_in: FakeMuster) -> None:
     logged_in.faults = [(404, {"detail": "no such page"}, {})]
 
     assert run(*BASIC, "--gpus", 8, "true").exit_code == 0
@@ -99,14 +99,14 @@ def test_a_plan_submits_nothing_and_asks_for_no_secret(words: list[str], run: Ru
     assert "secrets" not in json.loads(logged_in.requests[-1]["body"])
 
 
-def test_a_plan_says_what_is_wrong_as_a_submission_would(run: Run, logged_in: FakeMuster) -> None:
+def test_a_plan_reports_errors_like_a_submission(run: Run, logged_in: FakeMuster) -> None:
     result = run("plan", "--queue", "nowhere", "true")
 
     assert result.exit_code == 1
     assert result.stderr == "muster: this is no job: queue: no such queue (you gave 'nowhere')\n"
 
 
-def test_a_field_that_only_the_server_knows_is_sent_as_a_job_file_has_it(run: Run, logged_in: FakeMuster) -> None:
+def test_a_field_unknown_to_the_client_is_sent_as_from_a_job_file(run: Run, logged_in: FakeMuster) -> None:
     result = run(*BASIC, "--set", "checkpoint_minutes=5", "--set", "nodes=3", "true")
 
     assert result.exit_code == 0, result.stderr
@@ -114,7 +114,7 @@ def test_a_field_that_only_the_server_knows_is_sent_as_a_job_file_has_it(run: Ru
 
 
 @pytest.mark.parametrize("where", ["submit", "plan", "file"])
-def test_a_field_that_nobody_knows_is_refused_before_code_is_sent(
+def test_an_unknown_field_is_refused_before_code_is_sent(
     where: str, run: Run, logged_in: FakeMuster, tmp_path: Path
 ) -> None:
     file = tmp_path / "job.yaml"
@@ -132,7 +132,7 @@ def test_a_field_that_nobody_knows_is_refused_before_code_is_sent(
     assert [seen["path"] for seen in logged_in.requests] == ["/api/v1/job-fields"]
 
 
-def test_a_server_that_lists_no_fields_has_those_of_this_client(run: Run, logged_in: FakeMuster) -> None:
+def test_without_the_servers_field_list_the_clients_own_is_used(run: Run, logged_in: FakeMuster) -> None:
     logged_in.faults = [(404, {"detail": "no such page"}, {})]
     result = run(*BASIC, "--set", "checkpoint_minutes=5", "true")
 
@@ -161,7 +161,7 @@ def test_only_the_id_is_printed_for_scripts(run: Run, logged_in: FakeMuster) -> 
         ({"phase": "cancelled"}, 120),
     ],
 )
-def test_waiting_exits_as_the_job_did(
+def test_waiting_exits_with_the_code_of_the_job(
     fields: dict[str, object], expected: int, run: Run, logged_in: FakeMuster
 ) -> None:
     logged_in.add_job(**fields)
@@ -169,7 +169,7 @@ def test_waiting_exits_as_the_job_did(
     assert run("wait", 1).exit_code == expected
 
 
-def test_waiting_ends_with_a_suspended_job_and_says_how_it_goes_on(run: Run, logged_in: FakeMuster) -> None:
+def test_waiting_ends_at_a_suspended_job_and_prints_how_to_resume(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(phase="suspended", suspended=True)
 
     result = run("wait", 1)
@@ -179,7 +179,7 @@ def test_waiting_ends_with_a_suspended_job_and_says_how_it_goes_on(run: Run, log
 
 
 def test_a_job_that_was_just_resumed_is_waited_for(run: Run, logged_in: FakeMuster) -> None:
-    """Its phase says so a moment later than the wish."""
+    """The phase changes a moment after the request to resume."""
     number = logged_in.add_job(phase="suspended", suspended=False)
     asked: list[str] = []
     answer = logged_in.answer
@@ -195,7 +195,7 @@ def test_a_job_that_was_just_resumed_is_waited_for(run: Run, logged_in: FakeMust
     assert len(asked) == 4
 
 
-def test_waiting_gives_up_in_time(run: Run, logged_in: FakeMuster) -> None:
+def test_waiting_stops_at_its_timeout(run: Run, logged_in: FakeMuster) -> None:
     logged_in.add_job(phase="running")
 
     result = run("wait", 1, "--timeout", 0)
@@ -204,7 +204,7 @@ def test_waiting_gives_up_in_time(run: Run, logged_in: FakeMuster) -> None:
     assert "still running after 0 s" in result.stderr
 
 
-def test_a_suspended_job_is_not_followed_for_ever(run: Run, logged_in: FakeMuster) -> None:
+def test_following_ends_at_a_suspended_job(run: Run, logged_in: FakeMuster) -> None:
     logged_in.script = [
         lambda muster, job: muster.say(job, "one"),
         lambda muster, job: muster.change(job, phase="suspended"),
@@ -216,7 +216,7 @@ def test_a_suspended_job_is_not_followed_for_ever(run: Run, logged_in: FakeMuste
     assert "`muster resume 1`, then `muster logs -f 1`" in result.stderr
 
 
-def test_the_lines_of_a_followed_job_may_be_objects(run: Run, logged_in: FakeMuster) -> None:
+def test_the_lines_of_a_followed_job_can_be_json_objects(run: Run, logged_in: FakeMuster) -> None:
     logged_in.script = [
         lambda muster, job: muster.say(job, "one"),
         lambda muster, job: muster.change(job, phase="succeeded"),

@@ -10,7 +10,7 @@ import pytest
 from tests.process.client.conftest import Run
 from tests.process.client.fake import FakeMuster
 
-# the words of a command: method, path, body, a word of what it says
+# command: method, path, body, a word of its output
 WRITES: dict[str, tuple[str, str, Any, str]] = {
     "teams create speech": ("POST", "/teams", {"name": "speech"}, "Created team speech"),
     "teams members add vision eve --role member": (
@@ -49,7 +49,7 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
 
 
 @pytest.mark.parametrize("command", WRITES)
-def test_what_is_sent_and_what_is_said(command: str, run: Run, logged_in: FakeMuster) -> None:
+def test_each_command_sends_its_request_and_prints_its_result(command: str, run: Run, logged_in: FakeMuster) -> None:
     method, path, body, said = WRITES[command]
 
     result = run(*command.split())
@@ -70,9 +70,7 @@ def test_what_is_sent_and_what_is_said(command: str, run: Run, logged_in: FakeMu
         ("tokens revoke nobody", "no token is called nobody: `muster tokens` lists them with their numbers"),
     ],
 )
-def test_what_is_not_there_is_named_with_the_way_out(
-    command: str, sentence: str, run: Run, logged_in: FakeMuster
-) -> None:
+def test_a_missing_object_is_named_with_a_remedy(command: str, sentence: str, run: Run, logged_in: FakeMuster) -> None:
     result = run(*command.split())
 
     assert (result.exit_code, result.stdout) == (1, "")
@@ -88,7 +86,7 @@ def test_what_is_not_there_is_named_with_the_way_out(
         ("tokens create x --scope all", "'all' is not one of 'read', 'submit', 'manage'"),
     ],
 )
-def test_wrong_usage_sends_nothing(command: str, sentence: str, run: Run, logged_in: FakeMuster) -> None:
+def test_wrong_usage_sends_no_request(command: str, sentence: str, run: Run, logged_in: FakeMuster) -> None:
     result = run(*command.split())
 
     assert (result.exit_code, logged_in.requests) == (2, [])
@@ -102,7 +100,7 @@ def test_a_token_alone_is_printed_for_scripts(run: Run, logged_in: FakeMuster) -
     assert "It is not shown again" in people.stderr
 
 
-def test_a_name_that_two_tokens_have_revokes_neither(run: Run, logged_in: FakeMuster) -> None:
+def test_an_ambiguous_name_of_a_token_revokes_neither(run: Run, logged_in: FakeMuster) -> None:
     run("tokens", "create", "ci")
 
     result = run("tokens", "revoke", "ci")
@@ -111,7 +109,7 @@ def test_a_name_that_two_tokens_have_revokes_neither(run: Run, logged_in: FakeMu
     assert logged_in.paths("DELETE") == []
 
 
-def test_a_name_can_not_reach_another_address(run: Run, logged_in: FakeMuster) -> None:
+def test_a_name_cannot_change_the_requested_path(run: Run, logged_in: FakeMuster) -> None:
     run("queues", "set", "../jobs/1?x=", "--open")
 
     assert logged_in.requests[-1]["path"] == "/api/v1/queues/..%2Fjobs%2F1%3Fx%3D"

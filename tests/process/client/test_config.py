@@ -1,4 +1,4 @@
-"""Saved logins, and what wins over them."""
+"""Saved logins, and what overrides them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def saved(config_file: Path) -> Path:
     return config_file
 
 
-def test_the_file_is_readable_by_its_owner_only_even_where_it_was_not_before(config_file: Path) -> None:
+def test_the_file_is_made_readable_by_its_owner_only(config_file: Path) -> None:
     config_file.parent.mkdir(parents=True)
     config_file.write_text("{}")
     config_file.chmod(0o644)
@@ -30,7 +30,7 @@ def test_the_file_is_readable_by_its_owner_only_even_where_it_was_not_before(con
     assert [path.name for path in config_file.parent.iterdir()] == ["config.json"]
 
 
-def test_what_is_saved_is_loaded(saved: Path) -> None:
+def test_a_saved_configuration_is_loaded(saved: Path) -> None:
     assert load(saved) == Config("lab", {"lab": LAB, "cloud": CLOUD})
 
 
@@ -39,7 +39,7 @@ def test_an_absent_file_is_an_empty_configuration(config_file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["not json", "[]", '{"servers": {"lab": {}}}', '{"servers": []}'])
-def test_a_broken_file_is_named_with_the_way_out(content: str, config_file: Path) -> None:
+def test_a_broken_file_is_an_error_with_a_remedy(content: str, config_file: Path) -> None:
     config_file.parent.mkdir(parents=True)
     config_file.write_text(content)
 
@@ -66,11 +66,11 @@ def test_tokens_do_not_show_in_tracebacks() -> None:
         (
             {"MUSTER_URL": "HTTPS://Cloud:443/api/v1"},
             Server("HTTPS://Cloud:443", "cloud-token", "ada"),
-        ),  # spelt otherwise
-        ({"MUSTER_URL": "http://cloud"}, Server("http://cloud")),  # in the clear is another place
-        ({"MUSTER_URL": "cloud"}, CLOUD),  # a saved server's name
+        ),  # another spelling of the same address
+        ({"MUSTER_URL": "http://cloud"}, Server("http://cloud")),  # plain http is a different server
+        ({"MUSTER_URL": "cloud"}, CLOUD),  # the name of a saved server
         ({"MUSTER_URL": "cloud", "MUSTER_TOKEN": "t"}, Server("https://cloud", "t", "ada")),
-        ({"MUSTER_URL": "https://stranger"}, Server("https://stranger")),  # nobody else's token goes there
+        ({"MUSTER_URL": "https://stranger"}, Server("https://stranger")),  # no token of another server is sent there
         ({"MUSTER_URL": "https://stranger", "MUSTER_TOKEN": "t"}, Server("https://stranger", "t")),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_server_can_be_chosen_by_name(saved: Path) -> None:
         find_server(name="moon", environ=environ)
 
 
-def test_without_any_server_the_way_in_is_named(config_file: Path) -> None:
+def test_without_any_server_the_error_names_muster_login(config_file: Path) -> None:
     with pytest.raises(NotLoggedIn, match="no server is configured: run `muster login URL`"):
         find_server()
 
@@ -104,27 +104,27 @@ def test_without_any_server_the_way_in_is_named(config_file: Path) -> None:
         ({"XDG_CONFIG_HOME": "/conf"}, "/conf/muster/config.json"),
     ],
 )
-def test_where_the_file_lies(environ: dict[str, str], expected: str) -> None:
+def test_the_path_of_the_file(environ: dict[str, str], expected: str) -> None:
     assert config_path(environ) == Path(expected)
 
 
 @pytest.mark.parametrize("url", ["http://h:8000", "http://h:8000/", " http://h:8000/api/v1/ "])
-def test_an_address_may_be_pasted_with_a_slash_or_the_path_of_the_api(url: str) -> None:
+def test_an_address_may_end_with_a_slash_or_the_path_of_the_api(url: str) -> None:
     assert clean_url(url) == "http://h:8000"
 
 
 @pytest.mark.parametrize("url", ["h:8000", "ftp://h", "http://", "http://h:port", "http://[", ""])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="is not a server address: give it as https://host"):
         clean_url(url)
 
 
-def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(ConfigError, match="cannot write"):
         save(Config(), path=tmp_path / "file" / "config.json")
 
 
-def test_the_file_is_plain_json_for_people(saved: Path) -> None:
+def test_the_file_is_readable_json(saved: Path) -> None:
     assert json.loads(saved.read_text())["servers"]["lab"]["url"] == "http://lab:8000"

@@ -27,7 +27,7 @@ def test_every_exit_code_is_listed() -> None:
     assert codes == told | {0, following.ENDED_BADLY, following.CANCELLED, following.SUSPENDED, following.INTERRUPTED}
 
 
-def test_every_verb_explains_itself(run: Run) -> None:
+def test_every_verb_has_help(run: Run) -> None:
     for words in _verbs(cli.cli, ()):
         result = run(*words, "--help")
         assert result.exit_code == 0, words

@@ -1,4 +1,4 @@
-"""When to ask for more of a log. No network, no clock."""
+"""When to request more of a log. No network, no clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from muster.models import Job, LogLine, LogPage
 LINE = LogLine(1, "x")
 
 
-def test_an_attempt_that_printed_nothing_does_not_hide_the_next() -> None:
+def test_an_attempt_without_output_does_not_hide_the_next() -> None:
     reader = LogReader(1)
 
     reader.take(LogPage(cursor="attempt-2"))
@@ -32,7 +32,7 @@ def test_an_attempt_that_printed_nothing_does_not_hide_the_next() -> None:
     assert reader.is_done
 
 
-def test_a_cursor_that_never_rests_does_not_keep_a_reader_for_ever() -> None:
+def test_a_cursor_that_keeps_changing_does_not_block_a_reader_forever() -> None:
     reader = LogReader(1)
     for at in range(MOST_EMPTY_PAGES):
         assert not reader.is_done
@@ -41,7 +41,7 @@ def test_a_cursor_that_never_rests_does_not_keep_a_reader_for_ever() -> None:
     assert reader.is_done
 
 
-def test_a_follower_goes_on_over_empty_pages_until_the_log_is_complete() -> None:
+def test_a_follower_continues_past_empty_pages_until_the_log_is_complete() -> None:
     reader = LogReader(1, is_following=True)
     for _ in range(MOST_EMPTY_PAGES + 1):
         reader.take(LogPage(cursor="same"))
@@ -51,14 +51,14 @@ def test_a_follower_goes_on_over_empty_pages_until_the_log_is_complete() -> None
     assert reader.is_done
 
 
-def test_a_follower_rests_only_where_nothing_more_is_waiting() -> None:
+def test_a_follower_pauses_only_if_no_more_lines_are_waiting() -> None:
     reader = LogReader(1, is_following=True)
 
     assert reader.take(LogPage((LINE,) * BUSY_PAGE_LINES, cursor="a")) == 0
     assert reader.take(LogPage((LINE,), cursor="b")) == REST_SECONDS
 
 
-def test_the_tail_is_asked_for_once_and_waiting_begins_after_the_first_page() -> None:
+def test_the_tail_is_requested_once_and_waiting_starts_after_the_first_page() -> None:
     reader = LogReader(1, tail=5, is_following=True)
     assert reader.call().params == {"tail": 5}
 
@@ -70,7 +70,7 @@ def test_the_tail_is_asked_for_once_and_waiting_begins_after_the_first_page() ->
     ("waited", "timeout", "expected"),
     [(0, None, 0.5), (10, None, 1.0), (3600, None, 2.0), (9.75, 10, 0.25), (10, 10, 0.01)],
 )
-def test_a_wait_grows_patient_but_keeps_its_time(waited: float, timeout: float | None, expected: float) -> None:
+def test_pauses_of_a_wait_grow_but_respect_its_timeout(waited: float, timeout: float | None, expected: float) -> None:
     assert wait_pause(waited, timeout=timeout) == expected
 
 
@@ -79,7 +79,7 @@ def job_in(phase: str, **given: object) -> Job:
 
 
 def played(answers: list[Seen]) -> tuple[list[Seen], Follower]:
-    """What a follower tells of these answers, each given to the question it asks."""
+    """Feed these responses to a follower, one per request. Return what it yields, and the follower."""
     follower, told = Follower(LogReader(1, is_following=True), has_stream=False), []
     for answer in answers:
         assert not follower.is_done
@@ -89,7 +89,7 @@ def played(answers: list[Seen]) -> tuple[list[Seen], Follower]:
     return told, follower
 
 
-def test_a_follower_tells_phases_and_lines_in_their_order() -> None:
+def test_a_follower_yields_phases_and_lines_in_order() -> None:
     page = LogPage((LINE,), cursor="a")
     queued, running, done = job_in("queued"), job_in("running"), job_in("succeeded")
 
@@ -101,8 +101,8 @@ def test_a_follower_tells_phases_and_lines_in_their_order() -> None:
     assert (follower.is_done, follower.cursor) == (True, "a")
 
 
-def test_the_end_is_told_only_once_the_job_has_ended() -> None:
-    """A log may be complete a moment before the job's last step is written down."""
+def test_the_end_is_yielded_only_after_the_job_has_ended() -> None:
+    """A log may be complete a moment before the last step of the job is recorded."""
     stopping, done = job_in("stopping"), job_in("failed")
 
     told, follower = played([stopping, LogPage(is_complete=True), stopping, done])
@@ -120,7 +120,7 @@ def test_a_suspended_job_is_followed_to_its_last_line_only() -> None:
     assert follower.is_done
 
 
-def test_a_job_that_never_pauses_is_looked_at_all_the_same() -> None:
+def test_a_job_that_prints_without_pause_is_still_polled() -> None:
     page = LogPage((LINE,), cursor="a")
 
     told, _ = played([job_in("running"), *[page] * PAGES_PER_LOOK, job_in("stopping")])
@@ -128,7 +128,7 @@ def test_a_job_that_never_pauses_is_looked_at_all_the_same() -> None:
     assert told[-1] == job_in("stopping")
 
 
-def test_every_question_of_a_follower_waits_out_a_restart() -> None:
+def test_every_request_of_a_follower_outlasts_a_restart() -> None:
     follower = Follower(LogReader(1, is_following=True))
     assert follower.call().patience_seconds > 60
     list(follower.take(job_in("running")))
@@ -141,7 +141,7 @@ def event(kind: str, **content: object) -> list[str]:
 
 
 def streaming(phase: str = "running") -> Follower:
-    """Has looked at the job, and opened the stream."""
+    """Return a follower that has read the job and opened the stream."""
     follower = Follower(LogReader(1, is_following=True))
     list(follower.take(job_in(phase)))
     assert follower.is_streaming
@@ -153,17 +153,19 @@ def heard(follower: Follower, *lines: str) -> list[Seen]:
     return [seen for line in lines for seen in follower.hear(line)]
 
 
-def test_a_stream_moves_the_place_by_whole_events_only() -> None:
+def test_a_stream_advances_its_cursor_by_whole_events_only() -> None:
     follower, (one, two) = streaming(), ([{"at_ms": 1, "text": text}] for text in ("one", "two"))
 
     (page,) = heard(follower, *event("lines", lines=one, cursor="a"), *event("lines", lines=two, cursor="b")[:2])
     assert isinstance(page, LogPage) and [line.text for line in page.lines] == ["one"]
     follower.broke_off()
     assert follower.stream().params == {"cursor": "a"}
-    assert heard(follower, *event("lines", lines=two, cursor="b")[1:]) == []  # the kind was said before the break
+    assert (
+        heard(follower, *event("lines", lines=two, cursor="b")[1:]) == []
+    )  # the line with the kind came before the break
 
 
-def test_a_stream_tells_when_to_look_at_the_job_and_keeps_still_otherwise() -> None:
+def test_a_stream_triggers_a_look_at_the_job_only_on_a_new_phase() -> None:
     follower = streaming()
 
     heard(follower, ": still here", "", *event("phase", phase="running", message=""))
@@ -185,7 +187,7 @@ def test_a_stream_ends_with_the_log_and_the_follower_with_the_job() -> None:
     assert follower.is_done
 
 
-def test_a_suspended_job_is_asked_for_its_last_lines_without_a_stream() -> None:
+def test_the_last_lines_of_a_suspended_job_are_polled() -> None:
     follower = streaming()
     heard(follower, *event("phase", phase="suspended", message=""))
     list(follower.take(job_in("suspended")))
@@ -194,7 +196,7 @@ def test_a_suspended_job_is_asked_for_its_last_lines_without_a_stream() -> None:
     assert follower.call().path.endswith("/logs")
 
 
-def test_a_network_that_holds_streams_back_is_polled() -> None:
+def test_polling_replaces_streams_that_stay_empty() -> None:
     follower = streaming()
     for _ in range(MOST_EMPTY_STREAMS):
         assert follower.is_streaming
@@ -205,7 +207,7 @@ def test_a_network_that_holds_streams_back_is_polled() -> None:
     assert follower.call().path.endswith("/logs")
 
 
-def test_a_stream_that_brings_something_now_and_then_stays_one() -> None:
+def test_a_stream_with_occasional_events_is_kept() -> None:
     follower = streaming()
     for _ in range(3 * MOST_EMPTY_STREAMS):
         heard(follower, *event("phase", phase="running", message=""))
@@ -214,7 +216,7 @@ def test_a_stream_that_brings_something_now_and_then_stays_one() -> None:
     assert follower.is_streaming
 
 
-def test_a_server_without_streams_is_polled() -> None:
+def test_polling_is_used_if_the_server_has_no_streams() -> None:
     follower = streaming()
     follower.do_without_stream()
 

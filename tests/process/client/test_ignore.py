@@ -1,4 +1,4 @@
-"""Which files stay at home, compared with what git itself says."""
+"""Which files are not sent, compared with git's own answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = [
     ("\\#file", "#file", True),
     ("\\!file", "!file", True),
     ("build/", "build/", True),
-    ("build/", "build", False),  # a file of that name stays
+    ("build/", "build", False),  # a file of that name is sent
     ("build/", "src/build/", True),
     ("/build", "build", True),
     ("/build", "src/build", False),
@@ -64,7 +64,7 @@ CASES = [
     ("*\n!*/\n!*.py", "src/", False),  # only some files, in every folder
     ("*\n!*/\n!*.py", "src/a.py", False),
     ("*\n!*/\n!*.py", "src/a.txt", True),
-    ("!/src\n*.log", "src/a.log", True),  # what re-includes a folder says nothing about its files
+    ("!/src\n*.log", "src/a.log", True),  # including a folder again does not include its files
     ("*.log\n!/src", "src/a.log", True),
     ("/src[!0-9]*", "src/a.py", False),  # brackets do not match the slash
     ("/src[+-9]*", "src/a.py", False),
@@ -90,7 +90,7 @@ def test_a_pattern_is_read_as_git_reads_it(patterns: str, path: str, expected: b
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is the judge here")
 @pytest.mark.parametrize(("patterns", "path", "expected"), CASES)
 def test_git_agrees(patterns: str, path: str, expected: bool, tmp_path: Path) -> None:
-    """The table itself is checked, folder by folder, since git also counts an ignored parent."""
+    """Check the table itself, folder by folder, because git also counts an ignored parent."""
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / ".gitignore").write_bytes(patterns.encode())
     target = tmp_path / path
@@ -113,7 +113,7 @@ def _is_left_out(patterns: str, *, path: str) -> bool:
     return own or any(is_ignored(parent, is_folder=True, rules=rules) for parent in parents)
 
 
-def test_an_ignore_file_rules_only_its_own_folder(tmp_path: Path) -> None:
+def test_an_ignore_file_applies_to_its_own_folder_only(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("/only-here\n")
     rules = rules_of_folder(tmp_path, base="sub/")
 
@@ -130,7 +130,7 @@ def test_musterignore_wins_over_gitignore(tmp_path: Path) -> None:
     assert is_ignored("other.bin", is_folder=False, rules=rules)
 
 
-def test_a_folder_in_a_work_tree_obeys_the_ignore_files_above_it(tmp_path: Path) -> None:
+def test_a_folder_in_a_work_tree_respects_the_ignore_files_above_it(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_text("*.ckpt\n/ml/data\n")
     (tmp_path / "ml").mkdir()
@@ -146,7 +146,7 @@ def test_a_folder_in_a_work_tree_obeys_the_ignore_files_above_it(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "is_folder"), [(".git", True), ("__pycache__", True), (".venv", True), ("a.pyc", False)]
 )
-def test_some_things_stay_at_home_without_being_named(name: str, is_folder: bool, tmp_path: Path) -> None:
+def test_some_names_are_ignored_by_default(name: str, is_folder: bool, tmp_path: Path) -> None:
     rules, place = inherited_rules(tmp_path)
 
     assert is_ignored(place + name, is_folder=is_folder, rules=rules)
@@ -154,6 +154,6 @@ def test_some_things_stay_at_home_without_being_named(name: str, is_folder: bool
 
 @pytest.mark.parametrize("patterns", ["!*", "!*/", "!.git", "!/.git/", "!**/.git/**"])
 @pytest.mark.parametrize("path", [".git", "vendor/library/.git"])
-def test_no_pattern_sends_a_repository_itself(patterns: str, path: str) -> None:
+def test_no_pattern_sends_the_git_folder(patterns: str, path: str) -> None:
     """Its configuration may contain a token."""
     assert is_ignored(path, is_folder=True, rules=rules_of_text(patterns))

@@ -23,7 +23,7 @@ secrets: [HF_TOKEN]
 """
 
 
-def test_a_job_file_has_the_fields_of_the_api_or_the_words_of_the_flags() -> None:
+def test_a_job_file_uses_the_fields_of_the_api_or_the_names_of_flags() -> None:
     assert read_job(JOB, source="job.yaml") == {
         "queue": "research",
         "command": ["torchrun", "train.py", "--name", "two words"],
@@ -55,13 +55,13 @@ def test_flags_win_and_environments_are_merged_by_variable() -> None:
         ("!!python/object/apply:os.system ['true']", "job.yaml is not valid YAML"),
     ],
 )
-def test_a_file_that_is_no_job_says_where(text: str, sentence: str) -> None:
+def test_an_invalid_job_file_is_an_error_that_names_the_place(text: str, sentence: str) -> None:
     with pytest.raises(JobFileError) as caught:
         read_job(text, source="job.yaml")
     assert sentence in str(caught.value)
 
 
-def test_an_environment_file_is_read_as_shells_write_it() -> None:
+def test_an_environment_file_is_read_in_shell_syntax() -> None:
     text = "# comment\n\nA=1\nexport B=two words # said\nC='single # quoted'\nD=\"double\"\nE=\nF=a=b\n G = spaced \n"
 
     assert read_env(text, source=".env") == {
@@ -78,14 +78,14 @@ def test_an_environment_file_is_read_as_shells_write_it() -> None:
         ("A='open", "line 1: a quote is not closed"),
     ],
 )
-def test_a_line_that_is_no_variable_is_named(text: str, sentence: str) -> None:
+def test_a_line_without_a_variable_is_an_error_naming_it(text: str, sentence: str) -> None:
     with pytest.raises(JobFileError) as caught:
         read_env(text, source=".env")
     assert sentence in str(caught.value)
 
 
 @given(st.text())
-def test_no_text_makes_the_readers_raise_anything_else(text: str) -> None:
+def test_no_text_makes_the_parsers_raise_another_error(text: str) -> None:
     for reader in (read_job, read_env):
         try:
             found = reader(text, source="x")

@@ -1,4 +1,4 @@
-"""Reading answers of older and newer servers."""
+"""Parsing responses of older and newer servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from muster.models import Event, Job, LogLine, LogPage, Me, Rank, Series
 from tests.process.client import fake
 
 
-def test_fields_of_a_newer_server_stay_readable_and_do_no_harm() -> None:
+def test_unknown_fields_of_a_newer_server_are_kept() -> None:
     job = Job.parse(fake.job(7))
 
     assert (job.id, job.command, job.ranks.waiting) == (7, ("torchrun", "train.py"), 2)
@@ -26,7 +26,7 @@ def test_missing_and_null_fields_take_their_defaults() -> None:
 
 
 @pytest.mark.parametrize("text", ["2026-11-21T10:00:00Z", "2026-11-21T10:00:00+00:00", "2026-11-21T10:00:00"])
-def test_times_are_aware(text: str) -> None:
+def test_times_have_a_time_zone(text: str) -> None:
     assert Job.parse({"id": 1, "phase": "queued", "created_at": text}).created_at == datetime(
         2026,
         11,
@@ -36,7 +36,7 @@ def test_times_are_aware(text: str) -> None:
     )
 
 
-def test_the_first_failure_is_read() -> None:
+def test_the_first_failure_is_parsed() -> None:
     job = Job.parse({**fake.job(1), "phase": "failed", "first_failure": fake.failure()})
 
     assert job.first_failure is not None
@@ -44,12 +44,12 @@ def test_the_first_failure_is_read() -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, {"id": 1}, None, [], {"id": 1, "phase": "queued", "created_at": "yesterday"}])
-def test_what_is_no_job_is_said_to_be_none(answer: object) -> None:
+def test_a_response_that_is_not_a_job_is_an_error(answer: object) -> None:
     with pytest.raises(UnexpectedAnswer, match="a Job this client cannot read"):
         Job.parse(answer)
 
 
-def test_models_are_frozen_and_can_be_keys() -> None:
+def test_models_are_frozen_and_hashable() -> None:
     job = Job.parse(fake.job(1))
 
     assert {job: "here"}[Job.parse(fake.job(1))] == "here"
@@ -57,7 +57,7 @@ def test_models_are_frozen_and_can_be_keys() -> None:
         job.phase = "running"  # type: ignore[misc]
 
 
-def test_the_other_answers_are_read() -> None:
+def test_the_other_responses_are_parsed() -> None:
     assert LogLine.parse({"at_ms": 1000, "text": "x", "rank": -1}).is_launcher
     assert LogPage.parse({"lines": [{"at_ms": 1, "text": "x"}], "cursor": "c"}).lines[0].text == "x"
     assert Rank.parse({"rank": 0, "step": 12}).step == 12
@@ -75,7 +75,5 @@ def test_the_other_answers_are_read() -> None:
         ({"phase": "running", "suspended": True}, False),
     ],
 )
-def test_a_job_is_suspended_by_its_phase_unless_somebody_has_resumed_it(
-    fields: dict[str, object], expected: bool
-) -> None:
+def test_a_job_is_suspended_by_its_phase_unless_it_was_resumed(fields: dict[str, object], expected: bool) -> None:
     assert Job.parse({"id": 1, "phase": "suspended", **fields}).is_suspended is expected

@@ -1,4 +1,4 @@
-"""Operations that both clients share: one definition, two ways to wait for it."""
+"""Operations that both clients share: one definition, called synchronously and asynchronously."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.process.client.fake import TOKEN, FakeMuster
 from tests.process.client.test_sdk import BUSY, asynchronously
 
 SPEC = {"command": ["true"], "queue": "research", "gpus": 8}
-# name: how it is called, and something true of its answer
+# name: its arguments, and a check of its result
 USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] = {
     "login": (("ada",), {"password": "lovelace"}, lambda found: found.token == TOKEN),
     "me": ((), {}, lambda found: found.user == "ada"),
@@ -83,7 +83,7 @@ def test_each_operation_is_used_below() -> None:
 
 
 @pytest.mark.parametrize("name", USES)
-def test_both_clients_answer_alike(name: str, client: Client, logged_in: FakeMuster) -> None:
+def test_both_clients_return_the_same(name: str, client: Client, logged_in: FakeMuster) -> None:
     args, options, is_right = USES[name]
     with_a_needle(logged_in)
     told = getattr(client, name)(*args, **options)
@@ -93,19 +93,19 @@ def test_both_clients_answer_alike(name: str, client: Client, logged_in: FakeMus
         answer = getattr(client, name)(*args, **options)
         return [item async for item in answer] if name in names(Listing) else await answer
 
-    logged_in.__init__()  # type: ignore[misc]  # as it was before, so that removing works a second time
+    logged_in.__init__()  # type: ignore[misc]  # reset, so that deleting works a second time
     with_a_needle(logged_in)
     assert is_right(asynchronously(asked))
 
 
 @pytest.mark.parametrize("name", USES)
-def test_each_operation_can_be_looked_up(name: str) -> None:
-    """`help(client.plan)` and editors show the parameters of what is asked for, not of the machinery."""
+def test_each_operation_has_its_own_signature_and_docstring(name: str) -> None:
+    """`help(client.plan)` and editors show the parameters of the operation, not of the dispatching code."""
     assert "args" not in inspect.signature(getattr(Client, name)).parameters
     assert (getattr(Client, name).__doc__ or "").strip()
 
 
-def test_refusals_carry_the_problems(client: Client) -> None:
+def test_refusals_carry_their_problems(client: Client) -> None:
     with pytest.raises(Invalid) as caught:
         client.plan({"queue": "nowhere", "command": ["true"]})
 
@@ -114,7 +114,7 @@ def test_refusals_carry_the_problems(client: Client) -> None:
 
 
 @pytest.mark.parametrize("fault", ["drop", (503, {}, {})])
-def test_what_changes_something_is_not_done_twice(fault: Any, client: Client, logged_in: FakeMuster) -> None:
+def test_calls_that_change_something_are_not_repeated(fault: Any, client: Client, logged_in: FakeMuster) -> None:
     for change in (
         lambda: client.create_token("x"),
         lambda: client.act_on_many("cancel", [1]),
@@ -128,7 +128,7 @@ def test_what_changes_something_is_not_done_twice(fault: Any, client: Client, lo
 
 
 @pytest.mark.parametrize("fault", ["drop", (503, {}, {})])
-def test_what_may_be_repeated_is(fault: Any, client: Client, logged_in: FakeMuster) -> None:
+def test_idempotent_calls_are_retried(fault: Any, client: Client, logged_in: FakeMuster) -> None:
     logged_in.add_job()
     for ask in (
         lambda: client.resubmit(1, idempotency_key="once"),
@@ -141,7 +141,7 @@ def test_what_may_be_repeated_is(fault: Any, client: Client, logged_in: FakeMust
         ask()
 
 
-def test_a_server_that_says_when_to_come_back_is_obeyed(logged_in: FakeMuster) -> None:
+def test_retry_after_is_respected(logged_in: FakeMuster) -> None:
     rests: list[float] = []
     told: list[Retry] = []
     logged_in.faults = [(429, {}, {"Retry-After": "7"})] * 2
@@ -155,7 +155,7 @@ def test_a_server_that_says_when_to_come_back_is_obeyed(logged_in: FakeMuster) -
     assert [retry.pause_seconds for retry in told] == [7.0, 7.0]
 
 
-def test_many_jobs_are_acted_on_in_several_calls(client: Client, logged_in: FakeMuster) -> None:
+def test_bulk_actions_are_split_into_several_calls(client: Client, logged_in: FakeMuster) -> None:
     for _ in range(130):
         logged_in.add_job(phase="running")
 
@@ -167,7 +167,7 @@ def test_many_jobs_are_acted_on_in_several_calls(client: Client, logged_in: Fake
 
 
 def test_following_survives_minutes_without_a_server_and_loses_no_line(logged_in: FakeMuster) -> None:
-    """The server goes away in the middle for as long as the patience lasts; every line comes exactly once."""
+    """The server is down twice, for minutes in total; every line arrives exactly once."""
     number = logged_in.add_job(phase="running")
     outage = [("drop", (502, "<html>", {}), (500, {}, {}), (503, {}, {}))[at % 4] for at in range(40)]
     said = [str(at) for at in range(60)]
@@ -190,7 +190,7 @@ def test_following_survives_minutes_without_a_server_and_loses_no_line(logged_in
     assert sum(slept) > 2 * 60
 
 
-def test_following_gives_up_a_server_that_stays_away(logged_in: FakeMuster) -> None:
+def test_following_gives_up_on_a_server_that_stays_down(logged_in: FakeMuster) -> None:
     number, slept = logged_in.add_job(phase="running"), []
     logged_in.faults = ["drop"] * 1000
 
@@ -210,7 +210,7 @@ def test_the_async_client_follows_too(logged_in: FakeMuster) -> None:
     assert asynchronously(heard) == ["running", "one", "failed"]
 
 
-def test_a_log_is_gone_on_with_where_another_reader_stopped(client: Client, logged_in: FakeMuster) -> None:
+def test_a_log_continues_from_the_cursor_of_another_reader(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
     for text in "abc":
         logged_in.say(number, text)
@@ -223,7 +223,7 @@ def test_a_log_is_gone_on_with_where_another_reader_stopped(client: Client, logg
     assert list(lines_of(page)) == list(page.lines)
 
 
-def test_a_long_search_is_asked_for_in_parts(client: Client, logged_in: FakeMuster) -> None:
+def test_a_long_search_is_requested_in_parts(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job()
     for at in range(25):
         logged_in.say(number, f"needle {at}")
@@ -242,7 +242,7 @@ def test_the_whole_log_as_text_comes_in_pieces(client: Client, logged_in: FakeMu
         list(client.log_text(99))
 
 
-def test_a_text_that_breaks_off_is_not_taken_for_the_whole(client: Client, logged_in: FakeMuster) -> None:
+def test_a_truncated_text_is_an_error(client: Client, logged_in: FakeMuster) -> None:
     with_a_needle(logged_in)
     logged_in.faults = ["cut"]
 
@@ -251,7 +251,7 @@ def test_a_text_that_breaks_off_is_not_taken_for_the_whole(client: Client, logge
 
 
 @pytest.mark.parametrize("fault", ["cut", "drop", BUSY])
-def test_a_stream_that_breaks_off_goes_on_where_it_was(fault: Any, client: Client, logged_in: FakeMuster) -> None:
+def test_a_broken_stream_continues_where_it_stopped(fault: Any, client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="succeeded")
     for at in range(30):
         logged_in.say(number, str(at))
@@ -275,6 +275,6 @@ def test_the_async_client_streams_and_polls(logged_in: FakeMuster) -> None:
         assert (lines, text.count("\n")) == (["hay", "hay", "a needle"], 3)
 
 
-def test_what_is_not_there_says_so_with_the_way_out(client: Client) -> None:
+def test_a_missing_object_is_an_error_with_a_remedy(client: Client) -> None:
     with pytest.raises(NotFound, match="no job 99 that you may see: `muster jobs` lists them"):
         client.attempts(99)

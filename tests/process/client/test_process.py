@@ -1,4 +1,4 @@
-"""The command as people run it: a process of its own, with signals, pipes and terminals."""
+"""The command as a separate process, with signals, pipes and terminals."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def environ(fake: FakeMuster | None = None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": PACKAGES, **given}
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     done = subprocess.run(command("--version"), env=environ(), capture_output=True, text=True, check=True)
 
     assert done.stdout == f"muster {VERSION}\n"
 
 
-def test_the_start_does_not_wait_for_libraries_that_few_commands_use() -> None:
+def test_the_start_does_not_import_libraries_that_few_commands_use() -> None:
     program = "import sys, muster.cli; print([name for name in ('rich', 'pathspec') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], env=environ(), capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
 
 
-def test_a_submission_of_the_current_folder(muster: FakeMuster, code: Path) -> None:
+def test_the_current_folder_is_submitted(muster: FakeMuster, code: Path) -> None:
     done = subprocess.run(
         command("submit", "--queue", "research", "--", "torchrun", "train.py"),
         env=environ(muster), cwd=code, capture_output=True, text=True,
@@ -48,11 +48,11 @@ def test_a_submission_of_the_current_folder(muster: FakeMuster, code: Path) -> N
     assert len(muster.workspaces) == 1
 
 
-def test_a_submission_from_a_test_leaves_the_home_of_who_runs_it_alone(
+def test_a_submission_from_a_test_does_not_write_to_the_users_home(
     muster: FakeMuster, code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the environment that all tests have, whichever folder they are in."""
-    monkeypatch.undo()  # what this folder's tests have beyond it
+    """With the environment that all tests have, in whichever folder they are."""
+    monkeypatch.undo()  # removes what the fixtures of this folder add
     home = tmp_path / "home"
     home.mkdir()
     subprocess.run(
@@ -64,7 +64,7 @@ def test_a_submission_from_a_test_leaves_the_home_of_who_runs_it_alone(
     assert list(home.rglob("*")) == []
 
 
-def test_bin_muster_uses_the_login_of_the_demo_where_muster_url_names_it(muster: FakeMuster, tmp_path: Path) -> None:
+def test_bin_muster_uses_the_login_of_the_demo_if_muster_url_names_it(muster: FakeMuster, tmp_path: Path) -> None:
     login = {"current": "demo", "servers": {"demo": {"url": muster.url, "token": TOKEN, "user": "ada"}}}
     (tmp_path / "cli.json").write_text(json.dumps(login))
     (tmp_path / "cli.json").chmod(0o600)
@@ -77,7 +77,7 @@ def test_bin_muster_uses_the_login_of_the_demo_where_muster_url_names_it(muster:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nothing_but_one_line_is_seen_of_an_error(muster: FakeMuster) -> None:
+def test_an_error_is_a_single_line(muster: FakeMuster) -> None:
     done = subprocess.run(command("status", "9"), env=environ(muster), capture_output=True, text=True)
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -105,7 +105,7 @@ def test_ctrl_c_detaches_from_a_running_job(muster: FakeMuster) -> None:
     assert "Traceback" not in said
 
 
-def test_a_reader_that_stops_early_is_no_error_to_talk_about(muster: FakeMuster) -> None:
+def test_a_closed_pipe_prints_no_error(muster: FakeMuster) -> None:
     number = muster.add_job(phase="succeeded")
     for at in range(20000):
         muster.say(number, f"line {at}")
@@ -117,7 +117,7 @@ def test_a_reader_that_stops_early_is_no_error_to_talk_about(muster: FakeMuster)
 
 
 @pytest.mark.parametrize(("extra", "has_colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_a_terminal_sees_symbols_and_colours_unless_it_declines(
+def test_a_terminal_gets_symbols_and_colours_unless_disabled(
     extra: dict[str, str], has_colour: bool, muster: FakeMuster
 ) -> None:
     muster.add_job(phase="running")

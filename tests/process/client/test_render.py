@@ -58,7 +58,7 @@ def test_a_table_is_never_wider_than_the_terminal(width: int, is_terminal: bool)
 
 
 @pytest.mark.parametrize("width", [200, UNLIMITED])
-def test_a_wide_terminal_and_a_pipe_show_everything_in_columns(width: int) -> None:
+def test_a_wide_terminal_and_a_pipe_show_full_columns(width: int) -> None:
     lines = table(HEADERS, rows=ROWS, terminal=Terminal(width))
 
     assert lines == [
@@ -69,14 +69,14 @@ def test_a_wide_terminal_and_a_pipe_show_everything_in_columns(width: int) -> No
     ]
 
 
-def test_the_widest_column_gives_way_first_and_says_so() -> None:
+def test_the_widest_column_is_truncated_first_and_marked() -> None:
     lines = table(HEADERS, rows=ROWS[:2], terminal=Terminal(80))
 
     assert "a-rather-long-name-for-a-job" in lines[2]
     assert lines[2].endswith("…")
 
 
-def test_on_a_very_narrow_terminal_the_columns_on_the_right_give_way() -> None:
+def test_on_a_very_narrow_terminal_the_right_columns_are_dropped() -> None:
     lines = table(HEADERS, rows=ROWS, terminal=Terminal(20))
 
     assert lines == ["ID  NAME    PHASE", "1   short   runni…", "2   a-rat…  queued", "3   训练 …  failed"]
@@ -101,7 +101,7 @@ def test_phases_are_coloured_and_other_words_are_not(has_colour: bool) -> None:
     assert line == f"http://host/1 2 'x'  {Terminal(80, True, has_colour).phase('running')}"
 
 
-def test_a_name_can_not_steer_the_terminal() -> None:
+def test_a_name_cannot_control_the_terminal() -> None:
     assert printable("a\x1b[31mb\nc\x07") == "a[31mb c"
     assert "\x1b" not in "".join(table(("A",), rows=[("\x1b[2J",)], terminal=Terminal(80)))
 
@@ -114,7 +114,7 @@ def test_a_duration_has_at_most_two_units(seconds: float, expected: str) -> None
     assert duration(seconds) == expected
 
 
-def test_how_long_ago() -> None:
+def test_the_age_of_a_time_is_described() -> None:
     now = datetime(2026, 11, 21, tzinfo=timezone.utc)  # noqa: UP017
 
     assert (ago(now - timedelta(seconds=90), now=now), ago(None, now=now)) == ("1m 30s ago", "")
@@ -124,15 +124,15 @@ def test_how_long_ago() -> None:
     ("size_bytes", "expected"),
     [(None, ""), (512, "512 B"), (1536, "1.5 KiB"), (812331008, "774.7 MiB"), (2**50, "1024.0 TiB")],
 )
-def test_a_size_reads_well(size_bytes: int | None, expected: str) -> None:
+def test_a_size_has_a_readable_unit(size_bytes: int | None, expected: str) -> None:
     assert size(size_bytes) == expected
 
 
-def test_every_phase_has_a_look() -> None:
+def test_every_phase_has_a_symbol_and_colour() -> None:
     assert set(PHASES) <= set(LOOKS)
 
 
-def test_symbols_and_colours_are_for_terminals_only() -> None:
+def test_symbols_and_colours_appear_on_terminals_only() -> None:
     assert terminal_of(io.StringIO(), environ={}) == Terminal(UNLIMITED, False, False)
     assert terminal_of(FakeTty(), environ={"COLUMNS": "70"}) == Terminal(70, True, True)
     assert Terminal().phase("running") == "running"
@@ -141,7 +141,7 @@ def test_symbols_and_colours_are_for_terminals_only() -> None:
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colour_can_be_declined(environ: dict[str, str]) -> None:
+def test_colour_can_be_disabled(environ: dict[str, str]) -> None:
     assert terminal_of(FakeTty(), environ=environ).has_colour is False
 
 
@@ -149,7 +149,7 @@ def test_colour_can_be_declined(environ: dict[str, str]) -> None:
     rows=st.lists(st.lists(st.text(max_size=60), min_size=3, max_size=3), min_size=1, max_size=4),
     width=st.integers(min_value=1, max_value=100),
 )
-def test_no_text_makes_a_table_wider_than_the_terminal_or_steers_it(rows: list[list[str]], width: int) -> None:
+def test_no_text_makes_a_table_too_wide_or_controls_the_terminal(rows: list[list[str]], width: int) -> None:
     lines = table(("A", "B", "C"), rows=rows, terminal=Terminal(width))
 
     assert len(lines) == len(rows) + 1
@@ -158,7 +158,7 @@ def test_no_text_makes_a_table_wider_than_the_terminal_or_steers_it(rows: list[l
 
 
 @given(st.text())
-def test_an_inert_line_holds_nothing_that_steers(text: str) -> None:
+def test_an_inert_line_has_no_control_characters(text: str) -> None:
     shown = inert(text)
 
     assert STEERING.search(shown) is None

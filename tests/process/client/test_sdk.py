@@ -45,7 +45,7 @@ def test_a_submission_packs_uploads_and_sends_only_what_was_given(
     )
 
 
-def test_the_queue_tells_whose_code_it_is(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_the_queue_decides_the_team_of_the_code(client: Client, logged_in: FakeMuster, code: Path) -> None:
     client.submit("true", queue="research", directory=code)
     client.upload(code)
 
@@ -62,16 +62,14 @@ def test_the_same_folder_is_one_workspace(client: Client, logged_in: FakeMuster,
     assert len(logged_in.workspaces) == 1
 
 
-def test_code_can_be_left_out_or_named(client: Client, logged_in: FakeMuster) -> None:
+def test_code_can_be_omitted_or_given_by_id(client: Client, logged_in: FakeMuster) -> None:
     assert client.submit("true", queue="research", directory=None).workspace is None
     assert client.submit("true", queue="research", workspace=5).workspace == 5
     assert logged_in.workspaces == {}
 
 
 @pytest.mark.parametrize("fault", [BUSY, "drop", "lose"])
-def test_a_submission_that_had_to_be_repeated_makes_one_job(
-    fault: object, client: Client, logged_in: FakeMuster
-) -> None:
+def test_a_retried_submission_makes_one_job(fault: object, client: Client, logged_in: FakeMuster) -> None:
     logged_in.faults = [fault, fault]
 
     job = client.submit("true", queue="research", directory=None)
@@ -81,20 +79,20 @@ def test_a_submission_that_had_to_be_repeated_makes_one_job(
     assert len({seen["headers"]["Idempotency-Key"] for seen in logged_in.requests}) == 1
 
 
-def test_two_submissions_have_keys_of_their_own(client: Client, logged_in: FakeMuster) -> None:
+def test_two_submissions_have_different_keys(client: Client, logged_in: FakeMuster) -> None:
     for _ in range(2):
         client.submit("true", queue="research", directory=None)
 
     assert len(logged_in.keys) == 2
 
 
-def test_an_upload_is_repeated_since_its_content_names_it(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_an_upload_is_retried_because_it_is_idempotent(client: Client, logged_in: FakeMuster, code: Path) -> None:
     logged_in.faults = ["lose"]
 
     assert client.upload(code).id == 5
 
 
-def test_an_act_is_not_repeated(client: Client, logged_in: FakeMuster) -> None:
+def test_an_action_is_not_retried(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
     logged_in.faults = ["drop"]
 
@@ -103,7 +101,7 @@ def test_an_act_is_not_repeated(client: Client, logged_in: FakeMuster) -> None:
     assert len(logged_in.requests) == 1
 
 
-def test_a_server_that_stays_busy_is_given_up(client: Client, logged_in: FakeMuster) -> None:
+def test_retries_end_if_the_server_stays_busy(client: Client, logged_in: FakeMuster) -> None:
     logged_in.faults = [BUSY] * 9
 
     with pytest.raises(MusterError, match="Busy: try again"):
@@ -135,7 +133,7 @@ def test_jobs_are_read_page_by_page_and_never_from_another_host(client: Client, 
     assert [job.id for job in client.jobs(limit=150)][-1] == 82
 
 
-def test_acts_answer_with_the_job(client: Client, logged_in: FakeMuster) -> None:
+def test_actions_return_the_job(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
 
     assert client.suspend(number).phase == "stopping"
@@ -144,7 +142,7 @@ def test_acts_answer_with_the_job(client: Client, logged_in: FakeMuster) -> None
     assert client.resubmit(number).id == 2
 
 
-def test_logs_without_follow_are_what_there_is(client: Client, logged_in: FakeMuster) -> None:
+def test_logs_without_follow_return_the_present_lines(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
     logged_in.page_lines = 2
     for at in range(5):
@@ -182,9 +180,7 @@ def test_following_a_suspended_job_ends(client: Client, logged_in: FakeMuster) -
     assert [seen.phase for seen in client.follow(number) if isinstance(seen, Job)][-1] == "suspended"
 
 
-def test_beginning_at_the_end_loses_nothing_of_what_comes_while_the_stream_is_broken(
-    client: Client, logged_in: FakeMuster
-) -> None:
+def test_following_from_the_end_loses_no_line_while_the_stream_is_broken(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
     logged_in.say(number, "long ago")
     logged_in.script = [lambda muster, job: None, lambda muster, job: muster.say(job, "just now"), finish]
@@ -202,7 +198,7 @@ def test_following_survives_a_restart_of_the_server(client: Client, logged_in: F
     assert [line.text for line in lines] == ["one"]
 
 
-def test_waiting_ends_with_the_job_or_in_time(client: Client, logged_in: FakeMuster) -> None:
+def test_waiting_ends_with_the_job_or_at_its_timeout(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
 
     with pytest.raises(WaitTimeout, match=r"job 1 is still running after 0.01 s: wait again, or cancel it"):
@@ -211,7 +207,7 @@ def test_waiting_ends_with_the_job_or_in_time(client: Client, logged_in: FakeMus
     assert client.wait(number).phase == "succeeded"
 
 
-def test_the_other_parts_of_a_job_are_read(client: Client, logged_in: FakeMuster) -> None:
+def test_the_other_parts_of_a_job_are_returned(client: Client, logged_in: FakeMuster) -> None:
     number = logged_in.add_job()
     logged_in.ranks[number] = [{"rank": 0, "state": "running", "attempt": 1}]
 
@@ -222,14 +218,14 @@ def test_the_other_parts_of_a_job_are_read(client: Client, logged_in: FakeMuster
     assert client.me().user == "ada"
 
 
-def test_what_the_server_refuses_is_an_error_with_its_fields(client: Client) -> None:
+def test_a_refusal_is_an_error_with_its_fields(client: Client) -> None:
     with pytest.raises(Invalid) as caught:
         client.submit("true", queue="nowhere", directory=None)
 
     assert (caught.value.status, caught.value.problems[0].field) == (400, "queue")
 
 
-def test_a_client_can_be_told_everything(muster: FakeMuster) -> None:
+def test_a_client_can_be_configured_by_arguments_alone(muster: FakeMuster) -> None:
     with Client(muster.url, TOKEN) as client:
         assert client.login("ada", password="lovelace").token == TOKEN
         assert client.me().user == "ada"
@@ -251,7 +247,7 @@ def test_the_async_client_does_the_same(logged_in: FakeMuster, code: Path) -> No
     assert asynchronously(whole) == [5, ["hello"], [1], "succeeded", "ada", 2, 2]
 
 
-def test_the_async_client_repeats_waits_and_refuses_as_the_other(logged_in: FakeMuster) -> None:
+def test_the_async_client_retries_waits_and_fails_like_the_other(logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="running")
     logged_in.faults = [BUSY, "drop"]
 

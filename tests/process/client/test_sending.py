@@ -1,4 +1,4 @@
-"""Sending a folder: only what the server does not have, and never what was not there."""
+"""Uploading a folder: only content that the server lacks, and only content as it was read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support import packs
 
 
 def trees(muster: FakeMuster) -> list[dict[str, bytes | str]]:
-    """What the server would give a job, by workspace."""
+    """Return the files that a job would get, for each workspace."""
     return [
         {path: muster.files[one["digest"]] if one["kind"] == "file" else one["target"] for path, one in tree.items()}
         for tree in muster.workspaces.values()
@@ -29,14 +29,14 @@ def trees(muster: FakeMuster) -> list[dict[str, bytes | str]]:
 
 
 def steps(muster: FakeMuster) -> list[str]:
-    """The requests about code since the last look, and forgets them."""
+    """Return the requests about code since the last call, and clear them."""
     seen = [one["path"].removeprefix("/api/v1/workspaces") for one in muster.requests if "/workspaces" in one["path"]]
     muster.requests.clear()
     return seen
 
 
 def settle(folder: Path) -> None:
-    """As if the files had been written long ago; the change time cannot be set, so the rule about it is eased."""
+    """Make files look old. The change time cannot be set, so the rule about it is relaxed in the fixture below."""
     for path in folder.rglob("*"):
         if path.is_file():
             os.utime(path, (1_700_000_000, 1_700_000_000))
@@ -47,7 +47,7 @@ def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "SETTLED_NS", -60_000_000_000)
 
 
-def test_first_everything_is_sent_then_nothing_then_the_change(
+def test_the_first_upload_sends_everything_and_later_ones_only_changes(
     client: Client, logged_in: FakeMuster, code: Path
 ) -> None:
     (code / "lib").mkdir()
@@ -70,7 +70,7 @@ def test_first_everything_is_sent_then_nothing_then_the_change(
     assert trees(logged_in)[-1] == {"lib/net.py": b"class Net: pass", "link": "lib"}
 
 
-def test_a_file_that_only_moved_is_not_sent_again(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_a_renamed_file_is_not_sent_again(client: Client, logged_in: FakeMuster, code: Path) -> None:
     client.upload(code)
     steps(logged_in)
     (code / "train.py").rename(code / "main.py")
@@ -79,7 +79,7 @@ def test_a_file_that_only_moved_is_not_sent_again(client: Client, logged_in: Fak
     assert list(trees(logged_in)[-1]) == ["main.py"]
 
 
-def test_files_of_one_content_travel_once(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_files_with_equal_content_are_sent_once(client: Client, logged_in: FakeMuster, code: Path) -> None:
     for number in range(5):
         (code / f"{number}.py").write_text("the same")
     client.upload(code)
@@ -94,7 +94,7 @@ def test_an_execute_bit_is_a_change(client: Client, logged_in: FakeMuster, code:
     assert [tree["train.py"].get("executable") for tree in logged_in.workspaces.values()] == [None, True]
 
 
-def test_a_base_that_the_server_forgot_makes_everything_be_named_again(
+def test_without_its_base_on_the_server_every_file_is_listed_again(
     client: Client, logged_in: FakeMuster, code: Path
 ) -> None:
     logged_in.forgotten.add(client.upload(code).id)
@@ -108,7 +108,7 @@ def test_a_base_that_the_server_forgot_makes_everything_be_named_again(
     assert logged_in.requests[-1]["json"]["base"] == made.id
 
 
-def test_a_base_of_another_server_at_the_same_address_is_not_built_on(
+def test_a_base_of_another_server_at_the_same_address_is_not_used(
     client: Client, logged_in: FakeMuster, code: Path
 ) -> None:
     client.upload(code)
@@ -120,7 +120,7 @@ def test_a_base_of_another_server_at_the_same_address_is_not_built_on(
     assert trees(logged_in)[-1] == {"new.py": b"new", "train.py": b"print('hello')\n"}
 
 
-def test_files_that_the_server_collected_are_sent_again(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_files_deleted_by_the_server_are_sent_again(client: Client, logged_in: FakeMuster, code: Path) -> None:
     client.upload(code)
     (code / "train.py").rename(code / "main.py")
     logged_in.files.clear()
@@ -128,7 +128,7 @@ def test_files_that_the_server_collected_are_sent_again(client: Client, logged_i
     assert trees(logged_in)[-1] == {"main.py": b"print('hello')\n"}
 
 
-def test_much_that_changed_is_asked_for_first(
+def test_for_large_changes_the_server_is_asked_what_it_lacks_first(
     client: Client, logged_in: FakeMuster, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.upload(code)
@@ -140,7 +140,7 @@ def test_much_that_changed_is_asked_for_first(
     assert steps(logged_in) == [""]
 
 
-def test_a_folder_is_remembered_for_all_queues_and_no_other_folder(
+def test_the_memory_of_a_folder_holds_for_all_queues_and_no_other_folder(
     client: Client, logged_in: FakeMuster, code: Path, tmp_path: Path
 ) -> None:
     client.upload(code)
@@ -156,9 +156,7 @@ def test_a_folder_is_remembered_for_all_queues_and_no_other_folder(
     "damage",
     ["", "no json", "{}", "[]", '{"version": 99}', '{"version": 1, "workspace": "x", "sent": [1], "digests": {}}'],
 )
-def test_a_memory_that_can_not_be_read_is_as_if_there_were_none(
-    client: Client, logged_in: FakeMuster, code: Path, damage: str
-) -> None:
+def test_an_unreadable_memory_counts_as_missing(client: Client, logged_in: FakeMuster, code: Path, damage: str) -> None:
     client.upload(code)
     (path,) = memory.cache_folder().iterdir()
     path.write_text(damage)
@@ -166,7 +164,9 @@ def test_a_memory_that_can_not_be_read_is_as_if_there_were_none(
     assert len(logged_in.workspaces) == 1
 
 
-def test_a_memory_that_can_not_be_written_hinders_nothing(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_a_memory_that_cannot_be_written_does_not_stop_an_upload(
+    client: Client, logged_in: FakeMuster, code: Path
+) -> None:
     memory.cache_folder().parent.mkdir(parents=True)
     memory.cache_folder().write_text("a file where the folder should be")
     client.upload(code)
@@ -174,7 +174,7 @@ def test_a_memory_that_can_not_be_written_hinders_nothing(client: Client, logged
 
 
 def test_an_unchanged_file_is_not_read_again(client: Client, code: Path) -> None:
-    """Its content is changed behind the memory's back, which a file system never does."""
+    """The content changes without a trace in its stat, which no file system does."""
     client.upload(code)
     found = memory.load(client.url, root=str(code))
     seen, _ = found.digests["train.py"]
@@ -184,15 +184,15 @@ def test_an_unchanged_file_is_not_read_again(client: Client, code: Path) -> None
     assert again.entries(sending.walk(code))["train.py"]["digest"] == "0" * 64
 
 
-def test_a_file_written_a_moment_ago_is_read_again(client: Client, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within one tick of the clock a second write leaves no trace in the stat."""
+def test_a_recently_written_file_is_read_again(client: Client, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second write within one tick of the clock does not change the stat."""
     monkeypatch.setattr(memory, "SETTLED_NS", 3_600_000_000_000)
     client.upload(code)
     assert memory.load(client.url, root=str(code)).digests == {}
 
 
 def rewriting(monkeypatch: pytest.MonkeyPatch, path: Path, *, times: int) -> None:
-    """Something writes the file whenever it was looked at, so many times."""
+    """Rewrite the file after each of the first `times` looks at it."""
     left, walk = [times], sending.walk
 
     def look(directory: Any) -> Any:
@@ -205,7 +205,7 @@ def rewriting(monkeypatch: pytest.MonkeyPatch, path: Path, *, times: int) -> Non
     monkeypatch.setattr(sending, "walk", look)
 
 
-def test_a_file_that_changes_meanwhile_is_read_again(
+def test_a_file_that_changes_during_reading_is_read_again(
     client: Client, logged_in: FakeMuster, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewriting(monkeypatch, code / "train.py", times=2)
@@ -213,7 +213,7 @@ def test_a_file_that_changes_meanwhile_is_read_again(
     assert trees(logged_in) == [{"train.py": b"x" * 1000}]
 
 
-def test_a_file_that_never_rests_is_named(
+def test_a_file_that_keeps_changing_is_an_error_naming_it(
     client: Client, logged_in: FakeMuster, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewriting(monkeypatch, code / "train.py", times=99)
@@ -235,7 +235,7 @@ def test_a_file_that_never_rests_is_named(
     ],
 )
 def test_a_file_is_sent_as_it_was_read_or_not_at_all(code: Path, act: Callable[[Path], Any]) -> None:
-    """Between the digest and the pack it changes, goes, or becomes a link: its place is not followed."""
+    """Between digest and pack the file changes, disappears or becomes a link, which is not followed."""
     (seen,) = sending.walk(code).files
     digest = contents.digest(seen)
     act(code / "train.py")
@@ -256,7 +256,7 @@ def test_an_unreadable_file_is_named(client: Client, code: Path, tmp_path_factor
             client.upload(name)
 
 
-def test_packs_are_small_and_what_does_not_shrink_travels_raw(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packs_are_small_and_incompressible_files_are_sent_raw(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "PACK_BYTES", 1000)
     for number in range(10):
         (code / f"{number}").write_bytes(os.urandom(300))
@@ -269,7 +269,7 @@ def test_packs_are_small_and_what_does_not_shrink_travels_raw(code: Path, monkey
     assert all(len(one.content) < one.plain_bytes + 8 + 49 * 5 for one in made)
 
 
-def test_too_large_a_folder_is_refused_before_it_is_read_naming_the_largest(
+def test_a_folder_that_is_too_large_is_refused_naming_its_largest_files(
     client: Client, logged_in: FakeMuster, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "ASK_BYTES", 100)
@@ -289,7 +289,7 @@ def test_too_large_a_folder_is_refused_before_it_is_read_naming_the_largest(
     assert steps(logged_in) == ["/missing"]
 
 
-def test_progress_is_told_up_to_the_end(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_progress_is_reported_up_to_the_end(client: Client, logged_in: FakeMuster, code: Path) -> None:
     (code / "weights").write_bytes(os.urandom(300_000))
     told: list[tuple[int, int]] = []
     client.upload(code, progress=lambda sent, total: told.append((sent, total)))
@@ -299,7 +299,7 @@ def test_progress_is_told_up_to_the_end(client: Client, logged_in: FakeMuster, c
     assert len(told) > 3
 
 
-def test_an_upload_with_progress_is_repeated_like_any_other(client: Client, logged_in: FakeMuster, code: Path) -> None:
+def test_an_upload_with_progress_is_retried_like_any_other(client: Client, logged_in: FakeMuster, code: Path) -> None:
     logged_in.faults = [None, "drop", (503, {"title": "Busy"}, {})]
     client.upload(code, progress=lambda sent, total: None)
     assert steps(logged_in) == ["/missing", "/files", "/files", "/files", ""]
@@ -311,7 +311,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_is_one_line_of_a_terminal_and_leaves_it_clean() -> None:
+def test_progress_is_one_line_of_a_terminal_and_is_erased_at_the_end() -> None:
     now, shown = [0.0], Terminal()
     progress = Upload(shown, clock=lambda: now[0])
     progress(0, 4 << 20)
@@ -323,7 +323,7 @@ def test_progress_is_one_line_of_a_terminal_and_leaves_it_clean() -> None:
     assert shown.getvalue().endswith("\r\x1b[K")
 
 
-def test_progress_says_nothing_where_nobody_looks() -> None:
+def test_progress_prints_nothing_into_a_pipe() -> None:
     pipe = io.StringIO()
     progress = Upload(pipe, clock=iter([0.0, 9.0, 99.0]).__next__)
     progress(1, 2)
@@ -367,13 +367,13 @@ def test_the_code_of_jobs_is_listed_read_and_compared(client: Client, logged_in:
         client.file(first, "nosuch.py")
 
 
-def test_a_job_without_code_says_so(client: Client, logged_in: FakeMuster) -> None:
+def test_a_job_without_code_is_an_error_that_names_it(client: Client, logged_in: FakeMuster) -> None:
     job = client.submit("true", queue="research", directory=None)
     with pytest.raises(NotFound, match="job-1 was submitted without code"):
         client.files(job)
 
 
-def test_what_is_remembered_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("MUSTER_CACHE", str(tmp_path / "own"))

@@ -1,4 +1,4 @@
-"""Following over the real server: it is restarted, killed, or cut off by something on the way; no line is lost or doubled."""
+"""Following a log on the real server while it restarts, is killed, or connections break: no line is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Follow = Callable[[str, str, int, list[Any]], None]
 def one_after_the_other(url: str, token: str, job: int, heard: list[Any]) -> None:
     with Client(url, token) as client:
         for item in client.follow(job):
-            heard.append(item)  # at once, so that others see how far it is
+            heard.append(item)  # at once, so that the test sees its progress
 
 
 def side_by_side(url: str, token: str, job: int, heard: list[Any]) -> None:
@@ -44,11 +44,11 @@ def side_by_side(url: str, token: str, job: int, heard: list[Any]) -> None:
 
 
 class Reader:
-    """Somebody who follows a job, in a thread; what they heard so far."""
+    """A thread that follows a job, and what it has received so far."""
 
     def __init__(self, follow: Follow, url: str, token: str, job: int) -> None:
         self.heard: list[Any] = []
-        # A daemon: one that hears nothing more must not hold up the end of the tests.
+        # A daemon: a reader that receives nothing more must not block the end of the tests.
         self.thread = threading.Thread(target=follow, args=(url, token, job, self.heard), daemon=True)
         self.thread.start()
 
@@ -94,7 +94,7 @@ def follow(request: pytest.FixtureRequest) -> Follow:
     return request.param  # type: ignore[no-any-return]
 
 
-def test_a_restart_in_the_middle_loses_and_doubles_nothing(follow: Follow, job: Job, lab: Lab, people: People) -> None:
+def test_a_restart_loses_and_duplicates_nothing(follow: Follow, job: Job, lab: Lab, people: People) -> None:
     token, port = Token.issue(people.viewer, "reader")[1], free_port()
     says = Printer(job)
     says(1200)  # more than a page
@@ -104,7 +104,7 @@ def test_a_restart_in_the_middle_loses_and_doubles_nothing(follow: Follow, job: 
         says(3)
         reader.until(1203)
         says(10)
-    says(700)  # nobody serves, the job goes on
+    says(700)  # no server runs, the job continues
     with serve(port) as site:
         reader.until(1913)
         os.kill(site.pid, signal.SIGKILL)
@@ -120,7 +120,7 @@ def test_a_restart_in_the_middle_loses_and_doubles_nothing(follow: Follow, job: 
 
 
 class Cutter:
-    """Stands before the server and hangs up in the middle of answers, later each time, so that all of it gets through at last."""
+    """A proxy that breaks connections in the middle of responses, later each time, so that everything arrives at last."""
 
     def __init__(self, site: Site, step: int) -> None:
         self.to, self.step, self.cuts = int(site.url.rpartition(":")[2]), step, 0
@@ -147,7 +147,7 @@ def cutting(site: Site, *, step: int) -> Iterator[Cutter]:
 
 
 def _carry(source: socket.socket, target: socket.socket, left: int | None) -> bool:
-    """Whether it hung up by itself."""
+    """Copy up to `left` bytes. Return whether the proxy itself closed the connection."""
     is_cut = False
     with contextlib.suppress(OSError):
         while not is_cut and (piece := source.recv(4096)):
@@ -160,9 +160,7 @@ def _carry(source: socket.socket, target: socket.socket, left: int | None) -> bo
     return is_cut
 
 
-def test_whatever_cuts_connections_on_the_way_loses_and_doubles_nothing(
-    follow: Follow, job: Job, lab: Lab, people: People
-) -> None:
+def test_broken_connections_lose_and_duplicate_nothing(follow: Follow, job: Job, lab: Lab, people: People) -> None:
     token, says = Token.issue(people.viewer, "reader")[1], Printer(job)
     says(1100)
     with serve() as site, cutting(site, step=9000) as cutter:

@@ -1,4 +1,4 @@
-"""Whether to try again, and which sentence an answer becomes. No network."""
+"""Whether to retry a call, and the message for each response. No network."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ def read(call: Call[object], answer: httpx.Response | httpx.TransportError) -> s
 
 @pytest.mark.parametrize(("call", "is_tried_again"), [(GET, True), (KEYED, True), (PLAIN, False)])
 @pytest.mark.parametrize("answer", [LOST, httpx.ReadTimeout("slow"), reply(502), reply(503), reply(504)])
-def test_only_what_may_happen_twice_is_tried_again(
+def test_only_calls_that_may_happen_twice_are_retried(
     call: Call[object], is_tried_again: bool, answer: httpx.Response | httpx.TransportError
 ) -> None:
     assert (WIRE.pause(call, reply=answer, tried=1) is not None) is is_tried_again
 
 
 @pytest.mark.parametrize("status", [200, 201, 400, 401, 403, 404, 409, 500])
-def test_other_answers_are_the_last_word(status: int) -> None:
+def test_other_responses_are_not_retried(status: int) -> None:
     assert WIRE.pause(GET, reply=reply(status), tried=1) is None
 
 
-def test_pauses_grow_to_a_limit_and_tries_end() -> None:
+def test_pauses_grow_to_a_limit_and_retries_end() -> None:
     patient = replace(GET, tries=12)
 
     assert [WIRE.pause(patient, reply=LOST, tried=tried) for tried in (1, 2, 3, 9)] == [0.2, 0.4, 0.8, 10.0]
     assert WIRE.pause(patient, reply=LOST, tried=12) is None
 
 
-def test_chance_spreads_the_pauses() -> None:
+def test_pauses_are_randomized() -> None:
     assert replace(WIRE, chance=lambda: 0.0).pause(GET, reply=LOST, tried=1) == 0.1
 
 
-def test_retry_after_is_honoured_but_not_for_ever() -> None:
+def test_retry_after_is_honoured_up_to_a_limit() -> None:
     assert WIRE.pause(GET, reply=reply(503, retry_after="7"), tried=1) == 7.0
     assert WIRE.pause(GET, reply=reply(429, retry_after="3"), tried=1) == 3.0
     assert WIRE.pause(GET, reply=reply(503, retry_after="3600"), tried=1) is None
@@ -104,7 +104,7 @@ def test_retry_after_may_be_a_date() -> None:
         ),
     ],
 )
-def test_every_failure_is_one_line_with_the_way_out(
+def test_every_failure_is_one_line_with_a_remedy(
     answer: httpx.Response | httpx.TransportError, kind: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(kind) as caught:
@@ -126,7 +126,7 @@ def test_a_wrong_password_does_not_advise_to_log_in() -> None:
     assert read(call, reply(401, json={"detail": "wrong user name or password"})) == "wrong user name or password"
 
 
-def test_every_wrong_field_is_told_with_what_was_given() -> None:
+def test_every_wrong_field_is_reported_with_its_value() -> None:
     fields = [
         {"field": "nodes", "value": 0, "message": "must be at least 1"},
         {"field": "queue", "value": "nlp", "message": "no queue nlp"},
@@ -141,7 +141,7 @@ def test_every_wrong_field_is_told_with_what_was_given() -> None:
     assert [(error.field, error.value) for error in caught.value.problems] == [("nodes", 0), ("queue", "nlp")]
 
 
-def test_without_a_token_nothing_is_sent() -> None:
+def test_without_a_token_no_request_is_sent() -> None:
     with pytest.raises(errors.NotLoggedIn, match="no token for https://lab: run `muster login https://lab`"):
         Wire("https://lab").request(GET)
 
@@ -151,17 +151,17 @@ def test_a_login_carries_no_token() -> None:
 
 
 @pytest.mark.parametrize(("url", "uses_proxy"), [("http://127.0.0.1:8000", False), ("https://lab", True)])
-def test_a_server_on_this_machine_is_never_asked_through_a_proxy(url: str, uses_proxy: bool) -> None:
+def test_a_server_on_this_machine_is_never_reached_through_a_proxy(url: str, uses_proxy: bool) -> None:
     assert Wire(url).settings()["trust_env"] is uses_proxy
 
 
-def test_a_long_poll_is_given_the_time_it_asks_for() -> None:
+def test_a_long_poll_gets_a_longer_timeout() -> None:
     call = calls.log_page(1, rank=None, tail=None, cursor="c", wait_seconds=10)
 
     assert WIRE.request(call)["timeout"].read == 40.0
 
 
-def test_only_what_was_given_is_sent() -> None:
+def test_only_given_arguments_are_sent() -> None:
     assert calls.job_spec("torchrun 'my train.py'", queue="q", nodes=2, gpus=None) == {
         "command": ["torchrun", "my train.py"],
         "queue": "q",

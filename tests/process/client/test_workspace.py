@@ -1,4 +1,4 @@
-"""What of a folder is sent."""
+"""Which files of a folder are sent."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_dotfiles_are_sent_and_empty_folders_are_not(code: Path) -> None:
     assert paths(code) == [".config/a", ".env", "train.py"]
 
 
-def test_execute_bits_are_seen(code: Path) -> None:
+def test_execute_bits_are_kept(code: Path) -> None:
     write(code, "run.sh")
     (code / "run.sh").chmod(0o700)
 
     assert {file.path: file.is_executable for file in walk(code).files} == {"run.sh": True, "train.py": False}
 
 
-def test_ignored_files_and_all_below_ignored_folders_stay_at_home(code: Path) -> None:
+def test_ignored_files_and_everything_in_ignored_folders_are_not_sent(code: Path) -> None:
     write(
         code, ".git/HEAD", "__pycache__/x.pyc", ".venv/bin/python", "data/keep.txt", "old.pyc", "src/a.tmp", "src/a.py"
     )
@@ -53,7 +53,7 @@ def test_ignored_files_and_all_below_ignored_folders_stay_at_home(code: Path) ->
     assert paths(code) == [".gitignore", "src/.musterignore", "src/a.py", "train.py"]
 
 
-def test_a_nested_ignore_file_takes_back_what_one_above_left_out(code: Path) -> None:
+def test_a_nested_ignore_file_can_include_files_again(code: Path) -> None:
     write(code, "a.log", "keep/b.log", "keep/c.log")
     (code / ".gitignore").write_text("*.log\n")
     (code / "keep" / ".musterignore").write_text("!b.log\n")
@@ -61,7 +61,7 @@ def test_a_nested_ignore_file_takes_back_what_one_above_left_out(code: Path) -> 
     assert paths(code) == [".gitignore", "keep/.musterignore", "keep/b.log", "train.py"]
 
 
-def test_a_name_that_is_not_utf_8_can_be_listed(code: Path) -> None:
+def test_a_name_that_is_not_utf_8_can_be_ignored(code: Path) -> None:
     Path(os.fsdecode(os.fsencode(code) + b"/caf\xe9.py")).write_text("")
     (code / ".musterignore").write_bytes(b"caf\xe9.py\n")
 
@@ -76,7 +76,7 @@ def test_brackets_within_brackets_print_no_warning(code: Path) -> None:
     assert paths(code) == [".musterignore", "ab", "train.py"]
 
 
-def test_links_within_the_folder_are_kept_also_to_folders(code: Path) -> None:
+def test_links_within_the_folder_are_kept_also_those_to_folders(code: Path) -> None:
     write(code, "src/model.py")
     (code / "src" / "link.py").symlink_to("../train.py")
     (code / "all").symlink_to("src")
@@ -92,7 +92,7 @@ def test_a_dangling_link_within_the_folder_is_kept(code: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["../code/train.py", "lib/../train.py"])
-def test_a_link_that_takes_a_detour_is_made_straight(code: Path, target: str) -> None:
+def test_a_link_with_a_detour_is_simplified(code: Path, target: str) -> None:
     (code / "lib").mkdir()
     (code / "link.py").symlink_to(target)
 
@@ -107,7 +107,7 @@ def test_a_link_out_of_the_folder_is_refused_by_name(code: Path, target: str) ->
         walk(code)
 
 
-def test_a_link_that_leaves_by_way_of_another_is_refused(code: Path, tmp_path: Path) -> None:
+def test_a_link_that_leaves_through_another_link_is_refused(code: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("secret")
     (code / ".musterignore").write_text("way\n")
     (code / "way").symlink_to("..")
@@ -126,7 +126,7 @@ def test_an_absolute_link_is_refused_by_name(code: Path) -> None:
         walk(code)
 
 
-def test_a_link_that_is_ignored_does_no_harm(code: Path) -> None:
+def test_an_ignored_link_is_not_refused(code: Path) -> None:
     (code / "data").symlink_to("/etc")
     (code / ".musterignore").write_text("data\n")
 
@@ -141,7 +141,7 @@ def test_a_pipe_and_a_socket_are_refused_by_name_unless_ignored(code: Path) -> N
         walk(code)
     (code / ".musterignore").write_text("pipe\n")
     here = os.getcwd()
-    os.chdir(code)  # a socket's path may not be long
+    os.chdir(code)  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as door:
         door.bind("door")
         os.chdir(here)
@@ -157,34 +157,34 @@ def test_a_pipe_and_a_socket_are_refused_by_name_unless_ignored(code: Path) -> N
         (b"tab\there", r"contains the control character U\+0009"),
     ],
 )
-def test_a_name_that_can_not_be_kept_is_told(code: Path, name: bytes, words: str) -> None:
+def test_a_name_that_cannot_be_kept_is_an_error(code: Path, name: bytes, words: str) -> None:
     Path(os.fsdecode(os.fsencode(code) + b"/" + name)).write_text("")
 
     with pytest.raises(WorkspaceError, match=words):
         walk(code)
 
 
-def test_names_of_any_script_case_and_form_are_kept(code: Path) -> None:
+def test_names_in_any_script_case_and_unicode_form_are_kept(code: Path) -> None:
     names = ["caf\u00e9", "cafe\u0301", "A", "a", "größe/文件.py", "back\\slash", "d" * 255 + "/" + "e" * 255]
     write(code, *names)
 
     assert paths(code) == sorted([*names, "train.py"])
 
 
-def test_a_path_that_is_too_long_is_told(code: Path) -> None:
+def test_a_path_that_is_too_long_is_an_error(code: Path) -> None:
     write(code, "/".join(["d" * 250] * 5))
 
     with pytest.raises(WorkspaceError, match="is longer than 1024 bytes"):
         walk(code)
 
 
-def test_a_folder_that_is_not_there_says_how_to_choose_another(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_that_names_the_option(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match=r"no folder .*nowhere: choose one with --dir"):
         walk(tmp_path / "nowhere")
 
 
 def test_an_unreadable_folder_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
-    # Outside pytest's own folders, which only their maker may enter: root has to look as somebody else here.
+    # Outside pytest's folders, which only their owner may enter: the test runs as another user than root here.
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -195,7 +195,7 @@ def test_an_unreadable_folder_is_named(tmp_path_factory: pytest.TempPathFactory)
 
 @contextlib.contextmanager
 def as_nobody() -> Iterator[None]:
-    """Root reads everything, so root is nobody meanwhile."""
+    """Become the user nobody for a while, because root can read everything."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(65534)

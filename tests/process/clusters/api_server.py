@@ -1,4 +1,4 @@
-"""An API server of the test's own, behind TLS."""
+"""A fake API server with TLS."""
 
 import json
 import ssl
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.tls import authority
 
-NAME = "api.cluster.internal"  # of the certificate: no address, and in no DNS
+NAME = "api.cluster.internal"  # name in the certificate: not an address, and not in DNS
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,18 @@ class Seen:
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Answers every GET with {}, or 401 unless its token is given. GET /watched sends lines, in two pieces."""
+    """Answers every GET with {}, or with 401 if the token is wrong. GET /watched sends lines in two chunks."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, folder: Path):
         self.ca, self.pem = authority(folder, "api", NAME)
-        self.token: str | None = None  # None: no credentials are needed
-        self.goes_on = threading.Event()  # from the first piece of lines to the second
+        self.token: str | None = None  # None: no credentials needed
+        self.goes_on = threading.Event()  # releases the second chunk of lines
         self.goes_on.set()
         self.seen: list[Seen] = []
-        self.names: list[str | None] = []  # that clients expect (SNI)
+        self.names: list[str | None] = []  # server names sent by clients (SNI)
         super().__init__(("127.0.0.1", 0), _Handler)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(self.pem)
@@ -42,7 +42,7 @@ class ApiServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def handle_error(self, request, client_address) -> None:
-        """A client that does not accept the certificate ends the connection."""
+        """Ignore errors: a client that rejects the certificate closes the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):

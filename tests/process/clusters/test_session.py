@@ -1,4 +1,4 @@
-"""How an API server is reached, against a server and a proxy of the test's own: what a kubeconfig says is done."""
+"""Connections to an API server as a kubeconfig configures them, against a server and a proxy of the test."""
 
 import asyncio
 import base64
@@ -20,7 +20,7 @@ from jobs.clusters.kubernetes.watch_batching import Pause
 from tests.process.clusters.api_server import NAME, ApiServer
 from tests.support.http_proxy import Proxy
 
-ELSEWHERE = f"https://{NAME}:6443"  # no name that is known here: only the proxy leads to it
+ELSEWHERE = f"https://{NAME}:6443"  # a name that does not resolve here: reachable only through the proxy
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def proxy(server):
 
 @pytest.fixture
 def api(server, tmp_path):
-    """An Api of a kubeconfig with these fields of the cluster and of the user."""
+    """Return a function that makes an Api from a kubeconfig with these fields of the cluster and the user."""
     made = []
 
     def of(user: dict | None = None, **cluster) -> Api:
@@ -87,7 +87,7 @@ def unused_port() -> int:
 # -- proxy-url
 
 
-def test_requests_go_through_the_proxy_and_share_its_tunnel(api, server, proxy):
+def test_requests_go_through_the_proxy_and_share_one_tunnel(api, server, proxy):
     through = api({"token": "t"}, server=ELSEWHERE, proxy_url=proxy.url)
     for number in range(3):
         assert ask(through, f"api/v1/pods/{number}").status == 200
@@ -103,7 +103,7 @@ def test_a_proxy_gets_its_password_and_the_server_does_not(api, server, proxy):
     assert "Proxy-Authorization" not in server.seen[0].headers
 
 
-def test_a_proxy_that_wants_another_password_is_named_without_ours(api, server, proxy):
+def test_a_proxy_that_refuses_the_password_is_named_without_it(api, server, proxy):
     proxy.login = "muster:right"
     said = refusal(api(server=ELSEWHERE, proxy_url=f"http://muster:wrong-one@127.0.0.1:{proxy.port}"))
     assert f"the proxy {proxy.url} refuses the connection: 407" in said
@@ -111,7 +111,7 @@ def test_a_proxy_that_wants_another_password_is_named_without_ours(api, server, 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "proxy.invalid"])
-def test_a_proxy_that_is_not_there_is_named_without_its_password(api, host):
+def test_an_unreachable_proxy_is_named_without_its_password(api, host):
     port = unused_port()
     said = refusal(api(server=ELSEWHERE, proxy_url=f"http://muster:secret@{host}:{port}"))
     assert f"the proxy http://{host}:{port} cannot be reached" in said
@@ -127,12 +127,12 @@ def test_a_proxy_that_is_not_there_is_named_without_its_password(api, host):
         ("http://:3128", "must be like http://proxy.example:3128"),
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_refused_before_any_request(api, address, words):
+def test_an_unsupported_proxy_is_refused_before_any_request(api, address, words):
     said = refusal(api(server=ELSEWHERE, proxy_url=address))
     assert words in said and "secret" not in said
 
 
-def test_a_proxy_that_says_nothing_holds_no_watch_for_ever(api, proxy):
+def test_a_silent_proxy_does_not_block_a_watch_forever(api, proxy):
     proxy.is_silent = True
     through = api(server=ELSEWHERE, proxy_url=proxy.url)
     with pytest.raises(Unreachable, match=f"through the proxy {proxy.url}"):
@@ -143,7 +143,7 @@ def test_a_proxy_that_says_nothing_holds_no_watch_for_ever(api, proxy):
 # -- the proxy of the environment
 
 
-def test_the_environments_proxy_is_used_where_the_kubeconfig_has_none(api, proxy, monkeypatch):
+def test_the_environments_proxy_is_used_if_the_kubeconfig_has_none(api, proxy, monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", f"127.0.0.1:{proxy.port}")
     assert ask(api(server=ELSEWHERE)).status == 200
     assert proxy.asked == [f"CONNECT {NAME}:6443 HTTP/1.1"]
@@ -181,12 +181,12 @@ def test_which_proxy_is_chosen(api, monkeypatch, address, set_by_kubeconfig, wit
 # -- TLS
 
 
-def test_the_certificate_may_have_the_name_that_the_kubeconfig_gives(api, server):
+def test_a_certificate_for_tls_server_name_is_accepted(api, server):
     assert ask(api(tls_server_name=NAME)).status == 200
     assert server.names == [NAME]
 
 
-def test_a_certificate_with_another_name_is_refused_and_the_way_out_is_said(api, server):
+def test_a_certificate_with_another_name_is_refused_naming_tls_server_name(api, server):
     said = refusal(api())
     assert "not valid for '127.0.0.1'" in said and "tls-server-name in the kubeconfig" in said
     assert server.seen == []
@@ -198,7 +198,7 @@ def test_a_wrong_tls_server_name_is_refused(api, server):
     assert server.seen == [] and server.names == ["other.internal"]
 
 
-def test_a_certificate_of_another_authority_is_refused_without_that_hint(api, server, tmp_path):
+def test_a_certificate_of_an_unknown_authority_is_refused_without_that_hint(api, server, tmp_path):
     (tmp_path / "other").mkdir()
     other = ApiServer(tmp_path / "other")
     other.server_close()
@@ -210,7 +210,7 @@ def test_insecure_skip_tls_verify_accepts_any_certificate(api):
     assert ask(api(certificate_authority=None, insecure_skip_tls_verify=True)).status == 200
 
 
-def test_an_authority_and_a_client_certificate_may_be_in_the_kubeconfig_itself(api, server):
+def test_an_authority_and_a_client_certificate_can_be_inline_in_the_kubeconfig(api, server):
     server.context.verify_mode = ssl.CERT_REQUIRED
     server.context.load_verify_locations(server.ca)
     encoded = base64.b64encode(server.pem.read_bytes()).decode()
@@ -237,8 +237,8 @@ def test_a_watch_through_a_proxy_to_a_server_of_another_name(api, server, proxy)
     assert proxy.asked == ["CONNECT 10.1.2.3:6443 HTTP/1.1"] and server.names == [NAME]
 
 
-def test_a_watch_through_a_proxy_may_rest(api, server, proxy):
-    """A rest is told to the kernel: without the tunnel's socket there would be none."""
+def test_a_watch_through_a_proxy_can_rest(api, server, proxy):
+    """A rest sets a socket option, which needs the socket of the tunnel."""
     rested = []
 
     async def rest(size: int) -> None:
@@ -251,7 +251,7 @@ def test_a_watch_through_a_proxy_may_rest(api, server, proxy):
     assert rested
 
 
-def test_through_a_proxy_too_a_wrong_name_is_refused(api, server, proxy):
+def test_a_wrong_server_name_is_refused_through_a_proxy_too(api, server, proxy):
     said = refusal(api(server=ELSEWHERE, tls_server_name="other", proxy_url=proxy.url))
     assert "not valid for 'other'" in said and f"through the proxy {proxy.url}" in said
     assert server.seen == []
@@ -261,7 +261,7 @@ def test_through_a_proxy_too_a_wrong_name_is_refused(api, server, proxy):
 
 
 class Plugin:
-    """An exec plug-in that prints the token of a file, and notes each time it ran."""
+    """An exec plug-in that prints the token in a file and records each run."""
 
     def __init__(self, folder):
         self.token, self.runs, script = folder / "token", folder / "runs", folder / "plugin.sh"
@@ -287,7 +287,7 @@ async def ask_at_once(api: Api, count: int) -> list:
     return await asyncio.gather(*(api.call("GET", f"{number}") for number in range(count)), return_exceptions=True)
 
 
-def test_an_expired_credential_is_renewed_once_for_all_calls_refused_at_a_time(api, server, plugin):
+def test_an_expired_credential_is_renewed_once_for_concurrent_calls(api, server, plugin):
     server.token = "first"
     named = api(plugin.user, tls_server_name=NAME)
     assert {one.status for one in client.run(ask_at_once(named, 40), 60)} == {200}
@@ -298,7 +298,7 @@ def test_an_expired_credential_is_renewed_once_for_all_calls_refused_at_a_time(a
     assert plugin.count == 2
 
 
-def test_a_plug_in_that_fails_is_run_once_and_nobody_asks_without_credentials(api, server, plugin):
+def test_a_failing_plug_in_runs_once_and_no_call_is_sent_without_credentials(api, server, plugin):
     plugin.token.write_text("")
     named = api(plugin.user, tls_server_name=NAME)
     answers = client.run(ask_at_once(named, 20), 60)
@@ -308,7 +308,7 @@ def test_a_plug_in_that_fails_is_run_once_and_nobody_asks_without_credentials(ap
     assert ask(named).status == 200
 
 
-def test_a_call_that_gives_up_does_not_end_the_renewal_of_the_others(api, plugin):
+def test_a_cancelled_call_does_not_cancel_the_renewal_for_others(api, plugin):
     named = api(plugin.user, tls_server_name=NAME)
 
     async def scene():
@@ -322,17 +322,17 @@ def test_a_call_that_gives_up_does_not_end_the_renewal_of_the_others(api, plugin
     assert plugin.count == 1
 
 
-def test_a_token_file_that_was_rotated_is_read_again(api, server, tmp_path):
+def test_a_rotated_token_file_is_read_again(api, server, tmp_path):
     path = tmp_path / "token"
     named = api({"tokenFile": str(path)}, tls_server_name=NAME)
     for token in ("first", "second", "third"):
-        path.write_text(f"{token}\n")  # files end with a newline, which no header may have
+        path.write_text(f"{token}\n")  # the file ends with a newline, which is not allowed in a header
         server.token = token
         assert ask(named).status == 200
     assert len(server.seen) == 1 + 2 + 2
 
 
-def test_an_empty_token_file_is_not_as_good_as_none(api, server, tmp_path):
+def test_an_empty_token_file_is_an_error(api, server, tmp_path):
     path = tmp_path / "token"
     path.write_text("")
     assert "tokenFile is empty" in refusal(api({"tokenFile": str(path)}, tls_server_name=NAME))
@@ -341,7 +341,7 @@ def test_an_empty_token_file_is_not_as_good_as_none(api, server, tmp_path):
 
 @pytest.fixture
 def service_account(server, tmp_path, monkeypatch):
-    """What a pod has: the address in its environment, and two files."""
+    """Provide what a pod has: the address in its environment, and two files."""
     path = tmp_path / "sa-token"
     path.write_text("first")
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(path))
@@ -361,6 +361,6 @@ def test_the_token_of_a_pods_service_account_is_read_again(server, proxy, servic
     client.run(inside.close(), 10)
 
 
-def test_a_service_accounts_token_that_is_missing_is_said(service_account):
+def test_a_missing_service_account_token_is_reported(service_account):
     service_account.unlink()
     assert "the service account of this pod cannot be used" in refusal(Api(Access()))

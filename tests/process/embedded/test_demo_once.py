@@ -1,4 +1,4 @@
-"""The first command that a newcomer types, and what Ctrl-C does to a job that trains."""
+"""bin/demo --once, and what stopping or killing the demo does to a running job."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from embedded.agents import living
 from embedded.installation import Installation
 from tests.process.embedded.world import ROOT, processes_naming
 
-# Slow enough to be met while it trains, and it goes on where it was.
+# Slow enough to be interrupted while it trains; it continues from its checkpoint.
 SCRIPT = """
 import os, sys, time, muster
 place = os.path.join(muster.checkpoints(), "step")
@@ -63,7 +63,7 @@ def until(is_so, seconds: float = 600) -> None:
 
 
 def started(muster: Installation, script) -> int:
-    """A job that trains: its first checkpoint is there."""
+    """Submit a job and wait until it has saved a few checkpoints. Return its id."""
     with Client(muster.url, muster.token) as client:
         job = client.submit("torchrun train.py", queue="default", directory=script, nodes=1, nproc_per_node=1).id
     until(lambda: step_of(muster, job) > 3)
@@ -85,7 +85,7 @@ def finish(muster: Installation, job: int) -> None:
     until(lambda: phase_of(muster, job) == "succeeded")
 
 
-def test_a_stop_suspends_what_trains_and_the_next_start_resumes_it_from_its_checkpoint(tmp_path, script):
+def test_a_stop_suspends_running_jobs_and_the_next_start_resumes_them_from_a_checkpoint(tmp_path, script):
     first = Installation(tmp_path / "data")
     first.start()
     job = started(first, script)
@@ -93,7 +93,7 @@ def test_a_stop_suspends_what_trains_and_the_next_start_resumes_it_from_its_chec
     reached = step_of(first, job)
     assert list(living(tmp_path / "data/local")) == []
     assert "Suspended 1 job; state kept" in (tmp_path / "data/supervisor.log").read_text()
-    with Installation(tmp_path / "data") as second:  # no terminal: it says how, and does not ask
+    with Installation(tmp_path / "data") as second:  # without a terminal it prints how to resume, and does not ask
         assert phase_of(second, job) == "suspended"
         until(lambda: f"bin/muster resume {job}" in (tmp_path / "data/supervisor.log").read_text())
     with Installation(tmp_path / "data", options=("--no-job", "--resume"), is_temporary=True) as third:
@@ -107,7 +107,7 @@ def test_a_stop_suspends_what_trains_and_the_next_start_resumes_it_from_its_chec
 
 @contextmanager
 def stopped_wherever(words: str):
-    """Stops each process of such a command line as soon as it is there, as a job can do to those of its own user."""
+    """Stop each process whose command line contains `words` as soon as it appears, as a job of the same user could do."""
     is_over, found = threading.Event(), set()
 
     def look() -> None:
@@ -128,8 +128,8 @@ def stopped_wherever(words: str):
 
 
 @pytest.mark.long
-def test_a_stop_ends_who_still_sends_what_a_killed_agent_left(tmp_path):
-    """Tasks go on until nearly the end of a stop, and started another one once the first had been ended."""
+def test_a_stop_ends_the_drain_that_still_sends_the_output_of_a_killed_agent(tmp_path):
+    """Regression: tasks run until nearly the end of a stop, and started another drain after the first had been ended."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "train.py").write_text(
@@ -146,7 +146,7 @@ def test_a_stop_ends_who_still_sends_what_a_killed_agent_left(tmp_path):
         assert processes_naming(words) == [] == processes_naming(str(tmp_path))
 
 
-def test_killing_the_control_plane_alone_leaves_ranks_running_and_the_next_start_finds_them(tmp_path, script):
+def test_killing_the_control_plane_leaves_ranks_running_and_the_next_start_finds_them(tmp_path, script):
     first = Installation(tmp_path / "data", is_temporary=True)
     first.start()
     job = started(first, script)

@@ -1,4 +1,4 @@
-"""A whole installation: up, restarted where it dies, found when asked for again, gone when stopped."""
+"""A whole installation: it starts, restarts dead processes, is found by a second start, and leaves nothing when stopped."""
 
 import json
 import os
@@ -32,12 +32,12 @@ def status(url: str, **headers: str) -> int:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
-    except (urllib.error.URLError, TimeoutError):  # nobody is there yet, or is too busy to say so
+    except (urllib.error.URLError, TimeoutError):  # not listening yet, or too busy to answer
         return 0
 
 
 def demo(folder: Path, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess:
-    """What a person types in another terminal."""
+    """Run bin/demo with these arguments, as in another terminal."""
     env = {**os.environ, "MUSTER_DATA_DIR": str(folder), "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
     for name in ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_ALLOWED_HOSTS", "MUSTER_PUBLIC_URL"):
         env.pop(name, None)
@@ -57,7 +57,7 @@ def until(is_so, seconds: float = 600) -> None:
         time.sleep(0.05)
 
 
-def test_it_answers_and_its_four_processes_run(muster):
+def test_it_answers_and_all_its_processes_run(muster):
     assert status(f"{muster.url}/readyz") == 200
     assert set(muster.pids) == {"supervisor", "postgres", "redis", "web", "tasks", "beat", "watcher"}
 
@@ -82,13 +82,13 @@ def test_a_process_that_is_killed_is_started_again(muster, name):
     assert f"{name} ended (killed by SIGKILL)" in (muster.folder / "supervisor.log").read_text()
 
 
-def test_started_again_it_says_where_it_is_and_ends_well(muster):
+def test_a_second_start_prints_the_url_and_exits_with_0(muster):
     said = demo(muster.folder)
     assert said.returncode == 0
     assert muster.url in said.stdout
 
 
-def test_a_new_password_is_made_while_it_runs(muster):
+def test_the_password_can_be_reset_while_it_runs(muster):
     said = demo(muster.folder, "--reset-password")
     password = said.stdout.split()[-1]
     body = json.dumps({"username": "admin", "password": password, "name": "test"}).encode()
@@ -99,13 +99,13 @@ def test_a_new_password_is_made_while_it_runs(muster):
         assert json.loads(answer.read())["user"] == "admin"
 
 
-def test_everything_lies_in_the_data_folder_and_is_private(muster):
+def test_files_in_the_data_folder_are_private_to_their_owner(muster):
     for name in ("secrets.json", "instance.json", "cli.json", "running.json"):
         assert (muster.folder / name).stat().st_mode & 0o077 == 0
     assert json.loads((muster.folder / "local/control.json").read_text()) == {"url": muster.url}
 
 
-def test_stopping_leaves_no_process_and_a_second_start_is_fast_and_finds_everything(tmp_path):
+def test_stopping_leaves_no_process_and_a_second_start_finds_its_data(tmp_path):
     first = Installation(tmp_path / "data")
     first.start()
     token = first.token
@@ -119,13 +119,13 @@ def test_stopping_leaves_no_process_and_a_second_start_is_fast_and_finds_everyth
     with second:
         print(f"second start: {time.monotonic() - began:.1f} s")
         assert second.token == token
-        log = tmp_path / "data/supervisor.log"  # it answers first and says so a moment later
+        log = tmp_path / "data/supervisor.log"  # it answers first and writes this a moment later
         until(lambda: "as before; bin/demo --reset-password" in log.read_text())
     assert demo(tmp_path / "data", "--reset", "--yes").returncode == 0
     assert not (tmp_path / "data").exists()
 
 
-def test_after_a_supervisor_was_killed_nothing_is_left_and_the_next_one_starts(tmp_path):
+def test_a_killed_supervisor_leaves_no_process_and_the_next_one_starts(tmp_path):
     first = Installation(tmp_path / "data", is_temporary=True)
     first.start()
     everything = [identity(pid) for pid in children(first.pids["supervisor"])]
@@ -135,7 +135,7 @@ def test_after_a_supervisor_was_killed_nothing_is_left_and_the_next_one_starts(t
         assert status(f"{second.url}/readyz") == 200
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path):
+def test_a_failed_start_reports_its_reason_and_leaves_nothing(tmp_path):
     env = {"DATABASE_URL": "mysql://there/muster"}
     one = Installation(tmp_path / "data", environ=env, is_temporary=True)
     with pytest.raises(EmbeddedError, match="DATABASE_URL must begin with postgres://"):
@@ -143,30 +143,30 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path):
     assert not (tmp_path / "data/running.json").exists()
 
 
-def test_servers_that_are_given_are_used_and_outlive_it(tmp_path):
+def test_external_servers_are_used_and_keep_running_after_a_stop(tmp_path):
     with Servers(tmp_path / "servers", is_temporary=True) as servers:
         env = {"DATABASE_URL": servers.database_url, "REDIS_URL": servers.redis_url}
         with Installation(tmp_path / "data", environ=env) as muster:
             assert set(muster.pids) == {"supervisor", "web", "tasks", "beat", "watcher"}
             assert status(f"{muster.url}/readyz") == 200
         assert all(process.poll() is None for process in servers.running.values())
-        assert demo(tmp_path / "data", "--reset", "--yes").returncode == 0  # what it keeps outside of that folder
+        assert demo(tmp_path / "data", "--reset", "--yes").returncode == 0  # removes what it keeps outside that folder
 
 
-def test_reset_asks_first(tmp_path):
+def test_reset_requires_confirmation(tmp_path):
     (tmp_path / "data").mkdir()
     said = demo(tmp_path / "data", "--reset")
     assert (said.returncode, (tmp_path / "data").exists()) == (1, True)
     assert "--yes" in said.stdout
 
 
-def test_stop_without_anything_running_is_said(tmp_path):
+def test_stop_reports_that_nothing_is_running(tmp_path):
     said = demo(tmp_path / "data", "--stop")
     assert (said.returncode, "Nothing is running" in said.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("way", ["ctrl-c", "closed"])
-def test_a_terminal_that_says_stop_or_goes_away_ends_everything(tmp_path, way):
+def test_ctrl_c_and_a_closed_terminal_end_every_process(tmp_path, way):
     pid, terminal = pty.fork()
     if pid == 0:
         env = {**os.environ, "MUSTER_DATA_DIR": str(tmp_path / "data"), "PYTHONPATH": f"{ROOT}:{ROOT}/client"}

@@ -1,4 +1,4 @@
-"""bin/_env looks first and says in one line what is missing. Each case is a machine that lacks one thing."""
+"""bin/_env checks the machine first and names what is missing in one line. Each case is a machine without one thing."""
 
 import os
 import subprocess
@@ -31,8 +31,8 @@ def program(folder: Path, name: str, script: str) -> Path:
         ("1", "0", "apt-get install python3-venv"),
     ],
 )
-def test_a_python_that_is_too_old_or_bare_is_named(tmp_path, version, modules, words):
-    # Stands for another machine's Python: it answers the two questions that bin/_env asks of it.
+def test_a_python_that_is_too_old_or_lacks_venv_is_reported(tmp_path, version, modules, words):
+    # Stands for another machine's Python: it answers the two checks that bin/_env runs with it.
     answers = (
         f'case "$2" in *version_info*) exit {1 - int(version)};; *venv*) exit {1 - int(modules)};; *) echo 3.9;; esac'
     )
@@ -46,20 +46,20 @@ def test_a_python_that_is_too_old_or_bare_is_named(tmp_path, version, modules, w
 @pytest.mark.parametrize(
     ("name", "says", "words"), [("uname", "Darwin", "needs Linux"), ("uname", "riscv64", "x86_64 or arm64")]
 )
-def test_another_machine_is_refused(tmp_path, name, says, words):
+def test_other_systems_and_architectures_are_refused(tmp_path, name, says, words):
     program(tmp_path, name, f'[ "$1" = -s ] && [ {says} != Darwin ] && echo Linux || echo {says}')
     done = check(tmp_path, "check_machine")
     assert (done.returncode, words in done.stderr) == (1, True)
 
 
-def test_arm64_without_a_compiler_says_what_to_install(tmp_path):
+def test_arm64_without_a_compiler_names_the_package_to_install(tmp_path):
     program(tmp_path, "uname", '[ "$1" = -s ] && echo Linux || echo aarch64')
     program(tmp_path, "cc", "exit 1")
     done = check(tmp_path, "check_machine")
     assert (done.returncode, "build-essential" in done.stderr) == (1, True)
 
 
-def test_too_little_disk_is_refused_before_anything_is_fetched(tmp_path):
+def test_too_little_disk_is_refused_before_any_download(tmp_path):
     program(tmp_path, "df", 'echo head; echo "/dev/x 1 1 3145728 1% /"')
     done = check(tmp_path, f"check_disk {tmp_path} 12 'Installing PyTorch'")
     assert (done.returncode, "needs 12 GiB" in done.stderr, "has 3 GiB" in done.stderr) == (1, True, True)

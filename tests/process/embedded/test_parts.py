@@ -1,4 +1,4 @@
-"""The small parts: ports, files, the environment, the one lock, the live view."""
+"""The small parts: ports, files, the environment, the instance lock, the live view."""
 
 import os
 import socket
@@ -21,14 +21,14 @@ from embedded.view import JobView, RankView, plain, screen
 from tests.support.patience import PATIENCE_SECONDS
 
 
-def test_a_port_in_use_is_stepped_over():
+def test_a_port_in_use_is_skipped():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with listen("127.0.0.1", port=port) as found:
             assert found.getsockname()[1] > port
 
 
-def test_a_free_port_is_taken_as_it_is():
+def test_a_free_port_is_used_unchanged():
     port = free_port()
     with listen("127.0.0.1", port=port) as found:
         assert found.getsockname()[1] == port
@@ -36,7 +36,7 @@ def test_a_free_port_is_taken_as_it_is():
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_answers_on_a_kept_connection_are_sent_at_once(host):
-    """As `uvicorn --fd` sees the socket: it believes that it is a Unix one, and sets nothing."""
+    """As with `uvicorn --fd`: it treats the socket as a Unix socket and does not set TCP_NODELAY, so it must be set already."""
     with listen(host, port=0) as found, socket.fromfd(found.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as lent:
         with socket.create_connection(found.getsockname()[:2]):
             connection = socket.socket(fileno=lent._accept()[0])
@@ -44,7 +44,7 @@ def test_answers_on_a_kept_connection_are_sent_at_once(host):
                 assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def test_an_address_of_another_machine_is_an_error_that_says_what_to_change():
+def test_an_address_of_another_machine_is_an_error_that_names_the_option():
     with pytest.raises(EmbeddedError, match="--host"):
         listen("192.0.2.1", port=8000)
 
@@ -56,7 +56,7 @@ def test_an_address_of_another_machine_is_an_error_that_says_what_to_change():
         ("::1", "127.0.0.1,localhost,[::1]"),
         ("10.1.2.3", f"127.0.0.1,localhost,[::1],10.1.2.3,{socket.gethostname()}"),
         ("fe80::1", f"127.0.0.1,localhost,[::1],[fe80::1],{socket.gethostname()}"),
-        ("0.0.0.0", "*"),  # the machine's names cannot all be known
+        ("0.0.0.0", "*"),  # not all names of the machine can be known
     ],
 )
 def test_allowed_hosts_follow_the_address(host, expected):
@@ -72,7 +72,7 @@ def test_allowed_hosts_follow_the_address(host, expected):
         ("10.1.2.3", "http://10.1.2.3:8000"),
     ],
 )
-def test_the_address_is_one_that_this_machine_reaches(host, expected):
+def test_the_address_is_reachable_from_this_machine(host, expected):
     assert address(host, port=8000) == expected
 
 
@@ -81,7 +81,7 @@ def env_of(tmp_path, **given):
     return environment(given, data=tmp_path, host="127.0.0.1", port=8000, **urls, secret_key="s")
 
 
-def test_children_get_the_installation_and_not_what_was_for_the_supervisor(tmp_path):
+def test_children_get_the_installations_settings_but_not_the_supervisors_secrets(tmp_path):
     env = env_of(tmp_path, PATH="/bin", MUSTER_ADMIN_PASSWORD="first", MUSTER_TOKEN="mine", HOME="/home/ada")
     assert env["DATABASE_URL"] == "postgres://d"
     assert env["HOME"] == "/home/ada"
@@ -89,35 +89,35 @@ def test_children_get_the_installation_and_not_what_was_for_the_supervisor(tmp_p
     assert not {"MUSTER_ADMIN_PASSWORD", "MUSTER_TOKEN"} & env.keys()
 
 
-def test_the_local_cluster_lies_in_the_data_folder_and_others_are_kept(tmp_path):
+def test_the_local_cluster_is_in_the_data_folder_and_other_clusters_are_kept(tmp_path):
     env = env_of(tmp_path, MUSTER_CLUSTERS='{"far": {"BACKEND": "x.Y", "OPTIONS": {}}}')
     assert f'"ROOT": "{tmp_path}/local"' in env["MUSTER_CLUSTERS"]
     assert '"far"' in env["MUSTER_CLUSTERS"]
 
 
-def test_the_checkout_comes_first_on_the_python_path_and_once(tmp_path):
+def test_the_checkout_is_first_on_the_python_path_and_appears_once(tmp_path):
     env = env_of(tmp_path, PYTHONPATH=f"{CHECKOUT}:/mine")
     assert env["PYTHONPATH"] == f"{CHECKOUT}:{CHECKOUT}/client:/mine"
 
 
-def test_data_lies_in_the_checkout_unless_told_otherwise(tmp_path):
+def test_the_data_folder_is_in_the_checkout_unless_configured(tmp_path):
     assert data_folder({}) == CHECKOUT / ".muster"
     assert data_folder({"MUSTER_DATA_DIR": str(tmp_path)}) == tmp_path
 
 
-def test_a_private_folder_is_for_its_owner_alone_whatever_it_was(tmp_path):
+def test_a_private_folder_gets_mode_0700_whatever_its_mode_was(tmp_path):
     folder = tmp_path / "open"
     folder.mkdir(mode=0o755)
     assert stat.S_IMODE(private_folder(folder).stat().st_mode) == 0o700
 
 
-def test_a_link_in_the_place_of_a_folder_is_refused(tmp_path):
+def test_a_link_in_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(EmbeddedError):
         private_folder(tmp_path / "link")
 
 
-def test_json_is_whole_and_private(tmp_path):
+def test_json_is_written_atomically_and_privately(tmp_path):
     write_json(tmp_path / "a.json", value={"one": 1})
     assert read_json(tmp_path / "a.json") == {"one": 1}
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o600
@@ -130,7 +130,7 @@ def test_a_damaged_file_counts_as_missing(tmp_path, text):
     assert read_json(tmp_path / "a.json") is None
 
 
-def test_a_log_that_grew_too_long_is_put_aside(tmp_path):
+def test_a_log_that_is_too_long_is_rotated(tmp_path):
     log = tmp_path / "web.log"
     log.write_bytes(b"x" * (LOG_BYTES + 1))
     os.close(open_log(log))
@@ -138,7 +138,7 @@ def test_a_log_that_grew_too_long_is_put_aside(tmp_path):
     assert (tmp_path / "web.log.1").stat().st_size == LOG_BYTES + 1
 
 
-def test_a_log_is_cut_while_its_process_writes_on(tmp_path):
+def test_a_log_is_truncated_while_its_process_keeps_writing(tmp_path):
     log = tmp_path / "web.log"
     descriptor = open_log(log)
     os.write(descriptor, b"old" * 1000)
@@ -147,14 +147,14 @@ def test_a_log_is_cut_while_its_process_writes_on(tmp_path):
     assert bound_log(log, most=3000)
     os.write(descriptor, b"after")
     os.close(descriptor)
-    assert log.read_bytes() == b"after"  # and not behind a hole
+    assert log.read_bytes() == b"after"  # without a hole before it
     kept = tmp_path / "web.log.1"
     assert kept.read_bytes() == b"old" * 500 + b"new" * 500
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert not bound_log(tmp_path / "none.log")
 
 
-def test_the_logs_of_an_installation_have_a_bound_while_it_runs(tmp_path):
+def test_the_supervisor_bounds_logs_while_it_runs(tmp_path):
     launch = Launch(Instance(tmp_path), host="127.0.0.1", port=0, given={})
     launch.logs.mkdir()
     for name in ("web.log", "postgres.log"):
@@ -163,7 +163,7 @@ def test_the_logs_of_an_installation_have_a_bound_while_it_runs(tmp_path):
     assert launch.supervisor.wait(lambda: sizes() == [0, 0], seconds=PATIENCE_SECONDS)
 
 
-def test_a_socket_has_its_own_short_folder_where_the_path_is_too_long(tmp_path):
+def test_a_socket_gets_its_own_short_folder_if_the_path_is_too_long(tmp_path):
     home = find_home(tmp_path / ("long" * 25), account=None, is_temporary=True)
     assert len(os.fsencode(home.socket_folder)) + len("/.s.PGSQL.5432") <= SOCKET_PATH_BYTES
     assert stat.S_IMODE(home.socket_folder.stat().st_mode) == 0o700
@@ -176,7 +176,7 @@ def test_a_folder_has_one_instance(tmp_path):
     assert not second.claim()
 
 
-def test_an_instance_says_who_it_is_until_it_forgets(tmp_path):
+def test_an_instances_note_is_read_until_it_is_removed(tmp_path):
     one = Instance(tmp_path)
     one.tell(url="http://here")
     one.tell(state="ready")
@@ -186,13 +186,13 @@ def test_an_instance_says_who_it_is_until_it_forgets(tmp_path):
     assert running(tmp_path) is None
 
 
-def test_a_note_of_a_process_that_is_gone_counts_as_none(tmp_path):
+def test_the_note_of_a_dead_process_counts_as_missing(tmp_path):
     write_json(tmp_path / "instance.json", value={"supervisor": {"pid": 1, "started": -1, "boot": "earlier"}})
     assert running(tmp_path) is None
 
 
-@pytest.mark.parametrize("arguments, code", [([], 0), (["--once"], 1)])  # --once promised a job
-def test_a_second_start_says_where_the_first_is(tmp_path, capsys, arguments, code):
+@pytest.mark.parametrize("arguments, code", [([], 0), (["--once"], 1)])  # --once would have to run a job
+def test_a_second_start_prints_the_url_of_the_first(tmp_path, capsys, arguments, code):
     first = Instance(tmp_path)
     first.claim()
     first.tell(url="http://127.0.0.1:8123")
@@ -204,14 +204,14 @@ def test_a_second_start_says_where_the_first_is(tmp_path, capsys, arguments, cod
 
 @pytest.mark.parametrize(("slots", "shape"), [(1, (1, 1)), (2, (2, 1)), (3, (3, 1)), (4, (2, 2)), (64, (2, 2))])
 def test_the_sample_job_fits_the_machine(slots, shape):
-    """With 1 to 3 GPUs there are as many slots."""
+    """With 1 to 3 GPUs there are as many slots as GPUs."""
     words = sample_command(slots)
     asked = tuple(int(words[words.index(name) + 1]) for name in ("--nodes", "--nproc"))
     assert asked == shape
 
 
 @pytest.mark.parametrize("host, is_said", [("0.0.0.0", True), ("127.0.0.1", False)])
-def test_listening_for_others_it_says_that_all_teams_are_one_trust_domain(tmp_path, capsys, host, is_said):
+def test_listening_for_other_hosts_warns_that_all_teams_are_one_trust_domain(tmp_path, capsys, host, is_said):
     demo = Demo(tmp_path, options=parse(["--host", host]))
     demo.launch.env = {"MUSTER_PUBLIC_URL": "http://127.0.0.1:8000"}
     demo.introduce({"user": "admin", "password": None}, seconds=1.0)
@@ -221,10 +221,10 @@ def test_listening_for_others_it_says_that_all_teams_are_one_trust_domain(tmp_pa
 @pytest.mark.parametrize(
     "answer, expected", [(b"HTTP/1.1 200 OK\r\n\r\n", True), (b"HTTP/1.1 503 No\r\n\r\n", False), (b"", False)]
 )
-def test_a_process_is_well_when_it_says_so(answer, expected):
+def test_a_process_is_healthy_only_if_it_answers_200(answer, expected):
     with socket.create_server(("127.0.0.1", 0)) as server:
         probe = Probe(server.getsockname(), host="here")
-        assert not probe.is_answered()  # asked, and nobody has said anything yet
+        assert not probe.is_answered()  # the request is sent, and there is no response yet
         link, _ = server.accept()
         assert b"Host: here\r\n" in link.recv(1000)
         link.sendall(answer)
@@ -260,7 +260,7 @@ def test_no_line_is_wider_than_the_terminal():
     assert all(len(line) < 30 for line in screen(RUNNING, width=30))
 
 
-def test_plain_lines_tell_only_what_changed():
+def test_plain_lines_show_only_changes():
     before = JobView("digits", "running", "", 11.0, (RankView(0, "running"), RankView(1, "running")))
     assert plain(RUNNING, before=before) == ["x rank 1   failed    worker-0   step 38     signal 9"]
     assert plain(RUNNING, before=RUNNING) == []

@@ -1,4 +1,4 @@
-"""Postgres and Redis in a folder: they answer, ask for their password, keep their data and leave nothing behind."""
+"""Postgres and Redis in a folder: they answer, require their password, keep their data and leave nothing behind."""
 
 import os
 import shutil
@@ -46,8 +46,8 @@ def test_postgres_listens_on_no_tcp_port(servers):
         assert database.execute("SHOW listen_addresses").fetchone() == ("",)
 
 
-def test_postgres_writes_down_no_statement_and_no_row(servers):
-    """They hold commands and environments; whoever asked is told, and says it without them."""
+def test_postgres_logs_no_statement_and_no_row(servers):
+    """Statements and rows hold commands and environments. The caller gets the error and can log it without them."""
     value = "python train.py --key hunter2hunter2"
     statements = (
         f"INSERT INTO kept VALUES ('{value}'), ('{value}')",
@@ -73,7 +73,7 @@ def test_postgres_refuses_a_wrong_password(servers):
         psycopg.connect(servers.database_url, password="guessed").close()
 
 
-def test_redis_refuses_whoever_has_no_password(servers):
+def test_redis_refuses_a_client_without_a_password(servers):
     port = servers.redis_url.rpartition(":")[2].partition("/")[0]
     with pytest.raises(redis.AuthenticationError):
         redis.Redis(port=int(port)).ping()
@@ -84,18 +84,18 @@ def test_passwords_are_on_no_command_line(servers):
         assert processes_naming(read_json(servers.folder / "secrets.json")[name]) == []
 
 
-def test_the_socket_folder_is_for_its_owner_alone(servers):
+def test_the_socket_folder_is_private_to_its_owner(servers):
     folder = Path(servers.database_url.partition("?host=")[2].partition("&")[0])
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_secrets_and_data_are_for_their_owner_alone(servers):
+def test_secrets_and_data_are_private_to_their_owner(servers):
     assert stat.S_IMODE(servers.folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((servers.folder / "secrets.json").stat().st_mode) == 0o600
     assert stat.S_IMODE(home_of(servers).stat().st_mode) == 0o700
 
 
-def test_durability_is_only_saved_on_what_is_thrown_away(tmp_path):
+def test_fsync_stays_on_unless_the_data_is_temporary(tmp_path):
     kept = Servers(tmp_path / "kept")
     kept.prepare()
     try:
@@ -116,7 +116,7 @@ def test_a_second_start_finds_its_data(tmp_path):
         assert database.execute("SELECT count(*) FROM kept").fetchone() == (0,)
 
 
-def test_no_process_and_no_folder_outside_is_left(tmp_path):
+def test_no_process_and_no_outside_folder_is_left_behind(tmp_path):
     with Servers(tmp_path / "data", is_temporary=True) as servers:
         home = home_of(servers)
         pids = [process.pid for process in servers.running.values()]
@@ -143,44 +143,44 @@ def test_no_permission_outside_our_folders_changes(tmp_path):
     assert during == before == modes(watched)
 
 
-def test_a_path_too_long_for_a_socket_is_no_hindrance(tmp_path):
+def test_a_path_too_long_for_a_socket_works(tmp_path):
     folder = tmp_path / ("long" * 25) / "with a space and % sign"
     with Servers(folder, is_temporary=True) as servers, psycopg.connect(servers.database_url) as database:
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_start_that_was_interrupted_while_making_the_database_is_made_good(tmp_path):
+def test_a_start_interrupted_while_creating_the_database_is_repaired(tmp_path):
     first = Servers(tmp_path / "data", is_temporary=True)
     first.prepare()
     home = home_of(first)
-    (home / "data").rename(home / "data.new")  # as it lies there before its last step
+    (home / "data").rename(home / "data.new")  # as it is before the last step
     with Servers(tmp_path / "data", is_temporary=True) as servers, psycopg.connect(servers.database_url) as database:
         assert database.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_servers_that_a_killed_supervisor_left_are_ended_first(tmp_path):
+def test_servers_left_by_a_killed_supervisor_are_ended_first(tmp_path):
     left = Servers(tmp_path / "data", is_temporary=True)
     left.start()
     old = [Identity(**who) for who in read_json(tmp_path / "data/running.json").values()]
     for process in left.running.values():
-        process.returncode = 0  # forgotten: nobody waits for them any more
+        process.returncode = 0  # marks them as ended, so that stopping does not wait for them
     with Servers(tmp_path / "data", is_temporary=True) as servers, psycopg.connect(servers.database_url) as database:
         assert database.execute("SELECT 1").fetchone() == (1,)
         assert not any(is_alive(one) for one in old)
 
 
-def test_servers_that_are_given_are_used_and_none_is_started(tmp_path):
+def test_external_servers_are_used_and_none_is_started(tmp_path):
     with Servers(tmp_path, database_url="postgres://there/muster", redis_url="redis://there/0") as servers:
         assert (servers.database_url, servers.redis_url) == ("postgres://there/muster", "redis://there/0")
         assert servers.running == {}
 
 
-def test_only_the_one_that_is_missing_is_started(tmp_path):
+def test_only_the_missing_server_is_started(tmp_path):
     with Servers(tmp_path / "data", database_url="postgres://there/muster", is_temporary=True) as servers:
         assert list(servers.running) == ["redis"]
 
 
-def test_a_database_that_is_gone_is_said_and_not_made_anew(tmp_path):
+def test_a_missing_database_is_an_error_and_is_not_created_again(tmp_path):
     need(os.geteuid() == 0, "only root keeps the database outside the data folder")
     with Servers(tmp_path / "data", is_temporary=True) as servers:
         note = (servers.folder / "home.json").read_text()
@@ -189,7 +189,7 @@ def test_a_database_that_is_gone_is_said_and_not_made_anew(tmp_path):
         Servers(tmp_path / "data").start()
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path):
+def test_a_folder_of_another_user_is_refused(tmp_path):
     need(os.geteuid() == 0, "only root can give a folder away")
     folder = tmp_path / "theirs"
     folder.mkdir()

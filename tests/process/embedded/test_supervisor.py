@@ -1,4 +1,4 @@
-"""Children that die are started again; ending them takes as long as it takes, and no longer."""
+"""Children that die are restarted; ending them takes no longer than their stop signals allow."""
 
 import os
 import select
@@ -41,7 +41,7 @@ def supervisor(said):
     one.end(*list(one.children))
 
 
-def test_a_child_that_dies_is_started_again_and_it_is_said(supervisor, said):
+def test_a_child_that_dies_is_restarted_and_reported(supervisor, said):
     sleeper = Sleeper()
     supervisor.start(sleeper)
     sleeper.started[0].kill()
@@ -50,14 +50,14 @@ def test_a_child_that_dies_is_started_again_and_it_is_said(supervisor, said):
     assert sleeper.started[1].poll() is None
 
 
-def test_a_child_that_keeps_dying_is_started_ever_more_rarely(supervisor, said):
+def test_a_child_that_keeps_dying_is_restarted_with_growing_delays(supervisor, said):
     supervisor.start(Sleeper(script="exit 3"))
     assert supervisor.wait(lambda: len(said) == 2, seconds=10)
     assert said[1] == "sleeper ended (exit code 3); it is started again in 1 s."
     assert [backoff(deaths) for deaths in (1, 2, 3, 6, 7, 50)] == [0.5, 1, 2, 16, 30, 30]
 
 
-def test_a_child_that_ends_when_asked_is_not_started_again(supervisor, said):
+def test_a_child_that_was_asked_to_end_is_not_restarted(supervisor, said):
     sleeper = Sleeper()
     supervisor.start(sleeper)
     supervisor.end("sleeper")
@@ -66,7 +66,7 @@ def test_a_child_that_ends_when_asked_is_not_started_again(supervisor, said):
 
 
 def test_a_child_that_does_not_end_is_killed(supervisor):
-    # The trap is set once the line is out, so the signal cannot come before it.
+    # The line is printed after the trap is set, so the signal cannot arrive before it.
     stubborn = Sleeper(
         script="trap '' TERM; echo set; while :; do sleep 0.1; done",
         stop_signals=((signal.SIGTERM, 0.2), (signal.SIGKILL, 5.0)),
@@ -77,14 +77,14 @@ def test_a_child_that_does_not_end_is_killed(supervisor):
     assert stubborn.started[0].returncode == -signal.SIGKILL
 
 
-def test_one_that_waits_for_its_restart_is_ended_without_waiting(supervisor, said):
+def test_a_child_waiting_for_its_restart_is_ended_at_once(supervisor, said):
     supervisor.start(Sleeper(script="exit 3"))
     assert supervisor.wait(lambda: bool(said), seconds=10)
     supervisor.end("sleeper")
     assert supervisor.children == {}
 
 
-def test_changes_are_told_with_every_pid(said):
+def test_changes_are_reported_with_every_pid(said):
     told = []
     supervisor = Supervisor(said.append, on_change=told.append)
     sleeper = Sleeper()
@@ -93,7 +93,7 @@ def test_changes_are_told_with_every_pid(said):
     assert told == [{"sleeper": sleeper.started[0].pid}, {}]
 
 
-def test_a_step_gives_its_code_and_its_output(supervisor):
+def test_a_step_returns_its_exit_code_and_output(supervisor):
     step = supervisor.run(lambda out: spawn(["sh", "-c", "echo one; exit 4"], stdout=out))
     assert (step.code, step.out) == (4, "one\n")
 
@@ -129,8 +129,8 @@ def test_waiting_costs_no_processor_time(supervisor):
     assert (after.user + after.system) - (before.user + before.system) <= 0.02
 
 
-def test_the_chore_is_done_now_and_then_while_children_run(said):
-    """And not more often: what is waited for does not decide it."""
+def test_the_chore_runs_every_five_seconds_while_waiting(said):
+    """And not more often: what is waited for has no influence on it."""
     done, now = [], [0.0]
     supervisor = Supervisor(said.append, clock=lambda: now[0], chore=lambda: done.append(now[0]))
     for at in (0.0, 1.0, 4.9, 5.0, 5.1, 9.9, 10.0, 30.0):
@@ -148,7 +148,7 @@ def test_an_answer_from_a_terminal_is_read(supervisor):
     os.close(writer)
 
 
-def test_an_ending_is_told_in_words():
+def test_an_exit_code_or_signal_is_described_in_words():
     assert (how(1), how(-9)) == ("exit code 1", "killed by SIGKILL")
 
 
@@ -160,7 +160,7 @@ time.sleep(1000)
 """
 
 
-def test_children_die_with_a_supervisor_that_is_killed_and_what_is_not_tied_lives_on():
+def test_children_die_with_a_killed_supervisor_and_untied_processes_survive():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env=env)
     tied, free = (identity(int(pid)) for pid in parent.stdout.readline().split())
@@ -173,7 +173,7 @@ def test_children_die_with_a_supervisor_that_is_killed_and_what_is_not_tied_live
         os.kill(free.pid, signal.SIGKILL)
 
 
-def test_a_pid_that_somebody_else_has_now_is_not_the_same_process():
+def test_a_reused_pid_is_not_the_same_process():
     me = identity(os.getpid())
     assert is_alive(me)
     assert not is_alive(type(me)(me.pid, me.started + 1, me.boot))

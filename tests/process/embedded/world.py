@@ -1,4 +1,4 @@
-"""What these tests look at outside of the code: processes, modes, and programs that an ordinary user may run."""
+"""What these tests inspect outside the code: processes, file modes, and interpreters that an ordinary user may run."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def processes_naming(text: str) -> list[str]:
-    """Command lines that hold this text."""
+    """Return the command lines of other processes that contain this text."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -26,7 +26,7 @@ def processes_naming(text: str) -> list[str]:
 
 
 def children(pid: int) -> list[int]:
-    """All processes below this one; threads and processes may end meanwhile."""
+    """Return all descendants of this process; threads and processes may end meanwhile."""
     direct: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -36,7 +36,7 @@ def children(pid: int) -> list[int]:
 
 
 def modes(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
-    """Mode, owner and group of each path that is there."""
+    """Return mode, owner and group of each path that exists."""
     found = {}
     for path in paths:
         try:
@@ -48,13 +48,13 @@ def modes(paths: Iterable[Path]) -> dict[str, tuple[int, int, int]]:
 
 
 def around(path: Path) -> list[Path]:
-    """Every folder above this one, and what lies in the two nearest."""
+    """Return every folder above this one, and the entries of the two nearest."""
     near = [one for parent in list(path.parents)[:2] for one in parent.iterdir() if one != path]
     return [*path.parents, *near]
 
 
 def python_for(account: Account | None) -> str | None:
-    """An interpreter, 3.11 or newer, that this user may run."""
+    """Return an interpreter, 3.11 or newer, that this user may run, if any."""
     wanted = "import sys; sys.exit(sys.version_info < (3, 11))"
     places = [sys.executable, f"{sys.base_prefix}/bin/python3", "/usr/local/bin/python3", "/usr/bin/python3"]
     return next((one for one in places if Path(one).exists() and can_run([one, "-c", wanted], account=account)), None)
