@@ -40,7 +40,8 @@ def environment(spec: Spec, *, folder: StateFolder, pyz: str, address: str) -> d
     # By default torchrun kills its ranks 30 s after SIGTERM, whatever grace period was requested.
     env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
     env.update(_own(spec, address=address))
-    env.update(_hook(folder, pyz=pyz))
+    if not spec.is_rank:
+        env.update(_hook(folder, pyz=pyz))
     return env
 
 

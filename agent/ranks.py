@@ -39,6 +39,7 @@ class Rank:
     pid: int = 0
     restart: int = 0  # how often it was started before, in this replica
     launcher: int = 0  # pid of the process that started its shim
+    is_command: bool = False  # the replica's command itself, without a shim
     streams: list[Stream] = field(default_factory=list)
     oom_kills: int | None = field(default_factory=linux.oom_kills)  # the control group's count when it began
     was_signalled: bool = False  # its launcher signalled the whole process group to stop
@@ -70,7 +71,7 @@ class Ranks:
         self._expected, self._is_elastic = expected, is_elastic
         self._ranks: dict[int, Rank] = {}
         self.streams: list[Stream] = []
-        self.killed_at = math.inf  # when what the launcher left behind was killed, seconds since the epoch
+        self.killed_at = math.inf  # when the command had ended and what it left was killed, seconds since the epoch
         self.dropped = 0  # points that a full socket did not accept
         self._server = Server(loop, on_message=self._hear, on_gone=self._gone)
         self.address = self._server.address
@@ -94,12 +95,22 @@ class Ranks:
         self.streams = [one for one in self.streams if one.is_open] + [stream]
         return stream
 
+    def adopt(self, pid: int, *, fds: list[int], at: float) -> None:
+        """Take the replica's command, whose stdout and stderr are `fds`, as its one rank."""
+        rank = Rank(self._expected.start, 0, pid=pid, is_command=True)
+        rank.streams = [self.add_stream(fd, rank=rank.rank) for fd in fds]
+        self._ranks[rank.rank] = rank
+        self._running(rank, at=at)
+
     def end_all(self, *, exit_code: int | None, ended_by: int | None, launcher: int = 0) -> None:
         """End ranks that never reported their end: they ended with the launcher, or were killed after it.
 
         `launcher` is its pid: where it was ended by a signal, a rank in another process was ended because of it.
         """
         for rank in self._open():
+            if rank.is_command:
+                self._end(rank, exit_code=exit_code, ended_by=ended_by, at=min(self.killed_at, time.time()))
+                continue
             if rank.streams or (ended_by is not None and rank.pid != launcher):
                 rank.was_signalled = True
             if rank.streams:

@@ -181,7 +181,10 @@ class Replica:
         except OSError as error:
             return failed(f"cannot start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
         self._journal.guardian = self._launcher.guardian
-        self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
+        if self._spec.is_rank:
+            self._ranks.adopt(self._launcher.pid, fds=self._launcher.outputs, at=now)
+        else:
+            self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
         self._launcher.close_pipes()
         self._outbox.item("replica", state="running", at=now)
         return None

@@ -29,6 +29,8 @@ class Spec:
     index: int
     command: list[str]
     processes: int = 1
+    first_rank: int = 0  # the lowest rank of the role's replica 0
+    is_rank: bool = False  # the command itself is the replica's one rank; False: it starts them
     env: dict[str, str] = field(default_factory=dict)
     hold_port: int | None = None
     grace_seconds: float = 30
@@ -47,7 +49,8 @@ class Spec:
     @property
     def ranks(self) -> range:
         """Return the ranks that the control plane expects of this replica."""
-        return range(self.index * self.processes, (self.index + 1) * self.processes)
+        start = self.first_rank + self.index * self.processes
+        return range(start, start + self.processes)
 
 
 class StateFolder:

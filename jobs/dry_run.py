@@ -6,7 +6,7 @@ from typing import Any
 
 from accounts.models import User
 from accounts.permissions import Act, require
-from jobs.core.plan import Role
+from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec
 from queues import admission
 from queues.models import Queue
@@ -32,8 +32,8 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
     """Return what `services.submit` would do, without creating anything. Raises the same errors."""
     require(user, Act.SUBMIT, queue.team)
     spec = services.resolve(queue=queue, sent=sent, workspace=workspace)
-    asked = {queue.resource: spec.nodes * spec.nproc_per_node}
     roles = frameworks.get(spec.framework).roles(spec)
+    asked = {queue.resource: slots_of(roles)}
     notes = (*command_words.notes(queue=queue, sent=sent, workspace=workspace), *_notes(queue, spec))
     return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked), notes)
 

@@ -6,7 +6,7 @@ Intent is a column (`cancel_requested_at`, `cancel_now_at`, `suspended`); acting
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from common import doorbell, faultpoints
 from common.errors import Conflict, InvalidInput, InvalidSpec, Problem
 from jobs.clusters.replica_file import volume_variable
 from jobs.core.lifecycle import Phase
+from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
 from jobs.models import Job, JobEvent
 from queues.models import Queue
@@ -80,32 +81,34 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     _check_volumes(spec, queue)
     if problem := trust.problem(spec, queue):
         raise InvalidSpec(problem)
-    asked = {queue.resource: spec.nodes * spec.nproc_per_node}
+    roles = frameworks.get(spec.framework).roles(spec)
+    asked = {queue.resource: slots_of(roles)}
     if not fits(asked, queue.quota):
+        shape = " and ".join(f"{role.replicas} x {role.slots}" for role in roles if role.slots)
         raise InvalidSpec(
             Problem(
                 "nodes",
                 spec.nodes,
-                f"{spec.nodes} x {spec.nproc_per_node} processes need {describe(asked)}, but queue {queue.name} has "
-                f"{describe(queue.quota)} in all; lower nodes or nproc_per_node",
+                f"{shape} processes need {describe(asked)}, but queue {queue.name} has {describe(queue.quota)} in all; "
+                "lower nodes or nproc_per_node",
             )
         )
-    _check_nodes(spec, queue)
+    _check_nodes(roles, queue)
     return spec
 
 
-def _check_nodes(spec: JobSpec, queue: Queue) -> None:
+def _check_nodes(roles: Iterable[Role], queue: Queue) -> None:
     """Refuse what no machine of the cluster could ever take; if the machines are unknown, refuse nothing."""
     if not clusters.backend(queue.cluster).HAS_NODES:
         return
-    for role in frameworks.get(spec.framework).roles(spec):
+    for role in roles:
         with faultpoints.around("cluster.placement_problem"):
             cluster = clusters.get(queue.cluster)
             problem = cluster.placement_problem(
-                processes=role.processes,
+                slots=role.slots,
                 nodes=role.replicas,
                 resource=queue.resource,
-                own_nodes=(role.least or role.replicas) if role.processes == queue.gpus_per_node else 0,
+                own_nodes=(role.least or role.replicas) if role.slots == queue.gpus_per_node else 0,
             )
         if problem:
             raise InvalidSpec(problem)
@@ -227,6 +230,7 @@ def _insert(
     *,
     said: str,
 ) -> Job:
+    roles = frameworks.get(spec.framework).roles(spec)
     with faultpoints.atomic("services.submit"):
         if workspace is not None:
             hold(workspace)
@@ -239,7 +243,8 @@ def _insert(
             spec=spec.to_json(),
             sealed_secrets=sealed_secrets,
             priority=spec.priority,
-            slots=spec.nodes * spec.nproc_per_node,
+            roles=[role.view().to_json() for role in roles],
+            slots=slots_of(roles),
             idempotency_key=once.key if once else None,
             request_digest=once.digest if once else None,
             next_reconcile_at=None,  # until it is admitted there is nothing to reconcile

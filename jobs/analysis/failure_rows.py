@@ -116,7 +116,7 @@ def _correct_end(job: Job, attempt: int, found: Failure) -> None:
     end = steps.filter(pk__gt=stop.pk).first() if stop is not None else None
     if stop is None or end is None:
         return
-    words = failures.end_message(found, step=stop.message, is_elastic=job.min_nodes is not None)
+    words = failures.end_message(found, step=stop.message, is_elastic=job.is_elastic)
     if words == end.message:
         return
     JobEvent.objects.filter(pk=end.pk).update(message=words)

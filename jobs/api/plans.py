@@ -8,6 +8,7 @@ from rest_framework.views import APIView
 from common.rest import listed
 from jobs import dry_run
 from jobs.core.fields import FIELDS
+from jobs.core.plan import world_size
 
 from .params import description, user_of
 from .serializers import JobFieldSerializer, PlanSerializer, SubmitSerializer
@@ -39,7 +40,7 @@ def _shown(found: dry_run.Preview) -> dict[str, object]:
             "nodes": spec.nodes,
             "min_nodes": spec.min_nodes,
             "nproc_per_node": spec.nproc_per_node,
-            "world_size": spec.nodes * spec.nproc_per_node,
+            "world_size": world_size(found.roles),
         },
         "asked": found.asked,
         "spec": spec.to_json(),

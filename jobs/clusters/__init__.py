@@ -57,8 +57,8 @@ class Cluster(Protocol):
         read.
         """
 
-    def placement_problem(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
-        """Return why the machines can never take `nodes` replicas of `processes` processes each, or None.
+    def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+        """Return why the machines can never take `nodes` replicas of `slots` of the resource each, or None.
 
         May query the cluster, briefly and at most once a minute. `own_nodes`: how many replicas must run at once, each
         with a machine to itself; 0 where they may share.

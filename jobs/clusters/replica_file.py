@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
+from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 LOOPBACK = "127.0.0.1"
 # Collectives choose a network interface by themselves and may pick one that a firewall closes.
@@ -48,7 +48,7 @@ def describe(
     volumes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return one replica's `replica.json` (docs/wire.md, section 1). `volumes` maps names to their folders."""
-    env = {name: resolve(value, plan, index=index, ports=ports) for name, value in role.env.items()}
+    env = {name: resolve(value, plan, role, index=index, ports=ports) for name, value in role.env.items()}
     env |= {volume_variable(name): folder for name, folder in (volumes or {}).items()}
     held = [ports[name] for name, home in ports_needed(plan).items() if home == (role.name, index)]
     return {
@@ -57,6 +57,8 @@ def describe(
         "role": role.name,
         "index": index,
         "processes": role.processes,
+        "first_rank": role.first_rank,
+        "is_rank": role.is_rank,
         "command": list(role.command),
         "env": {**LOOPBACK_ENV, **plan.env, **env},
         "hold_port": held[0] if held else None,
@@ -71,10 +73,12 @@ def describe(
     }
 
 
-def resolve(value: Value, plan: Plan, *, index: int, ports: Mapping[str, int]) -> str:
+def resolve(value: Value, plan: Plan, role: Role, *, index: int, ports: Mapping[str, int]) -> str:
     match value:
         case Index():
             return str(index)
+        case FirstRank():
+            return str(role.first_rank + index * role.processes)
         case Host() | Here():
             return LOOPBACK
         case Port(name=name):

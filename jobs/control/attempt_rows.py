@@ -4,6 +4,7 @@ from typing import Any
 
 from django.db import connection, models
 
+from jobs.core.verdict import RoleView
 from jobs.models import Rank, Replica
 
 
@@ -22,18 +23,19 @@ _INSERT_REPLICAS = f"""
 _RANK, _RANK_GIVEN, _RANK_REST = _begun(Rank, ("replica_id", "job_id", "attempt", "rank", "local_rank"))
 _INSERT_RANKS = f"""
     INSERT INTO jobs_rank ({_RANK})
-    SELECT r.id, r.job_id, r.attempt, r.index * %s + local, local, {_RANK_GIVEN}
+    SELECT r.id, r.job_id, r.attempt, %s + r.index * %s + local, local, {_RANK_GIVEN}
     FROM jobs_replica r, generate_series(0, %s - 1) AS local
     WHERE r.job_id = %s AND r.attempt = %s AND r.role = %s
 """  # noqa: S608 - column names of our own model
 
 
-def insert(*, job: int, run: str, attempt: int, role: str, replicas: int, processes: int) -> None:
-    """Insert `replicas` rows for a role, and `processes` rank rows for each of them."""
+def insert(*, job: int, run: str, attempt: int, role: RoleView) -> None:
+    """Insert the rows of a role's replicas, and those of the ranks in each of them."""
     with connection.cursor() as cursor:
-        places: list[Any] = [job, attempt, role, f"{run}-{attempt}-{role}-"]
-        cursor.execute(_INSERT_REPLICAS, [*places, *_values(_REPLICA_REST), replicas])
-        cursor.execute(_INSERT_RANKS, [processes, *_values(_RANK_REST), processes, job, attempt, role])
+        places: list[Any] = [job, attempt, role.name, f"{run}-{attempt}-{role.name}-"]
+        cursor.execute(_INSERT_REPLICAS, [*places, *_values(_REPLICA_REST), role.replicas])
+        numbers = [role.first_rank, role.processes, *_values(_RANK_REST), role.processes]
+        cursor.execute(_INSERT_RANKS, [*numbers, job, attempt, role.name])
 
 
 def _values(rest: list[Any]) -> Any:

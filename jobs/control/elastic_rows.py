@@ -20,7 +20,7 @@ RANKS_ANEW: dict[str, Any] = {
 
 def of(job: Job) -> dict[Key, ReplicaPlace]:
     """Return the places replaced in this attempt. Empty for a job that is not elastic, without a query."""
-    if job.min_nodes is None or not job.attempt:
+    if not job.is_elastic or not job.attempt:
         return {}
     rows = Replica.objects.filter(job=job, attempt=job.attempt, incarnation__gt=0)
     return {

@@ -56,7 +56,7 @@ _CHANGED = f"""
         UPDATE jobs_rank k SET state = 'failed', is_stopped = true, ended_at = %(now)s
         FROM changed c JOIN jobs_job j ON j.id = c.job_id
         WHERE k.replica_id = c.id AND k.state = 'running' AND c.state IN ('failed', 'lost')
-            AND j.spec->>'min_nodes' IS NOT NULL
+            AND j.roles @? '$[*] ? (@.least != null)'
     )
 """  # noqa: S608 - put together of what stands above
 # Used by a visit, which holds the job's lock already.

@@ -16,9 +16,9 @@ from jobs.analysis import failure_rows, failures
 from jobs.core import lease, volumes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
-from jobs.core.plan import Plan, Role
+from jobs.core.plan import Plan
 from jobs.core.replacement import Key, unconfirmed
-from jobs.core.verdict import RoleView, Seen
+from jobs.core.verdict import Seen
 from jobs.ingest.agent_tokens import issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
@@ -141,7 +141,7 @@ class DjangoStore:
 def plan_of(job: Job, attempt: int) -> Plan:
     """Return one launch of a job, with a token for each of its agents."""
     spec = job.job_spec
-    roles = _roles(job)
+    roles = frameworks.get(spec.framework).roles(spec)
     incarnations = {key: place.incarnation for key, place in elastic_rows.of(job).items()}
     secrets = {
         f"{role.name}-{index}": issue(
@@ -163,14 +163,9 @@ def plan_of(job: Job, attempt: int) -> Plan:
     )  # fmt: skip
 
 
-def _roles(job: Job) -> tuple[Role, ...]:
-    spec = job.job_spec
-    return frameworks.get(spec.framework).roles(spec)
-
-
 def _held(job: Job) -> Held:
     spec = job.job_spec
-    expected = [(role.name, index) for role in _roles(job) for index in range(role.replicas)]
+    expected = [(role.name, index) for role in job.role_views for index in range(role.replicas)]
     return Held(job.pk, job.lease_token, _view(job), job.queue.cluster, job.run, expected, spec.grace_seconds)
 
 
@@ -192,9 +187,7 @@ def _view(job: Job) -> JobView:
         running_since=job.running_at,
         start_timeout_seconds=spec.start_timeout_seconds,
         deadline_seconds=spec.deadline_seconds,
-        roles=tuple(
-            RoleView(role.name, role.replicas, role.completes, role.essential, role.least) for role in _roles(job)
-        ),
+        roles=job.role_views,
         places=elastic_rows.of(job),
     )
 
@@ -230,7 +223,7 @@ def _words(job: Job, step: Step, before: str) -> str:
     if before == Phase.STOPPING and step.reason in failure_rows.ENDINGS:
         # judged before this transaction, which a failing judgement could break
         found = failures.stored(job, job.attempt)
-        return failures.end_message(found, step=words, is_elastic=job.min_nodes is not None)
+        return failures.end_message(found, step=words, is_elastic=job.is_elastic)
     return words
 
 
@@ -250,11 +243,9 @@ def _enter(job: Job, now: datetime) -> None:
 
 def _insert_attempt(job: Job) -> None:
     """Insert the rows of a new attempt before anything is created, so that every replica that appears has a row."""
-    for role in _roles(job):
-        attempt_rows.insert(
-            job=job.pk, run=job.run, attempt=job.attempt, role=role.name, replicas=role.replicas,
-            processes=role.processes,
-        )  # fmt: skip
+    job.roles = [role.to_json() for role in job.role_views]  # a release before may have submitted it without
+    for role in job.role_views:
+        attempt_rows.insert(job=job.pk, run=job.run, attempt=job.attempt, role=role)
 
 
 def _close_ranks(job: Job, now: datetime) -> None:

@@ -5,15 +5,22 @@ replica is placed (its number, an address, a port) is a token in the role, which
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from common.errors import InvalidSpec, Problem
+
+from .verdict import RoleView
 
 
 @dataclass(frozen=True)
 class Index:
     """Stands for the replica's number within its role, from 0."""
+
+
+@dataclass(frozen=True)
+class FirstRank:
+    """Stands for the replica's lowest rank, unique over all roles of the job."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +65,39 @@ class First:
     rest: str
 
 
-Value = str | Index | Host | Port | Here | Endpoint | Launch | First
+Value = str | Index | FirstRank | Host | Port | Here | Endpoint | Launch | First
 
 
 @dataclass(frozen=True)
 class Role:
-    """Replicas with one command. `processes` is the number of ranks in each replica."""
+    """Replicas with one command, and the shape of each. A framework returns its roles through `numbered`."""
 
     name: str
     replicas: int
-    processes: int
+    processes: int  # ranks in each replica; 0 for a role that has none, such as a driver
     command: tuple[str, ...]
     env: Mapping[str, Value] = field(default_factory=dict)
     completes: bool = True  # the job is done when all of these succeeded
     essential: bool = True  # the attempt fails when one of these fails
-    least: int | None = None  # elastic: this many are enough, including the first one; None: all are needed
+    least: int | None = None  # elastic: this many are enough, including the anchor; None: all are needed
+    anchor: int | None = None  # elastic: the replica at which the others meet; the attempt ends with it
+    first_rank: int = 0  # the lowest rank of replica 0
+    is_rank: bool = False  # the command itself is the replica's one rank; False: it starts the ranks, or has none
+    devices: int | None = None  # how many of the job's resource each replica takes; None: one for each process
+    resources: Mapping[str, str] = field(default_factory=dict)  # such as cpu and memory, in place of the cluster's
+    image: str = ""  # in place of the cluster's
+
+    @property
+    def slots(self) -> int:
+        """How many slots of quota each replica takes."""
+        return self.processes if self.devices is None else self.devices
+
+    def view(self) -> RoleView:
+        """Return what is stored with the job: how its replicas are numbered, and whose end decides."""
+        return RoleView(
+            self.name, self.replicas, self.completes, self.essential, self.least, self.anchor, self.processes,
+            self.first_rank,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -101,7 +126,7 @@ class Plan:
 
     def is_whole_node(self, role: Role) -> bool:
         """Whether a replica of this role takes everything that a node of its queue has."""
-        return 0 < self.node_slots == role.processes
+        return 0 < self.node_slots == role.slots
 
     def incarnation(self, role: str, index: int) -> int:
         return self.incarnations.get((role, index), 0)
@@ -123,12 +148,22 @@ class Distribution:
 MAX_SPREAD = 2
 
 
-def world_size(nodes: int, per_node: int) -> int:
-    """Return the number of processes in the job: nodes times processes per node. Counts, not ranks.
+def numbered(*roles: Role) -> tuple[Role, ...]:
+    """Return the roles with ranks that are unique over all of them, counted in their order from 0."""
+    found: list[Role] = []
+    for role in roles:
+        found.append(replace(role, first_rank=world_size(found)))
+    return tuple(found)
 
-    Source: torchrun, --nnodes and --nproc-per-node.
-    """
-    return nodes * per_node
+
+def world_size(roles: Iterable[Role]) -> int:
+    """Return the number of ranks over all roles."""
+    return sum(role.replicas * role.processes for role in roles)
+
+
+def slots_of(roles: Iterable[Role]) -> int:
+    """Return how many slots of quota a job of these roles takes; at least one, also without ranks or devices."""
+    return max(1, sum(role.replicas * role.slots for role in roles))
 
 
 def distribute(gpus: int, per_node: int, nodes: int = 1) -> Distribution:

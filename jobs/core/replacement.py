@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from .verdict import FIRST, ReplicaSeen, ReplicaState, RoleView, Seen
+from .verdict import ReplicaSeen, ReplicaState, RoleView, Seen
 
 Key = tuple[str, int]  # role and index
 MOST = 10  # per place and attempt; a place that fails this often will fail again
@@ -75,11 +75,16 @@ def plan_replacements(
 
     Repeated losses of a place are replaced ever more slowly.
     """
-    elastic = {role.name for role in roles if role.least is not None}
-    mine = [one for one in replicas if one.role in elastic]
-    if any(one.index == FIRST and one.state is ReplicaState.SUCCEEDED for one in mine):
-        return Replacements()  # training is over: no replica is left for a rendezvous
-    ended = [one for one in mine if one.state in (ReplicaState.FAILED, ReplicaState.LOST) and one.index != FIRST]
+    anchors = {role.name: role.anchor for role in roles if role.least is not None}
+    mine = [one for one in replicas if one.role in anchors]
+    over = {one.role for one in mine if one.index == anchors[one.role] and one.state is ReplicaState.SUCCEEDED}
+    ended = [
+        one
+        for one in mine
+        if one.state in (ReplicaState.FAILED, ReplicaState.LOST)
+        and one.index != anchors[one.role]
+        and one.role not in over  # training is over: a new replica would find nothing to join
+    ]
     end_replicas = tuple((one.role, one.index) for one in ended if one.is_alive)
     pauses = {
         (one.role, one.index): _pause(places.get((one.role, one.index)), now) for one in ended if not one.is_alive

@@ -1,9 +1,10 @@
 """Judge the replicas of an attempt together. Pure, and independent of frameworks: roles define whose end decides."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from . import exits
 from .batch import clean
@@ -24,15 +25,15 @@ class ReplicaState(StrEnum):
 
 ENDED = frozenset({ReplicaState.SUCCEEDED, ReplicaState.FAILED, ReplicaState.LOST})
 _UP = frozenset({ReplicaState.RUNNING, ReplicaState.SUCCEEDED})
-FIRST = 0  # of an elastic role: the replica that hosts the rendezvous; without it the others cannot meet
 PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
 
 
 @dataclass(frozen=True)
 class RoleView:
-    """The verdict's view of a role: how many replicas, and whether its end or its failure decides.
+    """A role as stored with its job (`Job.roles`): its replicas and ranks, and whether its end or failure decides.
 
-    `least` is set for an elastic one: this many are enough.
+    `least` is set for an elastic one: this many are enough. `anchor`: the replica at which the others meet; without it
+    an elastic role cannot go on. None: it can lose any.
     """
 
     name: str
@@ -40,6 +41,17 @@ class RoleView:
     completes: bool
     essential: bool
     least: int | None = None
+    anchor: int | None = None
+    processes: int = 1  # ranks in each replica
+    first_rank: int = 0  # the lowest rank of replica 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RoleView":
+        """Return the role as stored. Keys of a newer release are ignored, those of an older one may be missing."""
+        return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
 
 
 @dataclass(frozen=True)
@@ -115,9 +127,13 @@ def verdict(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> Verdi
 
 
 def is_up(role: RoleView, replicas: Iterable[ReplicaSeen]) -> bool:
-    """Whether a role can train: all of it is up, or of an elastic role the first and at least `least` replicas."""
+    """Whether a role can train: all of it is up, or of an elastic role its anchor and at least `least` replicas."""
     up = {one.index for one in replicas if one.role == role.name and one.state in _UP}
-    return len(up) >= role.replicas if role.least is None else FIRST in up and len(up) >= role.least
+    return len(up) >= role.replicas if role.least is None else _has_anchor(role, up) and len(up) >= role.least
+
+
+def _has_anchor(role: RoleView, indices: Collection[int]) -> bool:
+    return role.anchor is None or role.anchor in indices
 
 
 def who_runs(roles: Iterable[RoleView], replicas: Iterable[ReplicaSeen]) -> str:
@@ -138,9 +154,9 @@ def _is_done(role: RoleView, replicas: list[ReplicaSeen]) -> bool:
     done = {replica.index for replica in replicas if replica.state is ReplicaState.SUCCEEDED}
     if role.least is None:
         return len(done) >= role.replicas
-    # A replica not up when the first one's launcher has ended well would find no rendezvous any more.
+    # A replica that comes up after the anchor has ended would find nothing to join.
     is_any_left = any(replica.state is ReplicaState.RUNNING for replica in replicas)
-    return FIRST in done and len(done) >= role.least and not is_any_left
+    return _has_anchor(role, done) and len(done) >= role.least and not is_any_left
 
 
 def _failure(role: RoleView, replicas: list[ReplicaSeen]) -> Verdict | None:
@@ -153,15 +169,15 @@ def _failure(role: RoleView, replicas: list[ReplicaSeen]) -> Verdict | None:
 def _elastic_failure(
     role: RoleView, least: int, replicas: list[ReplicaSeen], ended: list[ReplicaSeen]
 ) -> Verdict | None:
-    """Return the failure of an elastic role: its first replica ended, or fewer than `least` are left.
+    """Return the failure of an elastic role: its anchor ended, or fewer than `least` are left.
 
     A replacement counts once it runs.
     """
-    first = next((one for one in replicas if one.index == FIRST), None)
-    if first is not None and first in ended:
-        words = f"{describe_end(first)}; all others met there, so the attempt ends with it"
-        return Verdict("failed", words, first.reason == PORT_TAKEN)
-    is_over = first is not None and first.state is ReplicaState.SUCCEEDED
+    anchor = next((one for one in replicas if one.index == role.anchor), None)
+    if anchor is not None and anchor in ended:
+        words = f"{describe_end(anchor)}; all others met there, so the attempt ends with it"
+        return Verdict("failed", words, anchor.reason == PORT_TAKEN)
+    is_over = anchor is not None and anchor.state is ReplicaState.SUCCEEDED
     late = [one for one in replicas if one.state is ReplicaState.PENDING and (one.incarnation or is_over)]
     left = role.replicas - len(ended) - len(late)
     if left >= least or not (ended or late):

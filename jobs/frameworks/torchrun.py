@@ -18,6 +18,7 @@ from . import _launchers
 
 NAME = "torchrun"
 LABEL = "torchrun"
+RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
 # For an elastic job whose command sets no value: a lost replica fails the other replicas' ranks, and so costs each a
 # restart.
@@ -266,14 +267,15 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
         "PET_NPROC_PER_NODE": str(spec.nproc_per_node),
         **(_static(spec) if spec.min_nodes is None else _elastic(spec)),
     }
-    return (Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes),)
+    anchor = None if spec.min_nodes is None else RENDEZVOUS_HOST
+    return (Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor),)
 
 
 def _static(spec: JobSpec) -> dict[str, Value]:
     return {
         "PET_NNODES": str(spec.nodes),
         "PET_NODE_RANK": Index(),
-        "PET_MASTER_ADDR": Host("worker", 0),
+        "PET_MASTER_ADDR": Host("worker", RENDEZVOUS_HOST),
         "PET_MASTER_PORT": Port("rendezvous", RDZV_PORT),
         "PET_MAX_RESTARTS": "0",  # a static rendezvous cannot take one replica back: a retry is a new attempt
     }
@@ -289,7 +291,7 @@ def _elastic(spec: JobSpec) -> dict[str, Value]:
     return {
         "PET_NNODES": f"{spec.min_nodes}:{spec.nodes}",
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": Endpoint(Host("worker", 0), Port("rendezvous", RDZV_PORT)),
+        "PET_RDZV_ENDPOINT": Endpoint(Host("worker", RENDEZVOUS_HOST), Port("rendezvous", RDZV_PORT)),
         "PET_RDZV_ID": Launch(),
         "PET_RDZV_CONF": First(f"is_host=true,{patience}", f"is_host=false,{patience}"),
         "PET_LOCAL_ADDR": Here(),

@@ -12,11 +12,12 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.functional import cached_property
 
 from accounts.models import Team, User
 from jobs.core import lifecycle
-from jobs.core.plan import world_size
 from jobs.core.spec import JobSpec
+from jobs.core.verdict import RoleView
 from queues.models import Queue
 from queues.resources import Resources
 from workspaces.models import Workspace
@@ -43,11 +44,15 @@ class Job(models.Model):
     # remain.
     uid = models.CharField(max_length=8, default=new_uid, editable=False)
     spec = models.JSONField(help_text="the resolved description, frozen at submission")
+    roles = models.JSONField(
+        null=True,
+        help_text="its roles as RoleView, frozen at submission; null where a release before roles submitted it",
+    )
     sealed_secrets = models.TextField(
         blank=True, default="", help_text="values of spec.secrets, encrypted (job_secrets.py)"
     )
     priority = models.SmallIntegerField(default=0)
-    slots = models.PositiveIntegerField(help_text="quota it takes: one per process")
+    slots = models.PositiveIntegerField(help_text="quota it takes, over all roles")
     idempotency_key = models.CharField(max_length=80, null=True)
     request_digest = models.CharField(
         max_length=64, null=True, help_text="sha256 of the request that brought the key; null for keys from before"
@@ -152,15 +157,31 @@ class Job(models.Model):
         """Whether nothing changes by itself: finished, or suspended until a user resumes it."""
         return self.is_finished or self.phase == lifecycle.Phase.SUSPENDED
 
+    @cached_property
+    def role_views(self) -> tuple[RoleView, ...]:
+        """The job's roles. Releases before `roles` knew one role of workers, whose first replica is its anchor."""
+        if self.roles is not None:
+            return tuple(map(RoleView.from_json, self.roles))
+        least = self.spec.get("min_nodes")
+        anchor = None if least is None else 0
+        per_node = int(self.spec["nproc_per_node"])
+        return (RoleView("worker", int(self.spec["nodes"]), True, True, least, anchor, processes=per_node),)
+
+    @property
+    def is_elastic(self) -> bool:
+        return any(role.least is not None for role in self.role_views)
+
     @property
     def nodes(self) -> int:
-        return int(self.spec["nodes"])
+        """The number of replicas over all roles, for an elastic job the maximum."""
+        return sum(role.replicas for role in self.role_views)
 
     @property
     def min_nodes(self) -> int | None:
-        """The fewest nodes an elastic job continues with; None if it is not elastic."""
-        least = self.spec.get("min_nodes")
-        return None if least is None else int(least)
+        """The fewest replicas an elastic job continues with; None if it is not elastic."""
+        if not self.is_elastic:
+            return None
+        return sum(role.replicas if role.least is None else role.least for role in self.role_views)
 
     @property
     def span(self) -> str:
@@ -173,7 +194,8 @@ class Job(models.Model):
 
     @property
     def world_size(self) -> int:
-        return world_size(self.nodes, self.nproc_per_node)
+        """The number of ranks over all roles."""
+        return sum(role.replicas * role.processes for role in self.role_views)
 
     @property
     def command(self) -> list[str]:

@@ -366,9 +366,9 @@ def test_a_job_without_gpus_sees_none_even_if_its_environment_names_some(local):
 
 def test_more_gpus_than_the_machine_has_are_refused_before_and_at_launch(local):
     local.cluster.inventory = lambda: ["0"]
-    problem = local.cluster.placement_problem(processes=1, nodes=2, resource="gpu")
+    problem = local.cluster.placement_problem(slots=1, nodes=2, resource="gpu")
     assert problem is not None and "this machine has 1" in problem.message
-    assert local.cluster.placement_problem(processes=4, nodes=4, resource="cpu") is None
+    assert local.cluster.placement_problem(slots=4, nodes=4, resource="cpu") is None
     with pytest.raises(Refused, match="needs 2 GPUs, and this machine has 1"):
         local.cluster.apply(replace(plan(), **GPU))
 

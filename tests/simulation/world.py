@@ -30,13 +30,14 @@ from jobs.core.lifecycle import (
 )
 from jobs.core.plan import Plan, Role
 from jobs.core.replacement import unconfirmed
-from jobs.core.verdict import FIRST, RoleView, Seen
+from jobs.core.verdict import Seen
 
 GUARDS = frozenset({"token", "seal", "freshness"})
 RUN = "1-sim"
 ACCUSATIONS = (StopReason.FAILED, StopReason.RETRY)
 STRICT = Role("worker", 2, 1, ("true",))
-ELASTIC = Role("worker", 3, 1, ("true",), least=2)
+FIRST = 0
+ELASTIC = Role("worker", 3, 1, ("true",), least=2, anchor=FIRST)
 
 
 def expected(role: Role) -> Expected:
@@ -193,7 +194,7 @@ class World:
         self.present: dict[int, set[int]] = {}
         self.unwell: dict[int, set[int]] = {}  # attempt -> indices whose replica ever failed or vanished
         self.adapter = make_adapter(self)
-        roles = (RoleView("worker", role.replicas, completes=True, essential=True, least=role.least),)
+        roles = (role.view(),)
         view = JobView(Phase.QUEUED, self.now(), max_retries=self.random.choice([0, 1, 3]), roles=roles)
         self.row = Row(view, due=self.now())
         self.store = SimStore(self.row, self.switch, guards, role)

@@ -100,9 +100,9 @@ class KubernetesCluster(View):
         path = f"{self.path}/pods/{labels.pod(run, attempt, *place)}/log"
         return client.run(pod_logs.read(self.api, path, since=since, take=take), pod_logs.READ_SECONDS + LAST_SECONDS)
 
-    def placement_problem(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+    def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         return sizes.placement_problem(
-            processes=processes, nodes=nodes, resource=resource, own_nodes=own_nodes, site=self.site,
+            slots=slots, nodes=nodes, resource=resource, own_nodes=own_nodes, site=self.site,
             sizes=self._known_sizes(),
         )  # fmt: skip
 

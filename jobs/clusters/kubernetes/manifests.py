@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from common.errors import Refused
 from jobs.clusters.replica_file import mark, place_name, volume_variable
-from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Plan, Port, Role, Value
+from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Plan, Port, Role, Value
 
 from . import labels
 from .site import Site
@@ -144,6 +144,8 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "attempt": plan.attempt,
         "role": role.name,
         "processes": role.processes,
+        "first_rank": role.first_rank,
+        "is_rank": role.is_rank,
         "command": list(role.command),
         "env": dict(plan.env),
         "hold_port": None,
@@ -210,6 +212,8 @@ def resolve(value: Value, plan: Plan, role: Role, *, index: int, namespace: str)
     match value:
         case Index():
             return str(index)
+        case FirstRank():
+            return str(role.first_rank + index * role.processes)
         case Host(role=name, index=number):
             return labels.host(plan.run, plan.attempt, name, number, namespace=namespace)
         case Here():
@@ -236,7 +240,7 @@ def _container(plan: Plan, role: Role, index: int, *, site: Site) -> Manifest:
     env = environment(plan, role, index, site)
     return {
         "name": CONTAINER,
-        "image": site.image,
+        "image": role.image or site.image,
         "imagePullPolicy": site.pull_policy,
         "command": [PYTHON, f"{AGENT}/start.py"],
         "env": [{"name": name, "value": value} for name, value in env.items()],
@@ -252,9 +256,13 @@ def _container(plan: Plan, role: Role, index: int, *, site: Site) -> Manifest:
 
 
 def _resources(plan: Plan, role: Role, site: Site) -> Manifest:
-    """Return resources. Devices are both request and limit, because Kubernetes requires the two to be equal."""
-    devices = {site.devices[plan.resource]: str(role.processes)} if plan.resource in site.devices else {}
-    wanted = {"requests": {**site.requests, **devices}, "limits": {**site.limits, **devices}}
+    """Return resources. Devices are both request and limit, because Kubernetes requires the two to be equal.
+
+    So are a role's own, which keeps them out of the way of the cluster's usual limits.
+    """
+    devices = {site.devices[plan.resource]: str(role.slots)} if plan.resource in site.devices and role.slots else {}
+    own = {**devices, **role.resources}
+    wanted = {"requests": {**site.requests, **own}, "limits": {**site.limits, **own}}
     return {name: amounts for name, amounts in wanted.items() if amounts}
 
 

@@ -46,7 +46,7 @@ def quantity(text: str) -> Fraction:
 
 
 def placement_problem(
-    *, processes: int, nodes: int, resource: str, site: Site, sizes: Iterable[Size], own_nodes: int = 0
+    *, slots: int, nodes: int, resource: str, site: Site, sizes: Iterable[Size], own_nodes: int = 0
 ) -> Problem | None:
     """Return why the nodes can never take this job; None if they can, or if no nodes are known.
 
@@ -62,27 +62,27 @@ def placement_problem(
     if not able:
         return _too_large(fixed, there)
     device = site.devices.get(resource)
-    most = max(int(quantity(size.amounts.get(device, "0"))) for size in able) if device else processes
-    if processes <= most:
-        return _too_few(processes, own_nodes, device, able) if device else None
-    way_out = _nearest(processes * nodes, most) if most else "choose another queue"
+    most = max(int(quantity(size.amounts.get(device, "0"))) for size in able) if device else slots
+    if slots <= most:
+        return _too_few(slots, own_nodes, device, able) if device else None
+    way_out = _nearest(slots * nodes, most) if most else "choose another queue"
     return Problem(
-        "nproc_per_node", processes, f"needs {processes} {device} on one node, and the largest node has {most}; {way_out}"
+        "nproc_per_node", slots, f"needs {slots} {device} on one node, and the largest node has {most}; {way_out}"
     )  # fmt: skip
 
 
-def _too_few(processes: int, own_nodes: int, device: str, able: list[Size]) -> Problem | None:
-    large = sum(size.has(device, str(processes)) for size in able)
+def _too_few(slots: int, own_nodes: int, device: str, able: list[Size]) -> Problem | None:
+    large = sum(size.has(device, str(slots)) for size in able)
     if own_nodes <= large:
         return None
     return Problem(
-        "nodes", own_nodes, f"needs {own_nodes} nodes with {processes} {device} each, and the cluster has {large}; "
+        "nodes", own_nodes, f"needs {own_nodes} nodes with {slots} {device} each, and the cluster has {large}; "
         f"lower nodes to {large}",
     )  # fmt: skip
 
 
 def _nearest(total: int, most: int) -> str:
-    """Suggest the same number of processes on nodes that exist."""
+    """Suggest the same number of slots on nodes that exist."""
     per_node = next(count for count in range(min(most, total), 0, -1) if total % count == 0)
     return f"use nproc_per_node={per_node} on nodes={total // per_node}"
 

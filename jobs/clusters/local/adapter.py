@@ -134,11 +134,13 @@ class LocalCluster:
             place = folder / place_name(role, index, newest.get(place_name(role, index), 0))
             self._end(place, mark(run, attempt), grace_seconds)
 
-    def placement_problem(self, *, processes: int, nodes: int, resource: str, **_: Any) -> Problem | None:
+    def placement_problem(self, *, slots: int, nodes: int, resource: str, **_: Any) -> Problem | None:
         there = len(self.inventory()) if resource == devices.RESOURCE else 0
-        if not there or processes * nodes <= there:
+        if not there or slots * nodes <= there:
             return None
-        words = f"{nodes} x {processes} processes need a GPU each, and this machine has {there}; lower nodes or nproc_per_node"
+        words = (
+            f"{nodes} x {slots} processes need a GPU each, and this machine has {there}; lower nodes or nproc_per_node"
+        )
         return Problem("nodes", nodes, words)
 
     def open_attempts(self) -> list[tuple[str, int]]:
@@ -184,7 +186,7 @@ class LocalCluster:
             _lock_soon(lock.fileno())
             held = {one: words for one, words in _read_json(kept).items() if one == attempt or not self._is_over(one)}
             try:
-                found = devices.assign(held, attempt, {place: role.processes for role, place in places}, there)
+                found = devices.assign(held, attempt, {place: role.slots for role, place in places}, there)
             except devices.NotEnough as error:
                 raise (Refused if error.is_final else Unreachable)(f"attempt {plan.attempt} {error}") from error
             handed.write(kept, json.dumps({**held, attempt: found}))

@@ -3,7 +3,7 @@
 from rig.world import let_see_nodes
 from tests.cluster.conftest import until
 
-ASKED = {"processes": 16, "nodes": 1, "resource": "gpu"}
+ASKED = {"slots": 16, "nodes": 1, "resource": "gpu"}
 
 
 def test_with_permission_to_read_nodes_an_impossible_shape_is_refused(place):
@@ -18,7 +18,7 @@ def test_with_permission_to_read_nodes_an_impossible_shape_is_refused(place):
     problem = until(refused)
     assert (problem.field, problem.value) == ("nproc_per_node", 16)
     assert problem.message.endswith("the largest node has 4; use nproc_per_node=4 on nodes=4")
-    assert place.cluster(**options).placement_problem(processes=4, nodes=4, resource="gpu") is None
+    assert place.cluster(**options).placement_problem(slots=4, nodes=4, resource="gpu") is None
 
 
 def test_without_permission_to_read_nodes_nothing_is_refused(place):

@@ -14,11 +14,11 @@ class Small:
 
     MOUNTS = HAS_NODES = SEPARATES = True
 
-    def placement_problem(self, *, processes: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
-        if processes <= 4:
+    def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
+        if slots <= 4:
             return None
         return Problem(
-            "nproc_per_node", processes, f"the largest node has 4 {resource}; use nproc_per_node=4 on nodes={nodes * 2}"
+            "nproc_per_node", slots, f"the largest node has 4 {resource}; use nproc_per_node=4 on nodes={nodes * 2}"
         )
 
 

@@ -12,7 +12,7 @@ PLAIN = Size({"cpu": "500m", "memory": "2Gi"}, {"zone": "c"})
 
 def said(processes, *, nodes=1, sizes=(SMALL, LARGE, PLAIN), resource="gpu", own_nodes=0, **site) -> str:
     site = Site("jobs", "x:1", "http://muster.test", **site)
-    asked = {"processes": processes, "nodes": nodes, "resource": resource, "own_nodes": own_nodes}
+    asked = {"slots": processes, "nodes": nodes, "resource": resource, "own_nodes": own_nodes}
     found = placement_problem(**asked, site=site, sizes=sizes)
     return f"{found.field} {found.value}: {found.message}" if found else ""
 

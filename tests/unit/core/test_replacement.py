@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from jobs.core.lifecycle import STOP_TICK, JobView, Phase, StopReason, after, applied, decide
 from jobs.core.replacement import LONGEST_PAUSE_SECONDS, MOST, ReplicaPlace, plan_replacements, replaced
-from jobs.core.verdict import FIRST, PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
+from jobs.core.verdict import PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
-TWO_TO_FOUR = (RoleView("worker", 4, completes=True, essential=True, least=2),)
+FIRST = 0
+TWO_TO_FOUR = (RoleView("worker", 4, completes=True, essential=True, least=2, anchor=FIRST),)
 ALIVE = ("pending", "running")
 
 
@@ -174,7 +175,7 @@ STATES = st.sampled_from(["absent", "pending", "running", "succeeded", "failed",
 @st.composite
 def looks(draw) -> tuple[JobView, Seen]:
     count = draw(st.integers(1, 6))
-    role = RoleView("worker", count, True, True, least=draw(st.integers(1, count)))
+    role = RoleView("worker", count, True, True, least=draw(st.integers(1, count)), anchor=FIRST)
     places = {
         ("worker", index): ReplicaPlace(draw(st.integers(1, MOST)), at(draw(st.integers(0, 9))), draw(st.sampled_from([None, at(5)])))
         for index in draw(st.sets(st.integers(1, 6)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from common.errors import InvalidSpec
 from jobs import frameworks
 from jobs.core import shell_words
-from jobs.core.plan import MAX_SPREAD, distribute, nearest, world_size
+from jobs.core.plan import MAX_SPREAD, distribute, nearest
 from jobs.core.spec import JobSpec, parse
 from jobs.core.volumes import mounts
 
@@ -345,7 +345,7 @@ def test_a_split_never_allocates_more_than_asked_and_uses_the_fewest_nodes(gpus,
     except InvalidSpec:
         assert all(distribute(total, per_node).total == total for total in nearest(gpus, per_node))
         return
-    assert world_size(split.nodes, split.per_node) == gpus
+    assert split.total == gpus
     assert split.per_node <= per_node
     fewer = range(-(-gpus // per_node), split.nodes)
     assert all(gpus % nodes for nodes in fewer)
