@@ -72,7 +72,11 @@ def submit(
 def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> JobSpec:
     """Return the frozen description of a job in this queue. Raises InvalidSpec with all problems."""
     spec = parse(
-        sent, gpus_per_node=queue.gpus_per_node, defaults=queue.defaults, is_file=command_words.is_file_of(workspace)
+        sent,
+        gpus_per_node=queue.gpus_per_node,
+        defaults=queue.defaults,
+        is_file=command_words.is_file_of(workspace),
+        options=frameworks.OPTIONS,
     )
     given = frozenset({*queue.defaults, *(name for name, value in sent.items() if value is not None)})
     if "gpus" in given:
@@ -161,7 +165,7 @@ def resume(*, job: Job, by: User) -> Job:
 
 def resubmit(*, job: Job, by: User, idempotency_key: str | None = None) -> tuple[Job, bool]:
     """Submit the same description, secrets and code as a new job, under a new name; keys as for `submit`."""
-    sent = {**job.spec, "name": "", "secrets": vault.unseal(job.sealed_secrets)}
+    sent = {**job.job_spec.as_sent(), "name": "", "secrets": vault.unseal(job.sealed_secrets)}
     return submit(
         user=by, queue=job.queue, sent=sent, workspace=job.workspace, idempotency_key=idempotency_key, copy_of=job
     )

@@ -80,6 +80,7 @@ class JobField(Model):
     """A field of a job that the server knows. Numbers are between `minimum` and `maximum`, both inclusive."""
 
     name: str
+    framework: str | None = None  # whose jobs have it; None: every job
     type: str = ""  # integer, string, array (of text) or object (names to text)
     minimum: int | None = None
     maximum: int | None = None

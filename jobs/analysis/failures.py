@@ -115,7 +115,7 @@ def _storable(found: Failure) -> Failure:
 
 
 def facts(job: Job, attempt: int) -> AttemptFacts:
-    replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("role", "index"))
+    replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id"))
     names = {one.pk: f"{one.role}-{one.index}" for one in replicas}
     ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values(*_RANK))
     said = _texts(job, attempt, ranks)

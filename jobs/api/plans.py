@@ -1,12 +1,14 @@
 """/api/v1/plans: what a submission would do, without doing it; /api/v1/job-fields: what it may say."""
 
+from dataclasses import asdict
+
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from common.rest import listed
-from jobs import dry_run
+from jobs import dry_run, frameworks
 from jobs.core.fields import FIELDS
 from jobs.core.plan import world_size
 
@@ -27,7 +29,9 @@ class JobFieldsView(APIView):
     @extend_schema(operation_id="job_fields_list", responses=listed(JobFieldSerializer))
     def get(self, request: Request) -> Response:
         """The fields of a job that this server knows, with type, bounds, default and help."""
-        return Response({"results": JobFieldSerializer(FIELDS.values(), many=True).data, "next": None})
+        every = [(None, FIELDS), *frameworks.OPTIONS.items()]
+        rows = [{**asdict(field), "framework": name} for name, fields in every for field in fields.values()]
+        return Response({"results": JobFieldSerializer(rows, many=True).data, "next": None})
 
 
 def _shown(found: dry_run.Preview) -> dict[str, object]:

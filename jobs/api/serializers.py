@@ -7,6 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from common.rest import BoundedList
+from jobs import frameworks
 from jobs.analysis import failures
 from jobs.core import exits
 from jobs.core import unexpected_ranks as unexpected
@@ -25,6 +26,8 @@ def _schema(field: Field) -> dict[str, Any]:
         bounds = {"minimum": field.least, "maximum": field.most, "default": field.default}
         given = {name: value for name, value in bounds.items() if value is not None}
         return {"anyOf": [{"type": "integer", **given}, NUMBER_AS_TEXT]}
+    if field.type is Type.LIST and field.name not in FIELDS:  # a command: words, or one text that is split into them
+        return {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
     inner = {"items": {"type": "string"}} if field.type is Type.LIST else {"additionalProperties": {"type": "string"}}
     return {"type": field.type.value, **inner}
 
@@ -49,13 +52,15 @@ class SubmitSerializer(serializers.Serializer[Any]):
     workspace = serializers.IntegerField(required=False, allow_null=True)
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        return {**super().get_fields(), **{field.name: _input(field) for field in FIELDS.values()}}
+        own = {name: field for options in frameworks.OPTIONS.values() for name, field in options.items()}
+        return {**super().get_fields(), **{field.name: _input(field) for field in {**own, **FIELDS}.values()}}
 
 
 class JobFieldSerializer(serializers.Serializer[Any]):
     """One field of a job, as the server checks it."""
 
     name = serializers.CharField()
+    framework = serializers.CharField(allow_null=True, help_text="the framework whose jobs have it; null: every job")
     type = serializers.ChoiceField(choices=[kind.value for kind in Type])
     minimum = serializers.IntegerField(source="least", allow_null=True)
     maximum = serializers.IntegerField(source="most", allow_null=True)
@@ -114,6 +119,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     nodes = serializers.IntegerField()
     min_nodes = serializers.IntegerField(allow_null=True, help_text="the minimum with which an elastic job continues")
     nproc_per_node = serializers.IntegerField()
+    options = serializers.SerializerMethodField(
+        help_text="the fields that only jobs of its framework have, as submitted"
+    )
     ranks = serializers.SerializerMethodField()
     first_failure = serializers.SerializerMethodField()
     url = serializers.SerializerMethodField(help_text="its page")
@@ -122,7 +130,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "nodes", "min_nodes", "nproc_per_node", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
+            "failures", "max_retries", "nodes", "min_nodes", "nproc_per_node", "options", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -134,6 +142,10 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_secrets(self, job: Job) -> list[str]:
         return list(job.spec.get("secrets", []))
+
+    @extend_schema_field({"type": "object", "additionalProperties": {}})
+    def get_options(self, job: Job) -> dict[str, Any]:
+        return dict(job.spec.get("options", {}))
 
     @extend_schema_field(RankCounts)
     def get_ranks(self, job: Job) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """The fields of a job as users describe it: one table with type, bounds, help and remedy.
 
 The parser (`spec.py`), the serializer and its OpenAPI schema, the submit form, and the list that the server publishes
-(`GET /api/v1/job-fields`, `muster fields`) derive from it. A new field is a row here and an attribute of `JobSpec`.
+(`GET /api/v1/job-fields`, `muster fields`) derive from it. A new field of every job is a row here and an attribute of
+`JobSpec`; one of a single framework is a row in that framework's `FIELDS`, and its value an entry of `JobSpec.options`.
 """
 
 from collections.abc import Mapping
@@ -18,13 +19,16 @@ class Type(StrEnum):
 
     WHOLE = "integer"
     TEXT = "string"
-    LIST = "array"  # of text
+    LIST = "array"  # of text; as an option of a framework: a command
     MAPPING = "object"  # of names to text
 
 
 @dataclass(frozen=True)
 class Field:
-    """`least` and `most` bound a whole number, both inclusive. `default` applies where the queue has none of its own."""
+    """`least` and `most` bound a whole number, both inclusive. `default` applies where the queue has none of its own.
+
+    `pattern` is what a text has to match as a whole.
+    """
 
     name: str
     type: Type
@@ -35,9 +39,10 @@ class Field:
     most: int | None = None
     default: int | str | None = None
     is_secret: bool = False  # accepted, never returned
+    pattern: str = ""
 
 
-def _whole(name: str, label: str, help: str, *, least: int, most: int, remedy: str, default: int | None = 0) -> Field:
+def whole(name: str, label: str, help: str, *, least: int, most: int, remedy: str, default: int | None = 0) -> Field:
     return Field(name, Type.WHOLE, label, help, remedy, least, most, default)
 
 
@@ -45,27 +50,27 @@ _ROWS = (
     Field("command", Type.LIST, "Command", "the command's words, such as `torchrun train.py`"),
     Field("framework", Type.TEXT, "Framework", "how its processes find each other, such as torchrun", default="torchrun"),
     Field("name", Type.TEXT, "Name", "name of the job, unique in its team; generated if empty"),
-    _whole("nodes", "Nodes", "number of replicas; the maximum for an elastic job",
+    whole("nodes", "Nodes", "number of replicas; the maximum for an elastic job",
            least=1, most=MAX_NODES, remedy="use 1 for a single replica", default=1),
-    _whole("min_nodes", "Fewest nodes", "makes the job elastic: it continues with this minimum, and lost replicas are restarted while it runs",
+    whole("min_nodes", "Fewest nodes", "makes the job elastic: it continues with this minimum, and lost replicas are restarted while it runs",
            least=1, most=MAX_NODES, remedy="omit it unless the job is elastic", default=None),
-    _whole("nproc_per_node", "Processes on each", "processes in each replica",
+    whole("nproc_per_node", "Processes on each", "processes in each replica",
            least=1, most=MAX_PROCESSES_PER_NODE, remedy="usually one process per GPU", default=1),
-    _whole("gpus", "GPUs", "total number of GPUs instead of nodes and nproc_per_node, split evenly over nodes of the queue's size",
+    whole("gpus", "GPUs", "total number of GPUs instead of nodes and nproc_per_node, split evenly over nodes of the queue's size",
            least=0, most=MAX_GPUS, remedy="omit it and set nodes and nproc_per_node", default=None),
     Field("env", Type.MAPPING, "Environment", "environment variables of every rank, as a mapping of names to text"),
     Field("secrets", Type.MAPPING, "Secrets", "further environment variables: stored encrypted, passed to the ranks, never shown again",
           is_secret=True),
     Field("volumes", Type.LIST, "Volumes", "the team's shared folders: `name`, or `name:/path` if the cluster mounts them"),
-    _whole("max_retries", "Retries after a failure", "how many times a failed job is started again",
+    whole("max_retries", "Retries after a failure", "how many times a failed job is started again",
            least=0, most=100, remedy="use 0 for no retries"),
-    _whole("priority", "Priority", "jobs with a higher priority start first within the queue",
+    whole("priority", "Priority", "jobs with a higher priority start first within the queue",
            least=-1000, most=1000, remedy="the default is 0; higher starts first"),
-    _whole("grace_seconds", "Grace period, seconds", "time between the request to stop (SIGTERM) and SIGKILL, in seconds",
+    whole("grace_seconds", "Grace period, seconds", "time between the request to stop (SIGTERM) and SIGKILL, in seconds",
            least=0, most=3600, remedy="30 is usual", default=30),
-    _whole("start_timeout_seconds", "Start timeout, seconds", "if not all replicas are running after this time, in seconds, the job is queued again",
+    whole("start_timeout_seconds", "Start timeout, seconds", "if not all replicas are running after this time, in seconds, the job is queued again",
            least=5, most=86400, remedy="300 is usual", default=300),
-    _whole("deadline_seconds", "Deadline, seconds", "the job is stopped after this time, in seconds",
+    whole("deadline_seconds", "Deadline, seconds", "the job is stopped after this time, in seconds",
            least=1, most=365 * 86400, remedy="omit it for no limit", default=None),
 )  # fmt: skip
 

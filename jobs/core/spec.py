@@ -7,7 +7,8 @@ remedy, and all problems are reported at once.
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from common.errors import InvalidSpec, Problem
@@ -43,15 +44,22 @@ class JobSpec:
     grace_seconds: int = 30
     start_timeout_seconds: int = 300
     deadline_seconds: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its framework: what was given, by its FIELDS
 
     def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` takes. `options` only where there are some: a release before knows none."""
         return {
-            **asdict(self),
+            **{name: value for name, value in asdict(self).items() if name != "options"},
+            **({"options": dict(self.options)} if self.options else {}),
             "command": list(self.command),
             "env": dict(self.env),
             "secrets": list(self.secrets),
             "volumes": list(self.volumes),
         }
+
+    def as_sent(self) -> dict[str, Any]:
+        """Return the fields as a user sends them, a framework's own among the others; secrets by name only."""
+        return {**replace(self, options={}).to_json(), **self.options}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
@@ -66,17 +74,19 @@ def parse(
     gpus_per_node: int = 0,
     defaults: Mapping[str, Any] | None = None,
     is_file: Callable[[str], bool] = lambda path: False,
+    options: Mapping[str, Mapping[str, Field]] = MappingProxyType({}),
 ) -> JobSpec:
     """Return a JobSpec from user input over the queue's defaults. Raises InvalidSpec with every problem found.
+
+    `options`: each framework's own fields by name (`frameworks.OPTIONS`).
 
     `gpus` (a total) may be given in place of `nodes` and `nproc_per_node`; it is split by the queue's `gpus_per_node`.
     `is_file`: whether the job's code has a file of this path.
     """
     data = {**(defaults or {}), **{name: value for name, value in sent.items() if value is not None}}
-    problems = [
-        Problem(name, data[name], f"is not a field of a job; known are {', '.join(sorted(FIELDS))}")
-        for name in sorted(set(data) - set(FIELDS))
-    ]
+    framework = data.get("framework", FIELDS["framework"].default)
+    own = options.get(framework, {}) if isinstance(framework, str) else {}
+    problems = [_unknown(name, data[name], options) for name in sorted(set(data) - set(FIELDS) - set(own))]
     values: dict[str, Any] = {}
     for one in FIELDS.values():
         if one.type is Type.WHOLE and one.name in data:
@@ -89,13 +99,40 @@ def parse(
     values["secrets"] = tuple(sorted(secrets))
     values["volumes"] = volumes.parse(data.get("volumes", ()), problems)
     _take_name(data.get("name", ""), values, problems)
-    values["framework"] = data.get("framework", FIELDS["framework"].default)
+    values["framework"] = framework
+    values["options"] = {
+        name: value for name in own if name in data if (value := _option(own[name], data[name], problems)) is not None
+    }
     if problems:
         raise InvalidSpec(*problems)
     return JobSpec(**values)
 
 
+def _unknown(name: str, value: Any, options: Mapping[str, Mapping[str, Field]]) -> Problem:
+    theirs = [framework for framework, own in sorted(options.items()) if name in own]
+    if theirs:
+        return Problem(name, value, f"is a field of {theirs[0]} jobs only; set framework={theirs[0]}, or remove it")
+    return Problem(name, value, f"is not a field of a job; known are {', '.join(sorted(FIELDS))}")
+
+
+def _option(field: Field, value: Any, problems: list[Problem]) -> Any:
+    """Return the value of a framework's own field; None if it is wrong, which `problems` then say."""
+    if field.type is Type.WHOLE:
+        return _count(field, value, problems)
+    if field.type is Type.LIST:
+        return _words(field.name, value, problems)
+    if not isinstance(value, str) or "\0" in value or (field.pattern and not re.fullmatch(field.pattern, value)):
+        problems.append(Problem(field.name, value, f"is not understood; {field.remedy}"))
+        return None
+    return value
+
+
 def _take_count(field: Field, value: Any, values: dict[str, Any], problems: list[Problem]) -> None:
+    if (number := _count(field, value, problems)) is not None:
+        values[field.name] = number
+
+
+def _count(field: Field, value: Any, problems: list[Problem]) -> int | None:
     number = _whole(value)
     if number is None:
         problems.append(Problem(field.name, value, f"must be a whole number, not {value!r}; {field.remedy}"))
@@ -103,7 +140,8 @@ def _take_count(field: Field, value: Any, values: dict[str, Any], problems: list
         words = f"must be from {field.least} to {field.most}, not {number}; {field.remedy}"
         problems.append(Problem(field.name, value, words))
     else:
-        values[field.name] = number
+        return number
+    return None
 
 
 def _whole(value: Any) -> int | None:
@@ -137,30 +175,34 @@ def _take_gpus(per_node: int, values: dict[str, Any], problems: list[Problem]) -
 
 
 def _take_command(value: Any, values: dict[str, Any], problems: list[Problem], is_file: Callable[[str], bool]) -> None:
+    whole = None if is_too_long(value) else quoted_whole(value)
+    if words := _words("command", whole if whole and not is_file(whole) else value, problems):
+        values["command"] = tuple(words)
+
+
+def _words(field: str, value: Any, problems: list[Problem]) -> list[str] | None:
+    """Return a command's words; None if it is wrong."""
     if is_too_long(value):
-        problems.append(Problem("command", "", f"is longer than {MAX_COMMAND_BYTES} bytes; put it into a script"))
-        return
-    whole = quoted_whole(value)
-    if whole and not is_file(whole):
-        value = whole
+        problems.append(Problem(field, "", f"is longer than {MAX_COMMAND_BYTES} bytes; put it into a script"))
+        return None
     if isinstance(value, str):
         if found := needs_shell(value):
-            problems.append(Problem("command", value, found))
-            return
+            problems.append(Problem(field, value, found))
+            return None
         try:
             value = split(value)
         except ValueError as error:
-            problems.append(Problem("command", value, f"cannot be split into words: {error}; check its quotes"))
-            return
+            problems.append(Problem(field, value, f"cannot be split into words: {error}; check its quotes"))
+            return None
     if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
-        problems.append(Problem("command", value, "is missing; give a list of words such as torchrun train.py"))
-        return
-    if any("\0" in word for word in value):
-        problems.append(Problem("command", value, "contains a NUL character, which no program can receive"))
+        problems.append(Problem(field, value, "is missing; give a list of words such as torchrun train.py"))
+    elif any("\0" in word for word in value):
+        problems.append(Problem(field, value, "contains a NUL character, which no program can receive"))
     elif not value[0].strip():
-        problems.append(Problem("command", value, "begins with an empty word; the first word is the program"))
+        problems.append(Problem(field, value, "begins with an empty word; the first word is the program"))
     else:
-        values["command"] = tuple(value)
+        return list(value)
+    return None
 
 
 def _variables(field: str, value: Any, problems: list[Problem]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """One module in this package is one framework, unless its name begins with an underscore.
 
-A module provides `NAME`, `LABEL`, `RESERVED_ENV`, `resolve`, `problems`, `listens`, `takes_code` and `roles`; nothing
-else in Muster is edited to add one: form, API and contract tests enumerate `REGISTRY`.
+A module provides what `Framework` lists; nothing else in Muster is edited to add one: parser, form, API, OpenAPI and
+contract tests enumerate `REGISTRY`.
 """
 
 import importlib
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from common.errors import InvalidSpec, Problem
+from jobs.core.fields import Field
 from jobs.core.plan import Role
 from jobs.core.spec import JobSpec
 
@@ -17,7 +18,8 @@ from jobs.core.spec import JobSpec
 class Framework(Protocol):
     NAME: str
     LABEL: str
-    RESERVED_ENV: frozenset[str]
+    FIELDS: tuple[Field, ...]  # its own, beside those of every job; values are `spec.options`
+    RESERVED_ENV: frozenset[str]  # variables that it sets itself
 
     def resolve(self, spec: JobSpec, given: frozenset[str]) -> JobSpec:
         """Return the spec completed from the command itself; `given` names the fields that the user set."""
@@ -30,7 +32,8 @@ class Framework(Protocol):
     def takes_code(self, spec: JobSpec) -> tuple[str, object] | None:
         """Return the field, and its value, that makes the job run code sent to its ports; None if nothing does."""
 
-    def roles(self, spec: JobSpec) -> tuple[Role, ...]: ...
+    def roles(self, spec: JobSpec) -> tuple[Role, ...]:
+        """Return what runs, made by `jobs.core.plan.numbered`. Deterministic: each launch of a job asks again."""
 
 
 def _load() -> Mapping[str, Framework]:
@@ -43,6 +46,10 @@ def _load() -> Mapping[str, Framework]:
 
 
 REGISTRY: Mapping[str, Framework] = _load()
+# Each framework's own fields by name.
+OPTIONS: Mapping[str, Mapping[str, Field]] = {
+    name: {field.name: field for field in framework.FIELDS} for name, framework in REGISTRY.items()
+}
 
 
 def get(name: str) -> Framework:

@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from common.errors import Problem
-from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value
+from jobs.core.fields import Field
+from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value, numbered
 from jobs.core.spec import JobSpec
 
 from . import _launchers
 
 NAME = "torchrun"
 LABEL = "torchrun"
+FIELDS: tuple[Field, ...] = ()
 RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
 # For an elastic job whose command sets no value: a lost replica fails the other replicas' ranks, and so costs each a
@@ -268,7 +270,8 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
         **(_static(spec) if spec.min_nodes is None else _elastic(spec)),
     }
     anchor = None if spec.min_nodes is None else RENDEZVOUS_HOST
-    return (Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor),)
+    worker = Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor)
+    return numbered(worker)
 
 
 def _static(spec: JobSpec) -> dict[str, Value]:

@@ -17,8 +17,8 @@ from .translate import Baseline, RowChanges, StreamPosition
 _READ = """
     SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.positions,
         r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines,
-        COALESCE((SELECT sum((role->>'replicas')::int * (role->>'processes')::int)::int
-            FROM jsonb_array_elements(j.roles) AS role), j.slots),
+        COALESCE((SELECT sum((one.role->>'replicas')::int * (one.role->>'processes')::int)::int
+            FROM jsonb_array_elements(j.roles) AS one(role)), j.slots),
         extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
             ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
         j.logs_collected_at IS NOT NULL

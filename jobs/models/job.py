@@ -173,15 +173,27 @@ class Job(models.Model):
 
     @property
     def nodes(self) -> int:
+        """The field `nodes`; a framework may have further replicas (`replica_count`)."""
+        return int(self.spec["nodes"])
+
+    @property
+    def min_nodes(self) -> int | None:
+        """The fewest nodes an elastic job continues with; None if it is not elastic."""
+        least = self.spec.get("min_nodes")
+        return None if least is None else int(least)
+
+    @property
+    def replica_count(self) -> int:
         """The number of replicas over all roles, for an elastic job the maximum."""
         return sum(role.replicas for role in self.role_views)
 
     @property
-    def min_nodes(self) -> int | None:
-        """The fewest replicas an elastic job continues with; None if it is not elastic."""
-        if not self.is_elastic:
-            return None
-        return sum(role.replicas if role.least is None else role.least for role in self.role_views)
+    def shape(self) -> str:
+        """Its replicas and ranks: "2 × 4 = 8 ranks", or by role: "2 worker + 3 helper = 5 ranks"."""
+        by_role = " + ".join(f"{role.replicas} {role.name}" for role in self.role_views)
+        (first, *others) = self.role_views
+        parts = by_role if others else f"{first.replicas} × {first.processes}"
+        return f"{parts} = {self.world_size} rank{'' if self.world_size == 1 else 's'}"
 
     @property
     def span(self) -> str:

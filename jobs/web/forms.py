@@ -16,6 +16,7 @@ from django.http import QueryDict
 from accounts.models import User
 from accounts.permissions import Act, teams_where
 from common.errors import Problem
+from jobs import frameworks
 from jobs.core.fields import FIELDS, Field, Type
 from jobs.models import Job
 from queues.models import Queue
@@ -67,8 +68,19 @@ def _number(field: Field) -> forms.CharField:
     )  # fmt: skip
 
 
+def _own(field: Field) -> forms.CharField:
+    """Return the input of a framework's own field; a command is given as a line of text."""
+    if field.type is Type.WHOLE:
+        return _number(field)
+    rows = {"rows": 2, "spellcheck": "false"}
+    widget = forms.Textarea(attrs=rows) if field.type is Type.LIST else forms.TextInput(attrs={"spellcheck": "false"})
+    return forms.CharField(
+        required=False, max_length=70_000, strip=False, label=field.label, help_text=field.help, widget=widget
+    )
+
+
 class SubmitForm(forms.Form):
-    """Fields of whole numbers come from the table of a job's fields (`jobs/core/fields.py`)."""
+    """Fields of whole numbers, and those of the chosen framework, come from the table of a job's fields."""
 
     CODE = [("upload", "Upload files"), ("earlier", "Earlier code"), ("none", "No code")]
 
@@ -83,6 +95,11 @@ class SubmitForm(forms.Form):
         max_length=70_000,
         strip=False,
     )
+    framework = forms.ChoiceField(
+        required=False,
+        choices=[(name, name) for name in sorted(frameworks.REGISTRY)],
+        initial=FIELDS["framework"].default,
+    )
     env = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 3, "spellcheck": "false"}))
     secrets = forms.CharField(
         required=False, widget=Unseen(attrs={"rows": 2, "spellcheck": "false", "autocomplete": "off"})
@@ -96,10 +113,17 @@ class SubmitForm(forms.Form):
             Workspace.objects.filter(team__in=self.queues.values("team")).exclude(manifest="").order_by("-id")
         )
         self.fields |= {field.name: _number(field) for field in NUMBERS}
+        chosen = str(self["framework"].value())
+        self.own_fields = list(frameworks.OPTIONS.get(chosen, {}).values())
+        self.fields |= {field.name: _own(field) for field in self.own_fields}
         self.fields["queue"].queryset = self.queues  # type: ignore[attr-defined]
         self.fields["workspace"].queryset = self.workspaces  # type: ignore[attr-defined]
         for field in self.fields.values():
             field.error_messages["required"] = "is missing"
+
+    def own(self) -> list[forms.BoundField]:
+        """Return the fields that only jobs of the chosen framework have."""
+        return [self[field.name] for field in self.own_fields]
 
     def more(self) -> list[forms.BoundField]:
         """Return the numbers that most jobs leave to the queue."""
@@ -141,7 +165,8 @@ class SubmitForm(forms.Form):
     def sent(self) -> dict[str, Any]:
         """Return what `services.submit` takes. Empty fields are left to the queue's defaults."""
         data = self.cleaned_data
-        flat = {name: data[name] for name in ("name", "command", *(field.name for field in NUMBERS)) if data[name]}
+        names = ("name", "command", "framework", *(field.name for field in (*NUMBERS, *self.own_fields)))
+        flat = {name: data[name] for name in names if data[name]}
         return {**flat, **{name: data[name] for name in ("env", "secrets") if data[name]}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
@@ -193,6 +218,11 @@ def from_job(job: Job) -> dict[str, Any]:
         "code": "earlier" if job.workspace_id else "none",
         "workspace": job.workspace_id,
         "command": shlex.join(job.command),
+        "framework": job.spec["framework"],
+        **{
+            name: shlex.join(value) if isinstance(value, list) else value
+            for name, value in job.spec.get("options", {}).items()
+        },
         **{field.name: value for field in NUMBERS if (value := job.spec.get(field.name)) is not None},
         "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
     }

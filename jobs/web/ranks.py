@@ -113,7 +113,7 @@ class Matrix:
 
 def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
     """Return a job's matrix with at most three queries, whatever the job's size. Empty before the first launch."""
-    replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("role", "index"))
+    replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id"))
     # Without the output of failed ranks: up to 44 KB each.
     ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").defer("error"))
     # The rows are loaded already; the first failure is queried only if a rank failed.

@@ -10,7 +10,10 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from common.errors import Conflict, InvalidInput, NotAllowed, Problem
-from jobs import services
+from jobs import frameworks, services
+from jobs.core.fields import MAX_NODES, MAX_PROCESSES_PER_NODE
+from jobs.core.plan import Role, slots_of, world_size
+from jobs.core.spec import JobSpec
 from jobs.models import Job
 from queues.models import Queue
 from workspaces import packing
@@ -30,6 +33,9 @@ def new(request: Request) -> HttpResponse:
         return _submit(request)
     if request.htmx and request.htmx.target == "shape":
         return answer(request, template="jobs/_shape.html", context=shape(request, data=request.GET))
+    if request.htmx and request.htmx.target == "own":
+        form = SubmitForm(user=request.user, initial={"framework": request.GET.get("framework", "")})
+        return answer(request, template="jobs/_own_fields.html", context={"form": form})
     form = SubmitForm(user=request.user, initial=_initial(request))
     return _show(request, form=form)
 
@@ -104,7 +110,7 @@ def _queue_named(request: Request) -> Queue | None:
 
 
 def _show(request: Request, *, form: SubmitForm, status: int = 200) -> HttpResponse:
-    values = {name: form[name].value() for name in ("queue", "nodes", "nproc_per_node")}
+    values = {name: form[name].value() for name in ("queue", "nodes", "nproc_per_node", "framework")}
     recent = list(form.workspaces.select_related("team", "created_by")[:RECENT])
     context = {
         "form": form,
@@ -125,17 +131,25 @@ def _with_chosen(recent: list[Workspace], form: SubmitForm) -> list[Workspace]:
 
 
 def shape(request: Request, *, data: Any) -> Context:
-    """Return what the numbers mean: "2 x 2 = 4 ranks", and whether they fit now, later or never."""
+    """Return what the numbers mean: "2 x 2 = 4 ranks", and whether they fit now, later or never.
+
+    A framework may start one rank in a replica whatever its devices: then slots and ranks differ.
+    """
     queues = submittable_queues(request.user)
     chosen = whole(str(data.get("queue") or ""))
     queue = queues.filter(pk=chosen).first() if chosen else queues.first()
     nodes, per_node = (whole(str(data.get(name) or "")) for name in ("nodes", "nproc_per_node"))
-    total = nodes * per_node if nodes and per_node else None
+    framework = frameworks.REGISTRY.get(str(data.get("framework") or "")) or frameworks.get("torchrun")
+    roles: tuple[Role, ...] = ()
+    if nodes and per_node and nodes <= MAX_NODES and per_node <= MAX_PROCESSES_PER_NODE:
+        roles = framework.roles(JobSpec(("true",), framework=framework.NAME, nodes=nodes, nproc_per_node=per_node))
+    total = slots_of(roles) if roles else None
     return {
         "shape_queue": queue,
         "shape_nodes": nodes,
         "shape_per_node": per_node,
         "shape_total": total,
+        "shape_ranks": world_size(roles),
         **_formation(nodes, per_node),
         **_room(queue, total),
     }

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from common.errors import Refused, Sealed, Unreachable
-from jobs.clusters import Cluster
+from jobs.clusters import Cluster, Expected
 from jobs.clusters.local.adapter import NOW_SECONDS, LocalCluster
 from jobs.clusters.local.host import Host
 from jobs.clusters.memory import MemoryCluster
 from jobs.clusters.replica_file import child_env
+from jobs.core.plan import FirstRank, Index, Plan, Port, Role, numbered
 from jobs.core.plan import Host as HostOf
-from jobs.core.plan import Index, Plan, Port, Role
 from jobs.core.verdict import ReplicaState, Seen
 from tests.support.builders import Clock
 from tests.support.patience import PATIENCE_SECONDS
@@ -42,6 +42,23 @@ def plan(*command: str, attempt: int = 1, grace_seconds: int = 3) -> Plan:
     )
 
 
+TWO_ROLES = [("worker", 0), ("worker", 1), ("helper", 0)]
+
+
+def two_roles() -> Plan:
+    """Workers as above, and a helper with a shape, an image and ranks of its own."""
+    helper = Role(
+        "helper", 1, 1, SLEEP, {"NUMBER": FirstRank(), "ADDRESS": HostOf("worker", 0), "PORT": Port("rendezvous", 29500)},
+        completes=False, devices=0, resources={"cpu": "250m", "memory": "64Mi"}, image="registry.example/helper:1",
+        is_rank=True,
+    )  # fmt: skip
+    return replace(
+        plan(),
+        roles=numbered(role(), helper),
+        secrets={f"{name}-{index}": f"{name}-{index}" for name, index in TWO_ROLES},
+    )
+
+
 def anew() -> Plan:
     """A plan that replaces the second replica."""
     key = ("worker", 1)
@@ -55,13 +72,15 @@ class Rig:
     succeed: tuple[str, ...] = ("true",)
     fail: tuple[str, ...] = ("sh", "-c", "exit 3")
 
-    def look(self, attempt: int = 1) -> Seen:
-        return self.cluster.observe("7-abc", attempt, EXPECTED)
+    def look(self, attempt: int = 1, *, expected: Expected = EXPECTED) -> Seen:
+        return self.cluster.observe("7-abc", attempt, expected)
 
-    def until(self, what, attempt: int = 1, seconds: float = PATIENCE_SECONDS) -> Seen:
+    def until(
+        self, what, attempt: int = 1, seconds: float = PATIENCE_SECONDS, *, expected: Expected = EXPECTED
+    ) -> Seen:
         """The first observation for which `what` holds. The time limit only guards against hanging."""
         end = time.monotonic() + seconds
-        while not what(seen := self.look(attempt)):
+        while not what(seen := self.look(attempt, expected=expected)):
             assert time.monotonic() < end, seen
             time.sleep(0.05)
         return seen
@@ -70,12 +89,12 @@ class Rig:
         """Make one replica of the first attempt vanish without a report."""
         self.killer(index)
 
-    def end(self, attempt: int = 1) -> None:
+    def end(self, attempt: int = 1, *, expected: Expected = EXPECTED) -> None:
         def gone(seen: Seen) -> bool:
             self.cluster.delete("7-abc", attempt, 3)
             return not any(one.is_alive for one in seen.replicas)
 
-        self.until(gone, attempt)
+        self.until(gone, attempt, expected=expected)
 
 
 def until(what, seconds: float = PATIENCE_SECONDS) -> None:
@@ -136,6 +155,14 @@ def test_apply_twice_creates_nothing_twice(rig):
     assert all_in("running")(rig.look())
     if isinstance(rig.cluster, MemoryCluster):
         assert len(rig.cluster.creations) == 2
+
+
+def test_replicas_of_two_roles_run_and_end_together(rig):
+    rig.cluster.apply(two_roles())
+    rig.until(all_in("running"), expected=TWO_ROLES)
+    assert {(one.role, one.index) for one in rig.look(expected=TWO_ROLES).replicas} == set(TWO_ROLES)
+    rig.end(expected=TWO_ROLES)
+    assert not any(one.is_alive for one in rig.look(expected=TWO_ROLES).replicas)
 
 
 def test_delete_ends_everything_and_says_so(rig):

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.simulation.adapters import local, memory
-from tests.simulation.world import ELASTIC, GUARDS, STRICT, Violation, World
+from tests.simulation.world import ELASTIC, GUARDS, HEADED, STRICT, Violation, World
 
 
 def first_violation(
-    make_adapter, schedules: range, guards: frozenset[str], role=STRICT, tell=None
+    make_adapter, schedules: range, guards: frozenset[str], roles=STRICT, tell=None
 ) -> tuple[int, str] | None:
     for seed in schedules:
-        world = World(seed, make_adapter, guards, role)
+        world = World(seed, make_adapter, guards, roles)
         try:
             world.run()
             if tell is not None:
@@ -30,6 +30,13 @@ def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_memory_cluster(
 
 def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_local_cluster():
     assert first_violation(local, range(20_000, 20_800), GUARDS) is None
+
+
+@pytest.mark.parametrize(
+    ("make_adapter", "schedules"), [(memory, range(60_000, 61_500)), (local, range(70_000, 70_150))]
+)
+def test_no_schedule_starts_two_attempts_or_loses_a_job_of_two_roles(make_adapter, schedules):
+    assert first_violation(make_adapter, schedules, GUARDS, HEADED) is None
 
 
 @pytest.mark.parametrize(

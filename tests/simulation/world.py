@@ -28,20 +28,23 @@ from jobs.core.lifecycle import (
     after,
     applied,
 )
-from jobs.core.plan import Plan, Role
-from jobs.core.replacement import unconfirmed
+from jobs.core.plan import Plan, Role, numbered
+from jobs.core.replacement import Key, unconfirmed
 from jobs.core.verdict import Seen
 
 GUARDS = frozenset({"token", "seal", "freshness"})
 RUN = "1-sim"
 ACCUSATIONS = (StopReason.FAILED, StopReason.RETRY)
-STRICT = Role("worker", 2, 1, ("true",))
 FIRST = 0
-ELASTIC = Role("worker", 3, 1, ("true",), least=2, anchor=FIRST)
+Roles = tuple[Role, ...]
+STRICT: Roles = (Role("worker", 2, 1, ("true",)),)
+ELASTIC: Roles = (Role("worker", 3, 1, ("true",), least=2, anchor=FIRST),)
+# The head's end decides; a worker may fail the attempt and cannot complete it.
+HEADED: Roles = numbered(Role("head", 1, 1, ("true",)), Role("worker", 2, 1, ("true",), completes=False))
 
 
-def expected(role: Role) -> Expected:
-    return [(role.name, index) for index in range(role.replicas)]
+def expected(roles: Roles) -> Expected:
+    return [(role.name, index) for role in roles for index in range(role.replicas)]
 
 
 class Violation(AssertionError):
@@ -61,8 +64,8 @@ class Row:
 class SimStore:
     """Rows in memory under the real lease rules. Each method is one transaction, with a switch before and after."""
 
-    def __init__(self, row: Row, switch: Callable[[], None], guards: frozenset[str], role: Role):
-        self.row, self.switch, self.guards, self.role = row, switch, guards, role
+    def __init__(self, row: Row, switch: Callable[[], None], guards: frozenset[str], roles: Roles):
+        self.row, self.switch, self.guards, self.roles = row, switch, guards, roles
         self.guilty: set[int] = set()  # attempts that really had to end: one replica, or too many, failed or vanished
         self.replaced = 0
 
@@ -110,10 +113,10 @@ class SimStore:
     def plan(self, held: Held) -> Plan:
         there = {key: place.incarnation for key, place in held.view.places.items()}
         only = frozenset(unconfirmed(held.view.places)) if held.view.applied_at else None
-        return Plan(RUN, held.view.attempt, (self.role,), incarnations=there, wanted=only)
+        return Plan(RUN, held.view.attempt, self.roles, incarnations=there, wanted=only)
 
     def _held(self, token: int) -> Held:
-        return Held(1, token, self.row.view, "sim", RUN, expected(self.role), grace_seconds=5)
+        return Held(1, token, self.row.view, "sim", RUN, expected(self.roles), grace_seconds=5)
 
     def _mine(self, held: Held) -> None:
         if "token" in self.guards and not leases.is_mine(self.row.lease, held.token):
@@ -181,23 +184,24 @@ class Flight:
 class World:
     """One job, one adapter, one seed."""
 
-    def __init__(self, seed: int, make_adapter, guards: frozenset[str] = GUARDS, role: Role = STRICT):
+    def __init__(self, seed: int, make_adapter, guards: frozenset[str] = GUARDS, roles: Roles = STRICT):
         self.random = random.Random(seed)
         self.seconds = 1_700_000_000.0
-        self.guards, self.role = guards, role
+        self.guards, self.roles = guards, roles
+        self.is_elastic = any(role.least is not None for role in roles)
         self.is_cut = False
         self.lag = 0.0
         self.flights: list[Flight] = []
         self.visits: list[greenlet.greenlet] = []
         self.pictures: dict[int, list[tuple[float, Seen]]] = {}
         self.finished_attempts: set[int] = set()
-        self.present: dict[int, set[int]] = {}
-        self.unwell: dict[int, set[int]] = {}  # attempt -> indices whose replica ever failed or vanished
+        self.present: dict[int, set[Key]] = {}
+        self.unwell: dict[int, set[Key]] = {}  # attempt -> indices whose replica ever failed or vanished
         self.adapter = make_adapter(self)
-        roles = (role.view(),)
-        view = JobView(Phase.QUEUED, self.now(), max_retries=self.random.choice([0, 1, 3]), roles=roles)
+        views = tuple(role.view() for role in roles)
+        view = JobView(Phase.QUEUED, self.now(), max_retries=self.random.choice([0, 1, 3]), roles=views)
         self.row = Row(view, due=self.now())
-        self.store = SimStore(self.row, self.switch, guards, role)
+        self.store = SimStore(self.row, self.switch, guards, roles)
         self.cluster = SimCluster(self.adapter, self)
 
     # -- the environment of the code under test
@@ -224,7 +228,7 @@ class World:
     def run(self, actions: int = 160) -> None:
         choices = list(ACTIONS)
         weights = [weight for _, weight in choices]
-        if self.role.least is not None:  # replicas end often, and users rarely interfere
+        if self.is_elastic:  # replicas end often, and users rarely interfere
             weights = [CALM.get(act.__name__, weight) for act, weight in choices]
         for _ in range(actions):
             act = self.random.choices(choices, weights)[0][0]
@@ -323,12 +327,12 @@ class World:
     def victim(self, living: list):
         """Choose a replica; of an elastic job seldom the first one, whose end ends the attempt. Items of `living` end with the index."""
         spared = [one for one in living if str(one[-1]) != str(FIRST)]
-        is_spared = self.role.least is not None and spared and self.random.random() < 0.95
+        is_spared = self.is_elastic and spared and self.random.random() < 0.95
         return self.random.choice(spared if is_spared else living)
 
     def ending(self) -> int | None:
         """An exit code, or None for an end without a report."""
-        return self.random.choice([0, 0, 0, 1, None] if self.role.least is None else [0, 1, 1, None])
+        return self.random.choice([0, 1, 1, None] if self.is_elastic else [0, 0, 0, 1, None])
 
     # -- invariants
 
@@ -343,12 +347,13 @@ class World:
         if attempts and self.row.view.phase not in HOLDS_QUOTA:
             raise Violation(f"attempt {attempts[0]} lives while the job is {self.row.view.phase}")
         for attempt in range(1, self.row.view.attempt + 1):
-            seen = self.adapter.observe(RUN, attempt, expected(self.role))
+            seen = self.adapter.observe(RUN, attempt, expected(self.roles))
             self.pictures.setdefault(attempt, []).append((self.seconds, seen))
-            if all(one.state == "succeeded" for one in seen.replicas):
+            completing = {role.name for role in self.roles if role.completes}
+            if all(one.state == "succeeded" for one in seen.replicas if one.role in completing):
                 self.finished_attempts.add(attempt)
             unwell = self.unwell.setdefault(attempt, set())
-            unwell |= {one.index for one in seen.replicas if one.state in ("failed", "lost")}
+            unwell |= {(one.role, one.index) for one in seen.replicas if one.state in ("failed", "lost")}
             unwell |= self._vanished(attempt, seen)
             if self._has_to_end(unwell | self._too_late(seen)):
                 self.store.guilty.add(attempt)
@@ -358,18 +363,23 @@ class World:
                 f"attempt {min(self.finished_attempts)} had finished, and attempt {view.attempt} was started"
             )
 
-    def _has_to_end(self, unwell: set[int]) -> bool:
-        if self.role.least is None:
-            return bool(unwell)
-        return FIRST in unwell or self.role.replicas - len(unwell) < self.role.least
+    def _has_to_end(self, unwell: set[Key]) -> bool:
+        for role in self.roles:
+            theirs = {index for name, index in unwell if name == role.name}
+            if role.least is None and theirs and role.essential:
+                return True
+            if role.least is not None and (role.anchor in theirs or role.replicas - len(theirs) < role.least):
+                return True
+        return False
 
-    def _too_late(self, seen: Seen) -> set[int]:
+    def _too_late(self, seen: Seen) -> set[Key]:
         """Replicas still pending when the first one has succeeded: they find no rendezvous."""
-        is_over = any(one.index == FIRST and one.state == "succeeded" for one in seen.replicas)
-        return {one.index for one in seen.replicas if is_over and one.state == "pending"}
+        anchors = {(role.name, role.anchor) for role in self.roles if role.anchor is not None}
+        over = {one.role for one in seen.replicas if (one.role, one.index) in anchors and one.state == "succeeded"}
+        return {(one.role, one.index) for one in seen.replicas if one.role in over and one.state == "pending"}
 
-    def _vanished(self, attempt: int, seen: Seen) -> set[int]:
-        there = {one.index for one in seen.replicas if one.state != "absent"}
+    def _vanished(self, attempt: int, seen: Seen) -> set[Key]:
+        there = {(one.role, one.index) for one in seen.replicas if one.state != "absent"}
         before = self.present.setdefault(attempt, set())
         before |= there
         return before - there

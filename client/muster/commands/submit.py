@@ -95,8 +95,15 @@ def fields(*, output: Output) -> None:
     output.items(
         found,
         ident=lambda one: one.name,
-        headers=("FIELD", "TYPE", "BOUNDS", "DEFAULT", "MEANING"),
-        row=lambda one: (one.name, one.type, one.bounds, "" if one.default is None else one.default, one.help),
+        headers=("FIELD", "OF", "TYPE", "BOUNDS", "DEFAULT", "MEANING"),
+        row=lambda one: (
+            one.name,
+            one.framework or "every job",
+            one.type,
+            one.bounds,
+            "" if one.default is None else one.default,
+            one.help,
+        ),
         empty="This server lists no fields.",
     )
 

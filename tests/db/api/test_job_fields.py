@@ -5,6 +5,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from accounts.models import Token
 from jobs.core.fields import FIELDS, Type
+from jobs.frameworks import OPTIONS
 from jobs.web.forms import NUMBERS
 from tests.db.api.test_api import SENT, Api
 
@@ -18,7 +19,9 @@ def as_(client, people):
 
 def test_the_server_publishes_its_fields(as_):
     listed = {one["name"]: one for one in as_("viewer").get("/job-fields").json()["results"]}
-    assert list(listed) == list(FIELDS)
+    assert [name for name, one in listed.items() if one["framework"] is None] == list(FIELDS)
+    for framework, own in OPTIONS.items():
+        assert [name for name, one in listed.items() if one["framework"] == framework] == list(own)
     assert (listed["nodes"]["minimum"], listed["nodes"]["maximum"], listed["nodes"]["default"]) == (1, 4096, 1)
     assert listed["secrets"]["type"] == "object" and "never shown" in listed["secrets"]["help"]
 

@@ -33,10 +33,11 @@ class Muster:
     def __init__(self, found: Rig, folder: Path):
         self.rig, self.client, self.folder = found, found.client, folder
 
-    def submit(self, script: str, *, command: str = "torchrun train.py", **asked):
+    def submit(self, script: str, *, command: str | list[str] = "torchrun train.py", **asked):
         (self.folder / "train.py").write_text(script)
         asked = {"nodes": 1, "nproc_per_node": 1, **asked}
-        return self.client.submit(command.split(), queue="default", directory=self.folder, **asked)
+        words = command.split() if isinstance(command, str) else command
+        return self.client.submit(words, queue="default", directory=self.folder, **asked)
 
     def until(self, job, what: Callable[[object], bool], seconds: float = 600):
         end = time.monotonic() + seconds
@@ -65,7 +66,7 @@ class Muster:
         """Processes that still carry this job's mark in their environment."""
         (place,) = (self.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
         host = Host(ROOT / "agent/agent.pyz")
-        replicas = [(path.parent.name, path.name) for path in place.glob("*/worker-*")]
+        replicas = [(path.parent.name, path.name) for path in place.glob("*/*-*/")]
         return [pid for attempt, name in replicas for pid in host.carriers(f"{place.name}-{attempt}", name)]
 
 

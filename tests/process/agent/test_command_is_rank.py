@@ -1,0 +1,65 @@
+"""A replica whose command is its rank, without a launcher in between: its lines, state and end are that rank's."""
+
+import signal
+
+import pytest
+
+from tests.process.agent.bench import ENDED, Bench
+from tests.support.fake_control_plane import FakeControlPlane
+from tests.support.patience import PATIENCE_SECONDS
+
+TOLD = {"is_rank": True, "first_rank": 4, "index": 3}
+RANK = 7
+
+
+def states(received) -> list[str]:
+    return [one["state"] for one in received.kind("rank", rank=RANK)]
+
+
+def test_its_lines_are_the_ranks_lines(bench: Bench) -> None:
+    received = bench.run(["sh", "-c", "echo out; echo err >&2"], **TOLD)
+    assert sorted(received.texts(RANK)) == ["err", "out"]
+    assert received.texts(-1) == []
+    assert states(received) == ["running", "succeeded"]
+    assert bench.status(3)["state"] == "succeeded"
+
+
+def test_its_failure_is_the_ranks_with_its_traceback(bench: Bench) -> None:
+    files = {"train.py": "def step():\n    raise RuntimeError('boom')\nstep()\n"}
+    received = bench.run(["python3", "train.py"], files=files, **TOLD)
+    (end,) = [one for one in received.kind("rank", rank=RANK) if one["state"] == "failed"]
+    assert (end["exit_code"], end["signal"], end["is_stopped"]) == (1, None, False)
+    assert "RuntimeError: boom" in end["error"]["traceback"] and end["error_at"]
+    assert bench.status(3)["exit_code"] == 1
+
+
+def test_a_killed_command_is_a_killed_rank(bench: Bench) -> None:
+    received = bench.run(["sh", "-c", "kill -KILL $$"], **TOLD)
+    (end,) = [one for one in received.kind("rank", rank=RANK) if one["state"] == "failed"]
+    assert (end["exit_code"], end["signal"]) == (None, int(signal.SIGKILL))
+
+
+def test_a_stopped_one_did_not_fail_by_itself(bench: Bench, control_plane: FakeControlPlane) -> None:
+    folder = bench.replica(["sh", "-c", "echo up; exec sleep 600"], **TOLD)
+    agent = bench.start(folder)
+    received = control_plane.of(folder.name)
+    bench.wait_for(lambda: received.texts(RANK) == ["up"])
+    agent.send_signal(signal.SIGTERM)
+    bench.wait_for(lambda: bench.status(3).get("state") in ENDED)
+    agent.wait(PATIENCE_SECONDS)
+    (end,) = [one for one in received.kind("rank", rank=RANK) if one["state"] == "failed"]
+    assert (end["signal"], end["is_stopped"]) == (int(signal.SIGTERM), True)
+
+
+def test_what_it_reports_are_its_metrics(bench: Bench) -> None:
+    script = "import muster\nfor step in range(3): muster.report(step=step, loss=0.5)\n"
+    received = bench.run(["python3", "train.py"], files={"train.py": script}, env={"RANK": str(RANK)}, **TOLD)
+    points = [point for item in received.kind("metrics", rank=RANK) for point in item["points"]]
+    assert [(step, values) for _, step, values in points] == [(step, {"loss": 0.5}) for step in range(3)]
+
+
+@pytest.mark.parametrize("is_rank", [True, False])
+def test_only_a_launcher_gets_the_hook_for_its_ranks(bench: Bench, is_rank: bool) -> None:
+    """A command that is the rank may start torchrun for its own purposes, whose processes are no ranks of the job."""
+    received = bench.run(["sh", "-c", "echo hook=${PYTHON_EXEC:+set}"], **{**TOLD, "is_rank": is_rank})
+    assert received.texts(RANK if is_rank else -1) == [f"hook={'' if is_rank else 'set'}"]

@@ -1,0 +1,64 @@
+"""A real plain job: three processes of two roles find each other by their environment, and the workers' end is the job's."""
+
+SCRIPT = """
+import os, socket, sys, time
+rank, size = os.environ.get("RANK"), int(os.environ["WORLD_SIZE"])
+meeting = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+others = size - 1 + int(sys.argv[1])
+
+def call():
+    while True:
+        try:
+            return socket.create_connection(meeting, timeout=60)
+        except OSError:
+            time.sleep(0.05)
+
+if rank == "0":
+    assert os.environ["JAX_COORDINATOR_ADDRESS"] == "%s:%d" % meeting
+    with socket.create_server(meeting) as server:
+        peers = [server.accept()[0] for _ in range(others)]
+    names = sorted(peer.makefile().readline().strip() for peer in peers)
+    print("met", *names, flush=True)
+else:
+    with call() as peer:
+        peer.sendall((os.environ["MUSTER_REPLICA"] + "\\n").encode())
+print(os.environ["MUSTER_REPLICA"], "is rank", rank, "of", size, flush=True)
+if rank is None:
+    print("serving", flush=True)
+    time.sleep(3600)
+if len(sys.argv) > 2 and rank == "1":
+    raise RuntimeError(sys.argv[2])
+"""
+
+
+def test_workers_and_a_helper_meet_and_the_workers_end_the_job(muster):
+    job = muster.submit(
+        SCRIPT, command="python train.py 1", framework="plain", nodes=2,
+        fields={"helper_command": ["python", "train.py", "1"], "helpers": 1},
+    )  # fmt: skip
+    ended = muster.until_phase(job, "succeeded", "failed")
+    assert ended.phase == "succeeded", (ended.message, muster.text(job))
+    text = muster.text(job)
+    assert "met helper-0 worker-1" in text
+    assert {"worker-0 is rank 0 of 2", "worker-1 is rank 1 of 2", "helper-0 is rank None of 2"} <= set(text)
+    ranks = {one.rank: one for one in muster.client.ranks(job.id)}
+    assert [ranks[number].replica for number in (0, 1, 2)] == ["worker-0", "worker-1", "helper-0"]
+    assert [ranks[number].state for number in (0, 1)] == ["succeeded", "succeeded"]
+    assert [line.text for line in muster.client.logs(job.id, rank=2)] == ["helper-0 is rank None of 2", "serving"]
+    assert muster.processes(job) == []
+
+
+def test_the_command_line_submits_it_by_the_names_of_its_fields(muster):
+    (muster.folder / "train.py").write_text(SCRIPT)
+    told = muster.command(
+        "submit", "--queue", "default", "--dir", str(muster.folder), "--framework", "plain", "--nodes", "1", "--set", "helpers=1",
+        "--set", "helper_command=python train.py 1", "--follow", "--", "python", "train.py", "1",
+    )  # fmt: skip
+    assert "met helper-0" in told and "helper-0 is rank None of 1" in told
+
+
+def test_a_worker_that_fails_is_named_with_its_error(muster):
+    job = muster.submit(SCRIPT, command=["python", "train.py", "0", "the data ran out"], framework="plain", nodes=2)
+    ended = muster.until_phase(job, "succeeded", "failed")
+    assert (ended.phase, ended.first_failure.rank) == ("failed", 1)
+    assert "the data ran out" in ended.message

@@ -1,0 +1,55 @@
+"""What holds for every framework, whichever it is: a new one is found here by its module alone."""
+
+import pytest
+
+from jobs import frameworks
+from jobs.core.fields import FIELDS, Type
+from jobs.core.plan import FirstRank, Index
+from jobs.core.spec import parse
+
+EVERY = pytest.mark.parametrize("framework", frameworks.REGISTRY.values(), ids=frameworks.REGISTRY)
+
+
+def resolved(framework, **sent):
+    sent = {"command": "python train.py", "framework": framework.NAME, "nodes": 3, **sent}
+    return frameworks.check(parse(sent, options=frameworks.OPTIONS), frozenset(sent))
+
+
+@EVERY
+def test_ranks_are_unique_over_all_roles_and_without_a_gap(framework):
+    roles = framework.roles(resolved(framework))
+    ranks = [role.first_rank + n for role in roles for n in range(role.replicas * role.processes)]
+    assert ranks == list(range(len(ranks)))
+    assert all(role.processes == 1 for role in roles if role.is_rank)
+
+
+@EVERY
+def test_the_same_description_gives_the_same_roles(framework):
+    assert framework.roles(resolved(framework)) == framework.roles(resolved(framework))
+
+
+@EVERY
+def test_some_role_ends_the_job_and_an_anchor_exists(framework):
+    roles = framework.roles(resolved(framework))
+    assert any(role.completes for role in roles)
+    assert all(role.anchor is None or (role.least and 0 <= role.anchor < role.replicas) for role in roles)
+
+
+@EVERY
+def test_its_own_fields_are_explained_and_hide_no_field_of_every_job(framework):
+    assert not {field.name for field in framework.FIELDS} & set(FIELDS)
+    for field in framework.FIELDS:
+        assert field.label and len(field.help) > 10 and field.remedy
+        assert field.type is not Type.MAPPING and (field.least is None) == (field.type is not Type.WHOLE)
+
+
+@EVERY
+def test_what_it_sets_itself_cannot_be_set_by_users(framework):
+    roles = framework.roles(resolved(framework))
+    per_replica = {name for role in roles for name, value in role.env.items() if isinstance(value, Index | FirstRank)}
+    assert per_replica <= framework.RESERVED_ENV
+
+
+def test_no_two_frameworks_have_a_field_of_the_same_name():
+    names = [field.name for framework in frameworks.REGISTRY.values() for field in framework.FIELDS]
+    assert len(names) == len(set(names))
