@@ -23,13 +23,17 @@ def first_violation(
     return None
 
 
-@pytest.mark.parametrize("part", range(4))
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.long) for part in (1, 2, 3))]
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_memory_cluster(part):
     assert first_violation(memory, range(part * 2300, (part + 1) * 2300), GUARDS) is None
 
 
-def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_local_cluster():
-    assert first_violation(local, range(20_000, 20_800), GUARDS) is None
+@pytest.mark.parametrize("part", PARTS)
+def test_no_schedule_starts_two_attempts_or_loses_the_job_on_the_local_cluster(part):
+    assert first_violation(local, range(20_000 + part * 200, 20_200 + part * 200), GUARDS) is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A pytest plugin: tests marked `long` belong to the full run. CI runs a tenth of them, a different one for each commit.
 
-Where a long test runs, it replaces the short forms (marked `sample`) in the same file.
+Where a long test runs, it replaces the short forms (marked `sample`) in the same file. A test marked `sampled` takes a
+tenth of its own cases: it runs in CI and in the full run.
 """
 
 import subprocess
@@ -45,6 +46,8 @@ def pytest_collection_modifyitems(config, items):
     files = {item.path for item in taken}
     left_out = {item for item in long if item not in taken}
     left_out |= {item for item in items if item.get_closest_marker("sample") and item.path in files}
+    if config.getoption("--long") == "none":
+        left_out |= {item for item in items if item.get_closest_marker("sampled")}
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))

@@ -205,17 +205,24 @@ def test_every_client_on_every_route(world, door, monkeypatch):
         nobody(world, pattern, everybody)
 
 
+def methods(pattern: str, person: str) -> Iterable[str]:
+    """A method that the route lacks is refused before anybody's rights are asked: one person tries them."""
+    return METHODS if person == "member" else TABLE[pattern].rules
+
+
 def people_with_a_session(world: AccessFixture, pattern: str, everybody: Everybody) -> None:
     door = TABLE[pattern].door
     for person, client in everybody.sessions.items():
-        verify(world, pattern, client, f"{person} with a session", None if door == AGENT else person)
+        someone = None if door == AGENT else person
+        verify(world, pattern, client, f"{person} with a session", someone, methods=methods(pattern, person))
 
 
 def people_with_a_token(world: AccessFixture, pattern: str, everybody: Everybody) -> None:
     """A token is valid for the API, but not for pages, streams of a browser, or routes of agents."""
     is_open = TABLE[pattern].door in (API, OPEN)
     for person, client in everybody.tokens.items():
-        verify(world, pattern, client, f"{person} with a token", person if is_open else None)
+        someone = person if is_open else None
+        verify(world, pattern, client, f"{person} with a token", someone, methods=methods(pattern, person))
 
 
 def agents_of_jobs(world: AccessFixture, pattern: str, everybody: Everybody) -> None:

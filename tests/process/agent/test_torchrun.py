@@ -78,7 +78,7 @@ def first_failing(control_plane: FakeControlPlane) -> int:
     return min(own, key=lambda one: one["at"])["rank"]
 
 
-@pytest.mark.parametrize("repetition", range(3))
+@pytest.mark.parametrize("repetition", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2))])
 def test_the_rank_that_raised_is_found_among_the_ranks_it_brought_down(
     bench: Bench, control_plane: FakeControlPlane, repetition: int
 ) -> None:

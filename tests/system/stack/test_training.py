@@ -72,9 +72,10 @@ def test_the_digits_job_is_suspended_resumes_from_its_checkpoint_and_reports_met
     assert muster.processes(job) == []
 
 
-def test_the_first_failing_rank_is_named_although_others_lose_connections(muster):
-    """Rank 3 of 4 raises; the others fail because it is gone. Rank 3 is named for 20 of 20 jobs."""
-    jobs = [muster.submit(THIRD_RAISES, nodes=2, nproc_per_node=2) for _ in range(20)]
+@pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.sample), pytest.param(20, marks=pytest.mark.long)])
+def test_the_first_failing_rank_is_named_although_others_lose_connections(muster, count):
+    """Rank 3 of 4 raises; the others fail because it is gone. Rank 3 is named for every job."""
+    jobs = [muster.submit(THIRD_RAISES, nodes=2, nproc_per_node=2) for _ in range(count)]
     blamed = []
     for job in jobs:
         ended = muster.until(job, lambda now: now.phase in ("failed", "succeeded"), seconds=400)
@@ -84,7 +85,7 @@ def test_the_first_failing_rank_is_named_although_others_lose_connections(muster
         assert (first.exit_code, first.signal) in ((1, None), (None, signal.SIGABRT))
         assert any("the data ran out" in line for line in first.last_lines)
         assert ended.message == first.headline
-    assert blamed == [3] * 20
+    assert blamed == [3] * count
 
 
 def test_a_killed_rank_is_named_and_the_job_is_retried_within_its_budget(muster):
