@@ -89,11 +89,12 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     asked = {queue.resource: slots_of(roles)}
     if not fits(asked, queue.quota):
         shape = " and ".join(f"{role.replicas} x {role.slots}" for role in roles if role.slots)
+        word = "processes" if all(role.slots == role.processes for role in roles) else "slots"
         raise InvalidSpec(
             Problem(
                 "nodes",
                 spec.nodes,
-                f"{shape} processes need {describe(asked)}, but queue {queue.name} has {describe(queue.quota)} in all; "
+                f"{shape} {word} need {describe(asked)}, but queue {queue.name} has {describe(queue.quota)} in all; "
                 "lower nodes or nproc_per_node",
             )
         )

@@ -54,7 +54,7 @@ _ROWS = (
            least=1, most=MAX_NODES, remedy="use 1 for a single replica", default=1),
     whole("min_nodes", "Fewest nodes", "makes the job elastic: it continues with this minimum, and lost replicas are restarted while it runs",
            least=1, most=MAX_NODES, remedy="omit it unless the job is elastic", default=None),
-    whole("nproc_per_node", "Processes on each", "processes in each replica",
+    whole("nproc_per_node", "Processes per node", "processes in each replica",
            least=1, most=MAX_PROCESSES_PER_NODE, remedy="usually one process per GPU", default=1),
     whole("gpus", "GPUs", "total number of GPUs instead of nodes and nproc_per_node, split evenly over nodes of the queue's size",
            least=0, most=MAX_GPUS, remedy="omit it and set nodes and nproc_per_node", default=None),

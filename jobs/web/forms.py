@@ -125,6 +125,9 @@ class SubmitForm(forms.Form):
         """Return the fields that only jobs of the chosen framework have."""
         return [self[field.name] for field in self.own_fields]
 
+    def frameworks_with_fields(self) -> list[str]:
+        return [name for name, own in frameworks.OPTIONS.items() if own]
+
     def more(self) -> list[forms.BoundField]:
         """Return the numbers that most jobs leave to the queue."""
         return [self[field.name] for field in NUMBERS if field.name not in SHAPE]

@@ -92,6 +92,8 @@ def _stored(request: Request, form: SubmitForm) -> Workspace:
 def _initial(request: Request) -> dict[str, Any]:
     queue = _queue_named(request)
     fresh = {"idempotency_key": secrets.token_urlsafe(16), "queue": queue.pk if queue else None}
+    if named := request.GET.get("framework"):  # a link, and the way to its fields without JavaScript
+        fresh["framework"] = named
     origin = whole(request.GET.get("from"))
     return (
         fresh

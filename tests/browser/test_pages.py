@@ -46,6 +46,27 @@ def test_submit_a_folder_and_see_its_job(page, tmp_path):
     assert [one.path for one in reading.entries(Job.objects.get().workspace)] == ["models/net.py", "train.py"]
 
 
+def test_the_form_shows_the_fields_of_the_chosen_framework_and_keeps_the_others(page):
+    page.click("text=Submit a job")
+    page.wait_for_url("**/jobs/new")
+    page.fill("[name=command]", "python train.py")
+    page.fill("[name=nodes]", "2")
+    page.fill("[name=nproc_per_node]", "2")
+    expect(page.locator("#shape")).to_contain_text("2 × 2 = 4 ranks")
+    page.select_option("[name=framework]", "plain")
+    expect(page.locator("[name=helper_command]")).to_be_visible()
+    expect(page.locator("#shape")).to_contain_text("2 ranks")
+    expect(page.locator("[name=command]")).to_have_value("python train.py")
+    page.select_option("[name=framework]", "torchrun")
+    expect(page.locator("[name=helper_command]")).to_have_count(0)
+    page.select_option("[name=framework]", "plain")
+    page.fill("[name=helper_command]", "python serve.py")
+    page.check("#code-none", force=True)
+    page.click("button:text-is('Submit')")
+    expect(page.locator("h1")).to_contain_text("Queued")
+    assert Job.objects.get().spec["options"] == {"helper_command": ["python", "serve.py"]}
+
+
 def test_the_page_of_a_running_job_updates_without_reloading(page, lab):
     job = seed.running(lab, steps=20)
     page.goto(f"/jobs/{job.pk}")

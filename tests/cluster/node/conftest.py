@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +45,12 @@ class Pods:
         self.folder, self.admin = folder, admin
         self.gate, self.marks = world.gate, world.marks
 
-    def submit(self, script: str, *, queue: str = "pods", **asked: Any):
+    def submit(
+        self, script: str, *, queue: str = "pods", command: Sequence[str] = ("torchrun", "train.py"), **asked: Any
+    ):
         (self.folder / "train.py").write_text(script)
         asked = {"nodes": 1, "nproc_per_node": 1, "directory": self.folder, **asked}
-        return self.client.submit(["torchrun", "train.py"], queue=queue, volumes=["packages"], **asked)
+        return self.client.submit(list(command), queue=queue, volumes=["packages"], **asked)
 
     def digits(self, *words: str, **asked: Any):
         asked = {"nodes": 2, "nproc_per_node": 2, "directory": ROOT / "examples", **asked}

@@ -52,7 +52,7 @@ def test_a_helper_that_is_done_first_does_not_end_the_job(lab):
 
 @pytest.mark.django_db
 def test_both_roles_count_against_the_quota(lab):
-    with pytest.raises(InvalidSpec, match="2 x 2 and 100 x 1 processes need 104"):
+    with pytest.raises(InvalidSpec, match="2 x 2 and 100 x 1 slots need 104"):
         lab.submit(**{**TWO_ROLES, "helpers": 100})
 
 

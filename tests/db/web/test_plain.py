@@ -33,6 +33,12 @@ def test_only_the_chosen_frameworks_fields_are_on_the_page(owner, queue):
     assert owner.get("/jobs/new", {"framework": "no such"}, headers=htmx).status_code == 200
 
 
+def test_a_link_opens_the_form_with_a_framework_chosen(owner, queue):
+    page = owner.get("/jobs/new?framework=plain").text
+    assert 'name="helpers"' in page and '<option value="plain" selected>' in page
+    assert '<a href="?framework=plain">plain</a>' in owner.get("/jobs/new").text
+
+
 def test_the_preview_counts_slots_and_ranks_apart(owner, queue):
     htmx = {"HX-Request": "true", "HX-Target": "shape"}
     asked = {"queue": queue.pk, "nodes": 2, "nproc_per_node": 2}

@@ -1,34 +1,6 @@
 """A real plain job: three processes of two roles find each other by their environment, and the workers' end is the job's."""
 
-SCRIPT = """
-import os, socket, sys, time
-rank, size = os.environ.get("RANK"), int(os.environ["WORLD_SIZE"])
-meeting = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-others = size - 1 + int(sys.argv[1])
-
-def call():
-    while True:
-        try:
-            return socket.create_connection(meeting, timeout=60)
-        except OSError:
-            time.sleep(0.05)
-
-if rank == "0":
-    assert os.environ["JAX_COORDINATOR_ADDRESS"] == "%s:%d" % meeting
-    with socket.create_server(meeting) as server:
-        peers = [server.accept()[0] for _ in range(others)]
-    names = sorted(peer.makefile().readline().strip() for peer in peers)
-    print("met", *names, flush=True)
-else:
-    with call() as peer:
-        peer.sendall((os.environ["MUSTER_REPLICA"] + "\\n").encode())
-print(os.environ["MUSTER_REPLICA"], "is rank", rank, "of", size, flush=True)
-if rank is None:
-    print("serving", flush=True)
-    time.sleep(3600)
-if len(sys.argv) > 2 and rank == "1":
-    raise RuntimeError(sys.argv[2])
-"""
+from tests.support.meeting import MEETS as SCRIPT
 
 
 def test_workers_and_a_helper_meet_and_the_workers_end_the_job(muster):
