@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from muster.client import Client
 from muster.errors import MusterError
@@ -26,12 +27,16 @@ class Life:
         self.workspace = 0
 
     def begin(self) -> None:
-        """Sign in, upload new code, and submit three jobs: one ends, one is suspended for a while, one is cancelled."""
+        """Sign in, upload new code, and submit three jobs: one ends, one is suspended for a while, one is cancelled.
+
+        The suspended one has two roles.
+        """
         self.sign_in()
         self.workspace = self.upload()
-        self.short, self.paused, self.cancelled = (
-            self.submit(*words) for words in (("--lines", "10"), ("--paused", "--series"), ("--cancelled",))
-        )
+        ranks = ["python3", "-S", "-E", "rank.py", "--paused", "--series"]
+        self.short = self.submit("--lines", "10")
+        self.paused = self.submit(framework="plain", command=ranks, helper_command=ranks)
+        self.cancelled = self.submit("--cancelled")
 
     def live(self) -> None:
         self.begin()
@@ -65,8 +70,8 @@ class Life:
         attempts = [one["attempt"] for one in notes]
         assert attempts and len(set(attempts)) == len(attempts), notes
 
-    def submit(self, *words: str) -> int:
-        return self.installation.api.submit(*words, workspace=self.workspace, max_retries=RETRIES)
+    def submit(self, *words: str, **asked: Any) -> int:
+        return self.installation.api.submit(*words, workspace=self.workspace, max_retries=RETRIES, **asked)
 
     def until_phase(self, job: int, *phases: str) -> None:
         until(lambda: self.installation.api.job(job)["phase"] in phases, what=f"job {job} in {phases}")

@@ -2,14 +2,22 @@
 
 Each rank of each attempt creates `claims/<attempt>-<rank>`; a second process that tries is a doubled replica. The file
 holds when the rank began, when it was last alive, and how many lines it has written. The rank ends after `--lines N`, or
-when `finish` appears. With `--series` rank 0 reports more series than a job may have.
+when `finish` appears. With `--series` rank 0 reports more series than a job may have. A helper of a plain job is numbered
+behind the workers, and is asked to end with them: it completes the line that it has claimed.
 """
 
 import os
+import signal
 import sys
 import time
 
-attempt, rank, shared = os.environ["MUSTER_ATTEMPT"], os.environ["RANK"], os.environ["MUSTER_SHARED"]
+attempt, shared = os.environ["MUSTER_ATTEMPT"], os.environ["MUSTER_SHARED"]
+asked = []
+if "HELPER_INDEX" in os.environ:
+    rank = str(int(os.environ["WORLD_SIZE"]) + int(os.environ["HELPER_INDEX"]))
+    signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+else:
+    rank = os.environ["RANK"]
 lines = int(sys.argv[sys.argv.index("--lines") + 1]) if "--lines" in sys.argv else 10**9
 claims = os.path.join(shared, "claims")
 os.makedirs(claims, exist_ok=True)
@@ -32,7 +40,7 @@ def report_too_much():
 
 report_too_much()
 began, number = time.time(), 0
-while number < lines and not os.path.exists(os.path.join(shared, "finish")):
+while number < lines and not asked and not os.path.exists(os.path.join(shared, "finish")):
     # The claim comes first: every line that is read must have been claimed.
     os.pwrite(claim, f"{began:.3f} {time.time():.3f} {number + 1:>12}\n".encode(), 0)
     print("line", number, flush=True)
