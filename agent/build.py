@@ -44,7 +44,8 @@ def _archive() -> bytes:
 
 
 def _contents() -> dict[str, bytes]:
-    found = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in HERE.glob("*.py") if path.name not in NOT_IN_IT}
+    sources = (path for path in HERE.rglob("*.py") if path.name not in NOT_IN_IT)
+    found = {f"{PACKAGE}/{path.relative_to(HERE)}": path.read_bytes() for path in sources}
     for name in ("__init__.py", "_report.py"):
         found[f"muster/{name}"] = (REPORT / name).read_bytes()
     found["__main__.py"] = ENTRY.encode()

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import sys
 from dataclasses import dataclass
 from typing import Sequence
 
+from . import frameworks
 from .state import Spec, StateFolder
 
-TORCHRUN_MODULE = "torch.distributed.run"  # what the torchrun command runs (its entry point)
 NOT_FOUND = 127  # the shells' exit code
 NOT_EXECUTABLE = 126
 USAGE_ERROR = 2  # the interpreter's own exit code when the script is missing
 _PYTHON = re.compile(r"^python(3(\.\d+)?)?\Z")
-# Flags of torchrun without a value (torch/distributed/run.py, get_args_parser).
-_BARE_FLAGS = {"standalone", "virtual-local-rank", "h", "help", "v"}
-_NO_SCRIPT_FLAGS = {"m", "module", "no-python", "run-path"}
 
 
 @dataclass(frozen=True)
@@ -37,56 +33,40 @@ def environment(spec: Spec, *, folder: StateFolder, pyz: str, address: str) -> d
     env["PATH"] = _appended(env.get("PATH") or os.defpath, os.path.dirname(sys.executable))
     env["PYTHONPATH"] = _appended(env.get("PYTHONPATH", ""), pyz)
     env.setdefault("PYTHONUNBUFFERED", "1")  # a line should be visible when it is printed
-    # By default torchrun kills its ranks 30 s after SIGTERM, whatever grace period was requested.
-    env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
     env.update(_own(spec, address=address))
-    if not spec.is_rank:
-        env.update(_hook(folder, pyz=pyz))
+    frameworks.get(spec.framework).prepare(env, spec=spec, folder=folder, pyz=pyz)
     return env
 
 
-def resolve(command: Sequence[str], *, env: dict[str, str], code: str) -> list[str] | Refusal:
+def resolve(
+    command: Sequence[str], *, framework: frameworks.Framework, env: dict[str, str], code: str
+) -> list[str] | Refusal:
     """Return the words to execute, the first of them a path; or why there are none."""
     if not command:
         return Refusal(NOT_FOUND, "the command is empty")
-    missing = missing_script(command, code=code)
+    missing = missing_script(command, framework=framework, code=code)
     if missing:
         return Refusal(USAGE_ERROR, f"no such file in the workspace: {missing}{_hint(missing, code=code)}")
     first = _find(command[0], env=env, code=code)
     if first:
         return [first, *command[1:]]
-    if os.path.basename(command[0]) == "torchrun":
-        python = _find("python3", env=env, code=code) or sys.executable
-        return [python, "-m", TORCHRUN_MODULE, *command[1:]]
+    python = _find("python3", env=env, code=code) or sys.executable
+    if words := framework.instead(command, python=python):
+        return words
     if os.path.isfile(os.path.join(code, command[0])) and "/" in command[0]:
         return Refusal(NOT_EXECUTABLE, f"not executable: {command[0]}; chmod +x it, or name its interpreter")
     return Refusal(NOT_FOUND, f"command not found: {command[0]}{_hint(command[0], code=code)}")
 
 
-def missing_script(command: Sequence[str], *, code: str) -> str:
-    """Return the script that torchrun or python would not find; empty if it exists or cannot be determined."""
-    words = list(command[1:])
-    is_torchrun = os.path.basename(command[0]) == "torchrun"
-    if not is_torchrun and not _PYTHON.match(os.path.basename(command[0])):
-        return ""
-    if not is_torchrun and words[:2] == ["-m", TORCHRUN_MODULE]:
-        is_torchrun, words = True, words[2:]
-    script = _script(words) if is_torchrun else (words[0] if words else "")
+def missing_script(command: Sequence[str], *, framework: frameworks.Framework, code: str) -> str:
+    """Return the script that its launcher or python would not find; empty if it exists or cannot be determined."""
+    script = framework.script(command)
+    if script is None:
+        script = command[1] if len(command) > 1 and _PYTHON.match(os.path.basename(command[0])) else ""
     # Only what surely is a script: misreading an argument here would stop a working job.
     if not script.endswith(".py") or os.path.exists(os.path.join(code, script)):
         return ""
     return script
-
-
-def _script(words: list[str]) -> str:
-    while words and words[0].startswith("-"):
-        name, equals, _ = words.pop(0).lstrip("-").partition("=")
-        name = name.replace("_", "-")
-        if name in _NO_SCRIPT_FLAGS:
-            return ""
-        if not equals and name and name not in _BARE_FLAGS and words:
-            words.pop(0)
-    return words[0] if words else ""
 
 
 def _own(spec: Spec, *, address: str) -> dict[str, str]:
@@ -101,20 +81,6 @@ def _own(spec: Spec, *, address: str) -> dict[str, str]:
         own["MUSTER_SHARED"] = spec.shared
         own["MUSTER_CHECKPOINTS"] = os.path.join(spec.shared, "checkpoints")
     return own
-
-
-def _hook(folder: StateFolder, *, pyz: str) -> dict[str, str]:
-    """Write the shim as one executable file: torchrun takes PYTHON_EXEC as a path, not as a command with arguments."""
-    path = folder.file("rank-python")
-    with open(path, "w", encoding="utf-8") as file:
-        # -I -S -E: no site-packages, no user's variables; a rank waits for this start.
-        words = [sys.executable, "-I", "-S", "-E", pyz, "--shim"]
-        file.write(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, words))} "$@"\n')
-    os.chmod(path, 0o755)
-    if not os.access(path, os.X_OK):  # a folder mounted noexec: training without per-rank reports is better than none
-        folder.trouble(f"{path} cannot be executed; ranks are not seen one by one")
-        return {}
-    return {"PYTHON_EXEC": path}
 
 
 def _find(word: str, *, env: dict[str, str], code: str) -> str | None:

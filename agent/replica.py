@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any
 
-from . import faultpoints, launch, linux, port
+from . import faultpoints, frameworks, launch, linux, port
 from .control import ControlPlane
 from .fetching import Fetching
 from .journal import Journal
@@ -160,7 +160,8 @@ class Replica:
         """Check the seal and spawn in one step: after sealing nothing starts."""
         pyz = os.path.abspath(sys.argv[0])
         env = launch.environment(self._spec, folder=self._folder, pyz=pyz, address=self._ranks.address)
-        words = launch.resolve(self._spec.command, env=env, code=self._folder.code)
+        framework = frameworks.get(self._spec.framework)
+        words = launch.resolve(self._spec.command, framework=framework, env=env, code=self._folder.code)
         if isinstance(words, launch.Refusal):
             return failed(words.reason, exit_code=words.exit_code)
         with self._folder.attempt_lock():

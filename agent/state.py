@@ -28,6 +28,7 @@ class Spec:
     role: str
     index: int
     command: list[str]
+    framework: str = "torchrun"  # a control plane of the release before knew no other
     processes: int = 1
     first_rank: int = 0  # the lowest rank of the role's replica 0
     is_rank: bool = False  # the command itself is the replica's one rank; False: it starts them

@@ -56,6 +56,7 @@ def describe(
         "attempt": plan.attempt,
         "role": role.name,
         "index": index,
+        "framework": plan.framework,
         "processes": role.processes,
         "first_rank": role.first_rank,
         "is_rank": role.is_rank,

@@ -157,7 +157,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
         "MUSTER_JOB_URL": job.public_url if settings.PUBLIC_URL else "",
     }
     return Plan(
-        job.run, attempt, roles, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
+        job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
         team=job.team.name, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=job.queue.gpus_per_node,
         has_code=job.workspace_id is not None, incarnations=incarnations,
     )  # fmt: skip

@@ -107,6 +107,7 @@ class Plan:
     run: str  # the job's id and uid (`Job.run`); part of every name and path
     attempt: int
     roles: tuple[Role, ...]
+    framework: str = ""  # its half in the agent (agent/frameworks/), if it has one
     env: Mapping[str, str] = field(default_factory=dict)  # the user's own
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # one agent token per "role-index"
     grace_seconds: int = 30

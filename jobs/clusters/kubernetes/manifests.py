@@ -143,6 +143,7 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "run": plan.run,
         "attempt": plan.attempt,
         "role": role.name,
+        "framework": plan.framework,
         "processes": role.processes,
         "first_rank": role.first_rank,
         "is_rank": role.is_rank,

@@ -8,7 +8,7 @@ from tests.process.agent.bench import ENDED, Bench
 from tests.support.fake_control_plane import FakeControlPlane
 from tests.support.patience import PATIENCE_SECONDS
 
-TOLD = {"is_rank": True, "first_rank": 4, "index": 3}
+TOLD = {"framework": "plain", "is_rank": True, "first_rank": 4, "index": 3}
 RANK = 7
 
 
@@ -58,8 +58,8 @@ def test_what_it_reports_are_its_metrics(bench: Bench) -> None:
     assert [(step, values) for _, step, values in points] == [(step, {"loss": 0.5}) for step in range(3)]
 
 
-@pytest.mark.parametrize("is_rank", [True, False])
-def test_only_a_launcher_gets_the_hook_for_its_ranks(bench: Bench, is_rank: bool) -> None:
+@pytest.mark.parametrize(("framework", "hook"), [("torchrun", "set"), ("plain", ""), ("of a newer server", "")])
+def test_only_torchrun_gets_the_hook_for_its_ranks(bench: Bench, framework: str, hook: str) -> None:
     """A command that is the rank may start torchrun for its own purposes, whose processes are no ranks of the job."""
-    received = bench.run(["sh", "-c", "echo hook=${PYTHON_EXEC:+set}"], **{**TOLD, "is_rank": is_rank})
-    assert received.texts(RANK if is_rank else -1) == [f"hook={'' if is_rank else 'set'}"]
+    received = bench.run(["sh", "-c", "echo hook=${PYTHON_EXEC:+set}"], **{**TOLD, "framework": framework})
+    assert received.texts(RANK) == [f"hook={hook}"]

@@ -12,6 +12,7 @@ import pytest
 from agent import batch, launch, lines, linux, nvml
 from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
 from agent.build import build
+from agent.frameworks import Torchrun
 from agent.spool import Spool
 from agent.tail import Tail
 
@@ -213,12 +214,14 @@ def test_the_gpu_of_a_rank_is_the_visible_one_at_its_local_rank(
 )
 def test_a_missing_script_is_found_before_the_launch(tmp_path: Path, command: str, missing: str) -> None:
     (tmp_path / "here.py").touch()
-    assert launch.missing_script(command.split(), code=str(tmp_path)) == missing
+    assert launch.missing_script(command.split(), framework=Torchrun(), code=str(tmp_path)) == missing
 
 
 def test_torchrun_is_run_as_a_module_if_the_command_is_missing(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    found = launch.resolve(["torchrun", "train.py"], env={"PATH": str(tmp_path)}, code=str(tmp_path))
+    found = launch.resolve(
+        ["torchrun", "train.py"], framework=Torchrun(), env={"PATH": str(tmp_path)}, code=str(tmp_path)
+    )
     assert found == [sys.executable, "-m", "torch.distributed.run", "train.py"]
 
 
@@ -231,7 +234,7 @@ def test_builds_of_the_same_sources_are_identical(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*(ROOT / "agent").glob("*.py"), *(ROOT / "client" / "muster" / name for name in ("__init__.py", "_report.py"))],
+    "path", [*(ROOT / "agent").rglob("*.py"), *(ROOT / "client" / "muster" / name for name in ("__init__.py", "_report.py"))],
     ids=lambda path: path.name,
 )  # fmt: skip
 def test_the_agent_parses_as_python_3_8(path: Path) -> None:

@@ -64,7 +64,7 @@ PATTERNS = {"compile", "match", "search", "fullmatch", "findall", "sub", "RegexF
 # Only the agent's top-level modules are checked. Modules that scan the output of ranks line by line are exempt: their
 # patterns validate no input.
 OF_LINES = {ROOT / "jobs/analysis" / name for name in ("error_kinds.py", "last_words.py", "tracebacks.py")}
-CHECKED = [path for path in (*files(), *sorted((ROOT / "agent").glob("*.py"))) if path not in OF_LINES]
+CHECKED = [path for path in (*files(), *sorted((ROOT / "agent").rglob("*.py"))) if path not in OF_LINES]
 
 
 @pytest.mark.parametrize("path", CHECKED, ids=lambda path: str(path.relative_to(ROOT)))

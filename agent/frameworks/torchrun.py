@@ -1,0 +1,58 @@
+"""torchrun inside a replica: each rank is started through the agent's shim, so that it is seen by itself."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Dict, List, Optional, Sequence
+
+from ..state import Spec, StateFolder
+from .base import Framework
+
+MODULE = "torch.distributed.run"  # what the torchrun command runs (its entry point)
+# Flags without a value (torch/distributed/run.py, get_args_parser).
+_BARE_FLAGS = {"standalone", "virtual-local-rank", "h", "help", "v"}
+_NO_SCRIPT_FLAGS = {"m", "module", "no-python", "run-path"}
+
+
+class Torchrun(Framework):
+    def prepare(self, env: Dict[str, str], *, spec: Spec, folder: StateFolder, pyz: str) -> None:
+        # By default torchrun kills its ranks 30 s after SIGTERM, whatever grace period was requested.
+        env.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(max(1, int(spec.grace_seconds))))
+        env.update(_hook(folder, pyz=pyz))
+
+    def script(self, command: Sequence[str]) -> Optional[str]:
+        words = list(command[1:])
+        if os.path.basename(command[0]) == "torchrun":
+            return _script(words)
+        return _script(words[2:]) if words[:2] == ["-m", MODULE] else None
+
+    def instead(self, command: Sequence[str], *, python: str) -> Optional[List[str]]:
+        """Return torchrun as a module: an image may have the package without its command."""
+        return [python, "-m", MODULE, *command[1:]] if os.path.basename(command[0]) == "torchrun" else None
+
+
+def _script(words: List[str]) -> str:
+    while words and words[0].startswith("-"):
+        name, equals, _ = words.pop(0).lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        if name in _NO_SCRIPT_FLAGS:
+            return ""
+        if not equals and name and name not in _BARE_FLAGS and words:
+            words.pop(0)
+    return words[0] if words else ""
+
+
+def _hook(folder: StateFolder, *, pyz: str) -> Dict[str, str]:
+    """Write the shim as one executable file: torchrun takes PYTHON_EXEC as a path, not as a command with arguments."""
+    path = folder.file("rank-python")
+    with open(path, "w", encoding="utf-8") as file:
+        # -I -S -E: no site-packages, no user's variables; a rank waits for this start.
+        words = [sys.executable, "-I", "-S", "-E", pyz, "--shim"]
+        file.write(f'#!/bin/sh\nexec {" ".join(map(shlex.quote, words))} "$@"\n')
+    os.chmod(path, 0o755)
+    if not os.access(path, os.X_OK):  # a folder mounted noexec: training without per-rank reports is better than none
+        folder.trouble(f"{path} cannot be executed; ranks are not seen one by one")
+        return {}
+    return {"PYTHON_EXEC": path}
