@@ -110,7 +110,13 @@ class Rank(Model):
     started_at: datetime | None = moment()
     ended_at: datetime | None = moment()
     ending: str = ""  # how it ended, as text
+    is_stopped: bool = False  # its launcher or Muster ended it: it did not fail by itself
     raw: Json = as_sent()
+
+    @property
+    def shown_state(self) -> str:
+        """Return the state as on the web pages: one that was stopped did not fail."""
+        return "stopped" if self.state == "failed" and self.is_stopped else self.state
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ LOOKS: Mapping[str, tuple[str, str]] = {
     "failed": ("✗", "red"),
     "cancelled": ("⊘", "bright_black"),
     "waiting": ("○", "yellow"),
+    "stopped": ("⊘", "bright_black"),
 }
 
 

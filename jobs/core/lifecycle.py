@@ -216,7 +216,7 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
     replicas = replacement.with_losses(view.roles, seen, applied_at=view.applied_at, places=view.places)
     ending = verdict(view.roles, replicas)
     if ending.outcome == "succeeded":
-        return _stop(StopReason.COMPLETED, "every replica ended with code 0")
+        return _stop(StopReason.COMPLETED, _completed(view))
     if stop := _wanted_stop(view):
         return stop
     if ending.outcome == "failed":
@@ -281,6 +281,12 @@ def _too_late(view: JobView, seen: Seen, now: datetime) -> Step | None:
     return None
 
 
+def _completed(view: JobView) -> str:
+    """Return which replicas ended with code 0: all, or those of the roles whose success is the job's."""
+    names = [role.name for role in view.roles if role.completes]
+    return f"every {'replica' if len(names) == len(view.roles) else ' and '.join(names)} ended with code 0"
+
+
 def _stopping(view: JobView, seen: Seen) -> Step:
     reason = view.stop_reason or StopReason.FAILED
     wanted = _wanted_stop(view)
@@ -290,7 +296,7 @@ def _stopping(view: JobView, seen: Seen) -> Step:
         return Step(requeue_after=STOP_TICK)
     # Judged once more: replicas that completed during their grace period must not be run again.
     if reason is not StopReason.CANCELLED and verdict(view.roles, seen.replicas).outcome == "succeeded":
-        return Step(Phase.SUCCEEDED, StopReason.COMPLETED, "every replica ended with code 0", None)
+        return Step(Phase.SUCCEEDED, StopReason.COMPLETED, _completed(view), None)
     to = LANDS_ON[reason]
     return Step(to, reason, requeue_after=None if to in TERMINAL or to is Phase.SUSPENDED else timedelta(0))
 

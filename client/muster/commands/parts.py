@@ -91,7 +91,7 @@ def rank_row(rank: Rank, *, now: datetime) -> tuple[object, ...]:
         rank.rank,
         rank.node,
         rank.replica,
-        rank.state,
+        rank.shown_state,
         rank.step,
         "" if rank.cpu is None else f"{rank.cpu:.1f}",
         size(rank.rss_bytes),

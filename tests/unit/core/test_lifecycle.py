@@ -188,3 +188,14 @@ def test_only_the_documented_phase_transitions_are_taken(
 def test_a_request_to_end_immediately_is_passed_on_in_every_phase(phase, is_now):
     asked = view(phase, is_cancel_requested=True, is_now_requested=is_now, stop_reason=StopReason.RETRY)
     assert decide(asked, seen("running", "running"), at(20)).is_now is is_now
+
+
+@pytest.mark.parametrize(
+    ("completes", "said"),
+    [((True, True), "every replica ended with code 0"), ((True, False), "every head ended with code 0")],
+)
+def test_success_names_the_roles_that_had_to_end_well(completes, said):
+    roles = tuple(RoleView(name, 1, one, True) for name, one in zip(("head", "worker"), completes, strict=True))
+    ended = Seen(tuple(ReplicaSeen(role.name, 0, ReplicaState.SUCCEEDED) for role in roles), as_of=at(10))
+    step = decide(view("running", roles=roles), ended, at(11))
+    assert (step.to, step.message) == (Phase.STOPPING, said)
