@@ -98,7 +98,7 @@ def fields(*, output: Output) -> None:
         headers=("FIELD", "OF", "TYPE", "BOUNDS", "DEFAULT", "MEANING"),
         row=lambda one: (
             one.name,
-            one.framework or "every job",
+            one.framework or "all",
             one.type,
             one.bounds,
             "" if one.default is None else one.default,

@@ -143,8 +143,8 @@ def test_without_the_servers_field_list_the_clients_own_is_used(run: Run, logged
 def test_the_fields_are_listed_with_their_bounds(run: Run, logged_in: FakeMuster) -> None:
     lines = run("fields").stdout.splitlines()
 
-    assert lines[0].split() == ["FIELD", "TYPE", "BOUNDS", "DEFAULT", "MEANING"]
-    assert lines[1].split() == ["nodes", "integer", "1", "to", "4096", "1", "replicas"]
+    assert lines[0].split() == ["FIELD", "OF", "TYPE", "BOUNDS", "DEFAULT", "MEANING"]
+    assert lines[1].split() == ["nodes", "all", "integer", "1", "to", "4096", "1", "replicas"]
     assert run("fields", "-q").stdout.split() == ["nodes", "checkpoint_minutes"]
 
 
