@@ -137,7 +137,7 @@ def rig(request) -> Rig:
     return request.getfixturevalue(request.param)
 
 
-def test_what_was_never_created_is_absent(rig):
+def test_replicas_never_created_are_absent(rig):
     assert all_in("absent")(rig.look())
     assert not rig.look().is_sealed
 
@@ -148,7 +148,7 @@ def test_replicas_run_after_apply(rig):
     assert all(one.is_alive for one in seen.replicas)
 
 
-def test_apply_twice_creates_nothing_twice(rig):
+def test_apply_is_idempotent(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.cluster.apply(plan())
@@ -165,7 +165,7 @@ def test_replicas_of_two_roles_run_and_end_together(rig):
     assert not any(one.is_alive for one in rig.look(expected=TWO_ROLES).replicas)
 
 
-def test_delete_ends_everything_and_says_so(rig):
+def test_delete_ends_every_replica(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.end()
@@ -174,7 +174,7 @@ def test_delete_ends_everything_and_says_so(rig):
     assert not any(one.is_alive for one in seen.replicas)
 
 
-def test_a_sealed_attempt_can_not_be_created_again(rig):
+def test_a_deleted_attempt_cannot_be_created_again(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.end()
@@ -182,7 +182,7 @@ def test_a_sealed_attempt_can_not_be_created_again(rig):
         rig.cluster.apply(plan())
 
 
-def test_an_attempt_can_be_sealed_before_it_was_created(rig):
+def test_deleting_an_attempt_prevents_its_later_creation(rig):
     rig.cluster.delete("7-abc", 1, 3)
     assert rig.look().is_sealed
     with pytest.raises(Sealed):
@@ -193,7 +193,7 @@ def test_an_attempt_can_be_sealed_before_it_was_created(rig):
 STUBBORN = ("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done")
 
 
-def test_at_once_takes_the_grace_away_from_what_is_ending_already(rig):
+def test_immediate_delete_ends_a_running_grace_period(rig):
     if isinstance(rig.cluster, MemoryCluster):
         rig.cluster.stop_seconds = 3600
     rig.cluster.apply(plan(*STUBBORN, grace_seconds=3600))
@@ -207,7 +207,7 @@ def test_at_once_takes_the_grace_away_from_what_is_ending_already(rig):
     rig.until(is_gone)
 
 
-def test_the_next_attempt_is_another_one(rig):
+def test_attempts_of_one_job_are_independent(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.end()
@@ -216,13 +216,13 @@ def test_the_next_attempt_is_another_one(rig):
     assert not any(one.is_alive for one in rig.look().replicas)
 
 
-def test_deleting_twice_is_the_same_as_once(rig):
+def test_delete_is_idempotent(rig):
     rig.cluster.apply(plan())
     rig.end()
     rig.end()
 
 
-def test_a_lost_replica_is_replaced_and_the_others_notice_nothing(rig):
+def test_replacing_a_lost_replica_leaves_the_others_running(rig):
     rig.cluster.apply(plan())
     before = rig.until(all_in("running"))
     rig.lose(1)
@@ -241,7 +241,7 @@ def test_a_lost_replica_is_replaced_and_the_others_notice_nothing(rig):
     assert rig.until(all_in("running")).replicas[1].incarnation == 1
 
 
-def test_a_late_call_for_the_replica_before_changes_nothing(rig):
+def test_apply_leaves_running_replicas_as_they_are(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.lose(1)
@@ -252,7 +252,7 @@ def test_a_late_call_for_the_replica_before_changes_nothing(rig):
     assert [one.incarnation for one in rig.until(all_in("running")).replicas] == [0, 1]
 
 
-def test_the_end_of_an_attempt_ends_replicas_that_came_back_too(rig):
+def test_delete_ends_replacements_too(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     rig.lose(1)
@@ -266,7 +266,7 @@ def test_the_end_of_an_attempt_ends_replicas_that_came_back_too(rig):
         rig.cluster.apply(anew())
 
 
-def test_what_is_open_is_listed_until_it_was_closed(rig):
+def test_open_attempts_are_listed_until_closed(rig):
     rig.cluster.apply(plan())
     rig.until(all_in("running"))
     until(lambda: ("7-abc", 1) in rig.cluster.open_attempts())
@@ -279,7 +279,7 @@ def test_what_is_open_is_listed_until_it_was_closed(rig):
     until(is_closed)
 
 
-def test_changes_name_the_run_that_changed(rig):
+def test_changes_name_the_job_that_changed(rig):
     changes = rig.cluster.changes()
     rig.cluster.apply(plan())
     end = time.monotonic() + PATIENCE_SECONDS
