@@ -26,6 +26,9 @@ def _schema(field: Field) -> dict[str, Any]:
         bounds = {"minimum": field.least, "maximum": field.most, "default": field.default}
         given = {name: value for name, value in bounds.items() if value is not None}
         return {"anyOf": [{"type": "integer", **given}, NUMBER_AS_TEXT]}
+    if field.is_numbers:
+        number = {"type": "integer", "minimum": field.least, "maximum": field.most}
+        return {"anyOf": [{"type": "array", "items": {"anyOf": [number, NUMBER_AS_TEXT]}}, {"type": "string"}]}
     if field.type is Type.LIST and field.name not in FIELDS:  # a command: words, or one text that is split into them
         return {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
     inner = {"items": {"type": "string"}} if field.type is Type.LIST else {"additionalProperties": {"type": "string"}}
@@ -111,6 +114,10 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     reason = serializers.CharField(source="stop_reason")
     message = serializers.CharField(source="said", help_text="the last step, or why the job is waiting")
     max_retries = serializers.IntegerField(source="spec.max_retries")
+    retry_on = serializers.SerializerMethodField(
+        help_text="exit codes after which alone it is retried; empty: after any"
+    )
+    never_retry_on = serializers.SerializerMethodField(help_text="exit codes after which it is not retried")
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(source="spec.env", child=serializers.CharField())
     secrets = serializers.SerializerMethodField(help_text="names only")
@@ -130,7 +137,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "nodes", "min_nodes", "nproc_per_node", "options", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
+            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "options", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
@@ -142,6 +149,14 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_secrets(self, job: Job) -> list[str]:
         return list(job.spec.get("secrets", []))
+
+    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
+    def get_retry_on(self, job: Job) -> list[int]:
+        return list(job.spec.get("retry_on", []))
+
+    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
+    def get_never_retry_on(self, job: Job) -> list[int]:
+        return list(job.spec.get("never_retry_on", []))
 
     @extend_schema_field({"type": "object", "additionalProperties": {}})
     def get_options(self, job: Job) -> dict[str, Any]:

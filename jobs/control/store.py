@@ -13,12 +13,12 @@ from common import doorbell, faultpoints
 from common.errors import LeaseLost, Refused
 from jobs import frameworks, history, trust
 from jobs.analysis import failure_rows, failures
-from jobs.core import lease, volumes
+from jobs.core import exits, lease, volumes
 from jobs.core.agent_identity import AgentIdentity
-from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied
+from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied, settled
 from jobs.core.plan import Plan
 from jobs.core.replacement import Key, unconfirmed
-from jobs.core.verdict import Seen
+from jobs.core.verdict import PORT_TAKEN, Seen
 from jobs.ingest.agent_tokens import issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
@@ -178,6 +178,8 @@ def _view(job: Job) -> JobView:
         failures=job.failures,
         free_starts=job.free_starts,
         max_retries=spec.max_retries,
+        retry_on=frozenset(spec.retry_on),
+        never_retry_on=frozenset(spec.never_retry_on),
         stop_reason=StopReason(job.stop_reason) if job.stop_reason else None,
         is_cancel_requested=job.cancel_requested_at is not None,
         is_now_requested=job.cancel_now_at is not None,
@@ -207,7 +209,12 @@ def _mine(held: Held) -> Job:
 def _take_step(job: Job, step: Step, now: datetime) -> None:
     """Write the result of `lifecycle.after`, the rows that change with it, and one line of history."""
     before = job.phase
-    view = after(_view(job), step, now)
+    view = _view(job)
+    if before == Phase.STOPPING and (final := settled(step, view, exit_code=_first_exit_code(job))) is not step:
+        # its own line of history: the step's becomes the verdict's headline
+        JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=final.message)
+        step = replace(final, message="")
+    view = after(view, step, now)
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
     job.applied_at, job.running_at = view.applied_at, view.running_since
@@ -225,6 +232,17 @@ def _words(job: Job, step: Step, before: str) -> str:
         found = failures.stored(job, job.attempt)
         return failures.end_message(found, step=words, is_elastic=job.is_elastic)
     return words
+
+
+def _first_exit_code(job: Job) -> int | None:
+    """Return the exit code of the process that failed first in the newest attempt, as a shell reports it.
+
+    None also where a replica found its port taken: what it then reports is not the user's process.
+    """
+    if Replica.objects.filter(job=job, attempt=job.attempt, reason=PORT_TAKEN).exists():
+        return None
+    found = failures.stored(job, job.attempt)
+    return None if found is None else exits.code_of(found.exit_code, found.signal)
 
 
 def _enter(job: Job, now: datetime) -> None:

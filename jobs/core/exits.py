@@ -31,6 +31,11 @@ def signal_of(exit_code: int | None, signal: int | None) -> int | None:
     return number if 0 < number <= LAST_SIGNAL and number in _NAMES else None
 
 
+def code_of(exit_code: int | None, signal: int | None) -> int | None:
+    """Return the exit code as a shell reports it: 128 + n for a process that signal n ended; None if neither is known."""
+    return exit_code if signal is None else SHELL_SIGNAL + signal
+
+
 def signal_name(signal: int) -> str:
     return _NAMES.get(signal, f"signal {signal}")
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 MAX_NODES = 4096
 MAX_PROCESSES_PER_NODE = 256
 MAX_GPUS = MAX_NODES * MAX_PROCESSES_PER_NODE
+MAX_EXIT_CODE = 255
 
 
 class Type(StrEnum):
@@ -25,7 +26,8 @@ class Type(StrEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """`least` and `most` bound a whole number, both inclusive. `default` applies where the queue has none of its own.
+    """`least` and `most` bound a whole number, both inclusive, or each number of a list. `default` applies where the queue
+    has none of its own.
 
     `pattern` is what a text has to match as a whole.
     """
@@ -41,9 +43,19 @@ class Field:
     is_secret: bool = False  # accepted, never returned
     pattern: str = ""
 
+    @property
+    def is_numbers(self) -> bool:
+        """Whether its value is a list of whole numbers. One text, such as `75, 137`, is taken as well."""
+        return self.type is Type.LIST and self.least is not None
+
 
 def whole(name: str, label: str, help: str, *, least: int, most: int, remedy: str, default: int | None = 0) -> Field:
     return Field(name, Type.WHOLE, label, help, remedy, least, most, default)
+
+
+def _exit_codes(name: str, label: str, help: str) -> Field:
+    remedy = f"give exit codes from 1 to {MAX_EXIT_CODE}, such as 75, 137; omit it to retry after every failure"
+    return Field(name, Type.LIST, label, help, remedy, least=1, most=MAX_EXIT_CODE)
 
 
 _ROWS = (
@@ -64,6 +76,8 @@ _ROWS = (
     Field("volumes", Type.LIST, "Volumes", "the team's shared folders: `name`, or `name:/path` if the cluster mounts them"),
     whole("max_retries", "Retries after a failure", "how many times a failed job is started again",
            least=0, most=100, remedy="use 0 for no retries"),
+    _exit_codes("retry_on", "Retry only on exit codes", "retries only if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 75"),
+    _exit_codes("never_retry_on", "Never retry on exit codes", "no retry if the process that failed first ended with one of these exit codes (128 + n for signal n), such as 2"),
     whole("priority", "Priority", "jobs with a higher priority start first within the queue",
            least=-1000, most=1000, remedy="the default is 0; higher starts first"),
     whole("grace_seconds", "Grace period, seconds", "time between the request to stop (SIGTERM) and SIGKILL, in seconds",

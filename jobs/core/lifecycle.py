@@ -107,6 +107,8 @@ class JobView:
     failures: int = 0
     free_starts: int = 0
     max_retries: int = 0
+    retry_on: frozenset[int] = frozenset()  # exit codes after which alone it is retried; empty: after any
+    never_retry_on: frozenset[int] = frozenset()
     stop_reason: StopReason | None = None
     is_cancel_requested: bool = False
     is_now_requested: bool = False  # without the grace period
@@ -185,6 +187,24 @@ def after(view: JobView, step: Step, now: datetime) -> JobView:
         case Phase.QUEUED | Phase.SUSPENDED:
             return replace(view, is_preempt_requested=False, running_since=None)
     return view
+
+
+def settled(step: Step, view: JobView, *, exit_code: int | None) -> Step:
+    """Return the step that ends an attempt, now that it is known how the process that failed first ended.
+
+    A launcher has an exit code of its own, and the ranks report theirs until the attempt is over, so a retry is granted
+    first and withdrawn here. `exit_code`: 128 + n for signal n; None if no process of the job failed (a replica was lost,
+    an image could not be pulled): the job's exit codes then do not decide.
+    """
+    if view.phase is not Phase.STOPPING or step.reason is not StopReason.RETRY or step.to is not LANDS_ON[step.reason]:
+        return step
+    if exit_code is None:
+        return step
+    if exit_code in view.never_retry_on:
+        return Step(Phase.FAILED, StopReason.FAILED, f"not retried: exit code {exit_code} is in never_retry_on", None)
+    if view.retry_on and exit_code not in view.retry_on:
+        return Step(Phase.FAILED, StopReason.FAILED, f"not retried: exit code {exit_code} is not in retry_on", None)
+    return step
 
 
 def applied(view: JobView, now: datetime) -> JobView:

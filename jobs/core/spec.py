@@ -26,6 +26,9 @@ NAME = re.compile(
 ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
+_CODES = ("retry_on", "never_retry_on")
+
+
 @dataclass(frozen=True)
 class JobSpec:
     """What to run. Durations in seconds."""
@@ -40,6 +43,8 @@ class JobSpec:
     secrets: tuple[str, ...] = ()  # names of further variables; their values are stored separately, and never shown
     volumes: tuple[str, ...] = ()  # "name", or "name:/path" if the cluster mounts
     max_retries: int = 0
+    retry_on: tuple[int, ...] = ()  # exit codes after which alone it is retried; empty: after any
+    never_retry_on: tuple[int, ...] = ()
     priority: int = 0
     grace_seconds: int = 30
     start_timeout_seconds: int = 300
@@ -47,10 +52,11 @@ class JobSpec:
     options: Mapping[str, Any] = field(default_factory=dict)  # of its framework: what was given, by its FIELDS
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` takes. `options` only where there are some: a release before knows none."""
+        """Return what `from_json` takes. Later fields only where they are given: the release before does not know them."""
+        optional = {"options": dict(self.options), **{name: list(getattr(self, name)) for name in _CODES}}
         return {
-            **{name: value for name, value in asdict(self).items() if name != "options"},
-            **({"options": dict(self.options)} if self.options else {}),
+            **{name: value for name, value in asdict(self).items() if name not in optional},
+            **{name: value for name, value in optional.items() if value},
             "command": list(self.command),
             "env": dict(self.env),
             "secrets": list(self.secrets),
@@ -64,7 +70,7 @@ class JobSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "JobSpec":
         """Return the frozen spec as stored; `parse` is for user input."""
-        lists = {name: tuple(data.get(name, ())) for name in ("command", "secrets", "volumes")}
+        lists = {name: tuple(data.get(name, ())) for name in ("command", "secrets", "volumes", *_CODES)}
         return cls(**{**data, **lists})
 
 
@@ -93,6 +99,7 @@ def parse(
             _take_count(one, data[one.name], values, problems)
     _take_gpus(gpus_per_node, values, problems)
     _take_command(data.get("command"), values, problems, is_file)
+    _take_codes(data, values, problems)
     values["env"] = _variables("env", data.get("env", {}), problems)
     secrets = _variables("secrets", data.get("secrets", {}), problems)
     _refuse_doubled(values["env"], secrets, problems)
@@ -155,6 +162,35 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
         return int(value)
     return None
+
+
+def _take_codes(data: Mapping[str, Any], values: dict[str, Any], problems: list[Problem]) -> None:
+    """Take the exit codes that decide about retries, and refuse those that could never decide anything."""
+    for name in _CODES:
+        if data.get(name) not in (None, "", []) and (numbers := _numbers(FIELDS[name], data[name], problems)):
+            values[name] = numbers
+            if not values.get("max_retries", 0):
+                problems.append(
+                    Problem(name, data[name], "needs max_retries of at least 1; set it, or remove this field")
+                )
+    only, never = (set(values.get(name, ())) for name in _CODES)
+    if both := sorted(only & never):
+        problems.append(Problem("never_retry_on", both, "are in retry_on, too; remove them from one of the two"))
+
+
+def _numbers(field: Field, value: Any, problems: list[Problem]) -> tuple[int, ...]:
+    """Return the whole numbers of a list, or of one text, in order and without repetitions."""
+    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    if isinstance(items, int):
+        items = [items]
+    if not isinstance(items, list | tuple):
+        problems.append(Problem(field.name, value, f"must be a list of whole numbers; {field.remedy}"))
+        return ()
+    if len(items) > (field.most or MAX_VARIABLES):
+        problems.append(Problem(field.name, len(items), f"has at most {field.most} numbers; {field.remedy}"))
+        return ()
+    found = [_count(field, item, problems) for item in items]
+    return tuple(sorted({number for number in found if number is not None}))
 
 
 def _take_gpus(per_node: int, values: dict[str, Any], problems: list[Problem]) -> None:

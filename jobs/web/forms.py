@@ -24,7 +24,9 @@ from queues.readable import readable_queues
 from workspaces.models import Workspace
 
 RECENT = 20  # earlier workspaces offered
-NUMBERS = [field for field in FIELDS.values() if field.type is Type.WHOLE and field.name != "gpus"]
+NUMBERS = [
+    field for field in FIELDS.values() if field.is_numbers or (field.type is Type.WHOLE and field.name != "gpus")
+]
 SHAPE = ("nodes", "nproc_per_node")  # what every job says
 
 _AT = {
@@ -60,11 +62,12 @@ def _variables(text: str) -> dict[str, str]:
 
 
 def _number(field: Field) -> forms.CharField:
-    """Return the input of a whole number; what is left empty takes the queue's default."""
+    """Return the input of a whole number, or of several; what is left empty takes the queue's default."""
     attrs = {"min": field.least, "max": field.most, "placeholder": "" if field.default is None else field.default}
+    widget = forms.TextInput({"spellcheck": "false"}) if field.is_numbers else forms.NumberInput(attrs)
     return forms.CharField(
         required=field.name in SHAPE, initial=field.default if field.name in SHAPE else None, label=field.label,
-        help_text=field.help, widget=forms.NumberInput(attrs=attrs),
+        help_text=field.help, max_length=1000, widget=widget,
     )  # fmt: skip
 
 
@@ -226,6 +229,10 @@ def from_job(job: Job) -> dict[str, Any]:
             name: shlex.join(value) if isinstance(value, list) else value
             for name, value in job.spec.get("options", {}).items()
         },
-        **{field.name: value for field in NUMBERS if (value := job.spec.get(field.name)) is not None},
+        **{
+            field.name: ", ".join(map(str, value)) if field.is_numbers else value
+            for field in NUMBERS
+            if (value := job.spec.get(field.name)) is not None
+        },
         "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
     }

@@ -41,6 +41,31 @@ def test_a_failed_attempt_is_retried_while_the_budget_allows(lab):
     assert "worker-0 exited with code 1" in job.message
 
 
+@pytest.mark.parametrize(
+    ("rules", "phase", "note"),
+    [
+        ({"retry_on": [3]}, Phase.RUNNING, ""),
+        ({"retry_on": [75]}, Phase.FAILED, "not retried: exit code 3 is not in retry_on"),
+        ({"never_retry_on": [3]}, Phase.FAILED, "not retried: exit code 3 is in never_retry_on"),
+    ],
+)
+def test_the_exit_code_of_the_first_rank_to_fail_decides_about_a_retry(lab, rules, phase, note):
+    """The launcher itself ends with code 1, whatever code its rank had."""
+    job = lab.running(max_retries=2, **rules)
+    Rank.objects.filter(job=job, attempt=1, rank=0).update(state="failed", exit_code=3, ended_at=timezone.now())
+    lab.finish(job, 1)
+    assert (job.phase, job.failures) == (phase, 1)
+    assert [one.message for one in job.events.filter(kind="note")] == ([note] if note else [])
+    assert job.message.startswith("rank 0 exited with code 3") or phase == Phase.RUNNING
+
+
+def test_a_lost_replica_is_retried_whatever_the_exit_codes_are(lab):
+    job = lab.running(max_retries=2, retry_on=[75])
+    lab.cluster.lose(job.run, 1, "worker", 0)
+    lab.visit(job, times=4)
+    assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 1)
+
+
 def test_suspend_releases_the_quota_and_resume_starts_a_new_attempt(lab, people):
     job = lab.running()
     services.suspend(job=job, by=people.owner)

@@ -44,6 +44,13 @@ def test_numbers_reach_the_job_and_its_clone(owner, sent):
     assert form.has_more()
 
 
+def test_exit_codes_reach_the_job_and_its_clone(owner, sent):
+    owner.post("/jobs/new", {**sent, "max_retries": "1", "retry_on": "75, 137"})
+    job = Job.objects.get()
+    assert job.spec["retry_on"] == [75, 137]
+    assert owner.get(f"/jobs/new?from={job.pk}").context["form"]["retry_on"].value() == "75, 137"
+
+
 def test_an_elastic_job_is_shown_as_elastic(owner, sent):
     address = owner.post("/jobs/new", {**sent, "nodes": "4", "min_nodes": "2"}).url
     assert Job.objects.get().min_nodes == 2

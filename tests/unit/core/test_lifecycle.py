@@ -17,6 +17,7 @@ from jobs.core.lifecycle import (
     after,
     applied,
     decide,
+    settled,
 )
 from jobs.core.verdict import PORT_TAKEN, ReplicaSeen, ReplicaState, RoleView, Seen, verdict
 
@@ -199,3 +200,34 @@ def test_success_names_the_roles_that_had_to_end_well(completes, said):
     ended = Seen(tuple(ReplicaSeen(role.name, 0, ReplicaState.SUCCEEDED) for role in roles), as_of=at(10))
     step = decide(view("running", roles=roles), ended, at(11))
     assert (step.to, step.message) == (Phase.STOPPING, said)
+
+
+@pytest.mark.parametrize(
+    ("retry_on", "never", "exit_code", "expected"),
+    [
+        ((), (), 1, "admitted"),
+        ((75,), (), 75, "admitted"),
+        ((75,), (), 1, "failed"),
+        ((), (2,), 2, "failed"),
+        ((), (2,), 1, "admitted"),
+        ((75,), (2,), None, "admitted"),  # no process failed: a node was lost
+        ((137,), (), 137, "admitted"),
+    ],
+)
+def test_exit_codes_decide_about_a_retry_once_the_attempt_is_over(retry_on, never, exit_code, expected):
+    stopping = view(
+        "stopping", stop_reason=StopReason.RETRY, max_retries=3, failures=1, retry_on=frozenset(retry_on),
+        never_retry_on=frozenset(never),
+    )  # fmt: skip
+    landing = decide(stopping, seen("failed", "failed", is_sealed=True), at(10))
+    final = settled(landing, stopping, exit_code=exit_code)
+    assert final.to == expected
+    assert after(stopping, final, at(10)).failures == 1
+    if expected == "failed":
+        assert f"exit code {exit_code}" in final.message and final.requeue_after is None
+
+
+def test_exit_codes_do_not_change_what_users_asked_for():
+    stopping = view("stopping", stop_reason=StopReason.SUSPENDED, never_retry_on=frozenset({1}))
+    landing = decide(stopping, seen("failed", "failed", is_sealed=True), at(10))
+    assert settled(landing, stopping, exit_code=1) is landing

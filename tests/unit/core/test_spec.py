@@ -41,6 +41,16 @@ def resolved(**sent):
         ({"command": "x", "gpus": 10**30}, "gpus", "to 1048576"),
         ({"command": "x", "replicas": 2}, "replicas", "not a field"),
         ({"command": "x", "deadline_seconds": 0}, "deadline_seconds", "no limit"),
+        ({"command": "x", "retry_on": [75]}, "retry_on", "needs max_retries of at least 1"),
+        ({"command": "x", "max_retries": 1, "retry_on": 0}, "retry_on", "from 1 to 255, not 0"),
+        ({"command": "x", "max_retries": 1, "never_retry_on": "2, x"}, "never_retry_on", "whole number, not 'x'"),
+        ({"command": "x", "max_retries": 1, "retry_on": {"75": 1}}, "retry_on", "a list of whole numbers"),
+        ({"command": "x", "max_retries": 1, "retry_on": [1] * 256}, "retry_on", "at most 255"),
+        (
+            {"command": "x", "max_retries": 1, "retry_on": [75, 2], "never_retry_on": [2]},
+            "never_retry_on",
+            "are in retry_on, too",
+        ),
     ],
 )
 def test_an_invalid_field_is_named_with_its_value_and_a_remedy(sent, field, words):
@@ -404,3 +414,14 @@ def test_volumes_are_kept_as_requested():
     spec = parse({"command": "torchrun x.py", "volumes": ["data", "models:/models"]})
     assert JobSpec.from_json(spec.to_json()) == spec
     assert mounts(spec.volumes) == {"data": "", "models": "/models"}
+
+
+@pytest.mark.parametrize("given", [[75, 137], "75, 137", "137 75", ["75", 137, 75], (75, 137)])
+def test_exit_codes_are_a_list_or_one_text(given):
+    spec = parse({"command": "x", "max_retries": 2, "retry_on": given})
+    assert spec.retry_on == (75, 137)
+    assert JobSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_spec_without_exit_codes_is_stored_as_the_release_before_reads_it():
+    assert "retry_on" not in parse({"command": "x", "retry_on": "", "never_retry_on": None}).to_json()
