@@ -59,6 +59,7 @@ class Job(Model):
     nodes: int = 1
     min_nodes: int | None = None  # the fewest nodes an elastic job continues with
     nproc_per_node: int = 1
+    layout: str = ""  # its replicas and the ranks in each, in words; older servers send none
     command: tuple[str, ...] = read(tuple, default=())
     env: Mapping[str, str] = mapping()
     workspace: int | None = None

@@ -126,6 +126,9 @@ class JobSerializer(serializers.ModelSerializer[Job]):
     nodes = serializers.IntegerField()
     min_nodes = serializers.IntegerField(allow_null=True, help_text="the minimum with which an elastic job continues")
     nproc_per_node = serializers.IntegerField()
+    layout = serializers.CharField(
+        help_text="its replicas and the ranks in each, in words: `2 × 4`, `2 worker + 1 helper`"
+    )
     options = serializers.SerializerMethodField(
         help_text="the fields that only jobs of its framework have, as submitted"
     )
@@ -137,7 +140,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         model = Job
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
-            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "options", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
+            "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
             "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields

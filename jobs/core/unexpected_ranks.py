@@ -5,7 +5,7 @@ with a RANK of its own. Their lines belong to the launcher's log, their states a
 metrics are dropped: there is no row that these could belong to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 MOST = 64  # kept per replica; a command that starts more has shown enough
@@ -47,16 +47,17 @@ def rows(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"rank": int(rank), **kept[rank]} for rank in sorted(kept, key=int)]
 
 
-def advice(kept: Mapping[str, Any], *, replica: str, processes: int, world: int) -> str:
-    """Return what a user should know and change. `processes` are expected in the replica, `world` in the job."""
+def advice(
+    kept: Mapping[str, Any], *, replica: str, processes: int, world: int, more_ranks: Callable[[int], str]
+) -> str:
+    """Return what a user should know and change. `processes` are expected in the replica, `world` in the job.
+
+    `more_ranks` is the job's framework's advice for a replica with more ranks.
+    """
     highest = max(int(rank) for rank in kept)
     local = max(_local_size(one) for one in kept.values())
     whose = f"this job's {world} processes" if highest >= world else f"the {processes} processes of {replica}"
-    cure = (
-        f"set nproc_per_node to {local}"
-        if local > processes
-        else "unset RANK in processes that are not ranks of this job"
-    )
+    cure = more_ranks(local) if local > processes else "unset RANK in processes that are not ranks of this job"
     return f"rank {highest} is not one of {whose}; {cure}. Its lines are in the log of the launcher, or of the rank that started it; its metrics are not kept"
 
 

@@ -18,6 +18,7 @@ from jobs.core.spec import JobSpec
 class Framework(Protocol):
     NAME: str
     LABEL: str
+    PER_NODE: str  # what `nproc_per_node` counts, as the form's label
     FIELDS: tuple[Field, ...]  # its own, beside those of every job; values are `spec.options`
     RESERVED_ENV: frozenset[str]  # variables that it sets itself
 
@@ -31,6 +32,9 @@ class Framework(Protocol):
 
     def takes_code(self, spec: JobSpec) -> tuple[str, object] | None:
         """Return the field, and its value, that makes the job run code sent to its ports; None if nothing does."""
+
+    def more_ranks(self, count: int) -> str:
+        """Return what to change so that a replica may start this many ranks: the end of a sentence."""
 
     def roles(self, spec: JobSpec) -> tuple[Role, ...]:
         """Return what runs, made by `jobs.core.plan.numbered`. Deterministic: each launch of a job asks again."""

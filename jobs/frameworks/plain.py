@@ -12,6 +12,7 @@ from jobs.core.spec import JobSpec
 
 NAME = "plain"
 LABEL = "a plain job"
+PER_NODE = "Devices per node"
 PORT = 29500
 QUANTITY = r"[1-9][0-9]*(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
 FIELDS = (
@@ -57,6 +58,10 @@ def listens(spec: JobSpec) -> str:
 
 def takes_code(spec: JobSpec) -> tuple[str, object] | None:
     return None
+
+
+def more_ranks(count: int) -> str:
+    return f"submit it with framework=torchrun and nproc_per_node={count}, which shows each rank by itself"
 
 
 def roles(spec: JobSpec) -> tuple[Role, ...]:

@@ -19,6 +19,7 @@ from . import _launchers
 
 NAME = "torchrun"
 LABEL = "torchrun"
+PER_NODE = "Processes per node"
 FIELDS: tuple[Field, ...] = ()
 RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
@@ -262,6 +263,10 @@ def _assigned(name: str, value: str) -> str:
         counts = _MIN_MAX.match(value)
         return value if (counts and counts[1] != counts[2]) or (":" in value and "$" in value) else ""
     return "" if value in ("", "0" if name == "STANDALONE" else "static") else value
+
+
+def more_ranks(count: int) -> str:
+    return f"set nproc_per_node to {count}"
 
 
 def roles(spec: JobSpec) -> tuple[Role, ...]:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from common import doorbell, faultpoints
 from common.errors import NotAllowed
+from jobs import frameworks
 from jobs.analysis import failure_rows
 from jobs.core import thinning, unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
@@ -147,7 +148,10 @@ def _notify(row: ReplicaRow, changes: translate.RowChanges, *, identity: AgentId
     if changes.unexpected:
         place = f"{identity.role}-{identity.index}"
         processes = sum(rank != LAUNCHER for rank in row.positions)
-        words = unexpected_ranks.advice(changes.unexpected, replica=place, processes=processes, world=row.world)
+        framework = frameworks.get(Job.objects.values_list("spec__framework", flat=True).get(pk=row.job))
+        words = unexpected_ranks.advice(
+            changes.unexpected, replica=place, processes=processes, world=row.world, more_ranks=framework.more_ranks
+        )
         note_latest(job=row.job, attempt=attempt, about=unexpected_ranks.ABOUT, message=words)
     states = frozenset(one["state"] for one in changes.ranks.values() if one.get("state"))
     with failure_rows.never_in_the_way(row.job, attempt):

@@ -188,12 +188,17 @@ class Job(models.Model):
         return sum(role.replicas for role in self.role_views)
 
     @property
-    def shape(self) -> str:
-        """Its replicas and ranks: "2 × 4 = 8 ranks", or by role: "2 worker + 3 helper = 5 ranks"."""
-        by_role = " + ".join(f"{role.replicas} {role.name}" for role in self.role_views)
+    def layout(self) -> str:
+        """Its replicas and the ranks in each: "2 × 4", or by role: "2 worker + 3 helper"."""
         (first, *others) = self.role_views
-        parts = by_role if others else f"{first.replicas} × {first.processes}"
-        return f"{parts} = {self.world_size} rank{'' if self.world_size == 1 else 's'}"
+        if others:
+            return " + ".join(f"{role.replicas} {role.name}" for role in self.role_views)
+        return f"{first.replicas} × {first.processes}"
+
+    @property
+    def shape(self) -> str:
+        """The same with its sum: "2 × 4 = 8 ranks", or "2 worker + 3 helper = 5 ranks"."""
+        return f"{self.layout} = {self.world_size} rank{'' if self.world_size == 1 else 's'}"
 
     @property
     def span(self) -> str:

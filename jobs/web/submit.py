@@ -148,6 +148,7 @@ def shape(request: Request, *, data: Any) -> Context:
     total = slots_of(roles) if roles else None
     return {
         "shape_queue": queue,
+        "shape_per_node_label": framework.PER_NODE,
         "shape_nodes": nodes,
         "shape_per_node": per_node,
         "shape_total": total,

@@ -87,7 +87,7 @@ def _nothing(*, is_filtered: bool) -> str:
 
 
 def _row(job: Job, *, now: datetime) -> tuple[object, ...]:
-    shape = f"{job.nodes}x{job.nproc_per_node}"
+    shape = job.layout.replace(" \N{MULTIPLICATION SIGN} ", "x") or f"{job.nodes}x{job.nproc_per_node}"
     return (job.id, job.name, job.phase, job.queue, job.user, shape, _ranks(job), _ran(job, now=now),
             ago(job.created_at, now=now), _why(job))  # fmt: skip
 

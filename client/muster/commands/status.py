@@ -43,7 +43,7 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "message": job.message or job.reason,
         "queue": f"{job.queue} (team {job.team}), by {job.user}",
         "command": shlex.join(job.command),
-        "size": f"{job.span} nodes x {job.nproc_per_node} processes",
+        "size": _size(job),
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
         "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",
         "admitted": _after(job.admitted_at, since=job.created_at, what="queued"),
@@ -52,6 +52,12 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "page": job.url,
     }
     return [f"  {name:<9} {printable(text)}" for name, text in facts.items() if text]
+
+
+def _size(job: Job) -> str:
+    if job.layout and job.min_nodes is None:
+        return f"{job.layout} = {job.ranks.total} ranks"
+    return f"{job.span} nodes x {job.nproc_per_node} processes"
 
 
 def _silences(replicas: list[Replica], *, now: datetime) -> list[str]:

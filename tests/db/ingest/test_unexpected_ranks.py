@@ -165,3 +165,9 @@ def test_a_replica_that_ends_while_a_batch_is_parsed_counts_as_ended(job):
     Replica.objects.filter(job=job).update(state="succeeded")
     assert replica_rows.write(row, seq=1, changes=changes, path="")
     assert kept(job) == {"1": (None, None)}
+
+
+def test_a_plain_job_that_starts_a_launcher_is_told_to_use_torchrun(lab):
+    job = lab.running(framework="plain", command=["bash", "-c", "torchrun --nproc_per_node=4 x.py"], nodes=1)
+    apply.apply_batch(identity=identity(job), batch=batch(1, rank(1, "running", local_world_size=4)))
+    assert "submit it with framework=torchrun and nproc_per_node=4" in told(job)[0]

@@ -45,3 +45,10 @@ def test_the_preview_counts_slots_and_ranks_apart(owner, queue):
     assert "= <b>4</b> ranks" in owner.get("/jobs/new", asked, headers=htmx).text
     plain = owner.get("/jobs/new", {**asked, "framework": "plain"}, headers=htmx).text
     assert "<b>4</b> " in plain and "2 ranks" in plain
+    assert 'hx-swap-oob="true">Devices per node</label>' in plain
+    assert "hx-swap-oob" not in owner.get("/jobs/new", asked).text
+
+
+def test_the_list_counts_replicas_by_role(owner, queue):
+    owner.post("/jobs/new", {**FORM, "queue": queue.pk, "nproc_per_node": "2"})
+    assert '<span class="shape">2 worker + 2 helper</span>' in owner.get("/jobs").text
