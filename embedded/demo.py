@@ -132,7 +132,8 @@ class Demo:
         return self.launch.supervisor.ask(sys.stdin.fileno()).lower() in ("", "y", "yes")
 
     def _submit(self, slots: int) -> int | None:
-        command = rig.sample_command() if self.rig else sample_command(slots)
+        framework = self.options.framework
+        command = rig.sample_command(framework=framework) if self.rig else sample_command(slots, framework=framework)
         say(f"$ bin/muster {shlex.join(command)}")
         code, out = self.launch.python("-m", "muster.cli", command[0], "--output", "json", *command[1:])
         if code:
@@ -157,11 +158,16 @@ class Demo:
     def _client(self) -> str:
         return f"MUSTER_CONFIG={self.instance.data / 'cli.json'} bin/muster" if self.rig else "bin/muster"
 
+    def _options(self) -> str:
+        queue = rig.QUEUE if self.rig else "default"
+        if self.options.framework == "plain":
+            return f"--queue {queue} --framework plain --nodes 2 --dir FOLDER --follow -- python3 YOUR_SCRIPT.py"
+        volume = " --volume packages" if self.rig else ""
+        return f"--queue {queue}{volume} --nodes 2 --nproc 2 --dir FOLDER --follow -- torchrun YOUR_SCRIPT.py"
+
     def _farewell(self) -> None:
         say("\nNow your own script:")
-        say(
-            f"  {self._client()} submit --queue {rig.QUEUE + ' --volume packages' if self.rig else 'default'} --nodes 2 --nproc 2 --dir FOLDER --follow -- torchrun YOUR_SCRIPT.py\n"
-        )
+        say(f"  {self._client()} submit {self._options()}\n")
         say(f"  data  {self.instance.data}{_elsewhere(self.instance.data)}")
         say(f"  logs  {self.launch.logs}")
         say("Ctrl-C suspends running jobs and stops everything; bin/demo --stop does the same from another terminal.")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .programs import CHECKOUT
+from .programs import CHECKOUT, FRAMEWORKS
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -23,6 +23,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--once", action="store_true", help="run the sample job, stop everything, exit 0 if it succeeded"
     )
+    parser.add_argument(
+        "--light", action="store_true", help="without PyTorch, which is 3 GB: the sample job is a plain one"
+    )
+    parser.add_argument(
+        "--framework", choices=FRAMEWORKS, help="of the sample job (default: torchrun, with --light plain)"
+    )
     parser.add_argument("--no-job", action="store_true", help="do not submit the sample job")
     parser.add_argument("--resume", action="store_true", help="resume suspended jobs without asking")
     parser.add_argument("--stop", action="store_true", help="stop the instance that is running")
@@ -32,7 +38,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--temporary", action="store_true", help=argparse.SUPPRESS
     )  # tests: no fsync, all deleted at the end
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.light and options.framework == "torchrun":
+        parser.error("--framework torchrun needs PyTorch; leave out --light")
+    if options.light and options.cluster != "local":
+        parser.error(f"--cluster {options.cluster} needs PyTorch; leave out --light")
+    options.framework = options.framework or ("plain" if options.light else "torchrun")
+    return options
 
 
 _ENDING = "Data lies in .muster of the checkout, or in MUSTER_DATA_DIR. DATABASE_URL and REDIS_URL name servers to use instead."

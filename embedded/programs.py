@@ -137,11 +137,21 @@ def _reaching(clusters: Mapping[str, Any], *, url: str) -> dict[str, object]:
     return {name: {**one, "OPTIONS": {**one["OPTIONS"], "CONTROL_URL": url}} for name, one in clusters.items()}
 
 
-def sample_command(slots: int = 4) -> list[str]:
+FRAMEWORKS = {"torchrun": ["torchrun", "ddp_digits.py"], "plain": ["python3", "plain_line.py"]}  # with a sample job
+
+
+def sample_command(slots: int = 4, *, framework: str = "torchrun") -> list[str]:
     """Return the first job's command, as a person would type it after bin/muster.
 
-    2 x 2 processes; where the queue has fewer slots, one in each replica.
+    2 x 2 processes; one in each replica where the queue has fewer slots, or each command is one rank.
     """
     nodes, nproc = (2, 2) if slots >= 4 else (max(slots, 1), 1)
+    if framework == "plain":
+        nodes, nproc = min(max(slots, 1), 4), 1
     options = ["--queue", "default", "--nodes", str(nodes), "--nproc", str(nproc), "--dir", "examples"]
-    return ["submit", *options, "--", "torchrun", "ddp_digits.py"]
+    return ["submit", *chosen(framework), *options, "--", *FRAMEWORKS[framework]]
+
+
+def chosen(framework: str) -> list[str]:
+    """Return the option that names a framework; torchrun is the default and needs none."""
+    return [] if framework == "torchrun" else ["--framework", framework]

@@ -17,7 +17,7 @@ from .files import last_lines, open_log, private_folder, read_json
 from .home import remove_home
 from .local_home import remove_local_home
 from .processes import spawn
-from .programs import CHECKOUT
+from .programs import CHECKOUT, FRAMEWORKS, chosen
 from .servers import stop_process
 from .supervisor import Supervisor
 from .terminal import say
@@ -71,13 +71,16 @@ class RigCluster:
         raise EmbeddedError(f"There is no cluster for jobs: {why}")
 
 
-def sample_command() -> list[str]:
+def sample_command(*, framework: str = "torchrun") -> list[str]:
     """Return the sample job's command, as a person would type it after bin/muster.
 
     PyTorch is not in the image; the claim `packages` has it.
     """
-    options = ["--queue", QUEUE, "--nodes", "2", "--nproc", "2", "--volume", "packages", "--dir", "examples"]
-    return ["submit", *options, "--", "torchrun", "ddp_digits.py"]
+    if framework == "plain":
+        options = ["--queue", QUEUE, "--nodes", "4", "--dir", "examples"]
+    else:
+        options = ["--queue", QUEUE, "--nodes", "2", "--nproc", "2", "--volume", "packages", "--dir", "examples"]
+    return ["submit", *chosen(framework), *options, "--", *FRAMEWORKS[framework]]
 
 
 def queue_command(*, user: str) -> list[str]:

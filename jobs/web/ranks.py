@@ -1,7 +1,7 @@
-"""The matrix of ranks: one row per replica, one column per local rank."""
+"""The matrix of ranks: a band for each role, in it one row per replica, one column per local rank."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median_low
 from typing import Any
@@ -65,6 +65,14 @@ class Matrix:
     )  # replicas whose agents send nothing, and for how long
     median: int | None = None
     furthest: int | None = None
+
+    @property
+    def bands(self) -> list[tuple[str, "Matrix"]]:
+        """One matrix for each role, in the order of the roles: their replicas may have different numbers of ranks."""
+        rows: dict[str, list[tuple[Replica, list[Cell]]]] = {}
+        for row in self.rows:
+            rows.setdefault(row[0].role, []).append(row)
+        return [(role, replace(self, rows=own, columns=_columns(own))) for role, own in rows.items()]
 
     @property
     def cells(self) -> list[Cell]:
@@ -132,7 +140,7 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         by_replica.setdefault(rank.replica_id, []).append(cell)
     rows = [(replica, by_replica.get(replica.pk, [])) for replica in replicas]
     steps = [rank.step for rank in ranks if rank.step is not None]
-    columns = max((len(cells) for _, cells in rows), default=0)
+    columns = _columns(rows)
     return Matrix(
         rows=rows,
         columns=columns,
@@ -144,6 +152,10 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         median=median_low(steps) if steps else None,
         furthest=max(steps, default=None),
     )
+
+
+def _columns(rows: Sequence[tuple[Replica, list[Cell]]]) -> int:
+    return max((len(cells) for _, cells in rows), default=0)
 
 
 def _unexpected_words(one: dict[str, Any]) -> str:

@@ -1,5 +1,7 @@
 """A plain job in the submit form: the fields of the chosen framework, and no other framework's."""
 
+import re
+
 from jobs.models import Job
 
 FORM = {
@@ -52,3 +54,14 @@ def test_the_preview_counts_slots_and_ranks_apart(owner, queue):
 def test_the_list_counts_replicas_by_role(owner, queue):
     owner.post("/jobs/new", {**FORM, "queue": queue.pk, "nproc_per_node": "2"})
     assert '<span class="shape">2 worker + 2 helper</span>' in owner.get("/jobs").text
+
+
+def test_the_page_has_a_band_of_ranks_for_each_role(owner, lab):
+    job = lab.running(
+        command="python train.py", framework="plain", nodes=2, nproc_per_node=1, helper_command=["serve"], helpers=3
+    )
+    page = owner.get(f"/jobs/{job.pk}").text
+    bands = re.findall(r'<h3 class="band">(.*?)</h3>', page)
+    assert bands == ["worker <small>2 replicas, 2 ranks</small>", "helper <small>3 replicas, 3 ranks</small>"]
+    assert re.findall(r'<b class="n">(\d+)</b>', page) == ["0", "1", "2", "3", "4"]
+    assert 'class="band"' not in owner.get(f"/jobs/{lab.running(nodes=1, nproc_per_node=1).pk}").text

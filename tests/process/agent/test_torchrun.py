@@ -27,11 +27,20 @@ dist.destroy_process_group()
 """
 
 
-def start_four(bench: Bench, *arguments: str, launcher: tuple[str, ...] = ("torchrun",)) -> None:
+# Says the same without torch, whose import costs 2.5 CPU seconds in each rank.
+PRINTS = """
+import os, muster
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+for step in range(5):
+    muster.report(step=step, total=4.0)
+"""
+
+
+def start_four(bench: Bench, *arguments: str, launcher: tuple[str, ...] = ("torchrun",), script: str = TRAIN) -> None:
     port = free_port()
     for index in range(2):
         folder = bench.replica(
-            [*launcher, "train.py", *arguments], index=index, files={"train.py": TRAIN}, processes=2,
+            [*launcher, "train.py", *arguments], index=index, files={"train.py": script}, processes=2,
             env=torch_env(index, port=port), hold_port=port if index == 0 else None,
         )  # fmt: skip
         bench.start(folder)
@@ -43,11 +52,15 @@ def wait_ended(bench: Bench, *indices: int) -> None:
         bench.agents[index].wait(PATIENCE_SECONDS)
 
 
-@pytest.mark.parametrize("launcher", [("torchrun",), (sys.executable, "-m", "torch.distributed.launch", "--use_env")])
+@pytest.mark.parametrize(
+    ("launcher", "script"),
+    [(("torchrun",), TRAIN), ((sys.executable, "-m", "torch.distributed.launch", "--use_env"), PRINTS)],
+    ids=["torchrun", "torch.distributed.launch"],
+)
 def test_four_ranks_train_and_are_reported_separately(
-    bench: Bench, control_plane: FakeControlPlane, launcher: tuple[str, ...]
+    bench: Bench, control_plane: FakeControlPlane, launcher: tuple[str, ...], script: str
 ) -> None:
-    start_four(bench, "5", "-1", launcher=launcher)
+    start_four(bench, "5", "-1", launcher=launcher, script=script)
     wait_ended(bench)
     for rank in range(4):
         received = control_plane.of(f"worker-{rank // 2}")
@@ -107,6 +120,7 @@ def test_a_rank_that_ignores_sigterm_is_killed_and_marked_as_stopped(
     assert all(one["is_stopped"] for one in ends)
 
 
+@pytest.mark.long  # tests/system/stack/test_training.py suspends and resumes it through the whole installation
 def test_the_example_saves_when_stopped_and_resumes_from_its_checkpoint(
     bench: Bench, control_plane: FakeControlPlane
 ) -> None:

@@ -63,3 +63,22 @@ def test_too_little_disk_is_refused_before_any_download(tmp_path):
     program(tmp_path, "df", 'echo head; echo "/dev/x 1 1 3145728 1% /"')
     done = check(tmp_path, f"check_disk {tmp_path} 12 'Installing PyTorch'")
     assert (done.returncode, "needs 12 GiB" in done.stderr, "has 3 GiB" in done.stderr) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    ("mark", "held"), [("server", ["server"]), ("demo", ["server", "demo"]), ("dev", ["server", "demo", "dev"])]
+)
+def test_an_environment_holds_what_the_smaller_lock_files_have(tmp_path, mark, held):
+    (tmp_path / f".{mark}-ready").touch()
+    names = ("server", "demo", "dev")
+    assert [name for name in names if check(tmp_path, f"holds {tmp_path} {name}").returncode == 0] == held
+
+
+def test_a_larger_lock_file_has_everything_that_a_smaller_one_has():
+    """They are installed into one environment, one after another, while Muster may be running from it."""
+    server, demo, dev = (
+        {line.split()[0] for line in (ROOT / f"requirements/{name}.lock").read_text().splitlines() if "==" in line}
+        for name in ("server", "demo", "dev")
+    )
+    assert server < demo < dev
+    assert not [line for line in server if line.startswith("torch==")]

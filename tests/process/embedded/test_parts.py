@@ -210,6 +210,29 @@ def test_the_sample_job_fits_the_machine(slots, shape):
     assert asked == shape
 
 
+@pytest.mark.parametrize(("slots", "nodes"), [(1, "1"), (3, "3"), (64, "4")])
+def test_the_plain_sample_job_has_one_rank_in_each_replica(slots, nodes):
+    words = sample_command(slots, framework="plain")
+    assert words[words.index("--nodes") + 1] == nodes and words[words.index("--nproc") + 1] == "1"
+    assert words[words.index("--framework") + 1] == "plain" and words[-2:] == ["python3", "plain_line.py"]
+    assert (CHECKOUT / "examples" / words[-1]).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "framework"),
+    [([], "torchrun"), (["--light"], "plain"), (["--framework", "plain"], "plain")],
+)
+def test_the_sample_job_is_a_plain_one_without_pytorch(arguments, framework):
+    assert parse(arguments).framework == framework
+
+
+@pytest.mark.parametrize("arguments", [["--light", "--framework", "torchrun"], ["--light", "--cluster", "rig"]])
+def test_what_needs_pytorch_is_refused_without_it(arguments, capsys):
+    with pytest.raises(SystemExit):
+        parse(arguments)
+    assert "needs PyTorch; leave out --light" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("host, is_said", [("0.0.0.0", True), ("127.0.0.1", False)])
 def test_listening_for_other_hosts_warns_that_all_teams_are_one_trust_domain(tmp_path, capsys, host, is_said):
     demo = Demo(tmp_path, options=parse(["--host", host]))
