@@ -1,7 +1,7 @@
 """A pytest plugin: tests marked `long` belong to the full run. CI runs a tenth of them, a different one for each commit.
 
-Where a long test runs, it replaces the short forms (marked `sample`) in the same file. A test marked `sampled` takes a
-tenth of its own cases: it runs in CI and in the full run.
+Where a long test runs, it replaces the short forms (marked `sample`) in the same file. A test marked `sampled` runs in CI
+and in the full run, not in the quick one: it takes a tenth of its own cases, or others there show nearly the same.
 """
 
 import subprocess

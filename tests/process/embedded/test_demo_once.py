@@ -150,6 +150,7 @@ def test_a_stop_ends_the_drain_that_still_sends_the_output_of_a_killed_agent(tmp
         assert processes_naming(words) == [] == processes_naming(str(tmp_path))
 
 
+@pytest.mark.sampled  # tests/system/faults kills each of its processes
 def test_killing_the_control_plane_leaves_ranks_running_and_the_next_start_finds_them(tmp_path, script):
     first = Installation(tmp_path / "data", is_temporary=True)
     first.start()

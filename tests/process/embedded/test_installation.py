@@ -125,6 +125,7 @@ def test_stopping_leaves_no_process_and_a_second_start_finds_its_data(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.sampled
 def test_a_killed_supervisor_leaves_no_process_and_the_next_one_starts(tmp_path):
     first = Installation(tmp_path / "data", is_temporary=True)
     first.start()
@@ -165,7 +166,7 @@ def test_stop_reports_that_nothing_is_running(tmp_path):
     assert (said.returncode, "Nothing is running" in said.stdout) == (0, True)
 
 
-@pytest.mark.parametrize("way", ["ctrl-c", "closed"])
+@pytest.mark.parametrize("way", ["ctrl-c", pytest.param("closed", marks=pytest.mark.sampled)])
 def test_ctrl_c_and_a_closed_terminal_end_every_process(tmp_path, way):
     pid, terminal = pty.fork()
     if pid == 0:

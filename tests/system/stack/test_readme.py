@@ -86,6 +86,7 @@ def test_the_shell_script_submits_follows_and_fetches(place):
     assert {(line[0], line[1], line[3]) for line in figures[1:]} >= {("loss", "0", "2"), ("loss", "1", "2")}
 
 
+@pytest.mark.sampled
 def test_the_shell_script_reports_a_failure(place):
     folder, env = place
     (folder / "my_project" / "train.py").write_text(SHORT.replace('"CODE", 0', '"CODE", 3'))

@@ -30,14 +30,6 @@ for step in range(1000):
         raise ValueError("the data ran out")
 """
 )
-WAITS = (
-    DDP
-    + """
-for step in range(100_000):
-    dist.all_reduce(torch.ones(1))
-    time.sleep(0.05)
-"""
-)
 # The same without torch in the ranks: importing it costs 2.5 CPU seconds for each, and only some tests are about it.
 SLEEPS = """
 import os, time
@@ -78,7 +70,9 @@ def test_the_digits_job_is_suspended_resumes_from_its_checkpoint_and_reports_met
     assert muster.processes(job) == []
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.sample), pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "count", [pytest.param(1, marks=pytest.mark.sampled), pytest.param(20, marks=pytest.mark.long)]
+)
 def test_the_first_failing_rank_is_named_although_others_lose_connections(muster, count):
     """Rank 3 of 4 raises; the others fail because it is gone. Rank 3 is named for every job."""
     jobs = [muster.submit(THIRD_RAISES, nodes=2, nproc_per_node=2) for _ in range(count)]
@@ -95,7 +89,7 @@ def test_the_first_failing_rank_is_named_although_others_lose_connections(muster
 
 
 def test_a_killed_rank_is_named_and_the_job_is_retried_within_its_budget(muster):
-    job = muster.submit(WAITS, nodes=2, nproc_per_node=2, max_retries=1)
+    job = muster.submit(SLEEPS, nodes=2, nproc_per_node=2, max_retries=1)
     for attempt in (1, 2):
         muster.until(job, lambda now, attempt=attempt: now.attempt == attempt and now.ranks.running == 4)
         muster.until(job, lambda now, times=attempt: muster.text(job).count("ready 2") == times)
@@ -127,7 +121,7 @@ def _is_rank(pid: int, rank: int) -> bool:
 
 @pytest.mark.parametrize("phase", ["queued", "starting", "running", "suspended"])
 def test_cancel_in_any_phase_leaves_no_process(muster, phase):
-    job = muster.submit(WAITS if phase == "running" else SLEEPS, nodes=2, nproc_per_node=2)
+    job = muster.submit(SLEEPS, nodes=2, nproc_per_node=2)
     if phase == "running":
         muster.until_line(job, "ready 0")
     elif phase == "suspended":
