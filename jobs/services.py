@@ -1,4 +1,4 @@
-"""User operations on jobs. The only writers of intent; each is one transaction and idempotent.
+"""User operations on jobs, and what a submission would do. The only writers of intent; each is one transaction and idempotent.
 
 Intent is a column (`cancel_requested_at`, `cancel_now_at`, `suspended`); acting on it is up to the reconciler.
 """
@@ -24,6 +24,7 @@ from jobs.core.lifecycle import Phase
 from jobs.core.plan import Role, slots_of
 from jobs.core.spec import JobSpec, parse
 from jobs.models import Job, JobEvent
+from queues import admission
 from queues.models import Queue
 from queues.resources import describe, fits
 from workspaces.models import Workspace
@@ -31,9 +32,22 @@ from workspaces.services import hold
 
 from . import clusters, command_words, frameworks, trust
 from .control import job_secrets as vault
+from .control import scheduler
 
 KEY_FIELD = "Idempotency-Key"
 KEY_LENGTH = 80
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The result of a dry run. `wait_reason` is empty if the job would be admitted at once."""
+
+    queue: Queue
+    spec: JobSpec
+    roles: tuple[Role, ...]
+    asked: dict[str, int]
+    wait_reason: str
+    notes: tuple[str, ...] = ()  # what a user should know before it starts
 
 
 def submit(
@@ -100,6 +114,34 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
         )
     _check_nodes(roles, queue)
     return spec
+
+
+def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | None = None) -> Preview:
+    """Return what `services.submit` would do, without creating anything. Raises the same errors."""
+    require(user, Act.SUBMIT, queue.team)
+    spec = resolve(queue=queue, sent=sent, workspace=workspace)
+    roles = frameworks.get(spec.framework).roles(spec)
+    asked = {queue.resource: slots_of(roles)}
+    notes = (*command_words.notes(queue=queue, sent=sent, workspace=workspace), *_notes(queue, spec))
+    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked), notes)
+
+
+def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
+    """Warn about open ports: pods have addresses of their own, but processes of one machine share all of its."""
+    if clusters.backend(queue.cluster).SEPARATES:
+        return ()
+    listens = frameworks.get(spec.framework).listens(spec)
+    return (f"{listens} (docs/security.md)",) if listens else ()
+
+
+def _wait_reason(queue: Queue, spec: JobSpec, asked: dict[str, int]) -> str:
+    """Return admission's own reason, with the new job behind those that wait already."""
+    state, waiting = scheduler.snapshot(queue)
+    newest = admission.Pending(0, queue.name, asked, spec.priority, float("inf"))
+    for decision in admission.decide([state], [*waiting, newest]):
+        if decision.job == 0 and isinstance(decision, admission.Wait):
+            return decision.reason
+    return ""
 
 
 def _check_nodes(roles: Iterable[Role], queue: Queue) -> None:

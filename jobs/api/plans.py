@@ -8,7 +8,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from common.rest import listed
-from jobs import dry_run, frameworks
+from jobs import frameworks, services
 from jobs.core.fields import FIELDS
 from jobs.core.plan import world_size
 
@@ -21,7 +21,7 @@ class PlanView(APIView):
     def post(self, request: Request) -> Response:
         """Roles, distribution and quota as `POST /jobs` would choose them; all problems are reported at once."""
         queue, workspace, sent = description(request)
-        found = dry_run.preview(user=user_of(request), queue=queue, sent=sent, workspace=workspace)
+        found = services.preview(user=user_of(request), queue=queue, sent=sent, workspace=workspace)
         return Response(PlanSerializer(_shown(found)).data)
 
 
@@ -34,7 +34,7 @@ class JobFieldsView(APIView):
         return Response({"results": JobFieldSerializer(rows, many=True).data, "next": None})
 
 
-def _shown(found: dry_run.Preview) -> dict[str, object]:
+def _shown(found: services.Preview) -> dict[str, object]:
     spec = found.spec
     return {
         "queue": found.queue.name,

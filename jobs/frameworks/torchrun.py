@@ -139,7 +139,7 @@ def problems(spec: JobSpec) -> list[Problem]:
         Problem(
             "command",
             f"--{flag.replace('_', '-')}={launch.flags[flag]}",
-            f"--{flag.replace('_', '-')}: Muster sets the rendezvous; remove the flag",
+            f"--{flag.replace('_', '-')}: {_instead(flag, launch.flags[flag])}",
         )
         for flag in sorted(owned & set(launch.flags))
     ]
@@ -151,6 +151,13 @@ def problems(spec: JobSpec) -> list[Problem]:
     if not launch.script:
         found.append(Problem("command", " ".join(spec.command), "names no script; add it after the flags"))
     return found
+
+
+def _instead(flag: str, value: str) -> str:
+    """Return what to do about a flag of the rendezvous. etcd 3.6 has no API of version 2, and torch speaks no other."""
+    if flag == "rdzv_backend" and value in ("etcd", "etcd-v2"):
+        return "no etcd is needed: remove the flag for a static rendezvous, or set min_nodes for an elastic one (c10d)"
+    return "Muster sets the rendezvous; remove the flag"
 
 
 def _elastic_problems(spec: JobSpec) -> list[Problem]:

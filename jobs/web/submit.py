@@ -19,6 +19,7 @@ from queues.models import Queue
 from workspaces import packing
 from workspaces.models import Workspace
 
+from . import plan
 from .forms import RECENT, SubmitForm, from_job, submittable_queues
 from .parts import Context, Request, answer, readable_job, whole
 from .queues import usages
@@ -30,7 +31,7 @@ DRAWN = 16  # nodes, and ranks per node, that the preview draws
 @require_http_methods(["GET", "HEAD", "POST"])
 def new(request: Request) -> HttpResponse:
     if request.method == "POST":
-        return _submit(request)
+        return _show_plan(request) if "show" in request.POST else _submit(request)
     if request.htmx and request.htmx.target == "shape":
         return answer(request, template="jobs/_shape.html", context=shape(request, data=request.GET))
     if request.htmx and request.htmx.target == "own":
@@ -46,6 +47,41 @@ def _submit(request: Request) -> HttpResponse:
         return redirect("job", pk=job.pk)
     form.describe_errors()
     return _show(request, form=form, status=422)
+
+
+def _show_plan(request: Request) -> HttpResponse:
+    """Show what a submission would start, or everything that is wrong with it. Nothing is created but uploaded code."""
+    form = SubmitForm(request.POST, request.FILES, user=request.user)
+    found = _planned(request, form) if form.is_valid() else None
+    context = {
+        "plan": found,
+        "plan_rows": plan.rows(found) if found else [],
+        "plan_problems": [
+            (form.fields[name].label or name if name in form.fields else "", str(error))
+            for name, errors in form.errors.items()
+            for error in errors
+        ],
+    }
+    if request.htmx:
+        return answer(request, template="jobs/_plan.html", context=context)
+    form.describe_errors()
+    return _show(request, form=form, status=200 if found else 422, more=context)
+
+
+def _planned(request: Request, form: SubmitForm) -> services.Preview | None:
+    """Return the plan; None with every problem at its field. Code that is yet to be uploaded is not looked into."""
+    try:
+        has_files = form.cleaned_data["code"] != "upload" or form.uploads()
+        code = _code(request, form) if has_files else None
+        if form.errors:
+            return None
+        return services.preview(user=request.user, queue=form.cleaned_data["queue"], sent=form.sent(), workspace=code)
+    except InvalidInput as error:
+        for problem in error.problems:
+            form.take(problem)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    return None
 
 
 def _make(request: Request, form: SubmitForm) -> Job | None:
@@ -111,7 +147,7 @@ def _queue_named(request: Request) -> Queue | None:
     return queues.filter(jobs__user=request.user).order_by("-jobs__id").first()
 
 
-def _show(request: Request, *, form: SubmitForm, status: int = 200) -> HttpResponse:
+def _show(request: Request, *, form: SubmitForm, status: int = 200, more: Context | None = None) -> HttpResponse:
     values = {name: form[name].value() for name in ("queue", "nodes", "nproc_per_node", "framework")}
     recent = list(form.workspaces.select_related("team", "created_by")[:RECENT])
     context = {
@@ -120,6 +156,7 @@ def _show(request: Request, *, form: SubmitForm, status: int = 200) -> HttpRespo
         "recent": _with_chosen(recent, form),
         "origin": whole(request.GET.get("from")),
         **shape(request, data=values),
+        **(more or {}),
     }
     return answer(request, template="jobs/new.html", context=context, status=status)
 

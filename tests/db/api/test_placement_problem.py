@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import InvalidSpec, Problem
-from jobs import clusters, dry_run, services
+from jobs import clusters, services
 from jobs.models import Job
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def small(lab, settings):
     clusters.adapters.clear()
 
 
-@pytest.mark.parametrize("act", [services.submit, dry_run.preview])
+@pytest.mark.parametrize("act", [services.submit, services.preview])
 def test_a_job_that_cannot_fit_is_refused_with_the_nearest_shape_that_does(lab, act):
     lab.queue.nominal = 64
     lab.queue.save()

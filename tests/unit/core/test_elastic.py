@@ -47,6 +47,8 @@ def test_minimum_and_maximum_nodes_come_from_the_fields_or_the_command(sent, exp
         ({"nodes": 2, "min_nodes": 3, "command": "bash run.sh"}, "min_nodes", "is more than nodes=2"),
         ({"nodes": 2, "min_nodes": 0, "command": "torchrun x.py"}, "min_nodes", "from 1 to 4096, not 0"),
         ({"nodes": 2, "min_nodes": 1, "command": "torchrun --rdzv-endpoint=a:1 x.py"}, "command", "Muster sets the rendezvous"),
+        ({"nodes": 2, "min_nodes": 1, "command": "torchrun --rdzv-backend=etcd-v2 x.py"}, "command", "no etcd is needed: remove the flag"),
+        ({"nodes": 2, "command": "torchrun --rdzv_backend etcd x.py"}, "command", "set min_nodes for an elastic one (c10d)"),
         ({"nodes": 2, "min_nodes": 1, "command": "torchrun --local-addr=a x.py"}, "command", "Muster sets the rendezvous"),
         ({"nodes": 2, "min_nodes": 1, "command": "torchrun x.py", "env": {"PET_RDZV_CONF": "x=1"}}, "env.PET_RDZV_CONF", "elastic"),
     ],

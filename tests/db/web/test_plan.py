@@ -1,0 +1,88 @@
+"""The plan on the submit page: what would start, or everything that is wrong; nothing is created."""
+
+import html
+import re
+
+import pytest
+
+from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Port
+from jobs.models import Job
+from jobs.web.plan import described
+from workspaces.models import Workspace
+
+HTMX = {"HX-Request": "true", "HX-Target": "plan"}
+FORM = {
+    "code": "none", "command": "torchrun train.py", "framework": "torchrun", "nodes": "2", "nproc_per_node": "2",
+    "paths": "", "idempotency_key": "key-1", "show": "plan",
+}  # fmt: skip
+
+
+def text(answer) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", answer.text)).split())
+
+
+def test_it_says_what_would_start_and_how_replicas_find_each_other(owner, queue):
+    page = owner.post("/jobs/new", {**FORM, "queue": queue.pk}, headers=HTMX)
+    assert "<html" not in page.text
+    said = text(page)
+    assert "It would start now." in said
+    assert "worker 2 replicas, each 2 CPU slots Ranks 0 to 3 Command torchrun train.py" in said
+    assert "PET_MASTER_ADDR address of worker-0" in said and "PET_NODE_RANK its number in its role, from 0" in said
+    assert "torchrun's store listens on one port" in said
+    assert not Job.objects.exists()
+
+
+def test_each_role_has_its_own_line(owner, queue):
+    sent = {**FORM, "framework": "plain", "nproc_per_node": "1", "helper_command": "serve --port 80", "helpers": "3"}
+    said = text(owner.post("/jobs/new", {**sent, "queue": queue.pk}, headers=HTMX))
+    assert "worker 2 replicas, each 1 CPU slots Ranks 0 to 1" in said
+    assert "helper 3 replicas Ranks 2 to 4 Command serve --port 80" in said
+
+
+def test_it_says_why_the_job_would_wait(owner, queue, lab):
+    lab.running(nodes=1, nproc_per_node=6)
+    said = text(owner.post("/jobs/new", {**FORM, "queue": queue.pk}, headers=HTMX))
+    assert "It would wait: needs 4 CPU slots; queue default has 2 CPU slots free of 8 CPU slots." in said
+
+
+def test_every_problem_is_listed_at_once(owner, queue):
+    sent = {**FORM, "queue": queue.pk, "command": "", "grace_seconds": "-1", "env": "1A=b"}
+    page = owner.post("/jobs/new", sent, headers=HTMX)
+    assert page.status_code == 200
+    assert "This would not be accepted:" in page.text
+    assert "command is missing" in text(page)
+    sent["command"] = "torchrun --nnodes=3 x.py"
+    said = text(owner.post("/jobs/new", sent, headers=HTMX))
+    assert "must be from 0 to 3600" in said and "1A" in said
+
+
+def test_without_javascript_the_page_comes_back_with_the_plan_and_the_entries(owner, queue):
+    page = owner.post("/jobs/new", {**FORM, "queue": queue.pk, "env": "LR=1"})
+    assert page.status_code == 200 and "It would start now." in page.text and "LR=1" in page.text
+    wrong = owner.post("/jobs/new", {**FORM, "queue": queue.pk, "grace_seconds": "-1"})
+    assert wrong.status_code == 422 and "This would not be accepted" in wrong.text
+
+
+def test_secrets_are_not_in_the_plan_and_code_is_not_stored(owner, queue):
+    sent = {**FORM, "queue": queue.pk, "code": "upload", "paths": '["a.py"]', "secrets": "KEY=hush-hush"}
+    page = owner.post("/jobs/new", sent, headers=HTMX)
+    assert "It would start now." in page.text and "hush-hush" not in page.text
+    assert not Workspace.objects.exists()
+
+
+def test_others_cannot_ask_for_the_plan_of_a_queue(as_, people, queue):
+    page = as_(people.stranger).post("/jobs/new", {**FORM, "queue": queue.pk}, headers=HTMX)
+    assert "This would not be accepted" in page.text and "It would" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Host("worker", 1), "address of worker-1"), (Port("rendezvous", 29500), "29500, on one machine a free port"),
+        (Endpoint(Host("head", 0), Port("gcs", 6379)), "address of head-0, port 6379, on one machine a free port"),
+        (Index(), "its number in its role, from 0"), (FirstRank(), "its rank"), (Here(), "its own address"),
+        (Launch(), "a name of this attempt"), (First("a", "b"), "a in replica 0, b in the others"), ("text", "text"),
+    ],
+)  # fmt: skip
+def test_values_known_only_later_are_described(value, words):
+    assert described(value) == words
