@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from jobs.core.plan import Endpoint, First, FirstRank, Here, Host, Index, Launch, Port, Role, Value
 from jobs.services import Preview
+from queues.resources import describe
 
 MOST_COMMAND = 300  # characters of a command
 
@@ -21,11 +22,11 @@ class RoleRow:
 
 
 def rows(found: Preview) -> list[RoleRow]:
-    return [_row(role, resource=found.queue.get_resource_display()) for role in found.roles]
+    return [_row(role, resource=found.queue.resource) for role in found.roles]
 
 
 def _row(role: Role, *, resource: str) -> RoleRow:
-    takes = [f"{role.slots} {resource}"] if role.slots else []
+    takes = [describe({resource: role.slots})] if role.slots else []
     takes += [f"{name} {amount}" for name, amount in role.resources.items()]
     words = " ".join(role.command)
     return RoleRow(

@@ -35,7 +35,7 @@ def test_it_says_what_would_start_and_how_replicas_find_each_other(owner, queue)
 def test_each_role_has_its_own_line(owner, queue):
     sent = {**FORM, "framework": "plain", "nproc_per_node": "1", "helper_command": "serve --port 80", "helpers": "3"}
     said = text(owner.post("/jobs/new", {**sent, "queue": queue.pk}, headers=HTMX))
-    assert "worker 2 replicas, each 1 CPU slots Ranks 0 to 1" in said
+    assert "worker 2 replicas, each 1 CPU slot Ranks 0 to 1" in said
     assert "helper 3 replicas Ranks 2 to 4 Command serve --port 80" in said
 
 
