@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import EmbeddedError, rig
+from .fetch import fetch
 from .files import read_json
 from .instance import Instance, starting
 from .launch import Launch
@@ -69,7 +70,7 @@ class Demo:
         if self.rig:
             self._add_queue(user=prepared["user"])
         self.introduce(prepared, seconds=time.monotonic() - began)
-        job = self._choose(prepared)
+        job = self._choose(prepared) if self.has_packages() else None
         if job is not None:
             self._follow(job)
         if self.options.once:
@@ -77,6 +78,18 @@ class Demo:
         self._farewell()
         self.launch.supervisor.wait(lambda: False)
         return 0
+
+    def has_packages(self) -> bool:
+        """Fetch what torchrun jobs need and is not installed yet. Without it Muster itself stays up."""
+        if not self.options.fetch_pytorch or self.options.framework != "torchrun":
+            return True
+        try:
+            fetch(self.launch.supervisor, log=self.launch.logs / "install.log", say=say)
+        except EmbeddedError as error:
+            complain(error)
+            complain("There is no sample job; bin/demo --light has one that needs no PyTorch.")
+            return False
+        return True
 
     def _already(self) -> int:
         """Exit 0, since what was requested is running; but --once requires a job, which is then not run."""

@@ -31,6 +31,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--no-job", action="store_true", help="do not submit the sample job")
     parser.add_argument("--resume", action="store_true", help="resume suspended jobs without asking")
+    parser.add_argument(
+        "--fetch-pytorch", action="store_true", help=argparse.SUPPRESS
+    )  # bin/demo adds it where PyTorch is not installed yet
     parser.add_argument("--stop", action="store_true", help="stop the instance that is running")
     parser.add_argument("--reset", action="store_true", help="stop it, then delete all of its data")
     parser.add_argument("--yes", action="store_true", help="with --reset: do not ask")

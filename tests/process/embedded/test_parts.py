@@ -288,3 +288,23 @@ def test_plain_lines_show_only_changes():
     assert plain(RUNNING, before=before) == ["x rank 1   failed    worker-0   step 38     signal 9"]
     assert plain(RUNNING, before=RUNNING) == []
     assert plain(before, before=None)[0] == "running"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_fetched"),
+    [
+        (["--fetch-pytorch"], True), (["--fetch-pytorch", "--no-job"], True),
+        (["--fetch-pytorch", "--framework", "plain"], False), ([], False),
+    ],
+)  # fmt: skip
+def test_pytorch_is_fetched_unless_plain_jobs_are_asked_for(tmp_path, monkeypatch, capsys, arguments, is_fetched):
+    asked = []
+
+    def fail(*_, **__) -> None:
+        asked.append(True)
+        raise EmbeddedError("no space left")
+
+    monkeypatch.setattr("embedded.demo.fetch", fail)
+    has_packages = Demo(tmp_path, options=parse(arguments)).has_packages()
+    assert bool(asked) == is_fetched and has_packages != is_fetched
+    assert ("bin/demo --light has one" in capsys.readouterr().err) == is_fetched
