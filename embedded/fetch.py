@@ -18,11 +18,11 @@ from .programs import CHECKOUT
 from .supervisor import Supervisor
 
 INSTALL = ("bash", "-euo", "pipefail", "-c", ". bin/_env; ensure_env demo")
-WHOLE_MIB = 3000  # about what is fetched
+WHOLE_MB = 3000  # about what is fetched
 LOOK_SECONDS = 2.0
-STEP_MIB = 300  # between two lines of progress
+STEP_MB = 300  # between two lines of progress
 _FETCHED = re.compile(r"^\s*Downloading \S+ \((\d+(?:\.\d+)?) (kB|MB|GB)\)", re.M)
-_MIB = {"kB": 0.001, "MB": 1.0, "GB": 1000.0}
+_MB = {"kB": 0.001, "MB": 1.0, "GB": 1000.0}
 
 
 def fetch(supervisor: Supervisor, *, log: Path, say: Callable[[str], None], install: Sequence[str] = INSTALL) -> None:
@@ -38,10 +38,10 @@ def fetch(supervisor: Supervisor, *, log: Path, say: Callable[[str], None], inst
     said = 0.0
     try:
         while not supervisor.wait(lambda: bool(ended), seconds=LOOK_SECONDS):
-            fetched = fetched_mib(log.read_text(errors="replace"))
-            if fetched - said >= STEP_MIB:
+            fetched = fetched_mb(log.read_text(errors="replace"))
+            if fetched - said >= STEP_MB:
                 said = fetched
-                say(f"  {fetched / 1000:.1f} of about {WHOLE_MIB / 1000:.0f} GB")
+                say(f"  {fetched / 1000:.1f} of about {WHOLE_MB / 1000:.0f} GB")
     finally:
         supervisor.unwatch(handle)
         if not ended:
@@ -53,6 +53,6 @@ def fetch(supervisor: Supervisor, *, log: Path, say: Callable[[str], None], inst
     say("PyTorch is there.")
 
 
-def fetched_mib(log: str) -> float:
-    """Return the size of all packages whose download has begun, from what pip prints."""
-    return sum(float(size) * _MIB[unit] for size, unit in _FETCHED.findall(log))
+def fetched_mb(log: str) -> float:
+    """Return the megabytes of all packages whose download has begun, from what pip prints."""
+    return sum(float(size) * _MB[unit] for size, unit in _FETCHED.findall(log))

@@ -210,7 +210,8 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     """Write the result of `lifecycle.after`, the rows that change with it, and one line of history."""
     before = job.phase
     view = _view(job)
-    if before == Phase.STOPPING and (final := settled(step, view, exit_code=_first_exit_code(job))) is not step:
+    has_rules = bool(view.retry_on or view.never_retry_on)
+    if has_rules and (final := settled(step, view, exit_code=_first_exit_code(job))) is not step:
         # its own line of history: the step's becomes the verdict's headline
         JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=final.message)
         step = replace(final, message="")

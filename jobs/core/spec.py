@@ -24,9 +24,7 @@ NAME = re.compile(
     r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?\Z"
 )  # fits a DNS label with the attempt, role and index behind it
 ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
-
-
-_CODES = ("retry_on", "never_retry_on")
+_CODES = ("retry_on", "never_retry_on")  # fields with exit codes
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def parse(
             _take_count(one, data[one.name], values, problems)
     _take_gpus(gpus_per_node, values, problems)
     _take_command(data.get("command"), values, problems, is_file)
-    _take_codes(data, values, problems)
+    _take_codes(data, values, problems, sent=sent)
     values["env"] = _variables("env", data.get("env", {}), problems)
     secrets = _variables("secrets", data.get("secrets", {}), problems)
     _refuse_doubled(values["env"], secrets, problems)
@@ -164,12 +162,14 @@ def _whole(value: Any) -> int | None:
     return None
 
 
-def _take_codes(data: Mapping[str, Any], values: dict[str, Any], problems: list[Problem]) -> None:
-    """Take the exit codes that decide about retries, and refuse those that could never decide anything."""
+def _take_codes(
+    data: Mapping[str, Any], values: dict[str, Any], problems: list[Problem], *, sent: Mapping[str, Any]
+) -> None:
+    """Take the exit codes that decide about retries, and refuse those of the user that could never decide anything."""
     for name in _CODES:
         if data.get(name) not in (None, "", []) and (numbers := _numbers(FIELDS[name], data[name], problems)):
             values[name] = numbers
-            if not values.get("max_retries", 0):
+            if sent.get(name) is not None and not values.get("max_retries", 0):
                 problems.append(
                     Problem(name, data[name], "needs max_retries of at least 1; set it, or remove this field")
                 )

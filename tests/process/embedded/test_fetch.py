@@ -8,7 +8,7 @@ import time
 import pytest
 
 from embedded import EmbeddedError
-from embedded.fetch import fetch, fetched_mib
+from embedded.fetch import fetch, fetched_mb
 from embedded.supervisor import StopAsked, Supervisor
 from tests.process.embedded.world import processes_naming
 
@@ -31,8 +31,8 @@ def install(script: str) -> list[str]:
 
 
 def test_sizes_are_summed_from_what_pip_prints():
-    assert fetched_mib(PIP) == pytest.approx(2021.016)
-    assert fetched_mib("ERROR: no space left") == 0
+    assert fetched_mb(PIP) == pytest.approx(2021.016)
+    assert fetched_mb("ERROR: no space left") == 0
 
 
 def test_progress_is_shown_until_it_is_installed(tmp_path, said):

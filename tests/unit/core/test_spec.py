@@ -425,3 +425,8 @@ def test_exit_codes_are_a_list_or_one_text(given):
 
 def test_a_spec_without_exit_codes_is_stored_as_the_release_before_reads_it():
     assert "retry_on" not in parse({"command": "x", "retry_on": "", "never_retry_on": None}).to_json()
+
+
+def test_a_queues_default_exit_codes_do_not_refuse_a_job_without_retries():
+    spec = parse({"command": "x", "max_retries": 0}, defaults={"max_retries": 3, "retry_on": [75]})
+    assert (spec.max_retries, spec.retry_on) == (0, (75,))
