@@ -19,8 +19,9 @@ import psycopg
 from muster.models import Job
 
 from jobs.clusters.kubernetes import labels, manifests
-from jobs.clusters.kubernetes.client import CONNECTIONS, JSON, Api
+from jobs.clusters.kubernetes.client import JSON
 from jobs.clusters.kubernetes.options import Access
+from jobs.clusters.kubernetes.session import CONNECTIONS, open_session
 from jobs.clusters.kubernetes.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
 from rig.plane import ControlPlane
@@ -225,15 +226,15 @@ def load() -> float:
 
 async def _post(kubeconfig: str, bodies: list[bytes]) -> None:
     """Raw aiohttp at full width. Returns when the last one was answered."""
-    api = Api(Access(kubeconfig))
-    line = await api._ready()
-    headers = {**line.headers, "Content-Type": JSON}
+    session = await open_session(Access(kubeconfig))
+    token = await session.token()
+    headers = {"Accept": JSON, "Content-Type": JSON, **({"Authorization": token} if token else {})}
     width = asyncio.Semaphore(CONNECTIONS)
 
     async def one(body: bytes) -> None:
-        async with width, line.session.http.post(PODS[1:], data=body, headers=headers) as answer:
+        async with width, session.http.post(PODS[1:], data=body, headers=headers) as answer:
             await answer.read()
             assert answer.status == 201, await answer.text()
 
     await asyncio.gather(*map(one, bodies))
-    await api.close()
+    await session.close()
