@@ -42,6 +42,7 @@ def run() -> Result:
     if shutil.which("rsync") is None:
         raise SystemExit("bench sync needs rsync as its reference: apt-get install rsync")
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as name, rig(Path(name) / "installation") as muster:
+        Path(name).chmod(0o711)  # under root jobs run as another user, who writes below it
         folder = Path(name)
         tree = _tree(folder / "tree")
         os.environ["MUSTER_CACHE"] = str(folder / "cache")
@@ -91,6 +92,7 @@ def _edit(tree: Path) -> str:
 
 def _round(muster: Rig, client: Client, counter: Counter, tree: Path, out: Path) -> Round:
     out.mkdir()
+    out.chmod(0o777)
     counter.since()
     began = time.time()
     words = _edit(tree)
