@@ -227,8 +227,7 @@ def load() -> float:
 async def _post(kubeconfig: str, bodies: list[bytes]) -> None:
     """Raw aiohttp at full width. Returns when the last one was answered."""
     session = await open_session(Access(kubeconfig))
-    token = await session.token()
-    headers = {"Accept": JSON, "Content-Type": JSON, **({"Authorization": token} if token else {})}
+    headers = {"Accept": JSON, "Content-Type": JSON, **await session.credentials()}
     width = asyncio.Semaphore(CONNECTIONS)
 
     async def one(body: bytes) -> None:

@@ -182,8 +182,7 @@ class Api:
         session = self.session
         if session is None or session is instead_of:
             session = await self._renewed()
-        token = await session.token()
-        return _Line(session, {"Accept": JSON, **({"Authorization": token} if token else {})})
+        return _Line(session, {"Accept": JSON, **await session.credentials()})
 
     async def _renewed(self) -> Session:
         """Open a session once for all calls that wait for one, also if that fails: a plug-in may take seconds."""

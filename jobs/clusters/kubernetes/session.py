@@ -57,13 +57,14 @@ class Session(RESTClientObject):
     def _create_connector(self) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, keepalive_timeout=KEPT_SECONDS)
 
-    async def token(self) -> str:
-        """Return the value of the Authorization header, or "". A service account's token is re-read once a minute."""
+    async def credentials(self) -> dict[str, str]:
+        """Return the headers that say who asks, if a token does. A service account's is re-read once a minute."""
         try:
             found = await self.configuration.get_api_key_with_prefix(TOKEN)
         except Exception as error:  # the file is missing or empty
             raise Unreachable(f"the cluster's credentials cannot be read: {_text(error)}") from error
-        return (found or "").strip()  # files of tokens end with a newline, which no header may contain
+        token = (found or "").strip()  # files of tokens end with a newline, which no header may contain
+        return {"Authorization": token} if token else {}
 
     def words(self, error: BaseException) -> str:
         """Describe an error of a request; the proxy is named without its password."""
