@@ -135,7 +135,7 @@ def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
 
 
 def _wait_reason(queue: Queue, spec: JobSpec, asked: dict[str, int]) -> str:
-    """Return admission's own reason, with the new job behind those that wait already."""
+    """Return admission's own reason, with the new job behind the jobs already waiting."""
     state, waiting = scheduler.snapshot(queue)
     newest = admission.Pending(0, queue.name, asked, spec.priority, float("inf"))
     for decision in admission.decide([state], [*waiting, newest]):

@@ -211,7 +211,11 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     before = job.phase
     view = _view(job)
     has_rules = bool(view.retry_on or view.never_retry_on)
-    if has_rules and (final := settled(step, view, exit_code=_first_exit_code(job))) is not step:
+    if (
+        before == Phase.STOPPING
+        and has_rules
+        and (final := settled(step, view, exit_code=_first_exit_code(job))) is not step
+    ):
         # its own line of history: the step's becomes the verdict's headline
         JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=final.message)
         step = replace(final, message="")

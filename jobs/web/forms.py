@@ -64,10 +64,13 @@ def _variables(text: str) -> dict[str, str]:
 def _number(field: Field) -> forms.CharField:
     """Return the input of a whole number, or of several; what is left empty takes the queue's default."""
     attrs = {"min": field.least, "max": field.most, "placeholder": "" if field.default is None else field.default}
-    widget = forms.TextInput({"spellcheck": "false"}) if field.is_numbers else forms.NumberInput(attrs)
+    if field.is_numbers:
+        options: dict[str, Any] = {"max_length": 1000, "widget": forms.TextInput({"spellcheck": "false"})}
+    else:
+        options = {"widget": forms.NumberInput(attrs)}
     return forms.CharField(
         required=field.name in SHAPE, initial=field.default if field.name in SHAPE else None, label=field.label,
-        help_text=field.help, max_length=1000, widget=widget,
+        help_text=field.help, **options,
     )  # fmt: skip
 
 

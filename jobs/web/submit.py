@@ -1,6 +1,8 @@
 """/jobs/new: the form, the preview of the job's shape, and the submission."""
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -70,39 +72,41 @@ def _show_plan(request: Request) -> HttpResponse:
 
 def _planned(request: Request, form: SubmitForm) -> services.Preview | None:
     """Return the plan; None with every problem at its field. Code that is yet to be uploaded is not looked into."""
-    try:
+    with _problems_at_fields(form):
         has_files = form.cleaned_data["code"] != "upload" or form.uploads()
         code = _code(request, form) if has_files else None
-        if form.errors:
-            return None
-        return services.preview(user=request.user, queue=form.cleaned_data["queue"], sent=form.sent(), workspace=code)
-    except InvalidInput as error:
-        for problem in error.problems:
-            form.take(problem)
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+        if not form.errors:
+            queue = form.cleaned_data["queue"]
+            return services.preview(user=request.user, queue=queue, sent=form.sent(), workspace=code)
     return None
 
 
 def _make(request: Request, form: SubmitForm) -> Job | None:
     """Return the job, or None with every problem at its field. Uploaded files are kept either way."""
-    try:
+    with _problems_at_fields(form):
         code = _code(request, form)
-        if form.errors:
-            return None
-        queue, key = form.cleaned_data["queue"], form.cleaned_data["idempotency_key"]
-        return services.submit(user=request.user, queue=queue, sent=form.sent(), workspace=code, idempotency_key=key)[0]
+        if not form.errors:
+            queue, key = form.cleaned_data["queue"], form.cleaned_data["idempotency_key"]
+            sent = form.sent()
+            return services.submit(user=request.user, queue=queue, sent=sent, workspace=code, idempotency_key=key)[0]
+    return None
+
+
+@contextmanager
+def _problems_at_fields(form: SubmitForm) -> Iterator[None]:
+    """Attach what a service refuses to the fields it is about; 403 for what the user may not do."""
+    try:
+        yield
     except InvalidInput as error:
         for problem in error.problems:
             form.take(problem)
     except Conflict as error:
         if error.field == services.KEY_FIELD:
             form.renew_key()
-            return None
-        form.take(Problem(error.field, error.value, str(error)))
+        else:
+            form.take(Problem(error.field, error.value, str(error)))
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
-    return None
 
 
 def _code(request: Request, form: SubmitForm) -> Workspace | None:
