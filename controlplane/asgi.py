@@ -16,6 +16,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django_pages = get_asgi_application()
 
 from django.conf import settings  # noqa: E402
+from django.urls import reverse  # noqa: E402
 
 from common.db_timeout import answer_within  # noqa: E402
 from common.startup_checks import announce  # noqa: E402
@@ -29,4 +30,5 @@ application = AgentDoor(Bounded(django_pages))
 answer_within(settings.MUSTER_DB_SECONDS)
 announce()
 sys.setswitchinterval(SWITCH_SECONDS)
+reverse("jobs")  # imports every view now, so that neither the first request nor the garbage collector pays for it
 gc_tuning.settle()
