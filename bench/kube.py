@@ -129,12 +129,13 @@ def installation(there: Bench, folder: Path, **options: Any) -> Iterator[Rig]:
 @contextlib.contextmanager
 def heard(muster: Rig) -> Iterator[None]:
     """Fake pods have no agents. Their rows say that they were heard from, as those of any job that goes well: what is silent
-    for 15 s has its container's log read, which is another benchmark's business."""
+    for 15 s has its container's log read, which is another benchmark's business, and so has what was never heard when it is
+    deleted: `delete` waits for longer than a round takes here."""
     stop = threading.Event()
 
     def speak() -> None:
         with psycopg.connect(muster.env["DATABASE_URL"], autocommit=True) as database:
-            while not stop.wait(5.0):
+            while not stop.wait(1.0):
                 database.execute(
                     "UPDATE jobs_replica SET last_batch_at = now() WHERE state = 'running'"
                     " AND (last_batch_at IS NULL OR last_batch_at < now() - interval '30 seconds')"
