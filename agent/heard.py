@@ -53,6 +53,7 @@ def _is_hello(message: dict[str, Any]) -> bool:
         and _is_whole(hello.get("local_rank"), 0)
         and all(_is_count(hello.get(name)) for name in ("world_size", "local_size", "launcher", "restart"))
         and _is_text(hello.get("visible"))
+        and hello.get("is_quiet") in (None, False, True)
     )
 
 

@@ -18,8 +18,9 @@ from .peers import Peer, Server
 from .streams import Stream
 
 NO_RANK = -1  # the launcher, and processes that report without a RANK
-UNEXPECTED = -2  # processes whose RANK does not belong to this replica
+IMPOSSIBLE = -2  # processes whose RANK is no number of a rank; what they report is dropped
 HIGHEST_RANK = 2**31 - 1  # that a control plane accepts
+FRESH_SECONDS = 10.0  # an older traceback was survived
 _LARGEST = int(sys.float_info.max)  # the largest integer that a float can represent
 _STOPS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
 
@@ -33,18 +34,24 @@ class Rank:
     world: dict[str, int] = field(
         default_factory=dict
     )  # of an elastic job: RANK and WORLD_SIZE as torchrun currently assigns them
-    is_expected: bool = True  # False: not one of this replica's ranks; its lines go into the launcher's log
+    is_expected: bool = True  # False: not one of this replica's planned ranks; the control plane may give it a row
     local_size: int | None = None  # of an unexpected one: LOCAL_WORLD_SIZE, which shows a user what to change
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     pid: int = 0
     restart: int = 0  # how often it was started before, in this replica
     launcher: int = 0  # pid of the process that started its shim
     is_command: bool = False  # the replica's command itself, without a shim
+    is_quiet: bool = False  # a process of a launcher that ends it without telling how
     streams: list[Stream] = field(default_factory=list)
     oom_kills: int | None = field(default_factory=linux.oom_kills)  # the control group's count when it began
     was_signalled: bool = False  # its launcher signalled the whole process group to stop
     is_ended: bool = False
     has_failed: bool = False
+
+    @property
+    def has_number(self) -> bool:
+        """Return whether a control plane accepts its number; the lines of another one are the launcher's."""
+        return 0 <= self.rank <= HIGHEST_RANK
 
 
 class Ranks:
@@ -80,8 +87,7 @@ class Ranks:
         return bool(self._ranks)
 
     def running(self) -> list[Rank]:
-        """Return this replica's own running ranks."""
-        return [one for one in self._open() if one.is_expected]
+        return [one for one in self._open() if one.has_number]
 
     def _open(self) -> list[Rank]:
         return [one for one in list(self._ranks.values()) if one.pid and not one.is_ended]
@@ -144,8 +150,8 @@ class Ranks:
     def _greet(self, peer: Peer, hello: dict[str, Any]) -> None:
         rank = self._placed(hello["rank"], local_rank=hello["local_rank"], world_size=hello.get("world_size"))
         rank.visible, rank.local_size = hello.get("visible"), hello.get("local_size") or None
-        rank.streams = [self.add_stream(fd, rank=rank.rank if rank.is_expected else NO_RANK) for fd in peer.fds]
-        rank.launcher = hello.get("launcher") or 0
+        rank.streams = [self.add_stream(fd, rank=rank.rank if rank.has_number else NO_RANK) for fd in peer.fds]
+        rank.launcher, rank.is_quiet = hello.get("launcher") or 0, hello.get("is_quiet") is True
         peer.rank, peer.fds = rank, []
         before = self._ranks.get(rank.rank)
         # A launcher that restarts its ranks counts that; a shell that starts one launcher after another does not.
@@ -157,12 +163,8 @@ class Ranks:
         placed = (
             self._placed(who["rank"], local_rank=who.get("local_rank") or 0) if who.get("rank") is not None else None
         )
-        number = placed.rank if placed else NO_RANK
-        if placed and not placed.is_expected:
-            number = UNEXPECTED  # its metrics are dropped
-            known = self._ranks.get(placed.rank)
-        else:
-            known = self._ranks.get(number)
+        number = NO_RANK if placed is None else placed.rank if placed.has_number else IMPOSSIBLE
+        known = self._ranks.get(placed.rank if placed else NO_RANK)
         # Only its number is stored: the end of this connection is not the end of the rank.
         peer.rank = number
         if known is None and placed is not None:
@@ -171,14 +173,14 @@ class Ranks:
             self._running(placed, at=time.time())
 
     def _placed(self, number: int, *, local_rank: int, world_size: int | None = None) -> Rank:
-        if not self._is_elastic:
+        if not (self._is_elastic and self._expected):
             return Rank(number, local_rank, is_expected=number in self._expected)
         world = {"world_rank": number, "world_size": world_size} if world_size else {"world_rank": number}
         place = self._expected.start + local_rank
         return Rank(place, local_rank, world=world, is_expected=place in self._expected)
 
     def _point(self, peer: Peer, point: list[Any]) -> None:
-        if isinstance(peer.rank, int) and peer.rank != UNEXPECTED:
+        if isinstance(peer.rank, int) and peer.rank != IMPOSSIBLE:
             point[2] = {str(name): value for name, value in point[2].items() if _is_number(value)}
             self._outbox.point(peer.rank, point=point)
 
@@ -187,11 +189,27 @@ class Ranks:
             os.close(fd)
         rank = peer.rank
         if isinstance(rank, Rank) and not rank.is_ended:
+            if rank.is_quiet and not self._is_stopping():
+                self._end_quietly(rank)
+                return
             # A shim that ends without a report was killed, and its rank with it (PDEATHSIG), usually because its
             # launcher was.
             is_orphan = rank.launcher and not linux.is_alive(rank.launcher)
             rank.was_signalled |= is_orphan or any(other.has_failed for other in self._ranks.values())
             self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
+
+    def _end_quietly(self, rank: Rank) -> None:
+        """End a rank whose launcher ends it when its work is done: what it printed last shows whether that went well."""
+        for stream in rank.streams:
+            stream.pull()
+        kills = linux.oom_kills()
+        if kills is not None and rank.oom_kills is not None and kills > rank.oom_kills:
+            self._end(rank, exit_code=None, ended_by=int(signal.SIGKILL), at=time.time())
+            return
+        tails, at = [list(stream.tail) for stream in rank.streams], time.time()
+        error_at = blame.blame(tails[-1], stdout=tails[0], signal=None).error_at
+        has_failed = error_at is not None and at - error_at <= FRESH_SECONDS
+        self._end(rank, exit_code=None if has_failed else 0, ended_by=None, at=at)
 
     def _running(self, rank: Rank, *, at: float) -> None:
         more = dict(rank.world)
@@ -200,7 +218,7 @@ class Ranks:
         self._state(rank, pid=rank.pid, state="running", at=at, **more)
 
     def _state(self, rank: Rank, **values: Any) -> None:
-        if rank.is_expected or 0 <= rank.rank <= HIGHEST_RANK:
+        if rank.has_number:
             self._outbox.item("rank", rank=rank.rank, local_rank=rank.local_rank, restart=rank.restart, **values)
 
     def _end(self, rank: Rank, *, exit_code: int | None, ended_by: int | None, at: float) -> None:

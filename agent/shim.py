@@ -40,9 +40,9 @@ def main(arguments: list[str]) -> int:
     command = [_interpreter(launcher), *arguments]
     os.environ.pop("PYTHON_EXEC", None)  # a torchrun inside the rank must not use the shim
     try:
-        agent = _connect(os.environ[SOCKET_ENV])
+        agent = connect(os.environ[SOCKET_ENV])
         outs = os.pipe(), os.pipe()
-        _introduce(agent, launcher=launcher, read_ends=[outs[0][0], outs[1][0]])
+        introduce(agent, launcher=launcher, read_ends=[outs[0][0], outs[1][0]])
     except (KeyError, OSError, ValueError):
         _become(command)
     os.close(outs[0][0])
@@ -146,17 +146,17 @@ def _interpreter(launcher: int) -> str:
     return word if is_python else sys.executable
 
 
-def _connect(address: str) -> socket.socket:
+def connect(address: str) -> socket.socket:
     agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     agent.settimeout(CONNECT_SECONDS)
     agent.connect("\0" + address[1:] if address.startswith("@") else address)
     return agent
 
 
-def _introduce(agent: socket.socket, *, launcher: int, read_ends: list[int]) -> None:
-    """Send the hello before the fork: if this fails there is only one process, with its output untouched.
+def introduce(agent: socket.socket, *, launcher: int, read_ends: list[int], is_quiet: bool = False) -> None:
+    """Send the hello, before a fork: if this fails there is only one process, with its output untouched.
 
-    The agent's answer confirms that the pipes would outlive it. If it is late, only that guarantee is missing.
+    `is_quiet`: the process speaks for itself, and ends without a report. The agent's answer confirms that the pipes would outlive it. If it is late, only that guarantee is missing.
     """
     hello = {
         "rank": int(os.environ["RANK"]),
@@ -166,6 +166,7 @@ def _introduce(agent: socket.socket, *, launcher: int, read_ends: list[int]) -> 
         "restart": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "launcher": launcher,
+        "is_quiet": is_quiet,
         "at": time.time(),
     }
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", read_ends))]

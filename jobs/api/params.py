@@ -69,7 +69,12 @@ def rank_of(request: Request, job: Job) -> int | None:
     rank = number(request, "rank", least=LAUNCHER)
     if rank is None or rank < job.world_size or job.ranks.filter(rank=rank).exists():
         return rank
-    raise InvalidInput(Problem("rank", str(rank), f"job {job.name} has ranks 0 to {job.world_size - 1}"))
+    ranks = (
+        f"has ranks 0 to {job.world_size - 1}"
+        if job.world_size
+        else "has no such rank yet; -1 is what its replicas print"
+    )
+    raise InvalidInput(Problem("rank", str(rank), f"job {job.name} {ranks}"))
 
 
 def description(request: Request) -> tuple[Queue, Workspace | None, dict[str, Any]]:

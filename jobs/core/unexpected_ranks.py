@@ -1,8 +1,9 @@
 """Ranks that an agent reports although its replica does not have them: what is kept, and what to advise. Pure.
 
-A job of one process whose command starts `torchrun --nproc_per_node=4` has three of them, and so has a helper process
-with a RANK of its own. Their lines belong to the launcher's log, their states are kept with the replica, and their
-metrics are dropped: there is no row that these could belong to.
+Ranks that nobody planned get rows up to twice the plan (`ingest/translate.py`). These are the others: a job of one
+process whose command starts `torchrun --nproc_per_node=4` has two of them, and a helper process with a RANK of its own
+is one. Their lines belong to the launcher's log, their states are kept with the replica, and their metrics are dropped:
+there is no row that these could belong to.
 """
 
 from collections.abc import Callable, Mapping

@@ -35,6 +35,9 @@ def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dic
     """
     row = _find(identity)
     if batch.seq == row.batch_seq + 1:
+        new = translate.unplanned(batch, positions=row.positions, planned=row.world)
+        if new and not row.is_over and replica_rows.add_ranks(row, new):
+            row = _find(identity)
         if row.is_mirrored:
             batch = container_log_format.without_stored_lines(batch, row.own_positions)
         changes = translate.read(batch, baseline=row.baseline(known_names(row.job)), now=timezone.now().timestamp())

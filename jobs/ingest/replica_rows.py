@@ -2,6 +2,7 @@
 
 import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,14 +12,16 @@ from jobs.core import unexpected_ranks
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import LAUNCHER
 from jobs.core.lifecycle import HOLDS_QUOTA
+from jobs.models import Rank
+from jobs.models.inserts import begun, values
 
 from .translate import Baseline, RowChanges, StreamPosition
 
 _READ = """
     SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.positions,
         r.lines_before, r.mirrored_at IS NOT NULL, r.unexpected_ranks, r.unexpected_lines,
-        COALESCE((SELECT sum((one.role->>'replicas')::int * (one.role->>'processes')::int)::int
-            FROM jsonb_array_elements(j.roles) AS one(role)), j.slots),
+        COALESCE(NULLIF((SELECT sum((one.role->>'replicas')::int * (one.role->>'processes')::int)::int
+            FROM jsonb_array_elements(j.roles) AS one(role)), 0), j.slots),
         extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
             ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
         j.logs_collected_at IS NOT NULL
@@ -95,6 +98,15 @@ _ENDED = "('succeeded', 'failed')"
 _REPLICA_ENDED = "('succeeded', 'failed', 'lost')"  # a replica may end after it was read
 _WRITE = _WRITE.replace("{takes}", _TAKES).replace("{ended}", _ENDED).replace("{replica_ended}", _REPLICA_ENDED)
 
+_RANK, _RANK_GIVEN, _RANK_REST = begun(Rank, ("replica_id", "job_id", "attempt", "rank", "local_rank"))
+_ADD_RANKS = f"""
+    INSERT INTO jobs_rank ({_RANK})
+    SELECT r.id, r.job_id, r.attempt, n.rank, n.local_rank, {_RANK_GIVEN}
+    FROM jobs_replica r, json_to_recordset(%s) AS n(rank int, local_rank int)
+    WHERE r.id = %s AND r.incarnation = %s AND r.closed_at IS NULL AND r.state NOT IN {_REPLICA_ENDED}
+    ON CONFLICT (job_id, attempt, rank) DO NOTHING
+"""  # noqa: S608 - column names of our own model
+
 _NAMES = """
     WITH RECURSIVE found(attempt, name) AS (
         (SELECT attempt, name FROM jobs_metricchunk WHERE job_id = %(job)s ORDER BY attempt, name LIMIT 1)
@@ -123,7 +135,7 @@ class ReplicaRow(NamedTuple):
     is_mirrored: bool = False  # some of its lines were read from its container's own log
     is_log_deleted: bool = False
     unexpected: dict[str, Any] = {}
-    world: int = 1  # processes of the job
+    world: int = 1  # planned processes of the job; slots where its framework plans none
 
     @property
     def own_positions(self) -> dict[int, StreamPosition]:
@@ -161,6 +173,17 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
     )  # fmt: skip
 
 
+def add_ranks(row: ReplicaRow, found: Mapping[int, int]) -> bool:
+    """Insert rows for ranks that nobody planned, by number with their local ranks; return whether any was new.
+
+    None is added to a replica that has ended, and none that is another replica's.
+    """
+    ranks = json.dumps([{"rank": rank, "local_rank": local} for rank, local in found.items()])
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD_RANKS, [*values(_RANK_REST), ranks, row.id, row.incarnation])
+        return bool(cursor.rowcount)
+
+
 def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
     """Write all changes of a batch in one statement. Return False if another batch came first and nothing was written.
 
@@ -179,7 +202,7 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
         kept = json.dumps(changes.unexpected)
         kept_of_ended = json.dumps(unexpected_ranks.in_ended_replica(row.unexpected, changes.unexpected))
     with connection.cursor() as cursor:
-        values = {
+        given = {
             "changes": json.dumps(rows),
             "path": path,
             "stored": changes.stored_bytes,
@@ -187,7 +210,7 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
             "unexpected_of_ended": kept_of_ended,
             **which,
         }
-        cursor.execute(_WRITE, values)
+        cursor.execute(_WRITE, given)
         (count,) = cursor.fetchone()
     return bool(count)
 

@@ -92,6 +92,21 @@ class RowChanges:
             segment.update(is_text=False, offset=0, size_bytes=0)
 
 
+def unplanned(batch: Batch, *, positions: Mapping[int, StreamPosition], planned: int) -> dict[int, int]:
+    """Return the ranks that this batch is the first to tell of, below twice the planned number, with their local ranks.
+
+    Launchers inside a job, and frameworks that place ranks themselves, start more than were planned. A higher number is
+    more likely a process with a RANK of its own.
+    """
+    items = (item.fields for item in batch.items if item.kind == "rank")
+    numbers = ((one.get("rank"), one.get("local_rank")) for one in items)
+    return {
+        rank: _small(local) or 0
+        for rank, local in numbers
+        if type(rank) is int and 0 <= rank < 2 * planned and rank not in positions
+    }
+
+
 def read(batch: Batch, *, baseline: Baseline, now: float) -> RowChanges:
     """Translate a batch. Raises InvalidInput naming the field that no row can hold."""
     return _Reading(baseline, now).read(batch)

@@ -197,7 +197,9 @@ class Job(models.Model):
 
     @property
     def shape(self) -> str:
-        """The same with its sum: "2 × 4 = 8 ranks", or "2 worker + 3 helper = 5 ranks"."""
+        """The same with its sum: "2 × 4 = 8 ranks", or "2 worker + 3 helper = 5 ranks"; without it if none is planned."""
+        if not self.world_size:
+            return self.layout
         return f"{self.layout} = {self.world_size} rank{'' if self.world_size == 1 else 's'}"
 
     @property
@@ -211,7 +213,7 @@ class Job(models.Model):
 
     @property
     def world_size(self) -> int:
-        """The number of ranks over all roles."""
+        """The number of planned ranks over all roles; 0 where the framework itself decides where they run."""
         return sum(role.replicas * role.processes for role in self.role_views)
 
     @property

@@ -40,7 +40,7 @@ class Row:
 
     @property
     def share(self) -> float:
-        return 100 * (self.running + self.ended) / self.job.world_size
+        return min(100.0, 100 * (self.running + self.ended) / (self.job.world_size or 1))
 
     @property
     def headline(self) -> str:

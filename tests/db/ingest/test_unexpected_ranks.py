@@ -1,4 +1,4 @@
-"""Items of a rank that is not a rank of the job affect no other rank's lines, exit codes, states or metrics."""
+"""Ranks that nobody planned get rows, up to twice the plan; items of any further one affect no other rank."""
 
 import time
 
@@ -59,12 +59,15 @@ def test_a_shell_that_starts_more_ranks_than_requested_loses_no_output(job, as_,
         ),
     )
     apply.apply_batch(identity=identity(job), batch=batch(3, log_item(-1, 3, [(T + 5, "launcher: four")])))
+    # Rank 1 is below twice the plan of one, and so a rank like any other.
     assert texts(job, -1) == [
         "launcher: one", "launcher: two", "Traceback (most recent call last):", "ValueError: label 17",
         "launcher: three", "rank 2 prints", "rank 3 ends", "launcher: four",
     ]  # fmt: skip
     assert texts(job, 0) == ["rank 0 trains"]
-    assert list(Rank.objects.filter(job=job).values_list("rank", "state", "signal")) == [(0, "failed", 15)]
+    assert list(Rank.objects.filter(job=job).values_list("rank", "state", "signal")) == [
+        (0, "failed", 15), (1, "running", None),
+    ]  # fmt: skip
     assert [(one.rank, one.points[0][2]) for one in metrics.series(job=job, names=["loss"])] == [(0, 0.5)]
     assert told(job) == [
         "Unexpected ranks: rank 3 is not one of this job's 1 processes; set nproc_per_node to 4. "
@@ -73,7 +76,7 @@ def test_a_shell_that_starts_more_ranks_than_requested_loses_no_output(job, as_,
     owner = as_(people.owner)
     (shown,) = owner.get(f"/api/v1/jobs/{job.pk}/replicas").json()["results"]
     assert [(one["rank"], one["state"], one["exit_code"]) for one in shown["unexpected_ranks"]] == [
-        (1, "running", None), (2, "running", None), (3, "failed", 1),
+        (2, "running", None), (3, "failed", 1),
     ]  # fmt: skip
     page = owner.get(f"/jobs/{job.pk}").content.decode()
     assert "Unexpected rank 3</b> on worker-0: exited with code 1" in page
@@ -100,8 +103,8 @@ def test_a_helper_with_its_own_rank_overwrites_no_exit_code(lab):
 
 
 def test_the_local_world_size_reported_by_a_launcher_is_used_at_once(job):
-    apply.apply_batch(identity=identity(job), batch=batch(1, rank(1, "running", local_world_size=4)))
-    assert "rank 1 is not one of this job's 1 processes; set nproc_per_node to 4" in told(job)[0]
+    apply.apply_batch(identity=identity(job), batch=batch(1, rank(2, "running", local_world_size=4)))
+    assert "rank 2 is not one of this job's 1 processes; set nproc_per_node to 4" in told(job)[0]
 
 
 def test_a_rank_of_another_replica_is_reported_with_its_replica(lab):
@@ -142,32 +145,62 @@ def send(job, seq: int, *items) -> None:
 
 
 def test_an_unexpected_rank_that_has_ended_does_not_run_again(job):
-    send(job, 1, rank(1, "running"), rank(1, "failed", exit_code=3))
-    send(job, 2, rank(1, "running", pid=9), rank(1, "succeeded", exit_code=0))
-    assert kept(job) == {"1": ("failed", 3)}
+    send(job, 1, rank(2, "running"), rank(2, "failed", exit_code=3))
+    send(job, 2, rank(2, "running", pid=9), rank(2, "succeeded", exit_code=0))
+    assert kept(job) == {"2": ("failed", 3)}
 
 
 @pytest.mark.parametrize("is_attempt_over", [True, False])
 def test_an_unexpected_rank_of_a_replica_that_has_ended_may_end_but_not_start(job, lab, is_attempt_over):
-    send(job, 1, rank(1, "running"), rank(2, "running"))
+    send(job, 1, rank(2, "running"), rank(3, "running"))
     if is_attempt_over:
         job = lab.finish(job, 1)
         assert job.is_finished
     else:
         Replica.objects.filter(job=job).update(state="failed")
-    send(job, 2, rank(1, "failed", exit_code=3), rank(3, "running"), rank(4, "running"), rank(4, "failed", exit_code=5))
-    assert kept(job) == {"1": ("failed", 3), "2": ("running", None), "3": (None, None), "4": ("failed", 5)}
+    send(job, 2, rank(2, "failed", exit_code=3), rank(4, "running"), rank(5, "running"), rank(5, "failed", exit_code=5))
+    assert kept(job) == {"2": ("failed", 3), "3": ("running", None), "4": (None, None), "5": ("failed", 5)}
 
 
 def test_a_replica_that_ends_while_a_batch_is_parsed_counts_as_ended(job):
     row = replica_rows.find(identity(job))
-    changes = translate.read(batch(1, rank(1, "running")), baseline=row.baseline(frozenset()), now=T)
+    changes = translate.read(batch(1, rank(2, "running")), baseline=row.baseline(frozenset()), now=T)
     Replica.objects.filter(job=job).update(state="succeeded")
     assert replica_rows.write(row, seq=1, changes=changes, path="")
-    assert kept(job) == {"1": (None, None)}
+    assert kept(job) == {"2": (None, None)}
+
+
+def test_ranks_that_nobody_planned_have_rows_lines_and_metrics_of_their_own(lab, as_, people):
+    job = lab.running(nodes=2, nproc_per_node=2)
+    apply.apply_batch(
+        identity=identity(job, 1),
+        batch=batch(
+            1, *(rank(number, "running", pid=number) for number in (4, 7, 8)),
+            log_item(7, 0, [(T, "I am the eighth")]), log_item(8, 0, [(T, "I am the ninth")]),
+            item("metrics", rank=7, points=[[T, 1, {"loss": 0.5}]]), item("sample", rank=7, at=T, cpu=1.0),
+        ),
+    )  # fmt: skip
+    found = Rank.objects.filter(job=job, rank__gte=4).values_list("rank", "state", "pid", "replica__index", "lines")
+    assert list(found) == [(4, "running", 4, 1, 0), (7, "running", 7, 1, 1)]
+    assert (texts(job, 7), texts(job, -1)) == (["I am the eighth"], ["I am the ninth"])
+    assert [(one.rank, one.points[0][2]) for one in metrics.series(job=job, names=["loss"])] == [(7, 0.5)]
+    (note,) = told(job)
+    assert "rank 8 is not one of this job's 4 processes" in note
+    apply.apply_batch(identity=identity(job, 1), batch=batch(2, rank(7, "failed", exit_code=9)))
+    assert Rank.objects.get(job=job, rank=7).exit_code == 9
+    page = as_(people.owner).get(f"/jobs/{job.pk}").content.decode()
+    assert "Unexpected rank 8" in page and "Unexpected rank 7" not in page
+
+
+def test_a_replica_that_has_ended_gets_no_further_ranks(lab):
+    job = lab.running(nodes=1, nproc_per_node=2)
+    Replica.objects.filter(job=job).update(state="failed")
+    send(job, 1, rank(2, "running"))
+    assert not Rank.objects.filter(job=job, rank=2).exists()
+    assert kept(job) == {"2": (None, None)}
 
 
 def test_a_plain_job_that_starts_a_launcher_is_told_to_use_torchrun(lab):
     job = lab.running(framework="plain", command=["bash", "-c", "torchrun --nproc_per_node=4 x.py"], nodes=1)
-    apply.apply_batch(identity=identity(job), batch=batch(1, rank(1, "running", local_world_size=4)))
+    apply.apply_batch(identity=identity(job), batch=batch(1, rank(2, "running", local_world_size=4)))
     assert "submit it with framework=torchrun and nproc_per_node=4" in told(job)[0]
