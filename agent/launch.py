@@ -44,6 +44,9 @@ def resolve(
     """Return the words to execute, the first of them a path; or why there are none."""
     if not command:
         return Refusal(NOT_FOUND, "the command is empty")
+    lack = framework.missing(lambda name: _find(name, env=env, code=code), env=env)
+    if lack:
+        return Refusal(NOT_FOUND, lack)
     missing = missing_script(command, framework=framework, code=code)
     if missing:
         return Refusal(USAGE_ERROR, f"no such file in the workspace: {missing}{_hint(missing, code=code)}")

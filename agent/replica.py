@@ -15,6 +15,7 @@ from typing import Any
 from . import faultpoints, frameworks, launch, linux, port
 from .control import ControlPlane
 from .fetching import Fetching
+from .followed import Followed
 from .journal import Journal
 from .launcher import Launcher, Outcome, failed
 from .loop import Loop
@@ -60,6 +61,7 @@ def drain(path: str) -> int:
         folder.write_agent()
         _close_lost(folder)
         spool = Spool(folder.spool)
+        frameworks.get(folder.spec().framework).clean(folder)
         salvage(folder, spool=spool, on_text=mirror if folder.spec().mirror else None)
         sender = _sender(folder, spool=spool, on_command=lambda command: None)
         sender.start()
@@ -114,6 +116,7 @@ class Replica:
         self._commands: list[dict[str, Any]] = []  # from the sender's thread
         self._held: Any = None  # the socket on the rendezvous port
         self._complaints: list[Any] = []  # the launcher's streams
+        self._followed: Followed | None = None  # its log files
         self._drain_seconds = DRAIN_SECONDS
         self._began = 0.0  # monotonic
         self._stop_reason = ""  # a stop request that came before the launch
@@ -125,6 +128,8 @@ class Replica:
         # Threads only now: a process forks safely while it has one.
         self._sender.start()
         self._sampler.start()
+        if self._followed:
+            self._followed.start()
         if outcome is None:
             outcome = self._watch()
         self._finish(outcome)
@@ -164,6 +169,7 @@ class Replica:
         words = launch.resolve(self._spec.command, framework=framework, env=env, code=self._folder.code)
         if isinstance(words, launch.Refusal):
             return failed(words.reason, exit_code=words.exit_code)
+        words = framework.wrapped(words, spec=self._spec, pyz=pyz)
         with self._folder.attempt_lock():
             self._obey()
             if self._folder.is_sealed() or self._stop_reason:
@@ -187,6 +193,9 @@ class Replica:
         else:
             self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
         self._launcher.close_pipes()
+        self._followed = frameworks.get(self._spec.framework).followed(self._folder)
+        if self._followed:
+            self._ranks.add_stream(self._followed.output, rank=NO_RANK)
         self._outbox.item("replica", state="running", at=now)
         return None
 
@@ -200,6 +209,8 @@ class Replica:
         outcome = launcher.outcome()
         self._ranks.killed_at = time.time()
         launcher.kill()
+        if self._followed:
+            self._followed.finish()
         self._hear_out()
         launcher.reap()
         if self._is_port_taken(outcome):
@@ -263,6 +274,7 @@ class Replica:
         """Spool the ends first, then write the status, then drain the spool."""
         at = time.time()
         self._sampler.stop()
+        frameworks.get(self._spec.framework).clean(self._folder)
         launcher = self._launcher.pid if self._launcher else 0
         self._ranks.end_all(exit_code=outcome.exit_code, ended_by=outcome.signal, launcher=launcher)
         end = {"exit_code": outcome.exit_code, "signal": outcome.signal, "reason": outcome.reason, "at": at}
