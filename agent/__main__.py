@@ -1,4 +1,4 @@
-"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, or be the shim of one rank."""
+"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, or be a program around a rank or a Ray node."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ def main() -> int:
         from . import shim
 
         return shim.main(words[1:])
+    if words[:1] in (["--ray-head"], ["--ray-worker"]):
+        from .frameworks import ray_node
+
+        return ray_node.head(words[1:]) if words[0] == "--ray-head" else ray_node.worker()
     if len(words) != 2 or words[0] not in ("--state", "--drain"):
         print(USAGE, file=sys.stderr)
         return 2

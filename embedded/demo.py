@@ -14,7 +14,7 @@ from .fetch import fetch
 from .files import read_json
 from .instance import Instance, starting
 from .launch import Launch
-from .programs import ANYWHERE, LOOPBACK, sample_command
+from .programs import ANYWHERE, LIGHT, LOOPBACK, sample_command
 from .supervisor import StopAsked
 from .terminal import complain, is_terminal, say
 
@@ -80,8 +80,8 @@ class Demo:
         return 0
 
     def has_packages(self) -> bool:
-        """Fetch what torchrun jobs need and is not installed yet. Without it Muster itself stays up."""
-        if not self.options.fetch_pytorch or self.options.framework != "torchrun":
+        """Fetch what the sample job needs and is not installed yet. Without it Muster itself stays up."""
+        if not self.options.fetch_pytorch or self.options.framework == LIGHT:
             return True
         try:
             fetch(self.launch.supervisor, log=self.launch.logs / "install.log", say=say)
@@ -176,6 +176,8 @@ class Demo:
         if self.options.framework == "plain":
             return f"--queue {queue} --framework plain --nodes 2 --dir FOLDER --follow -- python3 YOUR_SCRIPT.py"
         volume = " --volume packages" if self.rig else ""
+        if self.options.framework == "ray":
+            return f"--queue {queue}{volume} --framework ray --nodes 2 --dir FOLDER --follow -- python3 YOUR_SCRIPT.py"
         return f"--queue {queue}{volume} --nodes 2 --nproc 2 --dir FOLDER --follow -- torchrun YOUR_SCRIPT.py"
 
     def _farewell(self) -> None:

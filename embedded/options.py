@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .programs import CHECKOUT, FRAMEWORKS
+from .programs import CHECKOUT, FRAMEWORKS, LIGHT
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -42,11 +42,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--temporary", action="store_true", help=argparse.SUPPRESS
     )  # tests: no fsync, all deleted at the end
     options = parser.parse_args(arguments)
-    if options.light and options.framework == "torchrun":
-        parser.error("--framework torchrun needs PyTorch; leave out --light")
+    if options.light and options.framework not in (None, LIGHT):
+        parser.error(f"--framework {options.framework} needs more packages than --light installs; leave out --light")
     if options.light and options.cluster != "local":
         parser.error(f"--cluster {options.cluster} needs PyTorch; leave out --light")
-    options.framework = options.framework or ("plain" if options.light else "torchrun")
+    options.framework = options.framework or (LIGHT if options.light else "torchrun")
     return options
 
 

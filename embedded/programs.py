@@ -137,7 +137,12 @@ def _reaching(clusters: Mapping[str, Any], *, url: str) -> dict[str, object]:
     return {name: {**one, "OPTIONS": {**one["OPTIONS"], "CONTROL_URL": url}} for name, one in clusters.items()}
 
 
-FRAMEWORKS = {"torchrun": ["torchrun", "ddp_digits.py"], "plain": ["python3", "plain_line.py"]}  # with a sample job
+FRAMEWORKS = {  # with a sample job
+    "torchrun": ["torchrun", "ddp_digits.py"],
+    "plain": ["python3", "plain_line.py"],
+    "ray": ["python3", "ray_tasks.py"],
+}
+LIGHT = "plain"  # needs nothing but Python
 
 
 def sample_command(slots: int = 4, *, framework: str = "torchrun") -> list[str]:
@@ -148,6 +153,8 @@ def sample_command(slots: int = 4, *, framework: str = "torchrun") -> list[str]:
     nodes, nproc = (2, 2) if slots >= 4 else (max(slots, 1), 1)
     if framework == "plain":
         nodes, nproc = min(max(slots, 1), 4), 1
+    if framework == "ray":
+        nodes, nproc = min(max(slots, 1), 2), 1
     options = ["--queue", "default", "--nodes", str(nodes), "--nproc", str(nproc), "--dir", "examples"]
     return ["submit", *chosen(framework), *options, "--", *FRAMEWORKS[framework]]
 

@@ -79,7 +79,8 @@ def sample_command(*, framework: str = "torchrun") -> list[str]:
     if framework == "plain":
         options = ["--queue", QUEUE, "--nodes", "4", "--dir", "examples"]
     else:
-        options = ["--queue", QUEUE, "--nodes", "2", "--nproc", "2", "--volume", "packages", "--dir", "examples"]
+        nproc = "1" if framework == "ray" else "2"
+        options = ["--queue", QUEUE, "--nodes", "2", "--nproc", nproc, "--volume", "packages", "--dir", "examples"]
     return ["submit", *chosen(framework), *options, "--", *FRAMEWORKS[framework]]
 
 

@@ -92,8 +92,8 @@ def _fill(into: tarfile.TarFile) -> None:
     for name, program in found.items():
         into.add(os.path.realpath(program), f"bin/{name}", filter=_plain)
     _link(into, "usr/bin", "../bin")
-    torch = packages() / "torch" / "lib"
-    _libraries(into, [python, *found.values(), *library.glob("lib-dynload/*.so"), *torch.glob("*.so")])
+    theirs = [*(packages() / "torch" / "lib").glob("*.so"), *(packages() / "ray").glob("*.so")]
+    _libraries(into, [python, *found.values(), *library.glob("lib-dynload/*.so"), *theirs])
 
 
 def _libraries(into: tarfile.TarFile, programs: list[Path]) -> None:

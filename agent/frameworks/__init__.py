@@ -6,9 +6,10 @@ Most need nothing here: their command runs as it is.
 from __future__ import annotations
 
 from .base import Framework
+from .ray import Ray
 from .torchrun import Torchrun
 
-_ALL = {"torchrun": Torchrun}
+_ALL = {"ray": Ray, "torchrun": Torchrun}
 
 
 def get(name: str) -> Framework:

@@ -19,7 +19,7 @@ from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, Stop
 from jobs.core.plan import Plan
 from jobs.core.replacement import Key, unconfirmed
 from jobs.core.verdict import PORT_TAKEN, Seen
-from jobs.ingest.agent_tokens import issue
+from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 from . import attempt_rows, elastic_rows, lease_renewal, replica_status
@@ -141,7 +141,8 @@ class DjangoStore:
 def plan_of(job: Job, attempt: int) -> Plan:
     """Return one launch of a job, with a token for each of its agents."""
     spec = job.job_spec
-    roles = frameworks.get(spec.framework).roles(spec)
+    framework = frameworks.get(spec.framework)
+    roles = framework.roles(spec)
     incarnations = {key: place.incarnation for key, place in elastic_rows.of(job).items()}
     secrets = {
         f"{role.name}-{index}": issue(
@@ -153,6 +154,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     env = {
         **spec.env,
         **vault.unseal(job.sealed_secrets),
+        **({framework.KEY_ENV: attempt_key(job.run, attempt)} if framework.KEY_ENV else {}),
         "MUSTER_JOB_NAME": job.name,
         "MUSTER_JOB_URL": job.public_url if settings.PUBLIC_URL else "",
     }

@@ -53,6 +53,15 @@ def whole(name: str, label: str, help: str, *, least: int, most: int, remedy: st
     return Field(name, Type.WHOLE, label, help, remedy, least, most, default)
 
 
+QUANTITY = r"[1-9][0-9]*(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"  # of Kubernetes, as far as CPU and memory are written
+
+
+def quantity(name: str, label: str, help: str, *, example: str) -> Field:
+    """Return a field for an amount of CPU or memory, whose help ends with the example."""
+    remedy = f"use a Kubernetes quantity such as {example}"
+    return Field(name, Type.TEXT, label, f"{help}, such as {example}", remedy, pattern=QUANTITY)
+
+
 def _exit_codes(name: str, label: str, help: str) -> Field:
     remedy = f"give exit codes from 1 to {MAX_EXIT_CODE}, such as 75, 137; omit it to retry after every failure"
     return Field(name, Type.LIST, label, help, remedy, least=1, most=MAX_EXIT_CODE)

@@ -6,15 +6,15 @@ Helpers, such as a data service, an evaluator or a parameter server, run as long
 """
 
 from common.errors import Problem
-from jobs.core.fields import MAX_NODES, MAX_PROCESSES_PER_NODE, Field, Type, whole
+from jobs.core.fields import MAX_NODES, MAX_PROCESSES_PER_NODE, Field, Type, quantity, whole
 from jobs.core.plan import Endpoint, FirstRank, Host, Index, Port, Role, Value, numbered
 from jobs.core.spec import JobSpec
 
 NAME = "plain"
 LABEL = "a plain job"
 PER_NODE = "Devices per node"
+KEY_ENV = ""
 PORT = 29500
-QUANTITY = r"[1-9][0-9]*(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?"
 FIELDS = (
     Field("helper_command", Type.LIST, "Helper command", "a second command, in replicas of its own, which end with the workers",
           remedy="give a list of words such as python serve_data.py"),
@@ -22,10 +22,8 @@ FIELDS = (
           least=1, most=MAX_NODES, remedy="omit helpers and helper_command for workers alone", default=None),
     whole("helper_devices", "Devices of a helper", "slots of the queue that each helper takes, on a GPU queue its GPUs",
           least=0, most=MAX_PROCESSES_PER_NODE, remedy="use 0 for helpers on the CPU"),
-    Field("helper_cpu", Type.TEXT, "CPU of a helper", "CPU of each helper's pod in place of the cluster's, such as 2 or 500m",
-          remedy="use a Kubernetes quantity such as 2 or 500m", pattern=QUANTITY),
-    Field("helper_memory", Type.TEXT, "Memory of a helper", "memory of each helper's pod in place of the cluster's, such as 8Gi",
-          remedy="use a Kubernetes quantity such as 8Gi", pattern=QUANTITY),
+    quantity("helper_cpu", "CPU of a helper", "CPU of each helper's pod in place of the cluster's", example="2 or 500m"),
+    quantity("helper_memory", "Memory of a helper", "memory of each helper's pod in place of the cluster's", example="8Gi"),
 )  # fmt: skip
 RESERVED_ENV = frozenset(
     {

@@ -20,6 +20,7 @@ from . import _launchers
 NAME = "torchrun"
 LABEL = "torchrun"
 PER_NODE = "Processes per node"
+KEY_ENV = ""
 FIELDS: tuple[Field, ...] = ()
 RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)

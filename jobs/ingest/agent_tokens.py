@@ -1,6 +1,7 @@
 """An agent's token: signed, without a row of its own. It names one replica of one attempt and nothing else."""
 
 from django.core import signing
+from django.utils.crypto import salted_hmac
 
 from jobs.core.agent_identity import AgentIdentity
 
@@ -12,6 +13,11 @@ def issue(identity: AgentIdentity) -> str:
     if identity.incarnation:
         words.append(identity.incarnation)
     return signing.dumps(words, salt=_SALT, compress=False)
+
+
+def attempt_key(run: str, attempt: int) -> str:
+    """Return 64 hexadecimal digits that only the replicas of one attempt are given, the same for each launch of it."""
+    return salted_hmac("muster.attempt", f"{run} {attempt}", algorithm="sha256").hexdigest()
 
 
 def read(text: str) -> AgentIdentity | None:

@@ -36,7 +36,7 @@ class Bench:
 
     def replica(self, command: list[str], *, index: int = 0, files: dict[str, str] | None = None, **told: Any) -> Path:
         """Write the folder of one replica; `files` become its code without a workspace."""
-        folder = self.attempt / f"worker-{index}"
+        folder = self.attempt / f"{told.get('role', 'worker')}-{index}"
         (folder / "code").mkdir(parents=True)
         for name, text in (files or {}).items():
             (folder / "code" / name).write_text(text)
@@ -49,8 +49,10 @@ class Bench:
         (folder / "token").write_text(folder.name)
         return folder
 
-    def start(self, folder: Path, *, how: str = "--state", **env: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, str(self.pyz), how, str(folder)]
+    def start(
+        self, folder: Path, *, how: str = "--state", python: str = sys.executable, **env: str
+    ) -> subprocess.Popen[bytes]:
+        words = [python, str(self.pyz), how, str(folder)]
         with open(folder / "agent.log", "ab") as log:
             agent = subprocess.Popen(
                 words, stdout=subprocess.PIPE, stderr=log, start_new_session=True,

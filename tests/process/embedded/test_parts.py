@@ -226,11 +226,11 @@ def test_the_sample_job_is_a_plain_one_without_pytorch(arguments, framework):
     assert parse(arguments).framework == framework
 
 
-@pytest.mark.parametrize("arguments", [["--light", "--framework", "torchrun"], ["--light", "--cluster", "rig"]])
-def test_what_needs_pytorch_is_refused_without_it(arguments, capsys):
+@pytest.mark.parametrize("wanted", [["--framework", "torchrun"], ["--framework", "ray"], ["--cluster", "rig"]])
+def test_what_a_light_installation_lacks_is_refused(wanted, capsys):
     with pytest.raises(SystemExit):
-        parse(arguments)
-    assert "needs PyTorch; leave out --light" in capsys.readouterr().err
+        parse(["--light", *wanted])
+    assert "; leave out --light" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("host, is_said", [("0.0.0.0", True), ("127.0.0.1", False)])

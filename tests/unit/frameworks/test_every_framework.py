@@ -48,6 +48,7 @@ def test_what_it_sets_itself_cannot_be_set_by_users(framework):
     roles = framework.roles(resolved(framework))
     per_replica = {name for role in roles for name, value in role.env.items() if isinstance(value, Index | FirstRank)}
     assert per_replica <= framework.RESERVED_ENV
+    assert not framework.KEY_ENV or framework.KEY_ENV in framework.RESERVED_ENV
 
 
 def test_no_two_frameworks_have_a_field_of_the_same_name():

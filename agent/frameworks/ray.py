@@ -1,0 +1,106 @@
+"""Ray inside a replica: the head starts a cluster and then the driver, a worker joins it.
+
+Where replicas share one address (a local cluster), each node gets a loopback address of its own, so that two jobs, or
+two nodes of one, never share an address and a port.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from typing import Callable, Dict, List, Optional, Sequence
+
+from ..followed import Followed
+from ..state import Spec, StateFolder
+from . import ray_hook, ray_node
+from .base import Framework
+
+HEAD = "head"  # the role; every other one is a worker
+_LOCAL = "127.0.0.1"  # how a local cluster names every replica's host
+_TEMP = "ray-tmp"  # the file with the path of Ray's temporary folder
+# Lines by which Ray's own log monitor learns what a worker is doing (ray/_private/ray_constants.py).
+_MARKS = (b":job_id:", b":actor_name:", b":task_name:")
+
+
+class Ray(Framework):
+    def prepare(self, env: Dict[str, str], *, spec: Spec, folder: StateFolder, pyz: str) -> None:
+        host, _, port = env.get("RAY_ADDRESS", "").rpartition(":")
+        env["RAY_TMPDIR"] = _temporary_folder(folder)
+        env.setdefault(ray_hook.VARIABLE, ray_hook.NAME)
+        # Workers look for modules in the driver's folder (ray/_private/worker.py), which has another path in each pod.
+        env["PYTHONPATH"] = os.pathsep.join([folder.code, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else folder.code
+        if host == _LOCAL:
+            env["RAY_ADDRESS"] = f"{_loopback(spec.mark, HEAD, 0, 0)}:{port}"
+            env["MUSTER_RAY_IP"] = _loopback(spec.mark, spec.role, spec.index, spec.incarnation)
+            if env.get("CUDA_VISIBLE_DEVICES"):  # a GPU queue: Ray counts the cores itself
+                env["MUSTER_RAY_CPUS"] = "0" if spec.role == HEAD else ""
+        elif spec.role != HEAD:
+            env["MUSTER_RAY_CPUS"] = ""  # a pod's own limits, which Ray reads
+
+    def missing(self, find: Callable[[str], Optional[str]], *, env: Dict[str, str]) -> str:
+        if find("ray") or ray_node.has_module(find("python3"), env):
+            return ""
+        return "Ray is not installed here: neither a program `ray` on the PATH nor a module of python3; install the package `ray` in the image or environment"
+
+    def instead(self, command: Sequence[str], *, python: str) -> Optional[List[str]]:
+        """Return Ray's program as a module: an image may have the package without its command."""
+        return [python, "-m", ray_node.MODULE, *command[1:]] if command[0] == "ray" else None
+
+    def wrapped(self, words: List[str], *, spec: Spec, pyz: str) -> List[str]:
+        act = "--ray-head" if spec.role == HEAD else "--ray-worker"
+        return [sys.executable, "-I", "-S", "-E", pyz, act, *words]
+
+    def followed(self, folder: StateFolder) -> Optional[Followed]:
+        """Follow what tasks and actors print: Ray gives each of its worker processes files of its own."""
+        top = _kept_path(folder)
+        return Followed(lambda: _worker_files(top), is_noise=lambda line: line.startswith(_MARKS)) if top else None
+
+    def clean(self, folder: StateFolder) -> None:
+        if top := _kept_path(folder):
+            shutil.rmtree(top, ignore_errors=True)
+
+
+def _temporary_folder(folder: StateFolder) -> str:
+    """Make a new one with a path that is short enough for the sockets in it (at most 107 bytes, unix(7))."""
+    top = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
+    path = tempfile.mkdtemp(prefix="ray-", dir=top)
+    with open(folder.file(_TEMP), "w", encoding="utf-8") as file:
+        file.write(path)
+    return path
+
+
+def _kept_path(folder: StateFolder) -> str:
+    try:
+        with open(folder.file(_TEMP), encoding="utf-8") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _worker_files(top: str) -> List[str]:
+    """Return the output of all worker processes that this node has started, in the order in which files are named."""
+    found = []
+    for session in _entries(top):
+        if session.name.startswith("session_") and not session.is_symlink():
+            logs = _entries(os.path.join(session.path, "logs"))
+            found += [
+                one.path for one in logs if one.name.startswith("worker-") and one.name.endswith((".out", ".err"))
+            ]
+    return sorted(found)
+
+
+def _entries(path: str) -> "List[os.DirEntry[str]]":
+    try:
+        with os.scandir(path) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _loopback(mark: str, role: str, index: int, incarnation: int) -> str:
+    """Return an address in 127.0.0.0/8 that no other replica of this machine has, but for one chance in 16 million."""
+    first, second, third = hashlib.sha256(f"{mark} {role}-{index}.{incarnation}".encode()).digest()[:3]
+    return f"127.{first % 254 + 1}.{second}.{third % 254 + 1}"

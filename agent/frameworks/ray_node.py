@@ -1,0 +1,199 @@
+"""The program around a Ray node: `--ray-head DRIVER...` or `--ray-worker`, run by the agent.
+
+The head's own processes and a worker's are in sessions of their own: a stop is sent to the driver first, which may still
+need its cluster to save a checkpoint. The agent kills what is left of a replica once this program has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Dict, List, Optional
+
+MODULE = "ray.scripts.scripts"  # what the program `ray` runs (its entry point)
+LOOK_SECONDS = 0.1
+TELL_SECONDS = 10.0  # until a wait is worth a line
+CONNECT_SECONDS = 2.0
+# Run by Ray's own interpreter. The GCS' client is what `ray status` and the autoscaler use; there is no public call
+# that lists nodes without becoming a driver.
+_COUNT_NODES = """
+import sys, time
+from ray._raylet import GcsClient
+client, wanted, begun, told = GcsClient(address=sys.argv[1]), int(sys.argv[2]), time.monotonic(), False
+while True:
+    there = sum(node.state == 0 for node in client.get_all_node_info(timeout=10).values()) - 1
+    if there >= wanted:
+        break
+    if not told and time.monotonic() - begun > float(sys.argv[3]):
+        print(f"muster: {there} of {wanted} Ray workers have joined; the driver starts once all have", flush=True)
+        told = True
+    time.sleep(0.1)
+"""
+# The head's port answers a moment before the head's own node is known, and `ray start` fails in between.
+_JOIN = """
+import sys, time
+from ray.scripts.scripts import main
+try:
+    from ray._raylet import GcsClient
+    client = GcsClient(address=sys.argv.pop(1))
+    while not any(node.is_head_node and node.state == 0 for node in client.get_all_node_info(timeout=10).values()):
+        time.sleep(0.1)
+except (ImportError, AttributeError, TypeError):
+    pass  # another release of Ray, which may wait by itself
+sys.argv[0] = "ray"
+main()
+"""
+
+
+def head(driver: List[str]) -> int:
+    """Start the head's processes, wait for the workers, and become the driver."""
+    address = os.environ["RAY_ADDRESS"]
+    code = _start(["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", *_client_port()])
+    if code:
+        return code
+    count = os.environ.get("MUSTER_RAY_NODES") or "0"
+    waited = subprocess.run([_interpreter(), "-c", _COUNT_NODES, address, count, str(TELL_SECONDS)], check=False)
+    if waited.returncode:
+        print(
+            "muster: the workers cannot be counted with this release of Ray; the driver starts without them",
+            file=sys.stderr,
+        )
+    sys.stdout.flush()
+    try:
+        os.execv(driver[0], driver)
+    except OSError as error:
+        print(f"cannot start {driver[0]}: {error.strerror}", file=sys.stderr)
+        return 126
+    return 0
+
+
+def worker() -> int:
+    """Join the head once it listens, and stay as long as this node's processes do."""
+    stopping: List[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    address = os.environ["RAY_ADDRESS"]
+    _await_head(address, stopping)
+    if stopping:
+        return 128 + signal.SIGTERM
+    woken = _wake_on_signals()
+    node = subprocess.Popen(
+        [_interpreter(), "-c", _JOIN, address, "start", f"--address={address}", "--block", *_shape()],
+        start_new_session=True,
+    )
+    while node.poll() is None:
+        if stopping and not _is_listening(address):  # the driver has ended, and the head with it
+            os.killpg(node.pid, signal.SIGKILL)
+            node.wait()
+            return 0
+        if select.select([woken], [], [], LOOK_SECONDS if stopping else None)[0]:
+            os.read(woken, 512)
+    return node.returncode
+
+
+def _wake_on_signals() -> int:
+    """Return what becomes readable at a stop and at a child's end; `Popen.wait` goes on waiting after a stop."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return woken
+
+
+def has_module(python: Optional[str], env: Dict[str, str], *, name: str = "ray") -> bool:
+    """Return whether this interpreter could import a module."""
+    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    return bool(python) and subprocess.run([str(python), "-c", look], env=env, check=False).returncode == 0
+
+
+def _client_port() -> List[str]:
+    """Return the flag for Ray's client server, which cannot be turned off where gRPC is installed (10001 in a pod)."""
+    if not os.environ.get("MUSTER_RAY_IP") or not has_module(_interpreter(), dict(os.environ), name="grpc"):
+        return []
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return [f"--ray-client-server-port={probe.getsockname()[1]}"]
+
+
+def _ray() -> List[str]:
+    """Return the words that start Ray's program."""
+    found = shutil.which("ray")
+    return [found] if found else [_interpreter(), "-m", MODULE]
+
+
+def _start(words: List[str]) -> int:
+    """Run `ray start`; return its exit code. What it says is shown only if it failed: else it is advice for a shell."""
+    done = subprocess.run(
+        [*_ray(), "start", *words, *_shape()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        start_new_session=True,
+    )
+    if done.returncode:
+        sys.stderr.buffer.write(done.stdout)
+        sys.stderr.flush()
+    return done.returncode
+
+
+def _shape() -> List[str]:
+    """Return the flags that differ by node. Ports are the system's choice, so that nodes may share a machine."""
+    own = os.environ.get("MUSTER_RAY_IP") or _own_address()
+    cpus = os.environ.get("MUSTER_RAY_CPUS")
+    return [
+        "--disable-usage-stats",
+        f"--temp-dir={os.environ['RAY_TMPDIR']}",
+        *([f"--node-ip-address={own}"] if own else []),
+        *([f"--num-cpus={cpus}"] if cpus else []),
+        *(["--min-worker-port=0", "--max-worker-port=0"] if os.environ.get("MUSTER_RAY_IP") else []),
+    ]  # fmt: skip
+
+
+def _own_address() -> Optional[str]:
+    """Return a pod's address, as its /etc/hosts has it; None where the name means nothing, and Ray has to guess."""
+    try:
+        found = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return None
+    return None if found.startswith("127.") else found
+
+
+def _await_head(address: str, stopping: List[int]) -> None:
+    begun, told = time.monotonic(), False
+    while not stopping and not _is_listening(address):
+        if not told and time.monotonic() - begun > TELL_SECONDS:
+            print(f"muster: waiting for the head at {address}", flush=True)
+            told = True
+        time.sleep(LOOK_SECONDS)
+
+
+def _is_listening(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except OSError:  # also a name that is not there yet
+        return False
+    return True
+
+
+def _interpreter() -> str:
+    """Return the interpreter that Ray is installed for: the one its program starts with, else python3."""
+    first = second = ""
+    with contextlib.suppress(OSError):
+        with open(shutil.which("ray") or "", encoding="utf-8", errors="replace") as file:
+            first, second = file.readline(4096).strip(), file.readline(4096).strip()
+    if first == "#!/bin/sh" and second.startswith(
+        "'''exec' "
+    ):  # how pip and uv write a path that is long or has spaces
+        path = shlex.split(second)[1]
+    else:
+        path = first[2:].strip().split(" ")[0] if first.startswith("#!") else ""
+    is_python = os.path.isabs(path) and "python" in os.path.basename(path)
+    return path if is_python else shutil.which("python3") or sys.executable
