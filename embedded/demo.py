@@ -159,9 +159,8 @@ class Demo:
         _, out = self.launch.python("-m", "embedded.follow", str(job))
         if out.strip():
             self.result = json.loads(out.splitlines()[-1])
-            say(
-                f"Job {job} {self.result['phase']}: {self.result['ranks']} ranks succeeded, {self.result['seconds']:.0f} s."
-            )
+            ranks = f" {self.result['ranks']} ranks succeeded," if self.result["ranks"] else ""
+            say(f"Job {job} {self.result['phase']}:{ranks} {self.result['seconds']:.0f} s.")
 
     def _add_queue(self, *, user: str) -> None:
         code, _ = self.launch.python("manage.py", *rig.queue_command(user=user), log=self.launch.logs / "steps.log")

@@ -99,16 +99,16 @@ def _report(client: Client, *, job: Job, seconds: float) -> int:
             sep="\n  | ",
             file=sys.stderr,
         )
-    print(json.dumps(_result(job, seconds=seconds)))
+    print(json.dumps(_result(job, replicas=len(client.replicas(job.id)), seconds=seconds)))
     return 0 if job.phase == "succeeded" else 1
 
 
-def _result(job: Job, *, seconds: float) -> dict[str, Any]:
+def _result(job: Job, *, replicas: int, seconds: float) -> dict[str, Any]:
     return {
         "job": job.id,
         "phase": job.phase,
         "attempts": job.attempt,
-        "replicas": job.nodes,
+        "replicas": replicas,
         "ranks": job.ranks.succeeded,
         "seconds": round(seconds, 1),
     }

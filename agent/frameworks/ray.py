@@ -30,6 +30,10 @@ class Ray(Framework):
         host, _, port = env.get("RAY_ADDRESS", "").rpartition(":")
         env["RAY_TMPDIR"] = _temporary_folder(folder)
         env.setdefault(ray_hook.VARIABLE, ray_hook.NAME)
+        owner = ray_node.interpreter(env["PATH"])
+        if not ray_node.has_module(shutil.which("python3", path=env["PATH"]), env):
+            # On a local cluster Ray may be in another environment than the shell's: the driver needs that one.
+            env["PATH"] = os.pathsep.join([os.path.dirname(owner), env["PATH"]])
         # Workers look for modules in the driver's folder (ray/_private/worker.py), which has another path in each pod.
         env["PYTHONPATH"] = os.pathsep.join([folder.code, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else folder.code
         if host == _LOCAL:

@@ -60,7 +60,7 @@ def head(driver: List[str]) -> int:
     if code:
         return code
     count = os.environ.get("MUSTER_RAY_NODES") or "0"
-    waited = subprocess.run([_interpreter(), "-c", _COUNT_NODES, address, count, str(TELL_SECONDS)], check=False)
+    waited = subprocess.run([interpreter(), "-c", _COUNT_NODES, address, count, str(TELL_SECONDS)], check=False)
     if waited.returncode:
         print(
             "muster: the workers cannot be counted with this release of Ray; the driver starts without them",
@@ -85,7 +85,7 @@ def worker() -> int:
         return 128 + signal.SIGTERM
     woken = _wake_on_signals()
     node = subprocess.Popen(
-        [_interpreter(), "-c", _JOIN, address, "start", f"--address={address}", "--block", *_shape()],
+        [interpreter(), "-c", _JOIN, address, "start", f"--address={address}", "--block", *_shape()],
         start_new_session=True,
     )
     while node.poll() is None:
@@ -115,7 +115,7 @@ def has_module(python: Optional[str], env: Dict[str, str], *, name: str = "ray")
 
 def _client_port() -> List[str]:
     """Return the flag for Ray's client server, which cannot be turned off where gRPC is installed (10001 in a pod)."""
-    if not os.environ.get("MUSTER_RAY_IP") or not has_module(_interpreter(), dict(os.environ), name="grpc"):
+    if not os.environ.get("MUSTER_RAY_IP") or not has_module(interpreter(), dict(os.environ), name="grpc"):
         return []
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -125,7 +125,7 @@ def _client_port() -> List[str]:
 def _ray() -> List[str]:
     """Return the words that start Ray's program."""
     found = shutil.which("ray")
-    return [found] if found else [_interpreter(), "-m", MODULE]
+    return [found] if found else [interpreter(), "-m", MODULE]
 
 
 def _start(words: List[str]) -> int:
@@ -183,17 +183,14 @@ def _is_listening(address: str) -> bool:
     return True
 
 
-def _interpreter() -> str:
+def interpreter(path: Optional[str] = None) -> str:
     """Return the interpreter that Ray is installed for: the one its program starts with, else python3."""
     first = second = ""
     with contextlib.suppress(OSError):
-        with open(shutil.which("ray") or "", encoding="utf-8", errors="replace") as file:
+        with open(shutil.which("ray", path=path) or "", encoding="utf-8", errors="replace") as file:
             first, second = file.readline(4096).strip(), file.readline(4096).strip()
-    if first == "#!/bin/sh" and second.startswith(
-        "'''exec' "
-    ):  # how pip and uv write a path that is long or has spaces
-        path = shlex.split(second)[1]
-    else:
-        path = first[2:].strip().split(" ")[0] if first.startswith("#!") else ""
-    is_python = os.path.isabs(path) and "python" in os.path.basename(path)
-    return path if is_python else shutil.which("python3") or sys.executable
+    found = first[2:].strip().split(" ")[0] if first.startswith("#!") else ""
+    if found == "/bin/sh" and second.startswith("'''exec' "):  # how pip and uv write a long path, or one with spaces
+        found = shlex.split(second)[1]
+    is_python = os.path.isabs(found) and "python" in os.path.basename(found)
+    return found if is_python else shutil.which("python3", path=path) or sys.executable

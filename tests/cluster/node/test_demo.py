@@ -32,15 +32,16 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_the_demo_trains_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path):
+@pytest.mark.parametrize(("framework", "replicas", "ranks"), [("torchrun", 2, 4), ("ray", 3, 0)])
+def test_the_demo_runs_on_real_pods_once_and_leaves_nothing_behind(env, tmp_path, framework, replicas, ranks):
     need_node()
     before = trace()
-    argv = [ROOT / "bin/demo", *RIG]
+    argv = [ROOT / "bin/demo", *RIG, "--framework", framework]
     ended = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = json.loads(ended.stdout.splitlines()[-1])
     seconds = result.pop("seconds")
-    assert result == {"job": 1, "phase": "succeeded", "attempts": 1, "replicas": 2, "ranks": 4}
+    assert result == {"job": 1, "phase": "succeeded", "attempts": 1, "replicas": replicas, "ranks": ranks}
     assert seconds > 0
     until(lambda: trace() == before)
     assert processes_naming(str(tmp_path)) == []

@@ -28,12 +28,14 @@ START = ["ray", "start", "--address=$RAY_ADDRESS", "--block"]
 class Cluster:
     """One attempt of a Ray job."""
 
-    def __init__(self, bench: Bench, *, workers: int = 2, then: str = "", init: str = "", cpus: int = 1) -> None:
+    def __init__(
+        self, bench: Bench, *, workers: int = 2, then: str = "", init: str = "", cpus: int = 1, path: str = ""
+    ) -> None:
         self.bench = bench
         port = free_port()
         common = {
             "RAY_ADDRESS": f"127.0.0.1:{port}", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "5" * 64, "RAY_LOG_TO_DRIVER": "0",
-            "RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": "", "PATH": f"{BIN}:/usr/bin:/bin",
+            "RAY_USAGE_STATS_ENABLED": "0", "CUDA_VISIBLE_DEVICES": "", "PATH": f"{path}{BIN}:/usr/bin:/bin",
         }  # fmt: skip
         told = {"framework": "ray", "processes": 0, "grace_seconds": 20}
         files = {"driver.py": DRIVER.format(init=init, then=then)}
@@ -57,8 +59,9 @@ class Cluster:
         return self.agents[0].returncode
 
 
-def test_a_driver_finds_its_own_cluster_and_tasks_run_on_its_workers(bench: Bench) -> None:
-    cluster = Cluster(bench)
+def test_a_driver_finds_its_own_cluster_and_tasks_run_on_its_workers(bench: Bench, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    cluster = Cluster(bench, path=f"{tmp_path}/bare/bin:")  # whose python has no Ray
     received = cluster.ended()
     text = received.texts()
     assert cluster.code == 0, "\n".join(text)

@@ -33,10 +33,14 @@ while not os.path.exists(os.path.join(muster.checkpoints(), "enough")):
 
 
 @pytest.mark.parametrize(
-    ("options", "replicas"),
-    [pytest.param([], 2, marks=pytest.mark.sampled, id="torchrun"), pytest.param(["--light"], 4, id="plain")],
+    ("options", "replicas", "ranks"),
+    [
+        pytest.param([], 2, 4, marks=pytest.mark.sampled, id="torchrun"),
+        pytest.param(["--framework", "ray"], 3, 0, marks=pytest.mark.sampled, id="ray"),
+        pytest.param(["--light"], 4, 4, id="plain"),
+    ],
 )
-def test_the_demo_once_trains_four_ranks_and_ends_with_one_line_of_json(tmp_path, options, replicas):
+def test_the_demo_once_runs_its_sample_job_and_ends_with_one_line_of_json(tmp_path, options, replicas, ranks):
     env = {**os.environ, "MUSTER_DATA_DIR": str(tmp_path / "data")}
     for name in ("DATABASE_URL", "REDIS_URL", "MUSTER_SECRET_KEY", "MUSTER_ALLOWED_HOSTS", "MUSTER_PUBLIC_URL"):
         env.pop(name, None)
@@ -45,7 +49,7 @@ def test_the_demo_once_trains_four_ranks_and_ends_with_one_line_of_json(tmp_path
     assert ended.returncode == 0, ended.stdout + ended.stderr
     result = json.loads(ended.stdout.splitlines()[-1])
     seconds = result.pop("seconds")
-    assert result == {"job": 1, "phase": "succeeded", "attempts": 1, "replicas": replicas, "ranks": 4}
+    assert result == {"job": 1, "phase": "succeeded", "attempts": 1, "replicas": replicas, "ranks": ranks}
     assert seconds > 0
     assert re.search(r"password  \S+", ended.stdout)
     assert processes_naming(str(tmp_path)) == []
