@@ -21,8 +21,10 @@ from .base import Framework
 HEAD = "head"  # the role; every other one is a worker
 _LOCAL = "127.0.0.1"  # how a local cluster names every replica's host
 _TEMP = "ray-tmp"  # the file with the path of Ray's temporary folder
-# Lines by which Ray's own log monitor learns what a worker is doing (ray/_private/ray_constants.py).
-_MARKS = (b":job_id:", b":actor_name:", b":task_name:")
+_NOISE = (
+    b":job_id:", b":actor_name:", b":task_name:",  # for Ray's own log monitor (ray/_private/ray_constants.py)
+    b"Failed to query Ray Train Controller actor state.",  # every second: that asks the dashboard, which is off
+)  # fmt: skip
 
 
 class Ray(Framework):
@@ -30,6 +32,8 @@ class Ray(Framework):
         host, _, port = env.get("RAY_ADDRESS", "").rpartition(":")
         env["RAY_TMPDIR"] = _temporary_folder(folder)
         env.setdefault(ray_hook.VARIABLE, ray_hook.NAME)
+        # Train's own `print` writes each line to its log and, as Ray replaces sys.stdout, to the process's output too.
+        env.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
         owner = ray_node.interpreter(env["PATH"])
         if not ray_node.has_module(shutil.which("python3", path=env["PATH"]), env):
             # On a local cluster Ray may be in another environment than the shell's: the driver needs that one.
@@ -60,7 +64,7 @@ class Ray(Framework):
     def followed(self, folder: StateFolder) -> Optional[Followed]:
         """Follow what tasks and actors print: Ray gives each of its worker processes files of its own."""
         top = _kept_path(folder)
-        return Followed(lambda: _worker_files(top), is_noise=lambda line: line.startswith(_MARKS)) if top else None
+        return Followed(lambda: _worker_files(top), is_noise=lambda line: line.startswith(_NOISE)) if top else None
 
     def clean(self, folder: StateFolder) -> None:
         if top := _kept_path(folder):
