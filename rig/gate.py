@@ -27,6 +27,7 @@ class Trouble:
     when: Callable[[str, str], bool]
     answer: tuple[int, str] | None
     times: int
+    words: str = ""
 
 
 @dataclass
@@ -54,8 +55,8 @@ class Gate:
         path.write_text(source.read_text().replace(self.plane.url, f"http://127.0.0.1:{self.port}"))
         return path
 
-    def refuse(self, status: int, *, verb: str, kind: str, times: int, retry_after: str = "") -> None:
-        self.troubles.append(Trouble(_are(verb, kind), (status, retry_after), times))
+    def refuse(self, status: int, *, verb: str, kind: str, times: int, retry_after: str = "", words: str = "") -> None:
+        self.troubles.append(Trouble(_are(verb, kind), (status, retry_after), times, words))
 
     def lose(self, *, verb: str, kind: str, times: int) -> None:
         """Lose answers: the server acts, but the caller gets none."""
@@ -93,7 +94,8 @@ class Gate:
         if trouble is not None and trouble.answer is not None:
             status, after = trouble.answer
             headers = {"Retry-After": after} if after else {}
-            return web.json_response({"message": f"the gate says {status}"}, status=status, headers=headers)
+            said = trouble.words or f"the gate says {status}"
+            return web.json_response({"message": said}, status=status, headers=headers)
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
         url = f"{self.plane.url}{request.path_qs}"
         try:

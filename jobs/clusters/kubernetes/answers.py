@@ -51,6 +51,11 @@ class Answer:
         return self.status == 409 and self.body.get("reason") == "AlreadyExists"
 
     @property
+    def lacks_right(self) -> bool:
+        """Whether a creation is denied for want of a right, and not by a quota or a webhook."""
+        return self.status == 403 and "cannot create resource" in self.words
+
+    @property
     def is_crowded(self) -> bool:
         """Whether the server asks for fewer concurrent requests."""
         return self.status in (429, 503)

@@ -120,7 +120,7 @@ class Launcher:
             with faultpoints.around("kube.secret"):
                 answer = await self._create("networkpolicies" if is_policy else "secrets", body)
             # Only a missing right is tolerated; a quota or webhook that refuses must not lead to running unprotected.
-            if is_policy and answer.status == 403 and "cannot create resource" in answer.words:
+            if is_policy and answer.lacks_right:
                 said = f"{NO_POLICY}: {answer.words}"
             elif not answer.is_there_already:
                 need_created(answer, "the NetworkPolicy of the attempt" if is_policy else "the Secret of the job")
@@ -162,11 +162,26 @@ class Launcher:
             return await self.api.call("GET", f"{self._path(kind)}/{name}")
 
     async def _create(self, kind: str, body: Manifest) -> Answer:
-        answer = await self.api.call("POST", self._path(kind), body=body, accept=METADATA)
+        answer = await self._post(kind, body)
+        if answer.lacks_right:
+            answer = await self._ask_again(kind, body, denied=answer)
         # a version conflict, at a quota that many calls update at once
         if answer.status == 409 and not answer.is_there_already:
             raise Unreachable(answer.words)
         return answer
+
+    async def _post(self, kind: str, body: Manifest) -> Answer:
+        return await self.api.call("POST", self._path(kind), body=body, accept=METADATA)
+
+    async def _ask_again(self, kind: str, body: Manifest, *, denied: Answer) -> Answer:
+        """Return the answer of a server that has read its roles. One that has just started denies everything.
+
+        Raises Unreachable while it is not ready.
+        """
+        ready = await self.api.call("GET", "readyz")
+        if not ready.is_good:
+            raise Unreachable(f"{denied.words} (the API server is not ready)")
+        return await self._post(kind, body)
 
     def _path(self, kind: str) -> str:
         group = "apis/networking.k8s.io/v1" if kind == "networkpolicies" else "api/v1"

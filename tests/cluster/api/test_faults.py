@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from common.errors import Sealed, Unreachable
+from common.errors import Refused, Sealed, Unreachable
 from jobs.clusters.kubernetes import client, labels
 from jobs.clusters.kubernetes.cache import Picture
 from jobs.clusters.kubernetes.parallel import Limit
@@ -61,6 +61,29 @@ def test_a_server_error_does_not_fail_the_job(place, gate, gated, status):
     gate.refuse(status, verb="POST", kind="pods", times=5)
     run_at_once(gated, 10)
     assert sorted(place.pods()) == names(10)
+
+
+DENIED = (
+    'is forbidden: User "system:serviceaccount:jobs:muster" cannot create resource in API group "" in the namespace'
+)
+
+
+@pytest.mark.parametrize("kind", ["services", "configmaps", "secrets", "pods"])
+def test_a_server_that_has_not_read_its_roles_yet_fails_no_job(place, gate, gated, kind):
+    """Regression: an API server denies everything in the moment after its start."""
+    gate.refuse(403, verb="POST", kind=kind, times=1, words=DENIED)
+    gate.refuse(500, verb="GET", kind="readyz", times=1)
+    with contextlib.suppress(Unreachable):  # the next visit goes on; pods are asked for again at once
+        gated.apply(plan(3))
+    run_at_once(gated, 3)
+    assert gate.seen["GET readyz"] == 1
+    assert sorted(place.pods()) == names(3)
+
+
+def test_a_right_that_is_missing_is_final(place, gate, gated):
+    gate.refuse(403, verb="POST", kind="services", times=2, words=DENIED)
+    with pytest.raises(Refused, match=r"the cluster refuses the Service of attempt 1: .*cannot create resource"):
+        gated.apply(plan(3))
 
 
 def test_a_lost_response_creates_no_second_pod(place, gate, gated):

@@ -270,7 +270,7 @@ def test_a_list_is_refused_for_its_length_before_its_items_are_validated(
     assert answer.status_code == 422 and len(answer.content) < 2000
     (problem,) = answer.json()["errors"]
     assert problem["field"] == field and "items; send fewer" in problem["message"]
-    assert len(looked_at) < 10
+    assert len(looked_at) < 100, "the fields of a job, not the items"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_list_is_refused_for_its_length_before_its_items_are_validated(
 def test_only_the_first_few_invalid_items_of_a_list_are_reported(api, queue, looked_at, path, field, body, count):
     answer = api("POST", path, json.dumps({**body, field: [[]] * count}))
     problems = answer.json()["errors"]
-    assert answer.status_code == 422 and len(answer.content) < 10_000 and len(looked_at) < 40
+    assert answer.status_code == 422 and len(answer.content) < 10_000 and len(looked_at) < 200
     assert [one["field"] for one in problems] == [f"{field}.{index}" for index in range(MOST_PROBLEMS)]
     assert "were not checked" in problems[-1]["message"]
 
