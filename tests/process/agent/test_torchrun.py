@@ -78,7 +78,7 @@ def test_a_shell_that_starts_more_ranks_than_the_job_has_reports_them_all(
     env = torch_env(0, nodes=1, per_node=1, port=free_port())
     received = bench.run(["bash", "-c", "torchrun --nproc_per_node=2 x.py"], files={"x.py": script}, env=env)
     assert received.texts(0)[:1] in (["rank 0"], [])  # torchrun may stop it before it prints
-    assert "rank 1" in received.texts(-1) and any(line.endswith("ValueError: label 17") for line in received.texts(-1))
+    assert received.texts(1)[0] == "rank 1" and received.texts(1)[-1].endswith("ValueError: label 17")
     assert received.end_of(1)["exit_code"] == 1
     assert received.kind("rank", rank=1, state="running")[0]["local_world_size"] == 2
 
