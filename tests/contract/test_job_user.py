@@ -23,7 +23,8 @@ from common.errors import Refused
 from common.job_user import BadJobUser, JobUser
 from embedded import EmbeddedError, account, local_home
 from embedded.agents import end_agents, living
-from embedded.home import homes, remove_home
+from embedded.files import read_json
+from embedded.home import BELONGS_TO, homes, remove_home
 from embedded.installation import Installation
 from embedded.local_home import find_local_home, remove_local_home
 from embedded.processes import send
@@ -551,6 +552,13 @@ def data_on_another_disk():
         remove_home(data)
 
 
+def homes_of(data: Path) -> list[Path]:
+    """Return the homes that were made for this data folder; other installations come and go meanwhile."""
+    return [
+        home for home in homes(Path("/var/lib/muster")) if (read_json(home / BELONGS_TO) or {}).get("data") == str(data)
+    ]
+
+
 def test_an_existing_folder_is_copied_to_another_disk_without_its_sockets(data_on_another_disk):
     data = data_on_another_disk
     job = data / "local/jobs/1-x"
@@ -562,6 +570,7 @@ def test_an_existing_folder_is_copied_to_another_disk_without_its_sockets(data_o
         listening.bind(str(job / "socket"))
     find_local_home(data, setting="", is_temporary=True)
     assert (data / "local").resolve().stat().st_dev != data.stat().st_dev
+    assert len(homes_of(data)) == 1
     assert sorted(path.name for path in job.iterdir()) == ["link", "log"]
     assert (job / "link").read_text() == "line"
 
@@ -571,12 +580,11 @@ def test_a_copy_to_a_full_disk_is_refused_and_changes_nothing(data_on_another_di
     (data / "local/jobs/1-x").mkdir(parents=True)
     (data / "local/jobs/1-x/log").write_text("line")
     monkeypatch.setattr(local_home, "FREE_BYTES", 1 << 60)
-    before = set(homes(Path("/var/lib/muster")))
     for _ in range(2):
         with pytest.raises(EmbeddedError, match=r"MiB free and should keep.*MUSTER_JOB_USER=root"):
             find_local_home(data, setting="", is_temporary=True)
     assert not (data / "local").is_symlink()
-    assert set(homes(Path("/var/lib/muster"))) == before
+    assert homes_of(data) == []
     assert (data / "local/jobs/1-x/log").read_text() == "line"
 
 
@@ -585,11 +593,10 @@ def test_folders_nested_too_deeply_are_reported_and_nothing_is_changed(data_on_a
     (data / "local/jobs/1-x").mkdir(parents=True)
     deep = "/".join(["d"] * 1500)
     subprocess.run(["mkdir", "-p", deep], cwd=data / "local/jobs/1-x", check=True)
-    before = set(homes(Path("/var/lib/muster")))
     with pytest.raises(EmbeddedError, match=r"nested too deeply.*MUSTER_JOB_USER=root"):
         find_local_home(data, setting="", is_temporary=True)
     assert not (data / "local").is_symlink()
-    assert set(homes(Path("/var/lib/muster"))) == before
+    assert homes_of(data) == []
     trees.remove(data / "local")
     assert not (data / "local").exists()
 
