@@ -41,6 +41,7 @@ class Rank:
     restart: int = 0  # how often it was started before, in this replica
     launcher: int = 0  # pid of the process that started its shim
     is_command: bool = False  # the replica's command itself, without a shim
+    is_named: bool = False  # known only by lines that name it; which process prints them is not known
     is_quiet: bool = False  # a process of a launcher that ends it without telling how
     streams: list[Stream] = field(default_factory=list)
     oom_kills: int | None = field(default_factory=linux.oom_kills)  # the control group's count when it began
@@ -96,8 +97,8 @@ class Ranks:
         """Return whether no process is left that could send anything more."""
         return not self._server.peers and not any(stream.is_open for stream in self.streams)
 
-    def add_stream(self, fd: int, *, rank: int) -> Stream:
-        stream = Stream(fd, rank=rank, loop=self._loop, outbox=self._outbox, journal=self._journal)
+    def add_stream(self, fd: int, *, rank: int, author: Callable[[bytes], int | None] | None = None) -> Stream:
+        stream = Stream(fd, rank=rank, loop=self._loop, outbox=self._outbox, journal=self._journal, author=author)
         self.streams = [one for one in self.streams if one.is_open] + [stream]
         return stream
 
@@ -108,11 +109,24 @@ class Ranks:
         self._ranks[rank.rank] = rank
         self._running(rank, at=at)
 
+    def named(self, number: int) -> int:
+        """Return the number for a rank that a line of the launcher's output names; it runs from its first line on."""
+        if number not in self._expected:
+            return NO_RANK
+        if number not in self._ranks:
+            rank = Rank(number, number - self._expected.start, is_named=True)
+            self._ranks[number] = rank
+            self._running(rank, at=time.time())
+        return number
+
     def end_all(self, *, exit_code: int | None, ended_by: int | None, launcher: int = 0) -> None:
         """End ranks that never reported their end: they ended with the launcher, or were killed after it.
 
         `launcher` is its pid: where it was ended by a signal, a rank in another process was ended because of it.
         """
+        for rank in [one for one in self._ranks.values() if one.is_named and not one.is_ended]:
+            rank.was_signalled = ended_by is not None or self._is_stopping()
+            self._end(rank, exit_code=None if rank.was_signalled else exit_code, ended_by=ended_by, at=time.time())
         for rank in self._open():
             if rank.is_command:
                 self._end(rank, exit_code=exit_code, ended_by=ended_by, at=min(self.killed_at, time.time()))

@@ -169,7 +169,7 @@ class Replica:
         words = launch.resolve(self._spec.command, framework=framework, env=env, code=self._folder.code)
         if isinstance(words, launch.Refusal):
             return failed(words.reason, exit_code=words.exit_code)
-        words = framework.wrapped(words, spec=self._spec, pyz=pyz)
+        words = framework.wrapped(words, spec=self._spec, folder=self._folder, env=env, pyz=pyz)
         with self._folder.attempt_lock():
             self._obey()
             if self._folder.is_sealed() or self._stop_reason:
@@ -191,13 +191,19 @@ class Replica:
         if self._spec.is_rank:
             self._ranks.adopt(self._launcher.pid, fds=self._launcher.outputs, at=now)
         else:
-            self._complaints = [self._ranks.add_stream(fd, rank=NO_RANK) for fd in self._launcher.outputs]
+            self._complaints = [
+                self._ranks.add_stream(fd, rank=NO_RANK, author=self._author) for fd in self._launcher.outputs
+            ]
         self._launcher.close_pipes()
         self._followed = frameworks.get(self._spec.framework).followed(self._folder)
         if self._followed:
             self._ranks.add_stream(self._followed.output, rank=NO_RANK)
         self._outbox.item("replica", state="running", at=now)
         return None
+
+    def _author(self, line: bytes) -> int | None:
+        number = frameworks.get(self._spec.framework).rank_of(line)
+        return None if number is None else self._ranks.named(self._spec.first_rank + number)
 
     def _watch(self) -> Outcome:
         launcher = self._launcher

@@ -153,13 +153,15 @@ def connect(address: str) -> socket.socket:
     return agent
 
 
-def introduce(agent: socket.socket, *, launcher: int, read_ends: list[int], is_quiet: bool = False) -> None:
+def introduce(
+    agent: socket.socket, *, launcher: int, read_ends: list[int], first_rank: int = 0, is_quiet: bool = False
+) -> None:
     """Send the hello, before a fork: if this fails there is only one process, with its output untouched.
 
     `is_quiet`: the process speaks for itself, and ends without a report. The agent's answer confirms that the pipes would outlive it. If it is late, only that guarantee is missing.
     """
     hello = {
-        "rank": int(os.environ["RANK"]),
+        "rank": first_rank + int(os.environ["RANK"]),
         "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
         "world_size": int(os.environ.get("WORLD_SIZE", "0")),
         "local_size": int(os.environ.get("LOCAL_WORLD_SIZE", "0")),

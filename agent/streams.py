@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Callable, Iterable
 
 from . import blame
 from .journal import Journal
@@ -20,10 +21,19 @@ PULLS = 64  # a grandchild that never stops writing must not delay the rank's en
 
 
 class Stream:
-    """One pipe. `rank` is -1 for the launcher's."""
+    """One pipe. `rank` is -1 for the launcher's, of which `author` may know the rank of a line."""
 
-    def __init__(self, fd: int, *, rank: int, loop: Loop, outbox: Outbox, journal: Journal) -> None:
-        self.rank, self.is_open = rank, True
+    def __init__(
+        self,
+        fd: int,
+        *,
+        rank: int,
+        loop: Loop,
+        outbox: Outbox,
+        journal: Journal,
+        author: Callable[[bytes], int | None] | None = None,
+    ) -> None:
+        self.rank, self.is_open, self._author = rank, True, author
         self._tail = Tail()
         self._fd, self._loop, self._outbox, self._journal = fd, loop, outbox, journal
         self._splitter = Splitter()
@@ -86,4 +96,19 @@ class Stream:
         if text:
             now, count = time.time(), text.count(b"\n")
             self._tail.add(text, count=count, at=now)
-            self._outbox.text(self.rank, text=text, lines=count, at=now)
+            for rank, part in self._parts(text):
+                self._outbox.text(rank, text=part, lines=part.count(b"\n"), at=now)
+
+    def _parts(self, text: bytes) -> Iterable[tuple[int, bytes]]:
+        """Return the text by the rank that each line belongs to, in order."""
+        if self._author is None:
+            return [(self.rank, text)]
+        parts: list[tuple[int, bytes]] = []
+        for line in text.splitlines(keepends=True):
+            found = self._author(line)
+            rank = self.rank if found is None else found
+            if parts and parts[-1][0] == rank:
+                parts[-1] = rank, parts[-1][1] + line
+            else:
+                parts.append((rank, line))
+        return parts

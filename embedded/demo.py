@@ -175,8 +175,9 @@ class Demo:
         if self.options.framework == "plain":
             return f"--queue {queue} --framework plain --nodes 2 --dir FOLDER --follow -- python3 YOUR_SCRIPT.py"
         volume = " --volume packages" if self.rig else ""
-        if self.options.framework == "ray":
-            return f"--queue {queue}{volume} --framework ray --nodes 2 --dir FOLDER --follow -- python3 YOUR_SCRIPT.py"
+        if self.options.framework in ("monarch", "ray"):
+            framework = self.options.framework
+            return f"--queue {queue}{volume} --framework {framework} --nodes 2 --dir FOLDER --follow -- python3 YOUR_SCRIPT.py"
         return f"--queue {queue}{volume} --nodes 2 --nproc 2 --dir FOLDER --follow -- torchrun YOUR_SCRIPT.py"
 
     def _farewell(self) -> None:

@@ -141,6 +141,7 @@ FRAMEWORKS = {  # with a sample job
     "torchrun": ["torchrun", "ddp_digits.py"],
     "plain": ["python3", "plain_line.py"],
     "ray": ["python3", "ray_tasks.py"],
+    "monarch": ["python3", "monarch_digits.py"],
 }
 LIGHT = "plain"  # needs nothing but Python
 

@@ -20,6 +20,6 @@ def problem(spec: JobSpec, queue: Queue) -> Problem | None:
     return Problem(
         field,
         value,
-        "lets the job's rendezvous run what it is sent, and jobs of other teams on this machine could send it code: leave it out, "
+        "makes the job run what its ports are sent, and jobs of other teams on this machine could send it code: leave it out, "
         "use a queue on Kubernetes, or have the operator declare that these teams trust each other (MUSTER_TEAMS_TRUST=1)",
     )

@@ -92,7 +92,11 @@ def _fill(into: tarfile.TarFile) -> None:
     for name, program in found.items():
         into.add(os.path.realpath(program), f"bin/{name}", filter=_plain)
     _link(into, "usr/bin", "../bin")
-    theirs = [*(packages() / "torch" / "lib").glob("*.so"), *(packages() / "ray").glob("*.so")]
+    theirs = [
+        *(packages() / "torch" / "lib").glob("*.so"),
+        *(packages() / "ray").glob("*.so"),
+        *(packages() / "monarch").rglob("*.so"),
+    ]
     _libraries(into, [python, *found.values(), *library.glob("lib-dynload/*.so"), *theirs])
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import image, programs
 from .network import Cable
-from .plane import ControlPlane
+from .plane import SERVICE, SERVICES, ControlPlane
 from .processes import Process
 
 NAME = "node0"
@@ -108,7 +108,12 @@ class Node:
             "hidden": {str(self._own(name)): name for name in HIDDEN},
             "kernel": {path: value for path, value in KERNEL.items() if os.path.exists(path)},
             "lent": {str(image.packages()): LENT},
-            "network": {"cable": self.cable.far_end, "host": self.cable.host, "node": self.cable.node},
+            "network": {
+                "cable": self.cable.far_end,
+                "host": self.cable.host,
+                "node": self.cable.node,
+                "service": SERVICE,
+            },
             "logs": str(self.folder / "logs"),
             "ready": [*ctr, "version"],
             "import": [*ctr, "--namespace", "k8s.io", "images", "import", str(image.archive())],
@@ -116,6 +121,12 @@ class Node:
                 "containerd": ["containerd", "--config", str(self._containerd())],
                 "coredns": [str(there / "coredns"), "-conf", str(self._dns())],
                 "kubelet": self._kubelet(there / "kubelet"),
+                "service": [
+                    sys.executable,
+                    str(Path(__file__).with_name("service.py")),
+                    f"{SERVICE}:443",
+                    self.plane.url.partition("//")[2],
+                ],
             },
         }
 
@@ -146,7 +157,7 @@ class Node:
         addresses = {
             "type": "host-local",
             "ranges": [ranges],
-            "routes": [{"dst": "0.0.0.0/0"}],
+            "routes": [{"dst": SERVICES, "gw": self.cable.node}, {"dst": "0.0.0.0/0"}],
             "dataDir": str(self.folder / "cni"),
         }
         bridge = {"type": "bridge", "bridge": "pods", "isGateway": False, "ipMasq": False, "ipam": addresses}

@@ -29,7 +29,7 @@ def main(path: str) -> NoReturn:
     watched = {start(told, "containerd")}
     until(lambda: run(*told["ready"], check=False) == 0, "containerd")
     run(*told["import"])
-    watched |= {start(told, "coredns"), start(told, "kubelet")}
+    watched |= {start(told, "coredns"), start(told, "kubelet"), start(told, "service")}
     reap(watched)
 
 
@@ -73,6 +73,7 @@ def connect(network: Mapping[str, str]) -> None:
     for name in (network["cable"], "pods"):
         run("ip", "link", "set", name, "up")
     run("ip", "address", "add", f"{network['node']}/24", "dev", "pods")
+    run("ip", "address", "add", f"{network['service']}/32", "dev", "pods")
     run("ip", "route", "add", "default", "via", network["host"])
 
 

@@ -15,7 +15,7 @@ from .certificates import Authority, Pair
 from .elsewhere import write_kubeconfig
 from .processes import Process
 
-SERVICES = "10.96.0.0/16"
+SERVICES, SERVICE = "10.96.0.0/16", "10.96.0.1"  # the first one is the API server's own
 STAGES = Path(__file__).with_name("stages.yaml")
 START_SECONDS = 300  # on a machine that builds and tests at the same time
 # High enough that only the machine limits a component; Kubernetes ships with 20/s and 50/s.

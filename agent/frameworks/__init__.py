@@ -6,10 +6,11 @@ Most need nothing here: their command runs as it is.
 from __future__ import annotations
 
 from .base import Framework
+from .monarch import Monarch
 from .ray import Ray
 from .torchrun import Torchrun
 
-_ALL = {"ray": Ray, "torchrun": Torchrun}
+_ALL = {"monarch": Monarch, "ray": Ray, "torchrun": Torchrun}
 
 
 def get(name: str) -> Framework:

@@ -24,9 +24,13 @@ class Framework:
         """Return what to run where the command's program does not exist; None: nothing."""
         return None
 
-    def wrapped(self, words: List[str], *, spec: Spec, pyz: str) -> List[str]:
+    def wrapped(self, words: List[str], *, spec: Spec, folder: StateFolder, env: Dict[str, str], pyz: str) -> List[str]:
         """Return what to execute for `words`, whose first is a path: they themselves, or a program around them."""
         return words
+
+    def rank_of(self, line: bytes) -> Optional[int]:
+        """Return which rank of its role a line of the launcher's output names as its author; None: none."""
+        return None
 
     def followed(self, folder: StateFolder) -> Optional[Followed]:
         """Return the log files that belong to the launcher's output; None where it prints everything itself."""

@@ -6,7 +6,6 @@ two nodes of one, never share an address and a port.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -15,11 +14,10 @@ from typing import Callable, Dict, List, Optional, Sequence
 
 from ..followed import Followed
 from ..state import Spec, StateFolder
-from . import ray_hook, ray_node
+from . import interpreters, loopback, ray_hook, ray_node
 from .base import Framework
 
 HEAD = "head"  # the role; every other one is a worker
-_LOCAL = "127.0.0.1"  # how a local cluster names every replica's host
 _TEMP = "ray-tmp"  # the file with the path of Ray's temporary folder
 _NOISE = (
     b":job_id:", b":actor_name:", b":task_name:",  # for Ray's own log monitor (ray/_private/ray_constants.py)
@@ -34,22 +32,19 @@ class Ray(Framework):
         env.setdefault(ray_hook.VARIABLE, ray_hook.NAME)
         # Train's own `print` writes each line to its log and, as Ray replaces sys.stdout, to the process's output too.
         env.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
-        owner = ray_node.interpreter(env["PATH"])
-        if not ray_node.has_module(shutil.which("python3", path=env["PATH"]), env):
-            # On a local cluster Ray may be in another environment than the shell's: the driver needs that one.
-            env["PATH"] = os.pathsep.join([os.path.dirname(owner), env["PATH"]])
+        interpreters.prefer("ray", env, name="ray")
         # Workers look for modules in the driver's folder (ray/_private/worker.py), which has another path in each pod.
         env["PYTHONPATH"] = os.pathsep.join([folder.code, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else folder.code
-        if host == _LOCAL:
-            env["RAY_ADDRESS"] = f"{_loopback(spec.mark, HEAD, 0, 0)}:{port}"
-            env["MUSTER_RAY_IP"] = _loopback(spec.mark, spec.role, spec.index, spec.incarnation)
+        if host == loopback.LOCAL:
+            env["RAY_ADDRESS"] = f"{loopback.address(spec.mark, HEAD, 0)}:{port}"
+            env["MUSTER_RAY_IP"] = loopback.address(spec.mark, spec.role, spec.index, spec.incarnation)
             if env.get("CUDA_VISIBLE_DEVICES"):  # a GPU queue: Ray counts the cores itself
                 env["MUSTER_RAY_CPUS"] = "0" if spec.role == HEAD else ""
         elif spec.role != HEAD:
             env["MUSTER_RAY_CPUS"] = ""  # a pod's own limits, which Ray reads
 
     def missing(self, find: Callable[[str], Optional[str]], *, env: Dict[str, str]) -> str:
-        if find("ray") or ray_node.has_module(find("python3"), env):
+        if find("ray") or interpreters.has_module(find("python3"), env, name="ray"):
             return ""
         return "Ray is not installed here: neither a program `ray` on the PATH nor a module of python3; install the package `ray` in the image or environment"
 
@@ -57,7 +52,7 @@ class Ray(Framework):
         """Return Ray's program as a module: an image may have the package without its command."""
         return [python, "-m", ray_node.MODULE, *command[1:]] if command[0] == "ray" else None
 
-    def wrapped(self, words: List[str], *, spec: Spec, pyz: str) -> List[str]:
+    def wrapped(self, words: List[str], *, spec: Spec, folder: StateFolder, env: Dict[str, str], pyz: str) -> List[str]:
         act = "--ray-head" if spec.role == HEAD else "--ray-worker"
         return [sys.executable, "-I", "-S", "-E", pyz, act, *words]
 
@@ -106,9 +101,3 @@ def _entries(path: str) -> "List[os.DirEntry[str]]":
             return list(found)
     except OSError:
         return []
-
-
-def _loopback(mark: str, role: str, index: int, incarnation: int) -> str:
-    """Return an address in 127.0.0.0/8 that no other replica of this machine has, but for one chance in 16 million."""
-    first, second, third = hashlib.sha256(f"{mark} {role}-{index}.{incarnation}".encode()).digest()[:3]
-    return f"127.{first % 254 + 1}.{second}.{third % 254 + 1}"

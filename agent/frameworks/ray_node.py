@@ -6,17 +6,17 @@ need its cluster to save a checkpoint. The agent kills what is left of a replica
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from typing import Dict, List, Optional
+from typing import List, Optional
+
+from . import interpreters
 
 MODULE = "ray.scripts.scripts"  # what the program `ray` runs (its entry point)
 LOOK_SECONDS = 0.1
@@ -60,7 +60,9 @@ def head(driver: List[str]) -> int:
     if code:
         return code
     count = os.environ.get("MUSTER_RAY_NODES") or "0"
-    waited = subprocess.run([interpreter(), "-c", _COUNT_NODES, address, count, str(TELL_SECONDS)], check=False)
+    waited = subprocess.run(
+        [interpreters.owner("ray"), "-c", _COUNT_NODES, address, count, str(TELL_SECONDS)], check=False
+    )
     if waited.returncode:
         print(
             "muster: the workers cannot be counted with this release of Ray; the driver starts without them",
@@ -85,7 +87,7 @@ def worker() -> int:
         return 128 + signal.SIGTERM
     woken = _wake_on_signals()
     node = subprocess.Popen(
-        [interpreter(), "-c", _JOIN, address, "start", f"--address={address}", "--block", *_shape()],
+        [interpreters.owner("ray"), "-c", _JOIN, address, "start", f"--address={address}", "--block", *_shape()],
         start_new_session=True,
     )
     while node.poll() is None:
@@ -107,15 +109,11 @@ def _wake_on_signals() -> int:
     return woken
 
 
-def has_module(python: Optional[str], env: Dict[str, str], *, name: str = "ray") -> bool:
-    """Return whether this interpreter could import a module."""
-    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
-    return bool(python) and subprocess.run([str(python), "-c", look], env=env, check=False).returncode == 0
-
-
 def _client_port() -> List[str]:
     """Return the flag for Ray's client server, which cannot be turned off where gRPC is installed (10001 in a pod)."""
-    if not os.environ.get("MUSTER_RAY_IP") or not has_module(interpreter(), dict(os.environ), name="grpc"):
+    if not os.environ.get("MUSTER_RAY_IP") or not interpreters.has_module(
+        interpreters.owner("ray"), dict(os.environ), name="grpc"
+    ):
         return []
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -125,7 +123,7 @@ def _client_port() -> List[str]:
 def _ray() -> List[str]:
     """Return the words that start Ray's program."""
     found = shutil.which("ray")
-    return [found] if found else [interpreter(), "-m", MODULE]
+    return [found] if found else [interpreters.owner("ray"), "-m", MODULE]
 
 
 def _start(words: List[str]) -> int:
@@ -181,16 +179,3 @@ def _is_listening(address: str) -> bool:
     except OSError:  # also a name that is not there yet
         return False
     return True
-
-
-def interpreter(path: Optional[str] = None) -> str:
-    """Return the interpreter that Ray is installed for: the one its program starts with, else python3."""
-    first = second = ""
-    with contextlib.suppress(OSError):
-        with open(shutil.which("ray", path=path) or "", encoding="utf-8", errors="replace") as file:
-            first, second = file.readline(4096).strip(), file.readline(4096).strip()
-    found = first[2:].strip().split(" ")[0] if first.startswith("#!") else ""
-    if found == "/bin/sh" and second.startswith("'''exec' "):  # how pip and uv write a long path, or one with spaces
-        found = shlex.split(second)[1]
-    is_python = os.path.isabs(found) and "python" in os.path.basename(found)
-    return found if is_python else shutil.which("python3", path=path) or sys.executable

@@ -86,6 +86,11 @@ class Role:
     devices: int | None = None  # how many of the job's resource each replica takes; None: one for each process
     resources: Mapping[str, str] = field(default_factory=dict)  # such as cpu and memory, in place of the cluster's
     image: str = ""  # in place of the cluster's
+    labels: Mapping[str, Value] = field(default_factory=dict)  # by which others find its pods in the cluster's own API
+    reads_pods: bool = False  # it looks for pods in the cluster's own API
+    exclusive: str = (
+        ""  # a name by which others find its pods whatever their job; a cluster runs one such role at a time
+    )
 
     @property
     def slots(self) -> int:
@@ -96,7 +101,7 @@ class Role:
         """Return what is stored with the job: how its replicas are numbered, and whose end decides."""
         return RoleView(
             self.name, self.replicas, self.completes, self.essential, self.least, self.anchor, self.processes,
-            self.first_rank,
+            self.first_rank, self.exclusive,
         )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ class RoleView:
     anchor: int | None = None
     processes: int = 1  # ranks in each replica
     first_rank: int = 0  # the lowest rank of replica 0
+    exclusive: str = ""  # a name that one live role of a cluster may have at a time, where the cluster `FINDS_BY_NAME`
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

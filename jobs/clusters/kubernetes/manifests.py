@@ -7,6 +7,7 @@ import base64
 import hashlib
 import ipaddress
 import json
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +27,8 @@ GIVE_UP_SECONDS = 45
 AGENT, TOLD, STATE, SHARED, VOLUMES = (f"/muster/{name}" for name in ("agent", "told", "state", "job", "volumes"))
 HOME = f"{STATE}/home"
 CONTAINER = "replica"
+# Where API servers listen, behind their Service or at its own port: policies know no names, and its address is not ours to know.
+API_PORTS = (443, 6443)
 NODE = "kubernetes.io/hostname"  # the well-known label with a node's name
 PYTHON = "python3"  # what the image must have on its PATH
 
@@ -81,7 +84,11 @@ def network_policy(plan: Plan, site: Site, *, owner: str) -> Manifest:
     mine = {**labels.of_attempt(plan.run, plan.attempt), labels.OWNER: owner}
     peers = [{"podSelector": {"matchLabels": mine}}]
     dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
-    others = [{"to": [{"ipBlock": {"cidr": network}} for network in site.egress]}] if site.egress else []
+    others: list[Manifest] = (
+        [{"to": [{"ipBlock": {"cidr": network}} for network in site.egress]}] if site.egress else []
+    )
+    if any(role.reads_pods for role in plan.roles):
+        others.append({"ports": [{"protocol": "TCP", "port": port} for port in API_PORTS]})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -176,6 +183,8 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         "containers": [_container(plan, role, index, site=site)],
         "volumes": _volumes(plan, role, index, site=site, owner=owner, agent=agent),
     }
+    if role.reads_pods:
+        spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
     spec |= _placement(site)
     if sum(one.replicas for one in plan.roles) > 1:
         spec |= _spread(plan, role, site)
@@ -185,7 +194,10 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         "metadata": {
             **_metadata(plan, owner=owner),
             "name": name,
-            "labels": labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
+            "labels": {
+                **_resolved(role.labels, plan, role, index, site),
+                **labels.of_replica(plan.run, plan.attempt, role.name, index, incarnation, owner=owner),
+            },
         },
         "spec": spec,
     }
@@ -196,7 +208,7 @@ def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str
 
     The user's own are in the Secret.
     """
-    env = {name: resolve(value, plan, role, index=index, namespace=site.namespace) for name, value in role.env.items()}
+    env = _resolved(role.env, plan, role, index, site)
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
     return {
         **env,
@@ -207,6 +219,10 @@ def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str
         "USER": "muster",
         "LOGNAME": "muster",
     }
+
+
+def _resolved(values: Mapping[str, Value], plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
+    return {name: resolve(one, plan, role, index=index, namespace=site.namespace) for name, one in values.items()}
 
 
 def resolve(value: Value, plan: Plan, role: Role, *, index: int, namespace: str) -> str:

@@ -32,5 +32,6 @@ class Site:
     memory_limit: str = ""  # of /dev/shm; it counts as the replica's memory
     more_nodes: bool = False  # whether an autoscaler adds nodes: the sizes of the present ones then prove nothing
     network_policy: bool = False  # one per attempt: its pods may talk to each other, and to few others
+    reader_account: str = "muster-reader"  # a service account that may read pods, of roles that look for them
     egress: tuple[str, ...] = ()  # further networks that pods may reach under such a policy: ["10.0.0.0/8"]
     node_lost_seconds: int = 30  # how long a node may be not ready before its pods are given up

@@ -90,7 +90,7 @@ def test_the_migration_fills_in_the_roles_of_existing_jobs(lab, nodes, least):
         migrate([("jobs", "0015_cancel_now")])
         migrate(newest)
         filled = Job.objects.get(pk=job.pk)
-        assert filled.roles == job.roles
+        assert filled.role_views == job.role_views
         assert filled.created_at <= timezone.now()
     finally:
         migrate(newest)

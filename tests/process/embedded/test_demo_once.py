@@ -37,6 +37,7 @@ while not os.path.exists(os.path.join(muster.checkpoints(), "enough")):
     [
         pytest.param([], 2, 4, marks=pytest.mark.sampled, id="torchrun"),
         pytest.param(["--framework", "ray"], 3, 0, marks=pytest.mark.sampled, id="ray"),
+        pytest.param(["--framework", "monarch"], 3, 4, marks=pytest.mark.sampled, id="monarch"),
         pytest.param(["--light"], 4, 4, id="plain"),
     ],
 )

@@ -1,0 +1,35 @@
+"""A Monarch job on real pods: its script asks the cluster's API for the hosts, as it would without Muster."""
+
+from tests.cluster.conftest import until
+from tests.system.stack.test_monarch import SCRIPT, WAITS
+
+
+def test_a_script_finds_its_hosts_in_the_clusters_own_api(pods):
+    job = pods.submit(
+        SCRIPT,
+        command=["python3", "train.py"],
+        framework="monarch",
+        nodes=2,
+        nproc_per_node=2,
+        fields={"mesh_name": "ddpmesh"},
+    )
+    until(lambda: len(pods.of(job)) == 3)
+    accounts = {one["metadata"]["name"].split("-")[-2]: one["spec"]["serviceAccountName"] for one in pods.of(job)}
+    assert accounts == {"ddpmesh": "default", "controller": "muster-reader"}
+    ended = pods.until_phase(job, "succeeded", "failed")
+    text = pods.text(job)
+    assert ended.phase == "succeeded", (ended.message, text)
+    assert f"ran on {['ddpmesh-0', 'ddpmesh-0', 'ddpmesh-1', 'ddpmesh-1']}" in text
+    assert pods.of(job) == []
+
+
+def test_a_second_job_with_the_same_mesh_starts_when_the_first_ones_pods_are_gone(pods):
+    asked = {"command": ["python3", "train.py"], "framework": "monarch", "nodes": 1, "fields": {"mesh_name": "shared"}}
+    first = pods.submit(WAITS, **asked)
+    pods.until_line(first, "ran on ['shared-0']")
+    second = pods.submit(SCRIPT, **asked)
+    pods.until(second, lambda now: f"mesh shared is in use by job {first.id}" in now.message)
+    pods.client.cancel(first.id)
+    ended = pods.until_phase(second, "succeeded", "failed")
+    assert ended.phase == "succeeded", (ended.message, pods.text(second))
+    assert "ran on ['shared-0']" in pods.text(second)

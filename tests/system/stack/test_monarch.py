@@ -1,0 +1,121 @@
+"""Real Monarch jobs of a whole installation: controller, hosts, actors as ranks, ends, other jobs beside them."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from tests.system.stack import test_ray
+from tests.system.stack.conftest import ROOT
+
+# As Monarch's own examples are written, with the defaults of another job: this one's numbers are filled in.
+SCRIPT = """
+import argparse, os, sys, time
+from monarch.actor import Actor, current_rank, endpoint
+from monarch.job.kubernetes import KubernetesJob
+parser = argparse.ArgumentParser()
+parser.add_argument("--num_hosts", type=int, default=7)
+parser.add_argument("--gpus_per_host", type=int, default=7)
+parser.add_argument("--mesh_name", default="ddpmesh")
+options = parser.parse_args()
+class Worker(Actor):
+    @endpoint
+    def hello(self):
+        print(f"self.rank={current_rank().rank} hello from", os.environ["MUSTER_REPLICA"], flush=True)
+        return os.environ["MUSTER_REPLICA"]
+try:
+    with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
+        namespace = file.read()
+except OSError:
+    namespace = "monarch-tests"
+job = KubernetesJob(namespace=namespace)
+job.add_mesh(options.mesh_name, options.num_hosts)
+hosts = getattr(job.state(cached_path=None), options.mesh_name)
+workers = hosts.spawn_procs({"gpus": options.gpus_per_host}).spawn("workers", Worker)
+answers = workers.hello.call().get()
+print("ran on", sorted(answer for _, answer in answers.items()), flush=True)
+"""
+WAITS = SCRIPT + "\nwhile True:\n    time.sleep(0.1)\n"
+
+
+def submit(muster, script: str = SCRIPT, **asked):
+    return muster.submit(script, command="python3 train.py", framework="monarch", **asked)
+
+
+def test_a_script_attaches_to_its_hosts_and_its_end_is_the_jobs(muster):
+    job = submit(muster, nodes=2, nproc_per_node=2)
+    ended = muster.until_phase(job, "succeeded", "failed")
+    text = muster.text(job)
+    assert ended.phase == "succeeded", (ended.message, text)
+    assert f"ran on {['mesh-0', 'mesh-0', 'mesh-1', 'mesh-1']}" in text
+    for rank in range(4):
+        said = [line.text for line in muster.client.logs(job.id, rank=rank)]
+        assert said == [f"self.rank={rank} hello from mesh-{rank // 2}"], said
+    assert {one.rank: one.replica for one in muster.client.ranks(job.id)} == {n: f"mesh-{n // 2}" for n in range(4)}
+    assert ended.layout == "2 mesh + 1 controller"
+    assert muster.processes(job) == []
+
+
+@pytest.mark.sampled
+def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster):
+    command = ["python3", "monarch_digits.py", "--epochs", "2"]
+    job = muster.client.submit(
+        command, queue="default", directory=ROOT / "examples", framework="monarch", nodes=2, nproc_per_node=1
+    )
+    ended = muster.until_phase(job, "succeeded", "failed")
+    text = muster.text(job)
+    assert ended.phase == "succeeded", (ended.message, text[-40:])
+    assert any(line.startswith("test accuracy ") for line in text)
+    ranks = {one.rank: one for one in muster.client.ranks(job.id)}
+    assert set(ranks) == {0, 1} and {one.state for one in ranks.values()} == {"succeeded"}
+    assert all(one.step and one.step > 50 for one in ranks.values())
+    for rank in ranks:
+        lines = [line.text for line in muster.client.logs(job.id, rank=rank)]
+        assert lines.count(f"rank {rank} of 2 on cpu") == 1 and any(line.startswith("step ") for line in lines)
+
+
+def test_a_lost_host_fails_the_job_and_is_named(muster):
+    job = submit(muster, WAITS, nodes=1)
+    muster.until_line(job, "ran on ['mesh-0']")
+    (agent,) = (muster.rig.installation.folder / "local/jobs").glob(f"{job.id}-*/1/mesh-0/agent.json")
+    os.kill(json.loads(agent.read_text())["pid"], signal.SIGKILL)
+    ended = muster.until_phase(job, "succeeded", "failed")
+    assert ended.phase == "failed" and "mesh-0" in ended.message, ended.message
+    assert muster.processes(job) == []
+
+
+@pytest.mark.sampled
+def test_it_is_suspended_and_resumed(muster):
+    job = submit(muster, WAITS, nodes=1)
+    muster.until_line(job, "ran on ['mesh-0']")
+    muster.client.suspend(job.id)
+    muster.until_phase(job, "suspended")
+    assert muster.processes(job) == []
+    muster.client.resume(job.id)
+    muster.until_phase(job, "running")
+    muster.client.cancel(job.id)
+    muster.until_phase(job, "cancelled")
+    assert muster.processes(job) == []
+
+
+@pytest.mark.sampled
+def test_the_controllers_exception_is_the_headline(muster):
+    job = submit(muster, SCRIPT + "raise ValueError('the data ran out')\n", nodes=1)
+    ended = muster.until_phase(job, "succeeded", "failed")
+    assert ended.phase == "failed" and "ValueError: the data ran out" in ended.message, ended.message
+
+
+@pytest.mark.sampled
+def test_monarch_ray_and_torchrun_jobs_run_beside_each_other(muster):
+    jobs = [
+        submit(muster, nodes=1),
+        submit(muster, nodes=1),
+        test_ray.submit(muster, nodes=1),
+        muster.submit(test_ray.BESIDE, nodes=1),
+    ]
+    for job in jobs:
+        ended = muster.until_phase(job, "succeeded", "failed")
+        assert ended.phase == "succeeded", (ended.message, muster.text(job))
+    for job in jobs[:2]:
+        assert "ran on ['mesh-0']" in muster.text(job)
