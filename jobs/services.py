@@ -6,7 +6,7 @@ Intent is a column (`cancel_requested_at`, `cancel_now_at`, `suspended`); acting
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,7 +123,7 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
     roles = frameworks.get(spec.framework).roles(spec)
     asked = {queue.resource: slots_of(roles)}
     notes = (*command_words.notes(queue=queue, sent=sent, workspace=workspace), *_notes(queue, spec))
-    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, asked), notes)
+    return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, roles), notes)
 
 
 def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
@@ -134,10 +134,13 @@ def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:
     return (f"{listens} (docs/security.md)",) if listens else ()
 
 
-def _wait_reason(queue: Queue, spec: JobSpec, asked: dict[str, int]) -> str:
+def _wait_reason(queue: Queue, spec: JobSpec, roles: Sequence[Role]) -> str:
     """Return admission's own reason, with the new job behind the jobs already waiting."""
-    state, waiting = scheduler.snapshot(queue)
-    newest = admission.Pending(0, queue.name, asked, spec.priority, float("inf"))
+    views = [role.view() for role in roles]
+    state, waiting = scheduler.snapshot(queue, roles=views)
+    names = scheduler.exclusive_names(views, queue)
+    asked = {queue.resource: slots_of(roles)}
+    newest = admission.Pending(0, queue.name, asked, spec.priority, float("inf"), names)
     for decision in admission.decide([state], [*waiting, newest]):
         if decision.job == 0 and isinstance(decision, admission.Wait):
             return decision.reason

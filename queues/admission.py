@@ -1,10 +1,11 @@
 """Decide admission: a snapshot of queues and pending jobs in, one decision per pending job out. Pure.
 
 First come, first served within one queue's quota: a job that does not fit makes those behind it wait, so that a large
-job cannot be starved by small ones. All arithmetic runs on the snapshot; all writes come after.
+job cannot be starved by small ones. A job that waits for a name takes no quota and holds up nobody.
+All arithmetic runs on the snapshot; all writes come after.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .resources import Resources, add, describe, fits, subtract
@@ -18,6 +19,7 @@ class QueueState:
     nominal: Resources
     used: Resources = field(default_factory=dict)
     is_open: bool = True
+    taken: Mapping[str, int] = field(default_factory=dict)  # names that one job at a time may have, and which has it
 
     @property
     def free(self) -> Resources:
@@ -33,6 +35,7 @@ class Pending:
     asked: Resources
     priority: int = 0
     submitted: float = 0.0
+    names: frozenset[str] = frozenset()  # that no other running job of its cluster may have
 
     @property
     def order(self) -> tuple[int, float, int]:
@@ -65,8 +68,9 @@ def decide(queues: Iterable[QueueState], pending: Iterable[Pending]) -> list[Dec
         blockers = ahead.setdefault(queue.name, [])
         decision = consider(job, queue, blockers)
         if isinstance(decision, Admit):
-            states[queue.name] = replace(queue, used=add(queue.used, job.asked))
-        else:
+            taken = {**queue.taken, **dict.fromkeys(job.names, job.job)}
+            states[queue.name] = replace(queue, used=add(queue.used, job.asked), taken=taken)
+        elif not job.names & queue.taken.keys():
             blockers.append(job.job)
         decisions.append(decision)
     return decisions
@@ -81,6 +85,12 @@ def consider(job: Pending, queue: QueueState, blockers: list[int]) -> Decision:
             job.job,
             f"needs {describe(job.asked)}, but queue {queue.name} has {describe(queue.nominal)} in all; "
             "submit a smaller job, or ask for more quota",
+        )
+    for name in sorted(job.names & queue.taken.keys()):
+        return Wait(
+            job.job,
+            f"{name} is in use by job {queue.taken[name]}, and would be confused with it; starts when that job has ended, "
+            "or resubmit it with another name",
         )
     if blockers:
         return Wait(job.job, f"{len(blockers)} ahead in queue {queue.name}; job {blockers[0]} is first")

@@ -36,7 +36,7 @@ class _Attempt:
 class MemoryCluster:
     """The in-memory adapter. `clock` gives seconds since the epoch. Not shared between processes."""
 
-    MOUNTS, HAS_LOGS, HAS_NODES, SEPARATES = True, False, False, True
+    MOUNTS, HAS_LOGS, HAS_NODES, SEPARATES, FINDS_BY_NAME = True, False, False, True, True
 
     def __init__(
         self,

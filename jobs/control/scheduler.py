@@ -1,10 +1,17 @@
 """Load a snapshot of one queue, let `queues.admission` decide, record. The only writer of QUEUED to ADMITTED."""
 
-from django.db.models import Sum
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+
+from django.db import connection
+from django.db.models import Q, Sum
 from django.utils import timezone
 
 from common import doorbell, faultpoints
+from jobs import clusters
 from jobs.core.lifecycle import Phase
+from jobs.core.verdict import RoleView
 from jobs.models import Job, JobEvent
 from queues import admission
 from queues.models import Queue
@@ -27,27 +34,60 @@ def schedule_queue(queue_id: int) -> int:
     with faultpoints.atomic("scheduler.queue"):
         queue = Queue.objects.select_for_update(no_key=True).get(pk=queue_id)
         waiting = _waiting(queue)
-        decisions = admission.decide([_state(queue)], [_pending(job, queue) for job in waiting])
+        decisions = admission.decide(*_snapshot(queue, waiting, is_locked=True))
         by_id = {job.pk: job for job in waiting}
         return sum(_record(by_id[decision.job], decision) for decision in decisions)
 
 
-def snapshot(queue: Queue) -> tuple[admission.QueueState, list[admission.Pending]]:
-    """Return what admission would be given now. Not locked: only `schedule_queue` may act on it."""
-    return _state(queue), [_pending(job, queue) for job in _waiting(queue)]
+def snapshot(queue: Queue, *, roles: Iterable[RoleView] = ()) -> tuple[admission.QueueState, list[admission.Pending]]:
+    """Return what admission would be given now, also about the names of `roles`, which wait for it as well.
+
+    Not locked: only `schedule_queue` may act on it.
+    """
+    (state,), pending = _snapshot(queue, _waiting(queue), roles=roles)
+    return state, pending
+
+
+def exclusive_names(roles: Iterable[RoleView], queue: Queue) -> frozenset[str]:
+    """Return the names that no other running job of this queue's cluster may have beside a job of these roles."""
+    names = frozenset(role.exclusive for role in roles if role.exclusive)
+    return names if names and clusters.backend(queue.cluster).FINDS_BY_NAME else frozenset()
+
+
+def _snapshot(
+    queue: Queue, waiting: list[Job], *, roles: Iterable[RoleView] = (), is_locked: bool = False
+) -> tuple[list[admission.QueueState], list[admission.Pending]]:
+    names = {job.pk: exclusive_names(job.role_views, queue) for job in waiting}
+    wanted = exclusive_names(roles, queue).union(*names.values())
+    if wanted and is_locked:
+        _lock_names(queue.cluster)
+    used = Job.objects.holding_quota().filter(queue=queue).aggregate(total=Sum("slots"))["total"] or 0
+    taken = _taken(queue.cluster, wanted) if wanted else {}
+    state = admission.QueueState(queue.name, queue.quota, {queue.resource: used}, queue.is_open, taken)
+    pending = [
+        admission.Pending(
+            job.pk, queue.name, {queue.resource: job.slots}, job.priority, job.created_at.timestamp(), names[job.pk]
+        )
+        for job in waiting
+    ]
+    return [state], pending
 
 
 def _waiting(queue: Queue) -> list[Job]:
     return list(Job.objects.waiting().filter(queue=queue).order_by("-priority", "created_at", "id")[:HORIZON])
 
 
-def _state(queue: Queue) -> admission.QueueState:
-    used = Job.objects.holding_quota().filter(queue=queue).aggregate(total=Sum("slots"))["total"] or 0
-    return admission.QueueState(queue.name, queue.quota, {queue.resource: used}, queue.is_open)
+def _taken(cluster: str, names: Iterable[str]) -> dict[str, int]:
+    """Return which of these names a running job of the cluster has, whichever queue it came from."""
+    has_one = reduce(or_, (Q(roles__contains=[{"exclusive": name}]) for name in names))
+    holders = Job.objects.holding_quota().filter(has_one, queue__cluster=cluster).only("roles")
+    return {role.exclusive: job.pk for job in holders for role in job.role_views if role.exclusive}
 
 
-def _pending(job: Job, queue: Queue) -> admission.Pending:
-    return admission.Pending(job.pk, queue.name, {queue.resource: job.slots}, job.priority, job.created_at.timestamp())
+def _lock_names(cluster: str) -> None:
+    """Let one scheduler at a time give out names of a cluster, until its transaction ends: a cluster has many queues."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"names of cluster {cluster}"])
 
 
 def _record(job: Job, decision: admission.Decision) -> bool:

@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 class KubernetesCluster(View):
     """The Kubernetes adapter. OPTIONS are described in docs/kubernetes.md."""
 
-    MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = True
+    MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = FINDS_BY_NAME = True
 
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
         access, site = read_options(options)

@@ -50,7 +50,7 @@ class LocalCluster:
     `user` is the user that jobs run as, None for our own.
     """
 
-    MOUNTS = HAS_LOGS = SEPARATES = False
+    MOUNTS = HAS_LOGS = SEPARATES = FINDS_BY_NAME = False
     HAS_NODES = True  # one, and its GPUs are counted
 
     def __init__(

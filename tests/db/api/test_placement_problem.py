@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 class Small:
     """The methods of a cluster adapter that submissions call; its nodes have four slots."""
 
-    MOUNTS = HAS_NODES = SEPARATES = True
+    MOUNTS = HAS_NODES = SEPARATES = FINDS_BY_NAME = True
 
     def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         if slots <= 4:

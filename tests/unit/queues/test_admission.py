@@ -51,6 +51,16 @@ def test_a_job_that_can_never_fit_gets_the_total_quota_as_its_reason():
     assert "has 4 CPU slots in all" in decision.reason
 
 
+def test_a_job_that_waits_for_a_name_holds_up_nobody_and_a_given_name_is_taken():
+    queue = QueueState("q", {"cpu": 4}, taken={"mesh a": 7})
+    first, second, third = decide(
+        [queue], [job(number, 1, names=frozenset({name})) for number, name in enumerate(["mesh a", "mesh b", "mesh b"])]
+    )
+    assert isinstance(first, Wait) and first.reason.startswith("mesh a is in use by job 7")
+    assert isinstance(second, Admit)
+    assert isinstance(third, Wait) and third.reason.startswith("mesh b is in use by job 1")
+
+
 def test_resource_vectors():
     assert add({"cpu": 1}, {"gpu": 2}) == {"cpu": 1, "gpu": 2}
     assert subtract({"cpu": 1}, {"cpu": 3}) == {"cpu": -2}
