@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any
 
-from . import faultpoints, frameworks, launch, linux, port
+from . import faultpoints, frameworks, launch, linux, own_name, port
 from .control import ControlPlane
 from .fetching import Fetching
 from .followed import Followed
@@ -141,9 +141,15 @@ class Replica:
                 self._held = port.hold(self._spec.hold_port)
             except OSError as error:
                 return failed("port taken" if error.errno == errno.EADDRINUSE else f"the port: {error}")
-        if self._spec.wants_workspace:
-            return self._fetch()
-        os.makedirs(self._folder.code, exist_ok=True)
+        if not self._spec.wants_workspace:
+            os.makedirs(self._folder.code, exist_ok=True)
+        elif refused := self._fetch():
+            return refused
+        for pause in own_name.awaited(os.environ):
+            self._loop.turn(until=time.monotonic() + pause)
+            self._obey()
+            if self._stop_reason:
+                return failed(self._stop_reason)
         return None
 
     def _fetch(self) -> Outcome | None:

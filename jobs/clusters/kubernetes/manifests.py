@@ -212,6 +212,7 @@ def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str
     env |= {volume_variable(name): path or f"{VOLUMES}/{name}" for name, path in plan.volumes.items()}
     return {
         **env,
+        "MUSTER_HOST": resolve(Here(), plan, role, index=index, namespace=site.namespace),
         "MUSTER_INDEX": str(index),
         **({"MUSTER_INCARNATION": str(again)} if (again := plan.incarnation(role.name, index)) else {}),
         "HOME": HOME,

@@ -118,7 +118,7 @@ def test_resubmitting_two_jobs_with_one_key_is_a_conflict(api, queue):
         ({"nodez": 1}, "nodez", "not a field"),
         ({"workspace": 99}, "workspace", "upload the code first"),
         ({"env": {"RANK": "1"}}, "env.RANK", "set by torchrun"),
-        ({"framework": "horovod"}, "framework", "choose one of plain, "),
+        ({"framework": "horovod"}, "framework", "choose one of monarch, plain, "),
     ],
 )
 def test_bad_input_names_the_field_the_value_and_the_remedy(api, queue, change, field, words):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent import batch, launch, lines, linux, nvml
+from agent import batch, launch, lines, linux, nvml, own_name
 from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
 from agent.build import build
 from agent.frameworks import Torchrun
@@ -274,3 +274,35 @@ def test_out_of_memory_kills_are_counted_in_the_agents_own_cgroup_only(monkeypat
     monkeypatch.setattr(linux, "counter", unreadable)
     assert linux.oom_kills() is None
     assert [path.startswith("/sys/fs/cgroup/") for path in asked] == [True]
+
+
+# -- the replica's own name
+
+
+def test_a_name_to_listen_at_is_awaited_until_it_can_be_looked_up():
+    answers = iter([OSError("not yet"), OSError("not yet"), "10.0.0.7"])
+
+    def look(name: str) -> str:
+        assert name == "one-worker-0.m-one.jobs.svc"
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    env = {"MUSTER_HOST": "one-worker-0.m-one.jobs.svc", "JAX_COORDINATOR_ADDRESS": "one-worker-0.m-one.jobs.svc:29500"}
+    assert len(list(own_name.awaited(env, look=look))) == 2
+    assert list(answers) == []
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"MASTER_ADDR": "127.0.0.1"},
+        {"MUSTER_HOST": "one-worker-1.m-one.jobs.svc", "MASTER_ADDR": "one-worker-0.m-one.jobs.svc"},
+    ],
+)
+def test_a_name_of_no_use_to_the_command_is_not_looked_up(env):
+    def look(name: str) -> str:
+        raise AssertionError(name)
+
+    assert list(own_name.awaited(env, look=look)) == []
