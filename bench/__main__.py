@@ -5,7 +5,9 @@ import sys
 
 from .figures import Result
 
-NAMES = ("overhead", "idle", "list", "keepalive", "submit", "ingest", "sync", "launch", "watch", "delete", "verdicts")
+NAMES = (
+    "overhead", "idle", "list", "keepalive", "submit", "ingest", "sync", "frameworks", "launch", "watch", "delete", "verdicts",
+)  # fmt: skip
 
 
 def main(names: list[str]) -> int:
