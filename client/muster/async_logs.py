@@ -21,15 +21,18 @@ class AsyncLogs(AsyncTransport):
         *,
         follow: bool = False,
         rank: int | None = None,
+        replica: str | None = None,
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
     ) -> AsyncIterator[LogLine]:
-        """Yield the lines of all ranks, or of one, that exist so far.
+        """Yield the lines of all ranks, or of one rank or replica, that exist so far.
 
         With `follow`, as they come, until the job has ended or is suspended.
         """
-        async for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
+        async for page in self.log_pages(
+            job, follow=follow, rank=rank, replica=replica, attempt=attempt, tail=tail, cursor=cursor
+        ):
             for line in page.lines:
                 yield line
 
@@ -39,13 +42,16 @@ class AsyncLogs(AsyncTransport):
         *,
         follow: bool = False,
         rank: int | None = None,
+        replica: str | None = None,
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
     ) -> AsyncIterator[LogPage]:
         """Like `logs`, a page at a time: each carries the cursor from which another reader continues."""
         job_id = await self._run(calls.find_id(job))
-        reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
+        reader = LogReader(
+            job_id, rank=rank, replica=replica, attempt=attempt, tail=tail, is_following=follow, cursor=cursor
+        )
         if follow:
             async for seen in self._followed(Follower(reader)):
                 if isinstance(seen, LogPage):
@@ -61,6 +67,7 @@ class AsyncLogs(AsyncTransport):
         job: JobRef,
         *,
         rank: int | None = None,
+        replica: str | None = None,
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
@@ -68,33 +75,47 @@ class AsyncLogs(AsyncTransport):
     ) -> LogPage:
         """Return one answer of the log endpoint, for callers that keep the cursor themselves."""
         job_id = await self._run(calls.find_id(job))
-        asked: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail, "cursor": cursor}
+        asked: dict[str, Any] = {"rank": rank, "replica": replica, "attempt": attempt, "tail": tail, "cursor": cursor}
         return await self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
 
     async def follow(
-        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        replica: str | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
     ) -> AsyncIterator[LogLine | Job]:
         """Yield each line as it comes and, whenever its phase changes, the job; the last item is the ended job.
 
         A server restart is waited out, for up to five minutes; no line is lost or repeated. Also ends when the job is
         suspended.
         """
-        async for seen in self.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
+        async for seen in self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor):
             for item in lines_of(seen):
                 yield item
 
     async def follow_pages(
-        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        replica: str | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
     ) -> AsyncIterator[LogPage | Job]:
         """Like `follow`, a page of lines at a time."""
         job_id = await self._run(calls.find_id(job))
-        reader = LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True)
+        reader = LogReader(job_id, rank=rank, replica=replica, tail=tail, cursor=cursor, is_following=True)
         async for seen in self._followed(Follower(reader)):
             yield seen
 
-    async def log_text(self, job: JobRef, *, rank: int | None = None, attempt: int | None = None) -> AsyncIterator[str]:
+    async def log_text(
+        self, job: JobRef, *, rank: int | None = None, replica: str | None = None, attempt: int | None = None
+    ) -> AsyncIterator[str]:
         """Yield the whole log of one attempt as text, in pieces, however long: time, rank, line."""
-        call = log_text(await self._run(calls.find_id(job)), rank=rank, attempt=attempt)
+        call = log_text(await self._run(calls.find_id(job)), rank=rank, replica=replica, attempt=attempt)
         async with self._open(call) as reply:
             async for piece in reply.aiter_text():
                 yield piece

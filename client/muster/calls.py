@@ -85,6 +85,7 @@ def log_page(
     job_id: int,
     *,
     rank: int | None = None,
+    replica: str | None = None,
     attempt: int | None = None,
     tail: int | None = None,
     cursor: str | None = None,
@@ -92,7 +93,7 @@ def log_page(
 ) -> Call[LogPage]:
     """Get a page of the log; `rank` -1 is the launcher, `wait_seconds` delays an empty answer until lines come."""
     tail = None if cursor else tail
-    params = _given(rank=rank, attempt=attempt, cursor=cursor, tail=tail, wait=wait_seconds or None)
+    params = _given(rank=rank, replica=replica, attempt=attempt, cursor=cursor, tail=tail, wait=wait_seconds or None)
     call = _get(f"/jobs/{job_id}/logs", parse=LogPage.parse, missing=no_job(job_id))
     return replace(call, params=params, wait_seconds=wait_seconds)
 

@@ -58,11 +58,17 @@ def metrics(ref: JobRef, *, names: Sequence[str] = (), attempt: int | None = Non
 
 
 def search_logs(
-    ref: JobRef, text: str, *, rank: int | None = None, attempt: int | None = None, limit: int = 1000
+    ref: JobRef,
+    text: str,
+    *,
+    rank: int | None = None,
+    replica: str | None = None,
+    attempt: int | None = None,
+    limit: int = 1000,
 ) -> Flow[list[FoundLine]]:
     """Return lines that contain `text`, ignoring case; at most `limit`, oldest first."""
     job_id = yield from find_id(ref)
-    asked, start = given(text=text, rank=rank, attempt=attempt), ""
+    asked, start = given(text=text, rank=rank, replica=replica, attempt=attempt), ""
     found: list[FoundLine] = []
     while len(found) < limit:
         params = {**asked, "limit": min(limit - len(found), MOST_FOUND), **({"start": start} if start else {})}

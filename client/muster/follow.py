@@ -35,6 +35,7 @@ class LogReader:
 
     job_id: int
     rank: int | None = None
+    replica: str | None = None
     attempt: int | None = None
     tail: int | None = None
     is_following: bool = False
@@ -45,13 +46,15 @@ class LogReader:
     def call(self, *, wait_seconds: int = LONG_POLL_SECONDS) -> Call[LogPage]:
         # The first page returns at once what exists.
         wait = wait_seconds if self.is_following and self.cursor else 0
-        asked: dict[str, Any] = {"rank": self.rank, "attempt": self.attempt, "tail": self.tail}
+        asked: dict[str, Any] = {"rank": self.rank, "replica": self.replica, "attempt": self.attempt, "tail": self.tail}
         call = log_page(self.job_id, cursor=self.cursor, wait_seconds=wait, **asked)
         return patient(call) if self.is_following else call
 
     def stream(self) -> Call[Any]:
         tail = None if self.cursor else self.tail
-        return log_stream(self.job_id, rank=self.rank, attempt=self.attempt, tail=tail, cursor=self.cursor)
+        return log_stream(
+            self.job_id, rank=self.rank, replica=self.replica, attempt=self.attempt, tail=tail, cursor=self.cursor
+        )
 
     def take(self, page: LogPage) -> float:
         """Advance by a page; return the seconds to pause before the next call."""

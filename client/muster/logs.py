@@ -21,15 +21,18 @@ class Logs(Transport):
         *,
         follow: bool = False,
         rank: int | None = None,
+        replica: str | None = None,
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
     ) -> Iterator[LogLine]:
-        """Yield the lines of all ranks, or of one, that exist so far.
+        """Yield the lines of all ranks, or of one rank or replica, that exist so far.
 
         With `follow`, as they come, until the job has ended or is suspended.
         """
-        for page in self.log_pages(job, follow=follow, rank=rank, attempt=attempt, tail=tail, cursor=cursor):
+        for page in self.log_pages(
+            job, follow=follow, rank=rank, replica=replica, attempt=attempt, tail=tail, cursor=cursor
+        ):
             yield from page.lines
 
     def log_pages(
@@ -38,13 +41,16 @@ class Logs(Transport):
         *,
         follow: bool = False,
         rank: int | None = None,
+        replica: str | None = None,
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
     ) -> Iterator[LogPage]:
         """Like `logs`, a page at a time: each carries the cursor from which another reader continues."""
         job_id = self._run(calls.find_id(job))
-        reader = LogReader(job_id, rank=rank, attempt=attempt, tail=tail, is_following=follow, cursor=cursor)
+        reader = LogReader(
+            job_id, rank=rank, replica=replica, attempt=attempt, tail=tail, is_following=follow, cursor=cursor
+        )
         if follow:
             yield from (seen for seen in self._followed(Follower(reader)) if isinstance(seen, LogPage))
             return
@@ -58,6 +64,7 @@ class Logs(Transport):
         job: JobRef,
         *,
         rank: int | None = None,
+        replica: str | None = None,
         attempt: int | None = None,
         tail: int | None = None,
         cursor: str | None = None,
@@ -65,31 +72,45 @@ class Logs(Transport):
     ) -> LogPage:
         """Return one answer of the log endpoint, for callers that keep the cursor themselves."""
         job_id = self._run(calls.find_id(job))
-        asked: dict[str, Any] = {"rank": rank, "attempt": attempt, "tail": tail, "cursor": cursor}
+        asked: dict[str, Any] = {"rank": rank, "replica": replica, "attempt": attempt, "tail": tail, "cursor": cursor}
         return self._send(calls.log_page(job_id, wait_seconds=wait_seconds, **asked))
 
     def follow(
-        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        replica: str | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
     ) -> Iterator[LogLine | Job]:
         """Yield each line as it comes and, whenever its phase changes, the job; the last item is the ended job.
 
         A server restart is waited out, for up to five minutes; no line is lost or repeated. Also ends when the job is
         suspended.
         """
-        for seen in self.follow_pages(job, rank=rank, tail=tail, cursor=cursor):
+        for seen in self.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor):
             yield from lines_of(seen)
 
     def follow_pages(
-        self, job: JobRef, *, rank: int | None = None, tail: int | None = None, cursor: str | None = None
+        self,
+        job: JobRef,
+        *,
+        rank: int | None = None,
+        replica: str | None = None,
+        tail: int | None = None,
+        cursor: str | None = None,
     ) -> Iterator[LogPage | Job]:
         """Like `follow`, a page of lines at a time."""
         job_id = self._run(calls.find_id(job))
-        reader = LogReader(job_id, rank=rank, tail=tail, cursor=cursor, is_following=True)
+        reader = LogReader(job_id, rank=rank, replica=replica, tail=tail, cursor=cursor, is_following=True)
         yield from self._followed(Follower(reader))
 
-    def log_text(self, job: JobRef, *, rank: int | None = None, attempt: int | None = None) -> Iterator[str]:
+    def log_text(
+        self, job: JobRef, *, rank: int | None = None, replica: str | None = None, attempt: int | None = None
+    ) -> Iterator[str]:
         """Yield the whole log of one attempt as text, in pieces, however long: time, rank, line."""
-        call = log_text(self._run(calls.find_id(job)), rank=rank, attempt=attempt)
+        call = log_text(self._run(calls.find_id(job)), rank=rank, replica=replica, attempt=attempt)
         with self._open(call) as reply:
             yield from reply.iter_text()
 

@@ -125,6 +125,7 @@ class LogLine(Model):
     at_ms: int
     text: str = ""
     rank: int = LAUNCHER
+    replica: str = ""  # such as worker-0; empty from a server that does not say it
     attempt: int = 0
     is_gap: bool = False  # not printed by the job: says how many lines are missing here
     raw: Json = as_sent()

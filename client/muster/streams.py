@@ -14,12 +14,19 @@ STREAM = "text/event-stream"
 QUIET_SECONDS = 15.0  # on top of the usual timeout; the server sends a heartbeat at least this often
 
 
-def log_text(job_id: int, *, rank: int | None = None, attempt: int | None = None) -> Call[Any]:
-    call = get(f"/jobs/{job_id}/logs/text", parse=str, params=given(rank=rank, attempt=attempt), missing=no_job(job_id))
+def log_text(
+    job_id: int, *, rank: int | None = None, replica: str | None = None, attempt: int | None = None
+) -> Call[Any]:
+    call = get(
+        f"/jobs/{job_id}/logs/text",
+        parse=str,
+        params=given(rank=rank, replica=replica, attempt=attempt),
+        missing=no_job(job_id),
+    )
     return replace(call, headers={"Accept": "text/plain, application/problem+json"})
 
 
-def log_stream(job_id: int, *, cursor: str | None = None, **asked: int | None) -> Call[Any]:
+def log_stream(job_id: int, *, cursor: str | None = None, **asked: int | str | None) -> Call[Any]:
     """Stream a log from `cursor` on; an unavailable server is waited for."""
     params = given(**asked, cursor=cursor)
     call = get(f"/jobs/{job_id}/logs/stream", parse=dict, params=params, missing=no_job(job_id))

@@ -12,7 +12,7 @@ from django.db.models import Exists
 from jobs.core.batch import clean
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ReplicaState
-from jobs.logs.reader import end_of_launcher
+from jobs.logs.reader import Source, end_of_launcher
 from jobs.logs.reader import read as read_log
 from jobs.models import AttemptFailure, Job, JobEvent, Rank, RankState, Replica
 
@@ -151,7 +151,11 @@ def first_of(ranks: Iterable[Rank]) -> int | None:
 def of_rank_log(job: Job, attempt: int, rank: int) -> Said:
     """Read a rank's log if its agent sent no text. It holds both streams, in the order in which they were read."""
     return _said(
-        [one.text for one in read_log(job=job, rank=rank, attempt=attempt, tail=TAIL_LINES).lines if not one.is_gap]
+        [
+            one.text
+            for one in read_log(job=job, source=Source(rank), attempt=attempt, tail=TAIL_LINES).lines
+            if not one.is_gap
+        ]
     )
 
 

@@ -152,6 +152,7 @@ def found_lines(found: search.Found) -> dict[str, Any]:
 def _line(line: reader.LogLine) -> dict[str, Any]:
     return {
         "rank": line.rank,
+        "replica": line.replica,
         "attempt": line.attempt,
         "at_ms": int(line.at.timestamp() * 1000),
         "text": line.text,

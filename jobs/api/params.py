@@ -11,6 +11,8 @@ from accounts.access import Access
 from accounts.models import User
 from common.errors import InvalidInput, Problem
 from jobs.core.batch import LAUNCHER
+from jobs.core.verdict import place
+from jobs.logs.segments import Source
 from jobs.models import Job
 from queues.models import Queue
 from queues.readable import readable_queues
@@ -64,7 +66,24 @@ def attempt_of(request: Request, job: Job) -> int:
     return job.attempt if attempt is None else attempt
 
 
-def rank_of(request: Request, job: Job) -> int | None:
+def source_of(request: Request, job: Job) -> Source:
+    """Return whose lines are asked for by `rank` and `replica`; everybody's without them. Raises InvalidInput."""
+    return Source(_rank_of(request, job), _replica_of(request, job))
+
+
+def _replica_of(request: Request, job: Job) -> tuple[str, int] | None:
+    name = request.query_params.get("replica")
+    if name is None:
+        return None
+    if found := place(job.role_views, name):
+        return found
+    replicas = (
+        f"{one.name}-0" + (f" to {one.name}-{one.replicas - 1}" if one.replicas > 1 else "") for one in job.role_views
+    )
+    raise InvalidInput(Problem("replica", name, f"job {job.name} has {', '.join(replicas)}"))
+
+
+def _rank_of(request: Request, job: Job) -> int | None:
     """Return a rank that this job has (-1: the launcher), None for all. Raises InvalidInput."""
     rank = number(request, "rank", least=LAUNCHER)
     if rank is None or rank < job.world_size or job.ranks.filter(rank=rank).exists():

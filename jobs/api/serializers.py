@@ -276,7 +276,10 @@ class EventSerializer(serializers.ModelSerializer[JobEvent]):
 
 
 class LogLineSerializer(serializers.Serializer[Any]):
-    rank = serializers.IntegerField(help_text="-1: the launcher")
+    rank = serializers.IntegerField(
+        help_text="-1: no rank printed it, but a launcher or another program of the replica"
+    )
+    replica = serializers.CharField(help_text="such as worker-0; empty where a notice replaces a deleted log")
     attempt = serializers.IntegerField()
     at_ms = serializers.IntegerField(help_text="milliseconds since the epoch")
     text = serializers.CharField()

@@ -26,7 +26,7 @@ from jobs.models import Job
 
 from . import bulk
 from .log_stream import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
-from .params import IDEMPOTENCY_KEY, access_of, attempt_of, description, number, query, rank_of, user_of
+from .params import IDEMPOTENCY_KEY, access_of, attempt_of, description, number, query, source_of, user_of
 from .serializers import (
     AttemptSerializer,
     BulkAct,
@@ -44,7 +44,8 @@ from .serializers import (
 )
 
 MAX_WAIT_SECONDS = 20
-RANK = query("rank", int, "only this rank; -1: the launcher")
+RANK = query("rank", int, "only this rank; -1: what no rank printed, such as a launcher or Ray's driver")
+REPLICA = query("replica", str, "only this replica, such as worker-0")
 TAIL = query("tail", int, "start with this many last lines, up to 10000")
 ONLY_ATTEMPT = query("attempt", int, "only this attempt")
 OF_ATTEMPT = query("attempt", int, "default: the newest")
@@ -154,6 +155,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         responses=LogPageSerializer,
         parameters=[
             RANK,
+            REPLICA,
             query("cursor", str, "from an earlier response"),
             query("limit", int, "approximate number of lines"),
             TAIL,
@@ -181,6 +183,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         responses={(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[
             RANK,
+            REPLICA,
             query("cursor", str, "from an earlier response; the header Last-Event-ID does the same"),
             TAIL,
             ONLY_ATTEMPT,
@@ -208,6 +211,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         parameters=[
             query("text", str, "the text to find, ignoring case"),
             RANK,
+            REPLICA,
             OF_ATTEMPT,
             query("limit", int, "at most this many lines, up to 1000"),
             query("start", str, "`next` of an earlier response"),
@@ -221,7 +225,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             job=job,
             text=request.query_params.get("text", ""),
             by=request.user.pk,
-            rank=rank_of(request, job),
+            source=source_of(request, job),
             attempt=attempt_of(request, job),
             limit=number(request, "limit", least=1) or search.SEARCH_LINES,
             start=request.query_params.get("start", ""),
@@ -230,14 +234,14 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
 
     @extend_schema(
         responses={(200, "text/plain"): OpenApiTypes.STR},
-        parameters=[RANK, OF_ATTEMPT],
+        parameters=[RANK, REPLICA, OF_ATTEMPT],
     )
     @action(detail=True, pagination_class=None, url_path="logs/text", renderer_classes=[TextRenderer, JSONRenderer])
     def logs_text(self, request: Request, pk: str) -> StreamingHttpResponse:
-        """The whole log of one attempt as text: time, rank or launcher, line."""
+        """The whole log of one attempt as text: time, rank or replica, line."""
         job = self.get_object()
-        rank, attempt = rank_of(request, job), attempt_of(request, job)
-        return text_response(request._request, search.stream_text(job=job, rank=rank, attempt=attempt))
+        source, attempt = source_of(request, job), attempt_of(request, job)
+        return text_response(request._request, search.stream_text(job=job, source=source, attempt=attempt))
 
     @extend_schema(
         responses=MetricsSerializer,
@@ -265,10 +269,10 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
         return Response({"results": serializer(rows, many=True).data, "next": None})
 
 
-def _lines_asked(request: Request, job: Job) -> dict[str, int | None]:
-    """Return which lines of a job's log are requested by RANK, TAIL and ONLY_ATTEMPT."""
+def _lines_asked(request: Request, job: Job) -> dict[str, Any]:
+    """Return which lines of a job's log are requested by RANK, REPLICA, TAIL and ONLY_ATTEMPT."""
     return {
-        "rank": rank_of(request, job),
+        "source": source_of(request, job),
         "tail": number(request, "tail"),
         "attempt": number(request, "attempt", least=1),
     }

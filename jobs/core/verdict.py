@@ -55,6 +55,14 @@ class RoleView:
         return cls(**{one.name: data[one.name] for one in fields(cls) if one.name in data})
 
 
+def place(roles: Iterable[RoleView], name: str) -> tuple[str, int] | None:
+    """Return role and number of the replica with this name, such as worker-0; None if the roles have none."""
+    role, _, index = name.rpartition("-")
+    known = {one.name: one.replicas for one in roles}
+    is_number = index.isascii() and index.isdecimal() and len(index) <= len(str(LARGEST_EXIT_CODE))
+    return (role, int(index)) if is_number and int(index) < known.get(role, 0) else None
+
+
 @dataclass(frozen=True)
 class ReplicaSeen:
     """One replica as last observed. `is_alive`: something still occupies its place, whatever it reports.

@@ -14,7 +14,7 @@ from jobs.core.cursor import Cursor, Stream, decode
 from jobs.models import Job
 
 from . import segments
-from .segments import LAUNCHER, Segment
+from .segments import EVERYBODY, LAUNCHER, Segment, Source
 
 PAGE_LINES = 500
 MAX_PAGE_LINES = 10_000
@@ -31,6 +31,7 @@ class LogLine(NamedTuple):
     at: datetime
     text: str
     is_gap: bool = False
+    replica: str = ""  # role and number, such as worker-0
 
 
 class LogPage(NamedTuple):
@@ -50,7 +51,7 @@ class CaughtUp(NamedTuple):
 def read(
     *,
     job: Job,
-    rank: int | None = None,
+    source: Source = EVERYBODY,
     cursor: str = "",
     limit: int = PAGE_LINES,
     tail: int | None = None,
@@ -62,45 +63,45 @@ def read(
     """
     limit = max(1, min(limit, MAX_PAGE_LINES))
     if cursor:
-        return _read(job.pk, rank, decode(cursor), limit=limit, only=attempt)
+        return _read(job.pk, source, decode(cursor), limit=limit, only=attempt)
     if tail is None:
-        return _read(job.pk, rank, Cursor(attempt or min(1, job.attempt)), limit=limit, only=attempt)
+        return _read(job.pk, source, Cursor(attempt or min(1, job.attempt)), limit=limit, only=attempt)
     tail = min(tail, MAX_PAGE_LINES)
-    end = _near_end(job.pk, rank, attempt or job.attempt, tail)
-    page = _read(job.pk, rank, end.place, limit=None, only=attempt, newest=end.newest)
+    end = _near_end(job.pk, source, attempt or job.attempt, tail)
+    page = _read(job.pk, source, end.place, limit=None, only=attempt, newest=end.newest)
     return page._replace(lines=page.lines[-tail:] if tail else [])
 
 
-def catch_up(*, job: Job, rank: int | None, cursor: str, limit: int, attempt: int | None = None) -> CaughtUp:
+def catch_up(*, job: Job, source: Source, cursor: str, limit: int, attempt: int | None = None) -> CaughtUp:
     """Return what comes after `cursor`, or only the last `limit` lines if there is more.
 
     A live page must not fall behind a job that prints faster than its user reads.
     """
     before = decode(cursor)
-    found = _caught_up(job.pk, rank, before, limit, attempt)
+    found = _caught_up(job.pk, source, before, limit, attempt)
     after = decode(found.page.cursor)
     if after.attempt == before.attempt:
         return found
-    more = _caught_up(job.pk, rank, after, limit, attempt)  # include the next attempt's lines
+    more = _caught_up(job.pk, source, after, limit, attempt)  # include the next attempt's lines
     page = more.page._replace(lines=[*found.page.lines, *more.page.lines])
     return CaughtUp(page, found.skipped + more.skipped)
 
 
-def _caught_up(job: int, rank: int | None, place: Cursor, limit: int, only: int | None) -> CaughtUp:
-    page = _read(job, rank, place, limit=limit, only=only)
+def _caught_up(job: int, source: Source, place: Cursor, limit: int, only: int | None) -> CaughtUp:
+    page = _read(job, source, place, limit=limit, only=only)
     if not page.has_more or decode(page.cursor).attempt != place.attempt:
         return CaughtUp(page, 0)
-    near = _near_end(job, rank, place.attempt, limit)
+    near = _near_end(job, source, place.attempt, limit)
     start = {stream: max(place.next.get(stream, 0), line) for stream, line in near.place.next.items()}
     left_out = sum(line - place.next.get(stream, 0) for stream, line in start.items())
-    page = _read(job, rank, replace(place, next={**place.next, **start}), limit=None, only=only, newest=near.newest)
+    page = _read(job, source, replace(place, next={**place.next, **start}), limit=None, only=only, newest=near.newest)
     shown = page.lines[-limit:]
     return CaughtUp(page._replace(lines=shown), left_out + len(page.lines) - len(shown))
 
 
 def last_lines(*, job: Job, attempt: int, rank: int, count: int) -> list[str]:
     """Return the end of one rank's log."""
-    return [line.text for line in read(job=job, rank=rank, tail=count, attempt=attempt).lines]
+    return [line.text for line in read(job=job, source=Source(rank), tail=count, attempt=attempt).lines]
 
 
 def end_of_launcher(*, replica: int, count: int) -> list[str]:
@@ -116,20 +117,20 @@ def end_of_launcher(*, replica: int, count: int) -> list[str]:
     return found[-count:]
 
 
-def following(*, job: int, rank: int | None, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
+def following(*, job: int, source: Source, place: Cursor, limit: int) -> tuple[list[LogLine], Cursor]:
     """Return the next lines of the cursor's attempt, and the cursor after them."""
-    page = _read(job, rank, place, limit=limit, only=place.attempt)
+    page = _read(job, source, place, limit=limit, only=place.attempt)
     return page.lines, decode(page.cursor)
 
 
 def _read(
-    job: int, rank: int | None, place: Cursor, *, limit: int | None, only: int | None, newest: int | None = None
+    job: int, source: Source, place: Cursor, *, limit: int | None, only: int | None, newest: int | None = None
 ) -> LogPage:
     """Return one page.
 
     Without a `limit` it ends at the segment `newest`, as any number of lines may have been added since.
     """
-    found = segments.unread(job=job, rank=rank, place=place, limit=MAX_SEGMENTS + 1)
+    found = segments.unread(job=job, source=source, place=place, limit=MAX_SEGMENTS + 1)
     if found.collected_at is not None:
         return _collected(place, found.collected_at)
     known = found.segments if newest is None else [one for one in found.segments if one.id <= newest]
@@ -201,9 +202,9 @@ def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, Lo
     texts, missing = segments.content(segment, skip=start)
     for number, raw in enumerate(texts, segment.first_line + start + 1):
         at, text = segments.parsed(raw, least=at, most=segment.last_at)
-        yield stream, number, LogLine(rank, attempt, at, text)
+        yield stream, number, LogLine(rank, attempt, at, text, replica=segment.replica_name)
     if missing:
-        yield stream, segment.end, LogLine(rank, attempt, at, missing, is_gap=True)
+        yield stream, segment.end, LogLine(rank, attempt, at, missing, is_gap=True, replica=segment.replica_name)
 
 
 def _advanced(place: Cursor, following: dict[Stream, int], taken: Iterable[Segment], is_end: bool) -> Cursor:
@@ -219,13 +220,13 @@ class _End(NamedTuple):
     newest: int
 
 
-def _near_end(job: int, rank: int | None, attempt: int, tail: int) -> _End:
+def _near_end(job: int, source: Source, attempt: int, tail: int) -> _End:
     """Return a cursor before the last `tail` lines, at the newest segments that hold that many.
 
     Everything older is skipped. At most `tail` lines of one stream can be among them.
     """
-    following = segments.ends(job=job, rank=rank, attempt=attempt)
-    newest = segments.newest(job=job, rank=rank, attempt=attempt, limit=MAX_SEGMENTS)
+    following = segments.ends(job=job, source=source, attempt=attempt)
+    newest = segments.newest(job=job, source=source, attempt=attempt, limit=MAX_SEGMENTS)
     left: dict[Stream, int] = {}
     lines = size = 0
     for one in newest:
@@ -246,6 +247,7 @@ __all__ = [
     "CaughtUp",
     "LogLine",
     "LogPage",
+    "Source",
     "catch_up",
     "end_of_launcher",
     "following",

@@ -13,7 +13,7 @@ from jobs.models import Job
 
 from . import segments
 from .reader import LAUNCHER, LogLine, following
-from .segments import Segment
+from .segments import EVERYBODY, Segment, Source
 
 PIECE_LINES = 20_000
 SEARCH_BYTES = 256 * 2**20  # of text searched per call; its answer says where to continue
@@ -48,15 +48,15 @@ class Found(NamedTuple):
 
 
 def stream_text(
-    *, job: Job, rank: int | None = None, attempt: int | None = None, shown: Callable[[str], str] = str
+    *, job: Job, source: Source = EVERYBODY, attempt: int | None = None, shown: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """Yield one attempt (default: the newest) as text: time, launcher or rank, and the line after `shown`."""
+    """Yield one attempt (default: the newest) as text: time, rank or replica, and the line after `shown`."""
     place = Cursor(job.attempt if attempt is None else attempt)
     while True:
-        lines, after = following(job=job.pk, rank=rank, place=place, limit=PIECE_LINES)
+        lines, after = following(job=job.pk, source=source, place=place, limit=PIECE_LINES)
         if not lines:
             return
-        yield "".join(f"{_stamp(line.at)} {_who(line.rank):>8}  {shown(line.text)}\n" for line in lines)
+        yield "".join(f"{_stamp(line.at)} {_who(line):>8}  {shown(line.text)}\n" for line in lines)
         place = after
 
 
@@ -65,7 +65,7 @@ def search(
     job: Job,
     text: str,
     by: int | None,
-    rank: int | None = None,
+    source: Source = EVERYBODY,
     attempt: int | None = None,
     limit: int = SEARCH_LINES,
     start: str = "",
@@ -81,14 +81,14 @@ def search(
     after, line = _start(start)
     give_back()  # do not hold a database connection while waiting for a turn, or reading files
     with searching.turn(job.team_id, by):
-        return scan(job.pk, text.lower(), rank, which, limit, after=after, line=line)
+        return scan(job.pk, text.lower(), source, which, limit, after=after, line=line)
 
 
-def scan(job: int, text: str, rank: int | None, attempt: int, limit: int, *, after: int, line: int) -> Found:
+def scan(job: int, text: str, source: Source, attempt: int, limit: int, *, after: int, line: int) -> Found:
     """Search one attempt from a position on, for a bounded time; the caller holds the turn."""
     found: list[FoundLine] = []
     scanned, until, read = 0, time.thread_time() + SEARCH_SECONDS, 0
-    for segment in _rows(job, rank, attempt, after):
+    for segment in _rows(job, source, attempt, after):
         for number, one in _numbered(segment, attempt, line if segment.id == after + 1 else 0):
             is_here = text in one.text.lower()
             if (is_here and len(found) == limit) or (read and not read % LOOK_LINES and time.thread_time() > until):
@@ -102,8 +102,8 @@ def scan(job: int, text: str, rank: int | None, attempt: int, limit: int, *, aft
     return Found(found, "")
 
 
-def _rows(job: int, rank: int | None, attempt: int, after: int) -> Iterator[Segment]:
-    while rows := segments.since(job=job, rank=rank, attempt=attempt, after=after, limit=ROWS):
+def _rows(job: int, source: Source, attempt: int, after: int) -> Iterator[Segment]:
+    while rows := segments.since(job=job, source=source, attempt=attempt, after=after, limit=ROWS):
         give_back()
         yield from rows
         after = rows[-1].id
@@ -116,7 +116,7 @@ def _numbered(segment: Segment, attempt: int, start: int) -> Iterator[tuple[int,
     at = segment.first_at
     for number, raw in enumerate(lines, first):
         at, line = segments.parsed(raw, least=at, most=segment.last_at)
-        yield number, LogLine(segment.rank, attempt, at, line)
+        yield number, LogLine(segment.rank, attempt, at, line, replica=segment.replica_name)
 
 
 def _start(text: str) -> tuple[int, int]:
@@ -128,8 +128,8 @@ def _start(text: str) -> tuple[int, int]:
     return int(segment), int(line)
 
 
-def _who(rank: int) -> str:
-    return "launcher" if rank == LAUNCHER else f"rank {rank}"
+def _who(line: LogLine) -> str:
+    return line.replica if line.rank == LAUNCHER else f"rank {line.rank}"
 
 
 def _stamp(at: datetime) -> str:

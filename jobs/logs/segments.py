@@ -18,7 +18,16 @@ from . import storage
 
 BLOCK = 4096  # characters
 
-_COLUMNS = 's.id, s.replica_id, s.rank, s.first_line, s.lines, s.first_at, s.last_at, s.raw_bytes, s.path, s."offset", s.size_bytes'
+_COLUMNS = """
+    s.id, s.replica_id, s.rank, s.first_line, s.lines, s.first_at, s.last_at, s.raw_bytes, s.path, s."offset", s.size_bytes,
+    (SELECT r.role || '-' || r.index FROM jobs_replica r WHERE r.id = s.replica_id)
+"""
+_OF_SOURCE = """
+    (%(rank)s::int IS NULL OR s.rank = %(rank)s) AND (%(role)s::text IS NULL OR s.replica_id = (
+        SELECT id FROM jobs_replica
+        WHERE job_id = %(job)s AND attempt = %(attempt)s AND role = %(role)s AND index = %(index)s
+    ))
+"""
 
 # One statement sees one snapshot: if it finds a job finished, it finds every line from before its end.
 _UNREAD = f"""
@@ -28,7 +37,7 @@ _UNREAD = f"""
         LEFT JOIN unnest(%(replicas)s::bigint[], %(ranks)s::int[], %(lines)s::bigint[]) AS seen(replica_id, rank, line)
             ON seen.replica_id = s.replica_id AND seen.rank = s.rank
         WHERE s.job_id = j.id AND s.attempt = %(attempt)s AND s.id > %(floor)s
-            AND (%(rank)s::int IS NULL OR s.rank = %(rank)s) AND s.first_line + s.lines > COALESCE(seen.line, 0)
+            AND {_OF_SOURCE} AND s.first_line + s.lines > COALESCE(seen.line, 0)
         ORDER BY s.first_at, s.id LIMIT %(limit)s
     ) s ON true
     WHERE j.id = %(job)s
@@ -37,14 +46,13 @@ _UNREAD = f"""
 
 _NEWEST = f"""
     SELECT {_COLUMNS} FROM jobs_logsegment s
-    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR s.rank = %(rank)s)
+    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND {_OF_SOURCE}
     ORDER BY s.id DESC LIMIT %(limit)s
 """  # noqa: S608 - the columns are named above
 
 _SINCE = f"""
     SELECT {_COLUMNS} FROM jobs_logsegment s
-    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR s.rank = %(rank)s)
-        AND s.id > %(after)s
+    WHERE s.job_id = %(job)s AND s.attempt = %(attempt)s AND {_OF_SOURCE} AND s.id > %(after)s
     ORDER BY s.id LIMIT %(limit)s
 """  # noqa: S608 - the columns are named above
 
@@ -63,11 +71,28 @@ _ENDS = """
         WHERE replica_id = r.id AND rank = n.rank ORDER BY first_line DESC LIMIT 1
     ) s
     WHERE r.job_id = %(job)s AND r.attempt = %(attempt)s AND (%(rank)s::int IS NULL OR n.rank = %(rank)s)
+        AND (%(role)s::text IS NULL OR (r.role = %(role)s AND r.index = %(index)s))
 """
 
 
 class Unreadable(Exception):
     """The bytes exist but do not match their row."""
+
+
+class Source(NamedTuple):
+    """Whose lines: everybody's; only one rank's (LAUNCHER: those of no rank), one replica's, or both together."""
+
+    rank: int | None = None
+    replica: tuple[str, int] | None = None  # its role, and its number within it
+
+    @property
+    def given(self) -> dict[str, str | int | None]:
+        """The parameters of a statement."""
+        role, index = self.replica or (None, None)
+        return {"rank": self.rank, "role": role, "index": index}
+
+
+EVERYBODY = Source()
 
 
 class Segment(NamedTuple):
@@ -84,6 +109,7 @@ class Segment(NamedTuple):
     path: str
     offset: int
     size_bytes: int
+    replica_name: str  # role and number, such as worker-0
 
     @property
     def stream(self) -> Stream:
@@ -108,11 +134,11 @@ class Unread(NamedTuple):
     segments: list[Segment]
 
 
-def unread(*, job: int, rank: int | None, place: Cursor, limit: int) -> Unread:
+def unread(*, job: int, source: Source, place: Cursor, limit: int) -> Unread:
     """Return segments with lines after the cursor, in order of time."""
     streams = list(place.next)
     given = {
-        "job": job, "rank": rank, "attempt": place.attempt, "floor": place.floor, "limit": limit,
+        "job": job, **source.given, "attempt": place.attempt, "floor": place.floor, "limit": limit,
         "replicas": [replica for replica, _ in streams], "ranks": [number for _, number in streams],
         "lines": list(place.next.values()),
     }  # fmt: skip
@@ -126,10 +152,10 @@ def unread(*, job: int, rank: int | None, place: Cursor, limit: int) -> Unread:
     return Unread(attempt, is_finished, collected_at, found)
 
 
-def newest(*, job: int, rank: int | None, attempt: int, limit: int) -> list[Segment]:
+def newest(*, job: int, source: Source, attempt: int, limit: int) -> list[Segment]:
     """Return the segments that arrived last, newest first."""
     with connection.cursor() as cursor:
-        cursor.execute(_NEWEST, {"job": job, "rank": rank, "attempt": attempt, "limit": limit})
+        cursor.execute(_NEWEST, {"job": job, **source.given, "attempt": attempt, "limit": limit})
         return [Segment(*row) for row in cursor.fetchall()]
 
 
@@ -141,17 +167,18 @@ def last(*, stream: Stream, limit: int) -> list[Segment]:
         return [Segment(*row) for row in cursor.fetchall()]
 
 
-def since(*, job: int, rank: int | None, attempt: int, after: int, limit: int) -> list[Segment]:
+def since(*, job: int, source: Source, attempt: int, after: int, limit: int) -> list[Segment]:
     """Return the segments that arrived after the one with the id `after`, oldest first."""
     with connection.cursor() as cursor:
-        cursor.execute(_SINCE, {"job": job, "rank": rank, "attempt": attempt, "after": after, "limit": limit})
+        given = {"job": job, **source.given, "attempt": attempt, "after": after, "limit": limit}
+        cursor.execute(_SINCE, given)
         return [Segment(*row) for row in cursor.fetchall()]
 
 
-def ends(*, job: int, rank: int | None, attempt: int) -> dict[Stream, int]:
+def ends(*, job: int, source: Source, attempt: int) -> dict[Stream, int]:
     """Return the number of the next line in each stream."""
     with connection.cursor() as cursor:
-        cursor.execute(_ENDS, {"job": job, "rank": rank, "attempt": attempt})
+        cursor.execute(_ENDS, {"job": job, **source.given, "attempt": attempt})
         return {(replica, number): line for replica, number, line in cursor.fetchall()}
 
 
@@ -216,4 +243,17 @@ def _stored(segment: Segment) -> str:
     return text.decode("utf-8", "replace")
 
 
-__all__ = ["LAUNCHER", "Segment", "Unread", "content", "ends", "last", "newest", "parsed", "since", "unread"]
+__all__ = [
+    "EVERYBODY",
+    "LAUNCHER",
+    "Segment",
+    "Source",
+    "Unread",
+    "content",
+    "ends",
+    "last",
+    "newest",
+    "parsed",
+    "since",
+    "unread",
+]

@@ -1,6 +1,7 @@
-"""/jobs/<id>/logs: the log of one rank or of all, its live end, and all of it as text."""
+"""/jobs/<id>/logs: the log of one rank, one replica or all, its live end, and all of it as text."""
 
 import re
+from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, StreamingHttpResponse
@@ -13,14 +14,24 @@ from accounts.permissions import Act, may
 from common.errors import InvalidInput
 from common.streaming import text_response
 from common.text import plain
+from jobs.core.verdict import place
 from jobs.logs import reader, search
+from jobs.logs.reader import LAUNCHER, Source
 from jobs.models import Job, Rank
 
 from .parts import Context, Request, answer, readable_job, whole
 
 TAIL = 500
-LAUNCHER = -1
-MAX_LINKS = 64  # ranks with a link of their own; above that an input field takes the number
+MAX_LINKS = 64  # ranks, or replicas, with a link of their own; above that an input field takes the number or name
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A link to somebody's log."""
+
+    word: str
+    url: str
+    is_chosen: bool
 
 
 @login_required
@@ -36,35 +47,40 @@ def log_page(request: Request, pk: int) -> HttpResponse:
 
 def log_context(request: Request, *, job: Job) -> Context:
     """Return the live end of the log, or a page of lines after the cursor in the URL."""
-    rank, attempt = chosen(request, job=job)
+    source, attempt = chosen(request, job=job)
     only = attempt if attempt != job.attempt else None
     cursor = request.GET.get("cursor", "")
-    page = _after(job, rank=rank, cursor=cursor, only=only) if cursor else None
+    page = _after(job, source=source, cursor=cursor, only=only) if cursor else None
     if page is not None:
-        return _pane(request, job, rank, attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
+        return _pane(request, job, source, attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
             "has_more": page.has_more, "is_log_live": False}  # fmt: skip
-    page = reader.read(job=job, rank=rank, tail=TAIL, attempt=only)
-    return _pane(request, job, rank, attempt) | _lines(job, page, attempt=attempt)
+    page = reader.read(job=job, source=source, tail=TAIL, attempt=only)
+    return _pane(request, job, source, attempt) | _lines(job, page, attempt=attempt)
 
 
-def _after(job: Job, *, rank: int | None, cursor: str, only: int | None) -> reader.LogPage | None:
+def _after(job: Job, *, source: Source, cursor: str, only: int | None) -> reader.LogPage | None:
     """Return the next lines; None for a malformed cursor, which is ignored."""
     try:
-        return reader.read(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
+        return reader.read(job=job, source=source, cursor=cursor, limit=TAIL, attempt=only)
     except InvalidInput:
         return None
 
 
 def _followed(request: Request, *, job: Job) -> Context:
     """Return lines up to the present; if they exceed a page, the last of them, with a link to the skipped ones."""
-    rank, attempt = chosen(request, job=job)
+    source, attempt = chosen(request, job=job)
     only = attempt if attempt != job.attempt else None
     cursor = request.GET.get("cursor", "")
     try:
-        page, skipped = reader.catch_up(job=job, rank=rank, cursor=cursor, limit=TAIL, attempt=only)
+        page, skipped = reader.catch_up(job=job, source=source, cursor=cursor, limit=TAIL, attempt=only)
     except InvalidInput:
-        page, skipped = reader.read(job=job, rank=rank, tail=TAIL, attempt=only), 0
-    around = {"job": job, "rank_value": _value(rank), "is_old": only is not None, "attempt": attempt}
+        page, skipped = reader.read(job=job, source=source, tail=TAIL, attempt=only), 0
+    around = {
+        "job": job,
+        "log_url_and": _and(_address(job, source, only)),
+        "is_old": only is not None,
+        "attempt": attempt,
+    }
     return around | _lines(job, page, attempt=attempt) | {"skipped": skipped, "skipped_from": cursor}
 
 
@@ -73,39 +89,66 @@ def _lines(job: Job, page: reader.LogPage, *, attempt: int) -> Context:
     return {"lines": page.lines, "cursor": page.cursor, "is_log_live": is_live}
 
 
-def _pane(request: Request, job: Job, rank: int | None, attempt: int) -> Context:
+def _pane(request: Request, job: Job, source: Source, attempt: int) -> Context:
     """Return the context around the lines: whose log it is, and which others there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
     )
+    only = attempt if attempt != job.attempt else None
     return {
         "job": job,
         "attempt": attempt,
-        "rank_value": _value(rank),
-        "log_choices": _choices(numbers if len(numbers) <= MAX_LINKS else []),
+        "asked_for": _query(source),
+        "log_url": _address(job, source, only),
+        "log_url_and": _and(_address(job, source, only)),
+        "file_url": _address(job, source, attempt, route="job-logs-file"),
+        "log_choices": _choices(job, numbers if len(numbers) <= MAX_LINKS else [], source=source, only=only),
         "has_every_rank": len(numbers) <= MAX_LINKS,
-        "is_old": attempt != job.attempt,
+        "rank_value": source.rank if source.rank != LAUNCHER else None,
+        "is_old": only is not None,
         "can_delete_log": job.is_finished
         and job.logs_collected_at is None
         and may(request.user, Act.CONTROL, job.team),
     }
 
 
-def chosen(request: Request, *, job: Job) -> tuple[int | None, int]:
-    """Return (rank or None for all, attempt) from the URL; malformed values are ignored."""
+def chosen(request: Request, *, job: Job) -> tuple[Source, int]:
+    """Return (whose lines, attempt) from the URL; malformed values are ignored."""
     text = request.GET.get("rank", "")
     rank = LAUNCHER if text in ("launcher", "-1") else whole(text)
     attempt = whole(request.GET.get("attempt"))
-    return rank, attempt if attempt is not None and 1 <= attempt <= job.attempt else job.attempt
+    source = Source(rank, place(job.role_views, request.GET.get("replica", "")))
+    return source, attempt if attempt is not None and 1 <= attempt <= job.attempt else job.attempt
 
 
-def _value(rank: int | None) -> str:
-    """Return a choice of rank as written in the URL."""
-    return "" if rank is None else "launcher" if rank == LAUNCHER else str(rank)
+def _query(source: Source) -> dict[str, str]:
+    """Return a choice as written in the URL."""
+    rank = {} if source.rank is None else {"rank": "launcher" if source.rank == LAUNCHER else str(source.rank)}
+    return rank | ({"replica": "{}-{}".format(*source.replica)} if source.replica else {})
 
 
-def _choices(numbers: list[int]) -> list[tuple[str, str]]:
-    return [("", "All"), *((str(number), str(number)) for number in numbers), ("launcher", "Launcher")]
+def _address(job: Job, source: Source, attempt: int | None, *, route: str = "job-logs") -> str:
+    asked = _query(source) | ({} if attempt is None else {"attempt": str(attempt)})
+    return reverse(route, args=[job.pk]) + (f"?{urlencode(asked)}" if asked else "")
+
+
+def _and(address: str) -> str:
+    """Return the beginning of an address with one more parameter."""
+    return address + ("&" if "?" in address else "?")
+
+
+def _choices(job: Job, numbers: list[int], *, source: Source, only: int | None) -> list[Choice]:
+    """Return everybody, the replicas where ranks alone do not tell them apart, the ranks, and what no rank printed."""
+    roles = job.role_views
+    has_own = len(roles) > 1 and sum(one.replicas for one in roles) <= MAX_LINKS
+    replicas = [(one.name, index) for one in roles for index in range(one.replicas)] if has_own else []
+    offered = [
+        ("All", Source()),
+        *(("{}-{}".format(*replica), Source(replica=replica)) for replica in replicas),
+        *((str(number), Source(number)) for number in numbers),
+        *([] if has_own else [("Launcher", Source(LAUNCHER))]),
+    ]
+    return [Choice(word, _address(job, one, only), one == source) for word, one in offered]
 
 
 @login_required
@@ -121,19 +164,18 @@ def log_find(request: Request, pk: int) -> HttpResponse:
 
 
 def _found(request: Request, *, job: Job, asked: str) -> Context:
-    rank, attempt = chosen(request, job=job)
+    source, attempt = chosen(request, job=job)
     start = request.GET.get("start", "")
     try:
-        found = search.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt, start=start)
+        found = search.search(job=job, text=asked, by=request.user.pk, source=source, attempt=attempt, start=start)
     except InvalidInput:  # a malformed start: search from the beginning
-        found = search.search(job=job, text=asked, by=request.user.pk, rank=rank, attempt=attempt)
-    where = {name: value for name, value in (("rank", _value(rank)), ("attempt", str(attempt))) if value}
+        found = search.search(job=job, text=asked, by=request.user.pk, source=source, attempt=attempt)
     return {
         "found": found,
         "asked": asked,
         "start": start,
-        "find_url": f"{reverse('job-logs-find', args=[job.pk])}?{urlencode({**where, 'q': asked})}",
-        "log_url": f"{reverse('job-logs', args=[job.pk])}?{urlencode(where)}",
+        "find_url": _and(_address(job, source, attempt, route="job-logs-find")) + urlencode({"q": asked}),
+        "log_url": _address(job, source, attempt),
     }
 
 
@@ -142,9 +184,9 @@ def _found(request: Request, *, job: Job, asked: str) -> Context:
 def log_file(request: Request, pk: int) -> StreamingHttpResponse:
     """Stream all lines of one attempt as text. Terminal colours are left out, as on the page."""
     job = readable_job(request, pk=pk)
-    rank, attempt = chosen(request, job=job)
-    response = text_response(request, search.stream_text(job=job, rank=rank, attempt=attempt, shown=plain))
-    which = {"": "all", "launcher": "launcher"}.get(_value(rank), f"rank-{rank}")
+    source, attempt = chosen(request, job=job)
+    response = text_response(request, search.stream_text(job=job, source=source, attempt=attempt, shown=plain))
+    which = "-".join(f"{name}-{value}" for name, value in _query(source).items()) or "all"
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", job.name)
     response["Content-Disposition"] = f'attachment; filename="{name}-{attempt}-{which}.txt"'
     patch_vary_headers(response, ["Cookie"])

@@ -66,8 +66,8 @@ class Lab:
         return self.visit(job, times=4)
 
 
-def identity(job: Job, index: int = 0) -> AgentIdentity:
-    return AgentIdentity(job.pk, job.run, job.attempt, "worker", index)
+def identity(job: Job, index: int = 0, *, role: str = "worker") -> AgentIdentity:
+    return AgentIdentity(job.pk, job.run, job.attempt, role, index)
 
 
 def log_item(rank: int, first_line: int, lines: list[tuple[float, str]]) -> Item:

@@ -27,11 +27,16 @@ class LineWriter:
     has_time: bool = False
     is_raw: bool = False
     is_json: bool = False
+    replica: str | None = None  # the only one whose lines were asked for
     terminal: Terminal = field(default_factory=terminal_of)
 
     def write(self, lines: Iterable[LogLine]) -> None:
         """Write directly to the stream, flushed once: `click.echo` flushes every line, too slow for a long log."""
         for line in lines:
+            if self.replica and line.replica != self.replica and not line.is_gap:
+                raise click.ClickException(
+                    "this server is older than --replica and sends every line; use --rank, or update it"
+                )
             sys.stdout.write(self._json(line) if self.is_json else self._plain(line))
         sys.stdout.flush()
 
@@ -46,7 +51,7 @@ class LineWriter:
     def _rank(self, line: LogLine) -> str:
         if not self.has_rank:
             return ""
-        return "[launcher] " if line.is_launcher else f"[rank {line.rank}] "
+        return f"[{inert(line.replica) or 'launcher'}] " if line.is_launcher else f"[rank {line.rank}] "
 
     def _time(self, line: LogLine) -> str:
         return line.at.astimezone().isoformat(timespec="milliseconds") + " " if self.has_time else ""
@@ -58,12 +63,13 @@ def follow(
     job: Job,
     writer: LineWriter,
     rank: int | None = None,
+    replica: str | None = None,
     tail: int | None = None,
     cursor: str | None = None,
 ) -> Job:
     """Print until the job has ended (or is suspended) and its log is complete; return the job's last known state."""
     told: tuple[str, str] | None = None
-    for seen in apart(client.follow_pages(job, rank=rank, tail=tail, cursor=cursor)):
+    for seen in apart(client.follow_pages(job, rank=rank, replica=replica, tail=tail, cursor=cursor)):
         if not isinstance(seen, Job):
             writer.write(seen.lines)
             continue

@@ -27,6 +27,9 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @job_argument
 @click.option("-f", "--follow", "is_following", is_flag=True, help="Keep printing until the job ends.")
 @click.option("--rank", metavar="R", callback=_rank, help="Only this rank, or `launcher`.")
+@click.option(
+    "--replica", metavar="NAME", help="Only this replica, such as worker-0; of a Ray job head-0 is the driver."
+)
 @click.option("--attempt", metavar="N", type=click.IntRange(min=1), help="Only this attempt.")
 @click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Start with the last N lines (at most 10,000).")
 @click.option("--since-cursor", "cursor", metavar="CURSOR", help="Start after this cursor; see --show-cursor.")
@@ -52,9 +55,11 @@ def logs(
     is_whole: bool,
     **asked: Any,
 ) -> None:
-    """Print the log of a job: all ranks merged, or one rank."""
+    """Print the log of a job: all ranks merged, one rank, or one replica."""
     has_rank = asked["rank"] is None and not no_prefix
-    writer = LineWriter(has_rank=has_rank, has_time=timestamps, is_raw=is_raw, is_json=output == "json")
+    writer = LineWriter(
+        has_rank=has_rank, has_time=timestamps, is_raw=is_raw, is_json=output == "json", replica=asked["replica"]
+    )
     if is_following and (asked["attempt"] is not None or show_cursor):
         raise click.UsageError("--follow shows every new attempt: omit --attempt and --show-cursor")
     with open_client() as client:
@@ -74,7 +79,7 @@ def logs(
 
 def _find(client: Client, *, job: str, words: str, writer: LineWriter, asked: dict[str, Any]) -> None:
     """Print matching lines; exits like grep: 1 where nothing was found."""
-    found = client.search_logs(job, words, rank=asked["rank"], attempt=asked["attempt"])
+    found = client.search_logs(job, words, rank=asked["rank"], replica=asked["replica"], attempt=asked["attempt"])
     writer.write(found)
     if not found:
         click.get_current_context().exit(1)
@@ -83,7 +88,7 @@ def _find(client: Client, *, job: str, words: str, writer: LineWriter, asked: di
 def _text(client: Client, *, job: str, asked: dict[str, Any], is_raw: bool) -> None:
     """Print line by line, so that a log of any length needs little memory here."""
     left = ""
-    for piece in client.log_text(job, rank=asked["rank"], attempt=asked["attempt"]):
+    for piece in client.log_text(job, rank=asked["rank"], replica=asked["replica"], attempt=asked["attempt"]):
         *lines, left = (left + piece).split("\n")
         sys.stdout.writelines(f"{line if is_raw else inert(line)}\n" for line in lines)
     sys.stdout.write(left if is_raw else inert(left))
@@ -92,7 +97,7 @@ def _text(client: Client, *, job: str, asked: dict[str, Any], is_raw: bool) -> N
 
 def _follow(client: Client, *, job: str, writer: LineWriter, asked: dict[str, Any]) -> None:
     seen = client.job(job)
-    place = {name: asked[name] for name in ("rank", "tail", "cursor")}
+    place = {name: asked[name] for name in ("rank", "replica", "tail", "cursor")}
     try:
         follow(client, job=seen, writer=writer, **place)
     except KeyboardInterrupt:

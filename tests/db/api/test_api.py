@@ -156,7 +156,9 @@ def test_ranks_events_replicas_logs_and_metrics_are_read(api, lab):
     assert len(api.get(f"/jobs/{job.pk}/replicas").json()["results"]) == 2
     assert api.get(f"/jobs/{job.pk}/events").json()["results"][0]["kind"] == "submitted"
     page = api.get(f"/jobs/{job.pk}/logs").json()
-    assert page["lines"] == [{"rank": 0, "attempt": 1, "at_ms": at * 1000, "text": "hello <b>", "is_gap": False}]
+    assert page["lines"] == [
+        {"rank": 0, "replica": "worker-0", "attempt": 1, "at_ms": at * 1000, "text": "hello <b>", "is_gap": False}
+    ]
     assert api.get(f"/jobs/{job.pk}/logs", cursor=page["cursor"]).json()["lines"] == []
     assert api.get(f"/jobs/{job.pk}/metrics").json() == {"series": []}
     assert api.get(f"/jobs/{job.pk}/logs", cursor="rubbish").status_code == 400

@@ -14,6 +14,7 @@ from django.utils import timezone
 from jobs.core.cursor import Cursor
 from jobs.ingest import apply
 from jobs.logs import compaction, reader, retention, search, segments
+from jobs.logs.segments import EVERYBODY, Source
 from jobs.models import Job, LogSegment, Replica
 from tests.support.builders import batch, identity, item, log_item
 
@@ -78,7 +79,7 @@ def test_a_packed_log_has_the_same_lines_in_a_few_rows_and_one_file(job, files):
         LogSegment.objects.filter(is_packed=True).count() == 4
     )  # rank 0 before and after its gap, rank 1, the launcher
     assert LogSegment.objects.exclude(path="").values("path").distinct().count() == 1
-    assert [line.text for line in reader.read(job=job, rank=1, tail=3).lines] == ["1:397", "1:398", "1:399"]
+    assert [line.text for line in reader.read(job=job, source=Source(1), tail=3).lines] == ["1:397", "1:398", "1:399"]
     assert len(search.search(job=job, by=1, text="launcher").lines) == BATCHES
 
 
@@ -102,7 +103,7 @@ def test_a_follower_at_the_end_sees_no_line_twice(job):
 
 
 def test_files_of_rows_read_before_packing_still_exist(job, files):
-    rows = segments.unread(job=job.pk, rank=None, place=Cursor(1), limit=500).segments
+    rows = segments.unread(job=job.pk, source=EVERYBODY, place=Cursor(1), limit=500).segments
     pack(job)
     assert compaction.sweep(run=job.run, attempt=1, now=timezone.now()) == []
     assert sum(len(list(segments.content(row)[0])) for row in rows) == 840

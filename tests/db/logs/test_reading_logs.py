@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jobs.ingest import apply
 from jobs.logs import reader, segments
+from jobs.logs.segments import EVERYBODY, Source
 from tests.support.builders import batch, identity, item, log_item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -121,7 +122,7 @@ def test_a_reader_of_a_dense_segment_parses_only_the_lines_that_it_needs(job, de
         lambda: len(reader.read(job=job, limit=3).lines) == 3,
         lambda: len(reader.last_lines(job=job, attempt=1, rank=0, count=400)) == 400,
         lambda: (
-            reader.catch_up(job=job, rank=None, cursor=reader.read(job=job, limit=1).cursor, limit=5).skipped
+            reader.catch_up(job=job, source=EVERYBODY, cursor=reader.read(job=job, limit=1).cursor, limit=5).skipped
             == MANY - 6
         ),
     ]
@@ -160,7 +161,7 @@ def test_the_tail_of_one_stream_spans_its_segments(job):
     send(job, 2, log_item(0, 5, [(T + n, f"a{n}") for n in range(5, 7)]))
     send(job, 1, log_item(2, 0, [(T + 5.5, "b")]), index=1)
     assert [line.text for line in reader.read(job=job, tail=4).lines] == ["a4", "a5", "b", "a6"]
-    assert [line.text for line in reader.read(job=job, rank=0, tail=3).lines] == ["a4", "a5", "a6"]
+    assert [line.text for line in reader.read(job=job, source=Source(0), tail=3).lines] == ["a4", "a5", "a6"]
 
 
 @given(st.lists(st.text("ab", max_size=5), max_size=40), st.booleans(), st.integers(1, 9), st.data())

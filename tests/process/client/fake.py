@@ -52,8 +52,12 @@ class FakeMuster(More):
         self.jobs[number].update(fields)
         self.jobs[number]["is_finished"] = self.jobs[number]["phase"] in FINISHED
 
-    def say(self, number: int, text: str, *, rank: int = 0, at_ms: int = 1763700000123) -> None:
-        self.lines[number].append({"rank": rank, "at_ms": at_ms, "attempt": 1, "text": text})
+    def say(
+        self, number: int, text: str, *, rank: int = 0, replica: str | None = None, at_ms: int = 1763700000123
+    ) -> None:
+        """Add a line; without a `replica` as a server does that does not know of them."""
+        named = {} if replica is None else {"replica": replica}
+        self.lines[number].append({"rank": rank, **named, "at_ms": at_ms, "attempt": 1, "text": text})
 
     def paths(self, method: str) -> list[str]:
         return [seen["path"] for seen in self.requests if seen["method"] == method]
@@ -177,7 +181,12 @@ class FakeMuster(More):
     def logs(self, number: int, query: dict[str, str]) -> Answer:
         if self.script:
             self.script.pop(0)(self, number)
-        lines = [line for line in self.lines[number] if query.get("rank") in (None, str(line["rank"]))]
+        lines = [
+            line
+            for line in self.lines[number]
+            if query.get("rank") in (None, str(line["rank"]))
+            and query.get("replica") in (None, line.get("replica", query.get("replica")))
+        ]
         tail = query.get("tail")
         lines = [line for line in lines if query.get("attempt") in (None, str(line["attempt"]))]
         begin = int(query.get("cursor") or (max(0, len(lines) - int(tail)) if tail is not None else 0))

@@ -161,6 +161,27 @@ def test_logs_of_all_ranks_carry_their_rank_and_those_of_one_do_not(run: Run, lo
     assert run("logs", number, "--tail", 1).stdout == "[rank 3] said by 3\n"
 
 
+def test_logs_of_one_replica(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="succeeded")
+    logged_in.say(number, "the driver", rank=-1, replica="head-0")
+    logged_in.say(number, "a task", rank=-1, replica="worker-1")
+    logged_in.say(number, "an epoch", rank=0, replica="worker-1")
+
+    assert run("logs", number).stdout == "[head-0] the driver\n[worker-1] a task\n[rank 0] an epoch\n"
+    assert run("logs", number, "--replica", "worker-1").stdout == "[worker-1] a task\n[rank 0] an epoch\n"
+    assert run("logs", number, "--replica", "head-0", "--follow").stdout == "[head-0] the driver\n"
+
+
+def test_a_server_that_knows_no_replicas_is_not_taken_at_its_word(run: Run, logged_in: FakeMuster) -> None:
+    number = logged_in.add_job(phase="succeeded")
+    logged_in.say(number, "anybody's", rank=-1)
+
+    result = run("logs", number, "--replica", "head-0")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "this server is older than --replica" in result.stderr
+
+
 def test_logs_can_be_searched_fetched_whole_and_streamed(run: Run, logged_in: FakeMuster) -> None:
     number = logged_in.add_job(phase="succeeded")
     for text in ("hay", "a \x1b[31mneedle"):
