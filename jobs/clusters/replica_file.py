@@ -76,8 +76,8 @@ def describe(
 
 def resolve(value: Value, plan: Plan, role: Role, *, index: int, ports: Mapping[str, int]) -> str:
     match value:
-        case Index():
-            return str(index)
+        case Index(first):
+            return str(first + index)
         case FirstRank():
             return str(role.first_rank + index * role.processes)
         case Host() | Here():

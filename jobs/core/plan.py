@@ -15,7 +15,9 @@ from .verdict import RoleView
 
 @dataclass(frozen=True)
 class Index:
-    """Stands for the replica's number within its role, from 0."""
+    """Stands for the replica's number within its role, counted from `first`."""
+
+    first: int = 0
 
 
 @dataclass(frozen=True)

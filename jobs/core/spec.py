@@ -116,7 +116,8 @@ def parse(
 def _unknown(name: str, value: Any, options: Mapping[str, Mapping[str, Field]]) -> Problem:
     theirs = [framework for framework, own in sorted(options.items()) if name in own]
     if theirs:
-        return Problem(name, value, f"is a field of {theirs[0]} jobs only; set framework={theirs[0]}, or remove it")
+        every = " and ".join(theirs)
+        return Problem(name, value, f"is a field of {every} jobs only; set framework={theirs[0]}, or remove it")
     return Problem(name, value, f"is not a field of a job; known are {', '.join(sorted(FIELDS))}")
 
 

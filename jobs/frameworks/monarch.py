@@ -13,6 +13,8 @@ from jobs.core.fields import MAX_NODES, Field, Type, quantity
 from jobs.core.plan import Host, Index, Port, Role, Value, numbered
 from jobs.core.spec import JobSpec
 
+from . import _shapes
+
 NAME = "monarch"
 LABEL = "Monarch"
 PER_NODE = "Processes of a host"
@@ -137,7 +139,7 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     hosts = [
         Role(
             name, count, spec.nproc_per_node, ("python3", "-u", "-c", BOOTSTRAP), told, completes=False,
-            resources=_resources(spec, "host"),
+            resources=_shapes.of(spec, "host"),
             labels={
                 "app.kubernetes.io/name": "monarch-worker",
                 "monarch.pytorch.org/mesh-name": name,
@@ -148,10 +150,6 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
         for name, count in sizes.items()
     ]  # fmt: skip
     controller = Role(
-        CONTROLLER, 1, 0, spec.command, told, devices=0, resources=_resources(spec, CONTROLLER), reads_pods=True,
+        CONTROLLER, 1, 0, spec.command, told, devices=0, resources=_shapes.of(spec, CONTROLLER), reads_pods=True,
     )  # fmt: skip
     return numbered(*hosts, controller)
-
-
-def _resources(spec: JobSpec, role: str) -> dict[str, str]:
-    return {name: spec.options[f"{role}_{name}"] for name in ("cpu", "memory") if f"{role}_{name}" in spec.options}

@@ -10,6 +10,8 @@ from jobs.core.fields import MAX_NODES, MAX_PROCESSES_PER_NODE, Field, Type, qua
 from jobs.core.plan import Endpoint, FirstRank, Host, Index, Port, Role, Value, numbered
 from jobs.core.spec import JobSpec
 
+from . import _shapes
+
 NAME = "plain"
 LABEL = "a plain job"
 PER_NODE = "Devices per node"
@@ -81,10 +83,6 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     helper = Role(
         "helper", count, 1, tuple(spec.options["helper_command"]), theirs, completes=False, is_rank=True,
         devices=spec.options.get("helper_devices", 0),
-        resources={
-            name: spec.options[option]
-            for name, option in (("cpu", "helper_cpu"), ("memory", "helper_memory"))
-            if option in spec.options
-        },
+        resources=_shapes.of(spec, "helper"),
     )  # fmt: skip
     return numbered(worker, helper)

@@ -9,6 +9,8 @@ from jobs.core.fields import MAX_PROCESSES_PER_NODE, quantity, whole
 from jobs.core.plan import Endpoint, Host, Port, Role, Value, numbered
 from jobs.core.spec import JobSpec
 
+from . import _shapes
+
 NAME = "ray"
 LABEL = "Ray"
 PER_NODE = "Devices of a worker"
@@ -19,8 +21,7 @@ FIELDS = (
           least=0, most=MAX_PROCESSES_PER_NODE, remedy="use 0 for a head on the CPU"),
     quantity("head_cpu", "CPU of the head", "CPU of the head's pod in place of the cluster's", example="4 or 500m"),
     quantity("head_memory", "Memory of the head", "memory of the head's pod in place of the cluster's", example="16Gi"),
-    quantity("worker_cpu", "CPU of a worker", "CPU of each worker's pod in place of the cluster's", example="8 or 500m"),
-    quantity("worker_memory", "Memory of a worker", "memory of each worker's pod in place of the cluster's", example="32Gi"),
+    *_shapes.WORKER,
 )  # fmt: skip
 RESERVED_ENV = frozenset({"RAY_ADDRESS", "RAY_AUTH_MODE", KEY_ENV, "RAY_TMPDIR", "MUSTER_RAY_CPUS", "MUSTER_RAY_NODES"})
 
@@ -62,12 +63,12 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     }
     driver = Role(
         "head", 1, 0, spec.command, head, devices=spec.options.get("head_devices", 0),
-        resources=_resources(spec, "head"),
+        resources=_shapes.of(spec, "head"),
     )  # fmt: skip
     worker = Role(
         "worker", spec.nodes, 0, ("ray", "start", "--address=$RAY_ADDRESS", "--block"),
         {**_everywhere(), "MUSTER_RAY_CPUS": str(spec.nproc_per_node)}, completes=False, least=spec.min_nodes,
-        devices=spec.nproc_per_node, resources=_resources(spec, "worker"),
+        devices=spec.nproc_per_node, resources=_shapes.of(spec, "worker"),
     )  # fmt: skip
     return numbered(driver, worker)
 
@@ -79,7 +80,3 @@ def _everywhere() -> dict[str, Value]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_LOG_TO_DRIVER": "0",  # each line once: workers' lines are read where they are written
     }
-
-
-def _resources(spec: JobSpec, role: str) -> dict[str, str]:
-    return {name: spec.options[f"{role}_{name}"] for name in ("cpu", "memory") if f"{role}_{name}" in spec.options}

@@ -1,4 +1,4 @@
-"""torchrun: one role of workers, with a static rendezvous or, for an elastic job, a c10d one. Pure.
+"""torchrun: workers, with a static rendezvous or, for an elastic job, a c10d one; optionally a master of its own. Pure.
 
 The spec becomes torchrun's PET_* variables (torch/distributed/argparse_util.py reads them as defaults of its flags), so
 the command stays the one a user would type on one machine.
@@ -11,18 +11,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from common.errors import Problem
-from jobs.core.fields import Field
+from jobs.core.fields import MAX_PROCESSES_PER_NODE, quantity, whole
 from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value, numbered
 from jobs.core.spec import JobSpec
 
-from . import _launchers
+from . import _launchers, _shapes
 
 NAME = "torchrun"
 LABEL = "torchrun"
 PER_NODE = "Processes per node"
 KEY_ENV = ""
-FIELDS: tuple[Field, ...] = ()
-RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous
+MASTER, WORKER = "master", "worker"
+_OF_MASTER = (
+    whole("master_processes", "Processes of the master", "processes of the master, if their number differs from a worker's",
+          least=1, most=MAX_PROCESSES_PER_NODE, remedy="omit it for as many as nproc_per_node says", default=None),
+    quantity("master_cpu", "CPU of the master", "CPU of the master's pod in place of the cluster's", example="4 or 500m"),
+    quantity("master_memory", "Memory of the master", "memory of the master's pod in place of the cluster's", example="16Gi"),
+)  # fmt: skip
+FIELDS = (*_OF_MASTER, *_shapes.WORKER)
+RENDEZVOUS_HOST = 0  # the replica with the store of the rendezvous; in a role of its own if there is a master
 RDZV_PORT = 29500  # torchrun's static rendezvous default, and its c10d one (PyTorch docs, elastic/run)
 # For an elastic job whose command sets no value: a lost replica fails the other replicas' ranks, and so costs each a
 # restart.
@@ -132,7 +139,7 @@ def problems(spec: JobSpec) -> list[Problem]:
             Problem("command", " ".join(spec.command), "torchrun starts a script or a module; write the code to a file")
         ]
     launch = parse(spec.command)
-    found = _elastic_problems(spec)
+    found = _elastic_problems(spec) + _master_problems(spec)
     if launch is None:
         return found
     owned = _OWNED_FLAGS if spec.min_nodes is None else {*_OWNED_FLAGS, "local_addr"}
@@ -174,6 +181,23 @@ def _elastic_problems(spec: JobSpec) -> list[Problem]:
     return found
 
 
+def _has_master(spec: JobSpec) -> bool:
+    """Whether the first replica is a role of its own: any field of the master makes it one."""
+    return any(field.name in spec.options for field in _OF_MASTER)
+
+
+def _master_problems(spec: JobSpec) -> list[Problem]:
+    if spec.min_nodes is not None:
+        words = "an elastic job has no master of its own: its replicas are alike; remove this field, or min_nodes"
+    elif spec.nodes == 1:
+        words = "describes a master beside workers, but nodes is 1; raise nodes, or use {instead}"
+    else:
+        return []
+    instead = {"master_processes": "nproc_per_node", "master_cpu": "worker_cpu", "master_memory": "worker_memory"}
+    given = [field.name for field in _OF_MASTER if field.name in spec.options]
+    return [Problem(name, spec.options[name], words.format(instead=instead[name])) for name in given]
+
+
 def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
     nodes = str(spec.nodes) if spec.min_nodes is None else f"{spec.min_nodes}:{spec.nodes}"
     asked = f"nodes={spec.nodes}" if spec.min_nodes is None else f"min_nodes={spec.min_nodes} and nodes={spec.nodes}"
@@ -187,6 +211,11 @@ def _contradictions(spec: JobSpec, launch: Command) -> list[Problem]:
             written = f"--{flag.replace('_', '-')}={value}"
             words = f"{written} contradicts {said}; remove the flag, or make both the same"
             found.append(Problem("command", written, words))
+    value, masters = launch.flags.get("nproc_per_node"), spec.options.get("master_processes", spec.nproc_per_node)
+    if value is not None and masters != spec.nproc_per_node:
+        written = f"--nproc-per-node={value}"
+        words = f"{written} applies to the master too, which has master_processes={masters}; remove the flag"
+        found.append(Problem("command", written, words))
     return found
 
 
@@ -278,20 +307,37 @@ def more_ranks(count: int) -> str:
 
 
 def roles(spec: JobSpec) -> tuple[Role, ...]:
-    env = {
-        "PET_NPROC_PER_NODE": str(spec.nproc_per_node),
-        **(_static(spec) if spec.min_nodes is None else _elastic(spec)),
-    }
-    anchor = None if spec.min_nodes is None else RENDEZVOUS_HOST
-    worker = Role("worker", spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor)
-    return numbered(worker)
+    """Return `worker`; in front of it `master`, node rank 0, where that has fields of its own.
+
+    Both complete: torchrun's first node itself waits for the others at its end (`exit_barrier_timeout`, 300 s), and a
+    worker that takes longer is still saving something.
+    """
+    shape = _shapes.of(spec, WORKER)
+    if not _has_master(spec):
+        env = _static(spec, WORKER) if spec.min_nodes is None else _elastic(spec)
+        anchor = None if spec.min_nodes is None else RENDEZVOUS_HOST
+        return numbered(
+            Role(WORKER, spec.nodes, spec.nproc_per_node, spec.command, env, least=spec.min_nodes, anchor=anchor, resources=shape)
+        )  # fmt: skip
+    env = _static(spec, MASTER)
+    # torchrun accepts another number on each node (torch/distributed/elastic/agent/server/api.py, _assign_worker_ranks).
+    processes = spec.options.get("master_processes", spec.nproc_per_node)
+    master = Role(
+        MASTER, 1, processes, spec.command, {**env, "PET_NPROC_PER_NODE": str(processes)},
+        resources=_shapes.of(spec, MASTER),
+    )  # fmt: skip
+    env = {**env, "PET_NODE_RANK": Index(1)}
+    worker = Role(WORKER, spec.nodes - 1, spec.nproc_per_node, spec.command, env, resources=shape)
+    return numbered(master, worker)
 
 
-def _static(spec: JobSpec) -> dict[str, Value]:
+def _static(spec: JobSpec, first: str) -> dict[str, Value]:
+    """Return the variables of a static rendezvous, which the first replica of the role `first` hosts."""
     return {
+        "PET_NPROC_PER_NODE": str(spec.nproc_per_node),
         "PET_NNODES": str(spec.nodes),
         "PET_NODE_RANK": Index(),
-        "PET_MASTER_ADDR": Host("worker", RENDEZVOUS_HOST),
+        "PET_MASTER_ADDR": Host(first, RENDEZVOUS_HOST),
         "PET_MASTER_PORT": Port("rendezvous", RDZV_PORT),
         "PET_MAX_RESTARTS": "0",  # a static rendezvous cannot take one replica back: a retry is a new attempt
     }
@@ -305,9 +351,10 @@ def _elastic(spec: JobSpec) -> dict[str, Value]:
     """
     patience = f"read_timeout={max(60, spec.start_timeout_seconds)}"  # the host may be the last one to come up
     return {
+        "PET_NPROC_PER_NODE": str(spec.nproc_per_node),
         "PET_NNODES": f"{spec.min_nodes}:{spec.nodes}",
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": Endpoint(Host("worker", RENDEZVOUS_HOST), Port("rendezvous", RDZV_PORT)),
+        "PET_RDZV_ENDPOINT": Endpoint(Host(WORKER, RENDEZVOUS_HOST), Port("rendezvous", RDZV_PORT)),
         "PET_RDZV_ID": Launch(),
         "PET_RDZV_CONF": First(f"is_host=true,{patience}", f"is_host=false,{patience}"),
         "PET_LOCAL_ADDR": Here(),

@@ -51,8 +51,8 @@ def described(value: Value) -> str:
             return f"{number}, on one machine a free port"
         case Endpoint(host, port):
             return f"address of {host.role}-{host.index}, port {described(port)}"
-        case Index():
-            return "its number in its role, from 0"
+        case Index(first):
+            return f"its number in its role, from {first}"
         case FirstRank():
             return "its rank"
         case Here():

@@ -48,7 +48,7 @@ TWO_ROLES = [("worker", 0), ("worker", 1), ("helper", 0)]
 def two_roles() -> Plan:
     """Workers as above, and a helper with a shape, an image and ranks of its own."""
     helper = Role(
-        "helper", 1, 1, SLEEP, {"NUMBER": FirstRank(), "ADDRESS": HostOf("worker", 0), "PORT": Port("rendezvous", 29500)},
+        "helper", 1, 1, SLEEP, {"NUMBER": FirstRank(), "PLACE": Index(2), "ADDRESS": HostOf("worker", 0), "PORT": Port("rendezvous", 29500)},
         completes=False, devices=0, resources={"cpu": "250m", "memory": "64Mi"}, image="registry.example/helper:1",
         is_rank=True,
     )  # fmt: skip

@@ -228,8 +228,8 @@ def _resolved(values: Mapping[str, Value], plan: Plan, role: Role, index: int, s
 
 def resolve(value: Value, plan: Plan, role: Role, *, index: int, namespace: str) -> str:
     match value:
-        case Index():
-            return str(index)
+        case Index(first):
+            return str(first + index)
         case FirstRank():
             return str(role.first_rank + index * role.processes)
         case Host(role=name, index=number):

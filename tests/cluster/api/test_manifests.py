@@ -15,9 +15,12 @@ from common.errors import Refused
 from jobs.clusters.kubernetes import labels, manifests
 from jobs.clusters.kubernetes.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
+from jobs.core.spec import parse
+from jobs.frameworks import OPTIONS, torchrun
 
 GOLDEN = Path(__file__).with_name("golden")
 SITE = Site("muster-jobs", "registry.example/train:1", "https://muster.example")
+GPUS = replace(SITE, devices={"gpu": "nvidia.com/gpu"})
 FULL = replace(
     SITE,
     control_ca="-----BEGIN CERTIFICATE-----\n",
@@ -41,8 +44,15 @@ def a_plan(**changes) -> Plan:
     return replace(Plan("42-abcdef", 3, (role,), env={"API_KEY": "hidden"}, secrets=tokens, team="nlp"), **changes)
 
 
-def pod(plan: Plan, index: int = 1, site: Site = SITE) -> manifests.Manifest:
-    return manifests.pod(plan, plan.roles[0], index, site=site, owner="uid-1234-5678", agent="muster-agent-feed")
+def with_a_master() -> Plan:
+    """A torchrun job with a master of its own shape and two workers."""
+    sent = {"command": "torchrun train.py", "nodes": 3, "nproc_per_node": 4, "master_processes": 1,
+            "master_cpu": "2", "master_memory": "8Gi", "worker_memory": "64Gi"}  # fmt: skip
+    return a_plan(roles=torchrun.roles(parse(sent, options=OPTIONS)), framework="torchrun", resource="gpu")
+
+
+def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifests.Manifest:
+    return manifests.pod(plan, plan.roles[role], index, site=site, owner="uid-1234-5678", agent="muster-agent-feed")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +70,8 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE) -> manifests.Manifest:
             lambda: pod(a_plan(resource="gpu", volumes={"datasets": "/data", "common": ""}), site=FULL),
         ),
         ("pod-of-a-whole-node", lambda: pod(a_plan(resource="gpu", node_slots=4))),
+        ("pod-of-a-master", lambda: pod(with_a_master(), 0, GPUS)),
+        ("pod-beside-a-master", lambda: pod(with_a_master(), 1, GPUS, role=1)),
     ],
 )
 def test_objects_match_the_golden_files(name, made):

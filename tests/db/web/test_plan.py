@@ -39,6 +39,14 @@ def test_each_role_has_its_own_line(owner, queue):
     assert "helper 3 replicas Ranks 2 to 4 Command serve --port 80" in said
 
 
+def test_a_master_has_its_own_line_and_shape(owner, queue):
+    sent = {**FORM, "nodes": "3", "nproc_per_node": "2", "master_processes": "1", "master_memory": "8Gi"}
+    said = text(owner.post("/jobs/new", {**sent, "queue": queue.pk}, headers=HTMX))
+    assert "master 1 replica, each 1 CPU slot, memory 8Gi Ranks 0 Command torchrun train.py" in said
+    assert "worker 2 replicas, each 2 CPU slots Ranks 1 to 4" in said
+    assert "PET_NODE_RANK its number in its role, from 1" in said and "PET_MASTER_ADDR address of master-0" in said
+
+
 def test_it_says_why_the_job_would_wait(owner, queue, lab):
     lab.running(nodes=1, nproc_per_node=6)
     said = text(owner.post("/jobs/new", {**FORM, "queue": queue.pk}, headers=HTMX))
@@ -80,7 +88,7 @@ def test_others_cannot_ask_for_the_plan_of_a_queue(as_, people, queue):
     [
         (Host("worker", 1), "address of worker-1"), (Port("rendezvous", 29500), "29500, on one machine a free port"),
         (Endpoint(Host("head", 0), Port("gcs", 6379)), "address of head-0, port 6379, on one machine a free port"),
-        (Index(), "its number in its role, from 0"), (FirstRank(), "its rank"), (Here(), "its own address"),
+        (Index(), "its number in its role, from 0"), (Index(1), "its number in its role, from 1"), (FirstRank(), "its rank"), (Here(), "its own address"),
         (Launch(), "a name of this attempt"), (First("a", "b"), "a in replica 0, b in the others"), ("text", "text"),
     ],
 )  # fmt: skip

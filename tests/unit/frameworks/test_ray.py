@@ -93,7 +93,8 @@ def test_an_elastic_one_goes_on_with_its_fewest_workers():
         ({"env": {"RAY_ADDRESS": "auto"}}, "env.RAY_ADDRESS", "is set by Ray itself"),
         ({"head_memory": "16 gigs"}, "head_memory", "such as 16Gi"),
         ({"head_devices": -1}, "head_devices", "must be from 0 to 256"),
-        ({"framework": "torchrun", "worker_cpu": "2"}, "worker_cpu", "is a field of ray jobs only; set framework=ray"),
+        ({"framework": "plain", "worker_cpu": "2"}, "worker_cpu", "is a field of ray and torchrun jobs only"),
+        ({"framework": "torchrun", "head_cpu": "2"}, "head_cpu", "is a field of ray jobs only; set framework=ray"),
     ],
 )
 def test_what_it_cannot_run_names_the_field_and_the_way_out(sent, field, words):
