@@ -1,4 +1,4 @@
-"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, or be a program around a rank or a Ray node."""
+"""Entry point of `python3 agent.pyz`: run a replica, drain one that ended, or be a program around a rank, a Ray node or torchrun."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def main() -> int:
         from .frameworks import ray_node
 
         return ray_node.head(words[1:]) if words[0] == "--ray-head" else ray_node.worker()
+    if words[:1] == ["--once-known"]:
+        from . import names
+
+        return names.main(words[1:])
     if len(words) != 2 or words[0] not in ("--state", "--drain"):
         print(USAGE, file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Any
 
-from . import faultpoints, frameworks, launch, linux, own_name, port
+from . import faultpoints, frameworks, launch, linux, names, port
 from .control import ControlPlane
 from .fetching import Fetching
 from .followed import Followed
@@ -145,7 +145,7 @@ class Replica:
             os.makedirs(self._folder.code, exist_ok=True)
         elif refused := self._fetch():
             return refused
-        for pause in own_name.awaited(os.environ):
+        for pause in names.own(os.environ):
             self._loop.turn(until=time.monotonic() + pause)
             self._obey()
             if self._stop_reason:

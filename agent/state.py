@@ -35,6 +35,7 @@ class Spec:
     env: dict[str, str] = field(default_factory=dict)
     hold_port: int | None = None
     grace_seconds: float = 30
+    start_timeout_seconds: float = 300  # how long all replicas may take to come up
     shared: str = ""
     mark: str = ""
     incarnation: int = 0  # how often its place was given to a new replica within the attempt

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shlex
 import sys
 from typing import Dict, List, Optional, Sequence
 
+from .. import names
 from ..state import Spec, StateFolder
 from .base import Framework
 
@@ -31,6 +33,28 @@ class Torchrun(Framework):
     def instead(self, command: Sequence[str], *, python: str) -> Optional[List[str]]:
         """Return torchrun as a module: an image may have the package without its command."""
         return [python, "-m", MODULE, *command[1:]] if os.path.basename(command[0]) == "torchrun" else None
+
+    def wrapped(self, words: List[str], *, spec: Spec, folder: StateFolder, env: Dict[str, str], pyz: str) -> List[str]:
+        """Return what starts torchrun once the name of the host of its rendezvous is known.
+
+        Other commands may need no other replica, and one that has ended has no name any more: they start at once.
+        """
+        host = env.get("PET_MASTER_ADDR") or env.get("PET_RDZV_ENDPOINT", "").rpartition(":")[0].strip("[]")
+        if self.script(spec.command) is None or not _is_anothers_name(host, env):
+            return words
+        seconds = str(spec.start_timeout_seconds)
+        return [sys.executable, "-I", "-S", "-E", pyz, "--once-known", host, seconds, *words]
+
+
+def _is_anothers_name(host: str, env: Dict[str, str]) -> bool:
+    """Return whether this is the name of another replica, and neither an address nor the replica's own name."""
+    if host in ("", env.get(names.OWN)):
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    return False
 
 
 def _script(words: List[str]) -> str:

@@ -64,6 +64,7 @@ def describe(
         "env": {**LOOPBACK_ENV, **plan.env, **env},
         "hold_port": held[0] if held else None,
         "grace_seconds": plan.grace_seconds,
+        "start_timeout_seconds": plan.start_timeout_seconds,
         "shared": plan.shared_folder,
         "mark": mark(plan.run, plan.attempt),
         "is_elastic": role.least is not None,

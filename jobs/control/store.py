@@ -160,6 +160,7 @@ def plan_of(job: Job, attempt: int) -> Plan:
     }
     return Plan(
         job.run, attempt, roles, spec.framework, env=env, secrets=secrets, grace_seconds=spec.grace_seconds,
+        start_timeout_seconds=spec.start_timeout_seconds,
         team=job.team.name, volumes=volumes.mounts(spec.volumes), resource=job.queue.resource, node_slots=job.queue.gpus_per_node,
         has_code=job.workspace_id is not None, incarnations=incarnations,
     )  # fmt: skip

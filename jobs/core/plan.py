@@ -118,6 +118,7 @@ class Plan:
     env: Mapping[str, str] = field(default_factory=dict)  # the user's own
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # one agent token per "role-index"
     grace_seconds: int = 30
+    start_timeout_seconds: int = 300
     shared_folder: str = ""  # the job's own folder, kept across attempts
     team: str = ""  # the owner of the volumes
     resource: str = ""  # the resource of which each process takes one, by its name in the queue

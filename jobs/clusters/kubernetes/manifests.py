@@ -158,6 +158,7 @@ def told(plan: Plan, role: Role, site: Site) -> dict[str, Any]:
         "env": dict(plan.env),
         "hold_port": None,
         "grace_seconds": plan.grace_seconds,
+        "start_timeout_seconds": plan.start_timeout_seconds,
         "shared": SHARED if site.job_claim else "",
         "mark": mark(plan.run, plan.attempt),
         "is_elastic": role.least is not None,

@@ -218,6 +218,12 @@ def test_a_volume_belongs_to_the_team_of_the_job(api, queue):
     assert (plan.team, plan.volumes) == ("nlp", {"datasets": ""})
 
 
+def test_the_plan_of_an_attempt_has_the_jobs_times(api, queue):
+    made = api.post("/jobs", {**SENT, "grace_seconds": 7, "start_timeout_seconds": 90})
+    plan = plan_of(Job.objects.get(pk=made.json()["id"]), 1)
+    assert (plan.grace_seconds, plan.start_timeout_seconds) == (7, 90)
+
+
 def test_a_mount_path_is_refused_on_a_cluster_without_mounts(api, queue, settings):
     settings.CLUSTERS = {queue.cluster: {"BACKEND": "jobs.clusters.local.LocalCluster"}}
     answer = api.post("/jobs", {**SENT, "volumes": ["data-sets:/data"]})

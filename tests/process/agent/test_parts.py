@@ -3,17 +3,19 @@
 import ast
 import pickle
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from agent import batch, launch, lines, linux, nvml, own_name
+from agent import batch, launch, lines, linux, names, nvml
 from agent.blame import TAIL_LINE_BYTES, TAIL_LINES
 from agent.build import build
 from agent.frameworks import Torchrun
 from agent.spool import Spool
+from agent.state import Spec, StateFolder
 from agent.tail import Tail
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -276,7 +278,7 @@ def test_out_of_memory_kills_are_counted_in_the_agents_own_cgroup_only(monkeypat
     assert [path.startswith("/sys/fs/cgroup/") for path in asked] == [True]
 
 
-# -- the replica's own name
+# -- names of replicas
 
 
 def test_a_name_to_listen_at_is_awaited_until_it_can_be_looked_up():
@@ -290,7 +292,7 @@ def test_a_name_to_listen_at_is_awaited_until_it_can_be_looked_up():
         return answer
 
     env = {"MUSTER_HOST": "one-worker-0.m-one.jobs.svc", "JAX_COORDINATOR_ADDRESS": "one-worker-0.m-one.jobs.svc:29500"}
-    assert len(list(own_name.awaited(env, look=look))) == 2
+    assert len(list(names.own(env, look=look))) == 2
     assert list(answers) == []
 
 
@@ -305,4 +307,36 @@ def test_a_name_of_no_use_to_the_command_is_not_looked_up(env):
     def look(name: str) -> str:
         raise AssertionError(name)
 
-    assert list(own_name.awaited(env, look=look)) == []
+    assert list(names.own(env, look=look)) == []
+
+
+def test_a_name_that_stays_unknown_ends_the_wait_with_the_resolvers_words():
+    def look(name: str) -> str:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    with pytest.raises(names.Unknown, match=r"^Name or service not known$"):
+        next(names.awaited("one-master-0.m-one.jobs.svc", seconds=0, pause=1, look=look))
+
+
+MASTER = "one-master-0.m-one.jobs.svc"
+
+
+@pytest.mark.parametrize(
+    ("command", "env", "awaits"),
+    [
+        (["torchrun", "x.py"], {"PET_MASTER_ADDR": MASTER, "MUSTER_HOST": "one-worker-0.m-one.jobs.svc"}, True),
+        (["python3", "-m", "torch.distributed.run", "x.py"], {"PET_MASTER_ADDR": MASTER}, True),
+        (["torchrun", "x.py"], {"PET_RDZV_ENDPOINT": f"{MASTER}:29500"}, True),
+        (["torchrun", "x.py"], {"PET_MASTER_ADDR": MASTER, "MUSTER_HOST": MASTER}, False),  # its own
+        (["torchrun", "x.py"], {"PET_MASTER_ADDR": "127.0.0.1"}, False),
+        (["torchrun", "x.py"], {"PET_RDZV_ENDPOINT": "[::1]:29500"}, False),
+        (["torchrun", "x.py"], {}, False),
+        (["nvidia-smi"], {"PET_MASTER_ADDR": MASTER}, False),  # the master may have printed it and be gone
+    ],
+)
+def test_torchrun_alone_starts_once_the_name_of_its_master_is_known(tmp_path, command, env, awaits):
+    spec = Spec("42", 1, "worker", 0, command, start_timeout_seconds=90)
+    folder = StateFolder(str(tmp_path))
+    words = Torchrun().wrapped(["/bin/x", "y"], spec=spec, folder=folder, env=env, pyz="/agent.pyz")
+    assert words[-2:] == ["/bin/x", "y"]
+    assert words[4:-2] == (["/agent.pyz", "--once-known", MASTER, "90"] if awaits else [])

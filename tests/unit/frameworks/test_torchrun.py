@@ -1,5 +1,7 @@
 """torchrun jobs with a master of its own: which roles they become, and what each node finds in its environment."""
 
+from dataclasses import replace
+
 import pytest
 
 from common.errors import InvalidSpec
@@ -80,6 +82,14 @@ def test_node_ranks_are_counted_from_the_master_in_pods_and_on_one_machine():
     ]
     assert [file["env"]["PET_NODE_RANK"] for file in files] == ["0", "1", "2"]
     assert [file["hold_port"] for file in files] == [41000, None, None], "the master hosts the rendezvous"
+
+
+def test_every_agent_is_told_how_long_the_others_may_take_to_come_up():
+    plan = replace(a_plan(**MASTER), start_timeout_seconds=90)
+    for role in plan.roles:
+        local = replica_file.describe(plan, role, 0, ports={"rendezvous": 41000}, control_file="c")
+        for told in (manifests.told(plan, role, SITE), local):
+            assert told["start_timeout_seconds"] == 90
 
 
 def test_the_job_succeeds_once_the_master_and_every_worker_did():
