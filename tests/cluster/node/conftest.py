@@ -88,6 +88,14 @@ class Pods:
         found = [one for one in self.everything(kind) if _run(one).startswith(f"{job.id}-")]
         return sorted((one for one in found if "muster.dev/sealed" not in one["metadata"]["labels"]), key=_name)
 
+    def left(self, job) -> list[dict[str, Any]]:
+        return self.of(job)
+
+    def kill(self, job, replica: str) -> None:
+        """Delete a replica's pod without any time to end."""
+        (name,) = [name for one in self.of(job) if (name := _name(one)).endswith(f"-{replica}")]
+        self.remove("pods", name, grace_seconds=0)
+
     def run(self, job) -> str:
         """The job's run, after which its objects and its folder are named."""
         return next(_run(one) for one in self.everything("services") if _run(one).startswith(f"{job.id}-"))

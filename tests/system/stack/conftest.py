@@ -1,5 +1,8 @@
 """One whole installation for these tests, started as a new user starts it."""
 
+import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -62,9 +65,23 @@ class Muster:
         )
         return run.stdout
 
+    def _place(self, job) -> Path:
+        (place,) = (self.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
+        return place
+
+    def shared(self, job) -> Path:
+        return self._place(job) / "shared"
+
+    def kill(self, job, replica: str) -> None:
+        """Kill the agent of a replica of the first attempt, and so all of it."""
+        os.kill(json.loads((self._place(job) / "1" / replica / "agent.json").read_text())["pid"], signal.SIGKILL)
+
+    def left(self, job) -> list[int]:
+        return self.processes(job)
+
     def processes(self, job) -> list[int]:
         """Processes that still carry this job's mark in their environment."""
-        (place,) = (self.rig.installation.folder / "local/jobs").glob(f"{job.id}-*")
+        place = self._place(job)
         host = Host(ROOT / "agent/agent.pyz")
         replicas = [(path.parent.name, path.name) for path in place.glob("*/*-*/")]
         return [pid for attempt, name in replicas for pid in host.carriers(f"{place.name}-{attempt}", name)]

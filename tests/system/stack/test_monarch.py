@@ -1,12 +1,7 @@
-"""Real Monarch jobs of a whole installation: controller, hosts, actors as ranks, ends, other jobs beside them."""
-
-import json
-import os
-import signal
+"""Real Monarch jobs of a whole installation: controller, hosts, actors as ranks, the controller's end."""
 
 import pytest
 
-from tests.system.stack import test_ray
 from tests.system.stack.conftest import ROOT
 
 # As Monarch's own examples are written, with the defaults of another job: this one's numbers are filled in.
@@ -75,47 +70,8 @@ def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster)
         assert lines.count(f"rank {rank} of 2 on cpu") == 1 and any(line.startswith("step ") for line in lines)
 
 
-def test_a_lost_host_fails_the_job_and_is_named(muster):
-    job = submit(muster, WAITS, nodes=1)
-    muster.until_line(job, "ran on ['mesh-0']")
-    (agent,) = (muster.rig.installation.folder / "local/jobs").glob(f"{job.id}-*/1/mesh-0/agent.json")
-    os.kill(json.loads(agent.read_text())["pid"], signal.SIGKILL)
-    ended = muster.until_phase(job, "succeeded", "failed")
-    assert ended.phase == "failed" and "mesh-0" in ended.message, ended.message
-    assert muster.processes(job) == []
-
-
-@pytest.mark.sampled
-def test_it_is_suspended_and_resumed(muster):
-    job = submit(muster, WAITS, nodes=1)
-    muster.until_line(job, "ran on ['mesh-0']")
-    muster.client.suspend(job.id)
-    muster.until_phase(job, "suspended")
-    assert muster.processes(job) == []
-    muster.client.resume(job.id)
-    muster.until_phase(job, "running")
-    muster.client.cancel(job.id)
-    muster.until_phase(job, "cancelled")
-    assert muster.processes(job) == []
-
-
 @pytest.mark.sampled
 def test_the_controllers_exception_is_the_headline(muster):
     job = submit(muster, SCRIPT + "raise ValueError('the data ran out')\n", nodes=1)
     ended = muster.until_phase(job, "succeeded", "failed")
     assert ended.phase == "failed" and "ValueError: the data ran out" in ended.message, ended.message
-
-
-@pytest.mark.sampled
-def test_monarch_ray_and_torchrun_jobs_run_beside_each_other(muster):
-    jobs = [
-        submit(muster, nodes=1),
-        submit(muster, nodes=1),
-        test_ray.submit(muster, nodes=1),
-        muster.submit(test_ray.BESIDE, nodes=1),
-    ]
-    for job in jobs:
-        ended = muster.until_phase(job, "succeeded", "failed")
-        assert ended.phase == "succeeded", (ended.message, muster.text(job))
-    for job in jobs[:2]:
-        assert "ran on ['mesh-0']" in muster.text(job)

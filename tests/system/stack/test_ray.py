@@ -1,8 +1,4 @@
-"""Real Ray jobs of a whole installation: driver, workers, what tasks print, suspend and resume, a lost worker, other jobs beside them."""
-
-import json
-import os
-import signal
+"""Real Ray jobs of a whole installation: driver, workers, what tasks print, a checkpoint at a suspension, Ray Train."""
 
 import pytest
 
@@ -43,7 +39,6 @@ while True:
     time.sleep(0.1)
 """
 )
-BESIDE = "import time; print('beside', flush=True); time.sleep(2)"
 FOUR = [0, 1, 4, 9]
 
 
@@ -75,26 +70,6 @@ def test_a_suspended_one_saves_with_its_cluster_and_goes_on_from_there(muster):
     ended = muster.until_phase(job, "succeeded", "failed")
     assert ended.phase == "succeeded", (ended.message, muster.text(job))
     assert "resumed from step 7" in muster.text(job)
-
-
-def test_a_lost_worker_is_named(muster):
-    job = submit(muster, WAITS)
-    muster.until_line(job, "up")
-    (agent,) = (muster.rig.installation.folder / "local/jobs").glob(f"{job.id}-*/1/worker-0/agent.json")
-    os.kill(json.loads(agent.read_text())["pid"], signal.SIGKILL)
-    ended = muster.until_phase(job, "succeeded", "failed")
-    assert ended.phase == "failed" and "worker-0" in ended.message, ended.message
-    assert muster.processes(job) == []
-
-
-@pytest.mark.sampled
-def test_ray_jobs_and_a_torchrun_job_run_beside_each_other(muster):
-    jobs = [submit(muster, nodes=1), submit(muster, nodes=1), muster.submit(BESIDE, nodes=1)]
-    for job in jobs:
-        ended = muster.until_phase(job, "succeeded", "failed")
-        assert ended.phase == "succeeded", (ended.message, muster.text(job))
-    for job in jobs[:2]:
-        assert "nodes 2" in muster.text(job)
 
 
 @pytest.mark.sampled
