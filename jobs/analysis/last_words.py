@@ -10,7 +10,7 @@ from signal import SIGABRT, SIGKILL
 from jobs.core import exits, failure_kinds
 from jobs.core.failure_kinds import Certainty, Found, Kind
 
-from . import error_kinds, tracebacks
+from . import error_kinds, ray_errors, tracebacks
 from .tracebacks import Chain
 
 LAST_LINES = 20
@@ -181,7 +181,7 @@ _LAST_ERROR = re.compile(r"^Last error:\n(.{1,400})", re.MULTILINE)  # NCCL's ow
 
 def _words(raised: tracebacks.Raised) -> str:
     found = _LAST_ERROR.search(raised.message)
-    return f"{raised.name}: {found[1].strip()}" if found else raised.words
+    return f"{raised.name}: {found[1].strip()}" if found else ray_errors.words(raised) or raised.words
 
 
 def _without_place(words: str) -> str:
@@ -271,6 +271,8 @@ def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
         hydra = next((line for line in errors if _LOUD.search(line)), "")
     if hydra:
         return f"{hydra} ({ending})", (Kind.CONFIG, _SURE)
+    if node := ray_errors.of_node(errors):
+        return node
     if (native := _native(errors)) and (exit_code or 0) not in (0, 1):
         return native, failure_kinds.of_words(native) or (Kind.SIGNAL, _LIKELY)
     if logged := _logged(errors):

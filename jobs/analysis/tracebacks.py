@@ -35,7 +35,11 @@ _LINKS = (
     "The above exception was the direct cause of the following exception",
 )
 FRAME = re.compile(r'^(?:> )?\s*File "([^"]{1,400})", line (\d+)(?:, in (.{1,200}))?')
-_RAISED = re.compile(r"^([A-Za-z_][\w.]{0,150}(?:\.<locals>\.\w{1,80})?)(?::(?:[ ](.*))?)?$")
+_RAISED = re.compile(
+    r"^([A-Za-z_][\w.]{0,150}(?:\.<locals>\.\w{1,80}|(?<=RayTaskError)\(\w{1,150}\))?)(?::(?:[ ](.*))?)?$"
+)
+# Ray prints this in place of "Traceback ..." before the frames of a task or an actor's method (ray/exceptions.py).
+_REMOTE = re.compile(r"\bray::.{1,300}? \(pid=\d{1,10}, ip=.{1,500}\)\s*$")
 _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError):")
 # These tracebacks do not end a process: they only count if there is no other.
 _HARMLESS = re.compile(
@@ -50,6 +54,7 @@ _FOREIGN = re.compile(
     r"|\S{0,300}:\d+: \w*Warning: |\d{4}-\d\d-\d\d[ T]\d\d:\d\d)"
 )
 _LIBRARY = re.compile(r"(^<frozen |/site-packages/|/dist-packages/|/lib(?:64)?/python\d|/torch/|\.pyz/)")
+_WRAPPER = re.compile(r"^(?:ray\.exceptions\.)?RayTaskError\b")
 _WANTED_ENDS = (("SystemExit", "0"), ("SystemExit", ""), ("SystemExit", "None"), ("GeneratorExit", ""))
 _QUOTE = "terminated with the following error"  # torch.multiprocessing.spawn
 _RAISES_TEXT = re.compile(r"\braise\b.*(?:traceback|format_exc|\btb|tb\b)")
@@ -125,8 +130,9 @@ def chains(lines: Sequence[str]) -> list[Chain]:
     blocks = _blocks(text, prefixes) or _cut_block(text, prefixes)
     groups: list[list[_Block]] = []
     for block in blocks:
-        if groups and not block.is_nested and _is_quoted(text, groups[-1][-1], block):
-            block = replace(block, is_nested=True)
+        if groups and not block.is_nested:
+            is_of_task = _is_remote(text[block.begin]) and any(one.quotes for one in groups[-1])
+            block = replace(block, is_nested=is_of_task or _is_quoted(text, groups[-1][-1], block))
         if groups and _belongs(text, groups[-1][-1], block):
             groups[-1].append(block)
         else:
@@ -155,6 +161,7 @@ class _Block:
     end: int
     raised: Raised
     is_nested: bool = False  # quoted within the message of the previous one
+    quotes: bool = False  # its message ends with the first line of another one
 
 
 def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
@@ -169,23 +176,22 @@ def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
                 block = _read_rich(text, at)
         elif text[at].startswith('  File "'):
             block = _read_syntax(text, at)
+        elif _is_remote(text[at]):
+            block = _read_block(text, prefixes, at)
         if block is None:
             at += 1
             continue
         found.append(block)
         at = max(at + 1, block.end)
-        if inner := _read_quoted(text, prefixes, block):
-            found.append(inner)
-            at = max(at, inner.end)
+        while block := _read_quoted(text, prefixes, block):
+            found.append(block)
+            at = max(at, block.end)
     return found
 
 
 def _read_quoted(text: Sequence[str], prefixes: Sequence[str], outer: _Block) -> _Block | None:
-    """Read a traceback that begins on the very line that names the exception: all of the message is one."""
-    named = outer.end - 1
-    if outer.raised.message or HEAD not in text[named] or _HEAD.match(text[named]):
-        return None
-    inner = _read_block(text, prefixes, named)
+    """Read a traceback that begins on the very line that names the exception."""
+    inner = _read_block(text, prefixes, outer.end - 1) if outer.quotes else None
     return replace(inner, begin=outer.end, is_nested=True) if inner else None
 
 
@@ -219,14 +225,15 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
     at = begin if is_cut else begin + 1
     while at < len(text):
         line = _within(text[at], margin)
-        if _HEAD.match(text[at]):
+        if _HEAD.match(text[at]) or _is_remote(text[at]):
             return None
         if frame := FRAME.match(line):
             code = _within(text[at + 1], margin).strip() if at + 1 < len(text) else ""
             frames.append((frame[1], frame[3] or "", "" if FRAME.match(code) else code))
         elif line.strip() and not line.startswith(" ") and (raised := _RAISED.match(line)):
-            if (raised[2] or "").startswith(HEAD):
-                return _Block(begin, at + 1, Raised(raised[1], "", tuple(frames)), bool(margin))
+            if (before := _before_quoted(raised[2] or "")) is not None:
+                said = Raised(raised[1], before, tuple(frames))
+                return _Block(begin, at + 1, said, bool(margin), quotes=True)
             end = _message_end(text, prefixes, at, margin)
             message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
             said = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
@@ -236,6 +243,18 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
             return None
         at += 1
     return None
+
+
+def _is_remote(line: str) -> bool:
+    return line.startswith("ray::") and bool(_REMOTE.match(line))
+
+
+def _before_quoted(message: str) -> str | None:
+    """Return what a message says before the first line of another traceback; None if it quotes none."""
+    if message.startswith(HEAD):
+        return ""
+    found = _REMOTE.search(message) if "ray::" in message else None
+    return message[: found.start()].rstrip(" ,") if found else None
 
 
 def _margin(line: str) -> str:
@@ -257,7 +276,7 @@ def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margi
     while at < len(text) and at - begin < MESSAGE_LINES:
         line = text[at]
         is_others = prefixes[at] != prefixes[begin] and line.strip()  # torch puts nothing before an empty line
-        if HEAD in line or line.startswith(_LINKS) or is_foreign(line) or is_others:
+        if HEAD in line or line.startswith(_LINKS) or is_foreign(line) or is_others or _is_remote(line):
             break
         if margin and (re.match(r"^[\s|+]*\+-", line) or not line.lstrip().startswith("|")):
             break
@@ -307,7 +326,9 @@ def _chain(text: Sequence[str], group: Sequence[_Block]) -> Chain:
     begin, end = group[0].begin, group[-1].end
     before = [line for line in text[max(0, begin - 2) : begin] if line.strip()]
     is_harmless = any(_HARMLESS.match(line) for line in before)
-    return Chain(tuple(_causes(_in_order(group))), tuple(kept(text[begin:end])), begin, end, is_harmless)
+    return Chain(
+        tuple(_causes(_without_wrappers(_in_order(group)))), tuple(kept(text[begin:end])), begin, end, is_harmless
+    )
 
 
 def _causes(raised: Sequence[Raised]) -> Sequence[Raised]:
@@ -325,9 +346,22 @@ def _in_order(group: Sequence[_Block]) -> list[Raised]:
         while stop < len(group) and (group[stop].is_nested or _QUOTE in group[stop - 1].raised.message):
             stop += 1
         outer, *inner = group[at:stop]
-        ordered += [*(one.raised for one in inner), outer.raised]
+        ordered += [*_of_quoted(inner), outer.raised]
         at = stop
     return ordered
+
+
+def _of_quoted(group: Sequence[_Block]) -> list[Raised]:
+    """Return the exceptions of a message; one that quotes others itself comes after them."""
+    for at, one in enumerate(group):
+        if one.quotes:
+            return [*(before.raised for before in group[:at]), *_of_quoted(group[at + 1 :]), one.raised]
+    return [one.raised for one in group]
+
+
+def _without_wrappers(raised: Sequence[Raised]) -> Sequence[Raised]:
+    """Drop what only carries a task's error to where its result was asked for."""
+    return [one for one in raised if one.message or not _WRAPPER.match(one.name)] or raised
 
 
 def is_foreign(line: str) -> bool:

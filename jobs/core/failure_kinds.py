@@ -149,6 +149,7 @@ _REASONS: tuple[tuple[Kind, Certainty, re.Pattern[str]], ...] = (
         r"^its node .{0,300}(does not answer|is gone|is not ready|was deleted)", r"DeletionByTaintManager|DeletionByPodGC|TerminationByKubelet",
         r"EvictionByEvictionAPI", r"\bNodeLost\b", r"imminent node shutdown", r"node is shutting down", r"\bNodeShutdown\b", r"^its node (?!can ?not )", r"^evicted from node",
     )),
+    (Kind.IMPORT_ERROR, Certainty.SURE, _any(r"^\w{1,40} is not installed here: ")),
     (Kind.CONFIG, Certainty.SURE, _any(
         r"^command not found", r"can ?not start \S", r"executable file not found", r"CreateContainerConfigError", r"is not executable",
         r"permission denied",
