@@ -16,27 +16,12 @@ import sys
 import time
 from typing import List, Optional
 
-from . import interpreters
+from . import interpreters, ray_cluster
 
 MODULE = "ray.scripts.scripts"  # what the program `ray` runs (its entry point)
 LOOK_SECONDS = 0.1
 TELL_SECONDS = 10.0  # until a wait is worth a line
 CONNECT_SECONDS = 2.0
-# Run by Ray's own interpreter. The GCS' client is what `ray status` and the autoscaler use; there is no public call
-# that lists nodes without becoming a driver.
-_COUNT_NODES = """
-import sys, time
-from ray._raylet import GcsClient
-client, wanted, begun, told = GcsClient(address=sys.argv[1]), int(sys.argv[2]), time.monotonic(), False
-while True:
-    there = sum(node.state == 0 for node in client.get_all_node_info(timeout=10).values()) - 1
-    if there >= wanted:
-        break
-    if not told and time.monotonic() - begun > float(sys.argv[3]):
-        print(f"muster: {there} of {wanted} Ray workers have joined; the driver starts once all have", flush=True)
-        told = True
-    time.sleep(0.1)
-"""
 # The head's port answers a moment before the head's own node is known, and `ray start` fails in between.
 _JOIN = """
 import sys, time
@@ -59,11 +44,7 @@ def head(driver: List[str]) -> int:
     code = _start(["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", *_client_port()])
     if code:
         return code
-    count = os.environ.get("MUSTER_RAY_NODES") or "0"
-    waited = subprocess.run(
-        [interpreters.owner("ray"), "-c", _COUNT_NODES, address, count, str(TELL_SECONDS)], check=False
-    )
-    if waited.returncode:
+    if not _have_workers_joined(address):
         print(
             "muster: the workers cannot be counted with this release of Ray; the driver starts without them",
             file=sys.stderr,
@@ -75,6 +56,26 @@ def head(driver: List[str]) -> int:
         print(f"cannot start {driver[0]}: {error.strerror}", file=sys.stderr)
         return 126
     return 0
+
+
+def _have_workers_joined(address: str) -> bool:
+    """Wait for all of them, by a program that stays beside the driver; False where it failed.
+
+    Its parent ends at once: the driver, which takes this process's place, should have no child that it did not start.
+    """
+    joined, ready = os.pipe()
+    count = os.environ.get("MUSTER_RAY_NODES") or "0"
+    words = [interpreters.owner("ray"), "-m", ray_cluster.__name__, address, count, str(TELL_SECONDS), str(ready)]
+    between = os.fork()
+    if between == 0:
+        try:
+            subprocess.Popen(words, pass_fds=[ready], start_new_session=True)
+        finally:
+            os._exit(0)
+    os.close(ready)
+    os.waitpid(between, 0)
+    with os.fdopen(joined, "rb") as pipe:
+        return pipe.read(1) == b"1"
 
 
 def worker() -> int:

@@ -55,6 +55,8 @@ def judged(said: Said, exit_code: int | None, signal: int | None) -> tuple[str, 
         if exit_code == PYTHONS_OWN and found_signal is None and (below := _final_lines(chain, said)):
             words = below[-1].strip()
             return f"{words[:250]} (after {_headline(chain)[:140]})", _of_final_lines(below, chain)
+        if waited := ray_errors.of_waiting(chain.raised[0], said.stderr):
+            return waited
         return _headline(chain), _of_printed_chain(chain, said, exit_code)
     found = _of_signal(said, found_signal) if found_signal is not None else _of_exit(_beside(said, chain), exit_code)
     if chain is not None and chain.is_harmless and not found[0] and found_signal is None:

@@ -47,6 +47,8 @@ _ADVICE = re.compile(
     r" (?:Some common causes include|This can happen if|To see|Check \S{1,60} (?:files )?for more information)\b.*"
 )
 _ID = re.compile(r", (?:node )?ID: [0-9a-f]{16,}|\blease_id=[0-9a-f]{16,}, ")
+# agent/frameworks/ray_cluster.py
+_NO_ROOM = re.compile(r"^muster: (no node has what .{1,400}|a placement group asks for .{1,400})")
 # `ray start --block` repeats the end of a process's log below this, and ends (ray/scripts/scripts.py).
 _ENDED = re.compile(r"(?:-- (\w{1,40}) \[exit code=|END (\w{1,40})\.\w{1,4} tail \(exit code\(s\)=)(-?\d{1,5})\b")
 
@@ -75,6 +77,14 @@ def words(raised: Raised) -> str:
         actor = f"the actor {found[1]}" if (found := _CLASS.search(raised.message)) else "the actor"
         return f"{raised.name}: {actor} died because {_brief(death[1])}"
     return _brief(raised.words)
+
+
+def of_waiting(raised: Raised, lines: Sequence[str]) -> tuple[str, Found] | None:
+    """Return what a driver waited for in vain, where Muster printed that no node can hold it."""
+    if raised.short_name not in ("GetTimeoutError", "TimeoutError"):
+        return None
+    found = next((one for line in reversed(lines) if (one := _NO_ROOM.match(line))), None)
+    return (f"{found[1]} (then {raised.words[:140]})", (Kind.NO_PLACE, _LIKELY)) if found else None
 
 
 def of_node(lines: Sequence[str]) -> tuple[str, Found] | None:

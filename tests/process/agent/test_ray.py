@@ -125,6 +125,31 @@ while True:
     assert cluster.code == 0
 
 
+def test_requests_that_no_node_can_hold_are_named_while_the_driver_waits(bench: Bench) -> None:
+    then = """
+import psutil
+print("children", [one.name() for one in psutil.Process().children()], flush=True)
+@ray.remote(num_gpus=8)
+def infeasible(): pass
+@ray.remote(num_cpus=1)
+def busy(): time.sleep(600)
+waiting = [busy.remote(), busy.remote(), infeasible.remote(), infeasible.remote()]
+group = ray.util.placement_group([{"CPU": 1}] * 3)
+time.sleep(600)
+"""
+    cluster = Cluster(bench, workers=1, then=then)
+    gpus = 'no node has what a task or an actor asks for: {"CPU": 1, "GPU": 8}; the node with most has {"CPU": 1, "GPU": 0}'
+    group = 'a placement group asks for 3 bundles of {"CPU": 1}; all nodes together can hold 1'
+    bench.wait_for(lambda: f"muster: {gpus}" in bench.control_plane.of("head-0").texts())
+    bench.wait_for(lambda: f"muster: {group}" in bench.control_plane.of("head-0").texts())
+    for agent in cluster.agents:
+        agent.send_signal(signal.SIGTERM)
+    text = cluster.ended().texts()
+    assert "children []" in text
+    assert [line for line in text if line.startswith("muster: ")] == [f"muster: {group}", f"muster: {gpus}"]
+    assert bench.carriers() == []
+
+
 def test_two_clusters_on_one_machine_never_meet(bench: Bench, tmp_path: Path, pyz: Path) -> None:
     plane = FakeControlPlane()
     plane.up()

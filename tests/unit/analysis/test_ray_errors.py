@@ -253,6 +253,17 @@ def test_a_task_that_ran_out_of_gpu_memory_did_not_run_out_of_main_memory():
     )
 
 
+NO_NODE = 'no node has what a task or an actor asks for: {"GPU": 8}; the node with most has {"GPU": 0}'
+
+
+def test_a_driver_that_waited_in_vain_for_what_no_node_can_hold_names_that():
+    error = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready."
+    found = judged(f"muster: {NO_NODE}\n{driver(error)}")
+    assert found.headline == f"head-0: {NO_NODE} (then {error})"
+    assert (found.kind, found.certainty) == ("no_place", "likely")
+    assert judged(f"muster: {NO_NODE}\n{TASK}").kind == "user_code"
+
+
 def test_a_version_mismatch_is_named_with_both_versions():
     found = judged(VERSIONS, replica="worker-0")
     words = (
