@@ -1,6 +1,7 @@
 """A real plain job: three processes of two roles find each other by their environment, and the workers' end is the job's."""
 
 from tests.support.meeting import MEETS as SCRIPT
+from tests.system.stack.conftest import ROOT
 
 
 def test_workers_and_a_helper_meet_and_the_workers_end_the_job(muster):
@@ -34,3 +35,16 @@ def test_a_worker_that_fails_is_named_with_its_error(muster):
     ended = muster.until_phase(job, "succeeded", "failed")
     assert (ended.phase, ended.first_failure.rank) == ("failed", 1)
     assert "the data ran out" in ended.message
+
+
+def test_the_example_for_jax_meets_at_the_coordinator(muster):
+    command = ["python", "jax_environment.py"]
+    job = muster.client.submit(
+        command, queue="default", directory=ROOT / "examples", framework="plain", nodes=3, nproc_per_node=1
+    )
+    ended = muster.until_phase(job, "succeeded", "failed")
+    assert ended.phase == "succeeded", (ended.message, muster.text(job))
+    for rank in range(3):
+        lines = [line.text for line in muster.client.logs(job.id, rank=rank)]
+        assert lines[0].startswith(f"process {rank} of 3 on "), lines
+        assert lines[1:] == [f"process {rank} has met 0 1 2"]
