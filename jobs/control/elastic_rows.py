@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import F, Max
 
 from jobs.core.batch import LAUNCHER
-from jobs.core.replacement import MOST, Key, ReplicaPlace
+from jobs.core.replacement import GONE, MOST, Key, ReplicaPlace
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, Seen, describe_end
 from jobs.models import Job, LogSegment, RankState, Replica
 
@@ -49,7 +49,7 @@ def explain(row: Replica, seen: Seen) -> str:
     """Return a message that says why the replica is replaced."""
     was = next((one for one in seen.replicas if (one.role, one.index) == (row.role, row.index)), None)
     if was is None or was.state not in ENDED:  # nothing exists any longer; the row still has the last reported reason
-        reason = row.reason or "its process or pod is gone"
+        reason = row.reason or GONE
         was = ReplicaSeen(row.role, row.index, ReplicaState.LOST, reason=reason)
     return f"{describe_end(was)}; it is restarted within the attempt, {row.incarnation + 1} of at most {MOST} times"
 

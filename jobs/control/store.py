@@ -17,8 +17,8 @@ from jobs.core import exits, lease, volumes
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.lifecycle import ON_CLUSTER, TERMINAL, JobView, Phase, Step, StopReason, after, applied, settled
 from jobs.core.plan import Plan
-from jobs.core.replacement import Key, unconfirmed
-from jobs.core.verdict import PORT_TAKEN, Seen
+from jobs.core.replacement import GONE, Key, unconfirmed
+from jobs.core.verdict import ENDED, PORT_TAKEN, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
@@ -222,6 +222,9 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
         # its own line of history: the step's becomes the verdict's headline
         JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=final.message)
         step = replace(final, message="")
+    for role, index in step.lost:
+        rows = _replica(job.pk, job.attempt, role, index).exclude(state__in=ENDED)
+        rows.update(state=ReplicaState.LOST, reason=GONE, ended_at=now)
     view = after(view, step, now)
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts

@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from . import replacement
 from .replacement import Key, ReplicaPlace
-from .verdict import ReplicaSeen, RoleView, Seen, Verdict, is_up, verdict, who_runs
+from .verdict import ReplicaSeen, ReplicaState, RoleView, Seen, Verdict, is_up, verdict, who_runs
 
 
 class Phase(StrEnum):
@@ -136,6 +136,7 @@ class Step:
     is_free_start: bool = False
     replace: tuple[Key, ...] = ()  # places that get a new replica within the attempt
     end_replicas: tuple[Key, ...] = ()  # places to be freed for that
+    lost: tuple[Key, ...] = ()  # places whose replica is gone without an end of its own, because of which it failed
     is_now: bool = False  # whatever is still to be ended gets no grace period
 
 
@@ -240,7 +241,8 @@ def _on_cluster(view: JobView, seen: Seen, now: datetime) -> Step:
     if stop := _wanted_stop(view):
         return stop
     if ending.outcome == "failed":
-        return _failed(view, ending)
+        lost = tuple((one.role, one.index) for one in replicas if one.state is ReplicaState.LOST)
+        return replace(_failed(view, ending), lost=lost)
     if late := _too_late(view, seen, now):
         return late
     # Not before creation is confirmed: in RUNNING it would no longer be requested, and without it absence never counts

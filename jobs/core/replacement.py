@@ -13,6 +13,7 @@ from .verdict import ReplicaSeen, ReplicaState, RoleView, Seen
 Key = tuple[str, int]  # role and index
 MOST = 10  # per place and attempt; a place that fails this often will fail again
 LONGEST_PAUSE_SECONDS = 60
+GONE = "its process or pod is gone"  # the reason where nothing else is known
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def _absence(key: Key, seen: Seen, applied_at: datetime | None, place: ReplicaPl
     if seen.as_of is None or applied_at is None or seen.as_of <= applied_at or not seen.is_fresh:
         return None
     return ReplicaSeen(
-        *key, state=ReplicaState.LOST, reason="its process or pod is gone", incarnation=place.incarnation if place else 0,
+        *key, state=ReplicaState.LOST, reason=GONE, incarnation=place.incarnation if place else 0,
         is_alive=any((one.role, one.index) == key and one.is_alive for one in seen.replicas),
     )  # fmt: skip
 

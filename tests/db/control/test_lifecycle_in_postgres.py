@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from common.errors import Conflict, InvalidInput, LeaseLost, NotAllowed
 from jobs import services
+from jobs.analysis import failures
 from jobs.control.scheduler import schedule, schedule_queue
 from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase, Step
@@ -64,6 +65,21 @@ def test_a_lost_replica_is_retried_whatever_the_exit_codes_are(lab):
     lab.cluster.lose(job.run, 1, "worker", 0)
     lab.visit(job, times=4)
     assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 1)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_replica_that_is_gone_is_named_also_where_stopping_the_others_makes_them_fail(lab, lost):
+    job = lab.running()
+    lab.cluster.lose(job.run, 1, "worker", lost)
+    lab.visit(job)
+    assert job.phase == Phase.STOPPING
+    other = 1 - lost
+    lab.cluster.finish(job.run, 1, "worker", other, exit_code=1)  # torchrun's own exit code after a SIGTERM
+    lab.visit(job, times=3)
+    assert (job.phase, job.message) == (Phase.FAILED, f"worker-{lost} vanished: its process or pod is gone")
+    failure = failures.first_failure(job)
+    assert (failure.replica, failure.kind) == (f"worker-{lost}", "node_lost")
+    assert job.replicas.get(index=lost).state == "lost"
 
 
 def test_suspend_releases_the_quota_and_resume_starts_a_new_attempt(lab, people):
