@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 LARGEST = 2**31 - 1  # the largest rank, count or exit code that the control plane stores
 LONGEST = 4096  # characters of a text
+MOST_NODES = 1000  # of a framework's own cluster (jobs/core/nodes.py)
 
 
 def is_fit(message: Any) -> bool:
@@ -79,6 +80,36 @@ def _is_end(message: dict[str, Any]) -> bool:
     )
 
 
+def _is_nodes(message: dict[str, Any]) -> bool:
+    told = message["nodes"]
+    return (
+        isinstance(told, dict)
+        and isinstance(told.get("nodes"), list)
+        and len(told["nodes"]) <= MOST_NODES
+        and all(_is_node(one) for one in told["nodes"])
+        and _is_text(told.get("framework"))
+        and all(_is_count(told.get(name)) for name in ("waiting", "actors_waiting"))
+    )
+
+
+def _is_node(node: Any) -> bool:
+    return (
+        isinstance(node, dict)
+        and isinstance(node.get("name"), str)
+        and _is_text(node["name"])
+        and all(_is_pair(node.get(name)) for name in ("cpu", "gpu", "object_store_bytes"))
+        and _is_count(node.get("actors"))
+    )
+
+
+def _is_pair(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and len(value) == 2 and all(_is_amount(one) for one in value))
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 2**60
+
+
 _KINDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "hello": _is_hello,
     "announce": _is_announcement,
@@ -86,4 +117,5 @@ _KINDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "pid": lambda message: _is_whole(message["pid"], 1) and _is_time(message.get("at")),
     "signalled": lambda message: True,
     "end": _is_end,
+    "nodes": _is_nodes,
 }

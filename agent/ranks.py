@@ -147,6 +147,8 @@ class Ranks:
             self._announce(peer, message["announce"])
         elif "dropped" in message:
             self.dropped += message["dropped"]
+        elif "nodes" in message:
+            self._outbox.item("nodes", **_known(message["nodes"]))
         elif peer.rank is not None:
             self._told(peer.rank, message)
 
@@ -264,6 +266,13 @@ class Ranks:
             "is_connection_error": found.is_connection_error,
             "is_stopped": is_stopped,
         }
+
+
+def _known(told: dict[str, Any]) -> dict[str, Any]:
+    """Return only the fields that were checked (heard.py)."""
+    names = ("name", "cpu", "gpu", "object_store_bytes", "actors")
+    nodes = [{name: one[name] for name in names if name in one} for one in told["nodes"]]
+    return {"nodes": nodes, **{name: told[name] for name in ("framework", "waiting", "actors_waiting") if name in told}}
 
 
 def _is_number(value: Any) -> bool:

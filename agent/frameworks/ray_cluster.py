@@ -1,28 +1,37 @@
-"""Run by Ray's own interpreter beside the driver: waits for the workers, then names requests that no node can hold.
+"""Run by Ray's own interpreter beside the driver: waits for the workers, then tells what nodes have and what waits.
 
 The GCS' client is what `ray status` and the autoscaler use; no public call lists nodes without becoming a driver.
 
 Ray keeps a task, an actor or a placement group waiting for ever if no node has what it asks for, and prints nothing
-about it where its dashboard is off. A job's nodes do not change, so that the wait would not end.
+about it where its dashboard is off. A job's nodes do not change, so that the wait would not end. So a line of the log
+names such a request. The numbers of each node go to the agent (`nodes` in heard.py), in place of Ray's dashboard.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Sequence, Set
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
 COUNT_SECONDS = 0.1
+FIRST_LOOK_SECONDS = 1.0
 LOOK_SECONDS = 5.0
+LOOK_SHARE = 50  # a look that takes long, in a large cluster, is followed by a rest of so many times that
+MOST_NODES = 1000  # told of; jobs/core/nodes.py accepts no more
 MOST_LINES = 50
 _ALIVE = 0  # GcsNodeInfo.state
 _DEAD = 2  # autoscaler.NodeStatus
 # A bundle that is reserved already has resources of its own, named after it (src/ray/common/bundle_spec.h).
 _RESERVED = "_group_"
+_RESOURCES = {"cpu": "CPU", "gpu": "GPU", "object_store_bytes": "object_store_memory"}  # ours: Ray's
+# ActorTableData.ActorState: those between their first request and their last end.
+_ACTORS_ALIVE, _ACTORS_WAITING = (2,), (0, 1, 3)
 
 Amounts = Dict[str, float]
 
@@ -80,7 +89,7 @@ def main(address: str, wanted: int, told_after: float, ready: int) -> None:
     os.write(ready, b"1")
     os.close(ready)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what its client says when the cluster ends
-    _watch(client)
+    _watch(client, address)
 
 
 def _await_workers(client: object, wanted: int, told_after: float) -> None:
@@ -96,34 +105,136 @@ def _await_workers(client: object, wanted: int, told_after: float) -> None:
         time.sleep(COUNT_SECONDS)
 
 
-def _watch(client: object) -> None:
-    """Print each request once, if it is there at two looks: a node may be about to join."""
+def _watch(client: Any, address: str) -> None:
+    """Print each request once, if it is there at two looks: a node may be about to join. Tell the agent the numbers."""
     before: Set[str] = set()
     told: Set[str] = set()
-    while len(told) < MOST_LINES:
-        time.sleep(LOOK_SECONDS)
-        found = unplaceable(*_asked(client))
-        for key in sorted((found.keys() & before) - told):
+    agent, actors, rest = Agent(), _Actors(address), FIRST_LOOK_SECONDS
+    while True:
+        time.sleep(rest)
+        began = time.monotonic()
+        state = _state(client)
+        with contextlib.suppress(
+            Exception
+        ):  # numbers for a page: whatever another release of Ray lacks, the rest goes on
+            agent.tell({"nodes": numbers(state, _names(client), actors.count())})
+        found = unplaceable(_requests(state), [dict(one.total_resources) for one in _alive(state)])
+        for key in sorted((found.keys() & before) - told)[: MOST_LINES - len(told)]:
             _say(found[key])
             told.add(key)
         before = set(found)
+        rest = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - began))
 
 
-def _asked(client: object) -> "tuple[List[Request], List[Amounts]]":
-    """Return what waits and what each living node has in total, as Ray's second autoscaler reads it."""
+def _state(client: Any) -> Any:
+    """Return what Ray's second autoscaler reads: nodes with their resources, and what waits for a place."""
     from ray.core.generated import autoscaler_pb2
 
     reply = autoscaler_pb2.GetClusterResourceStateReply()
     reply.ParseFromString(client.get_cluster_resource_state())
-    state = reply.cluster_resource_state
-    requests = [
+    return reply.cluster_resource_state
+
+
+def _alive(state: Any) -> List[Any]:
+    return [one for one in state.node_states if one.status != _DEAD]
+
+
+def _requests(state: Any) -> List[Request]:
+    found = [
         Request("a task or an actor", dict(one.request.resources_bundle)) for one in state.pending_resource_requests
     ]
     for group in state.pending_gang_resource_requests:
         bundles = [dict(one.resources_bundle) for one in group.requests]
-        requests += of_group(bundles, strategy=group.details.partition(":")[2].partition("|")[0])
-    nodes = [dict(one.total_resources) for one in state.node_states if one.status != _DEAD]
-    return [one for one in requests if not any(_RESERVED in name for name in one.amounts)], nodes
+        found += of_group(bundles, strategy=group.details.partition(":")[2].partition("|")[0])
+    return [one for one in found if not any(_RESERVED in name for name in one.amounts)]
+
+
+def numbers(state: Any, names: Mapping[bytes, str], actors: "Optional[Counter[Any]]") -> Dict[str, Any]:
+    """Return the message for the agent: each node's amounts as [in use, in total], and what waits.
+
+    `actors` counts by node id and by "waiting"; None where they cannot be counted.
+    """
+    from ray import __version__
+
+    nodes = []
+    for one in _alive(state)[:MOST_NODES]:
+        total, free = one.total_resources, one.available_resources
+        node: Dict[str, Any] = {
+            ours: [max(0.0, total[theirs] - free[theirs] if theirs in free else total[theirs]), total[theirs]]
+            for ours, theirs in _RESOURCES.items()
+            if theirs in total
+        }
+        if actors is not None:
+            node["actors"] = actors[one.node_id]
+        nodes.append({"name": names.get(one.node_id, one.node_ip_address), **node})
+    waiting = sum(one.count for one in state.pending_resource_requests)
+    found = {"framework": f"Ray {__version__}", "nodes": sorted(nodes, key=_by_role), "waiting": waiting}
+    return found if actors is None else {**found, "actors_waiting": actors["waiting"]}
+
+
+def _by_role(node: Mapping[str, Any]) -> "tuple[str, int, str]":
+    role, _, number = str(node["name"]).rpartition("-")
+    return (role, int(number), "") if number.isdigit() else ("", 0, str(node["name"]))
+
+
+def _names(client: Any) -> Dict[bytes, str]:
+    """Return the name that each node was started with, by its id."""
+    return {node_id.binary(): node.node_name for node_id, node in client.get_all_node_info(timeout=10).items()}
+
+
+class _Actors:
+    """Counts actors by the node that they are on, and those that wait for one."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._accessor = address, None
+
+    def count(self) -> "Optional[Counter[Any]]":
+        """Return None where this release of Ray has no such call."""
+        try:
+            from ray.core.generated import gcs_pb2
+
+            found: Counter[Any] = Counter()
+            for text in self._connected().get_actor_table(None, None):
+                actor = gcs_pb2.ActorTableData.FromString(text)
+                if actor.state in _ACTORS_ALIVE:
+                    found[actor.address.node_id] += 1
+                elif actor.state in _ACTORS_WAITING:
+                    found["waiting"] += 1
+            return found
+        except Exception:  # the call is not public: its name and its arguments may change
+            return None
+
+    def _connected(self) -> Any:
+        from ray._raylet import GcsClientOptions, GlobalStateAccessor
+
+        if self._accessor is None:
+            options = GcsClientOptions.create(
+                self._address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False
+            )
+            self._accessor = GlobalStateAccessor(options)
+            self._accessor.connect()
+        return self._accessor
+
+
+class Agent:
+    """The agent's socket for reports."""
+
+    def __init__(self) -> None:
+        self._socket: Optional[socket.socket] = None
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """Send one message; drop it where nobody listens."""
+        try:
+            if self._socket is None:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._socket.settimeout(2.0)
+                address = os.environ["MUSTER_REPORT"]
+                self._socket.connect("\0" + address[1:] if address.startswith("@") else address)
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except (OSError, KeyError):
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = None
 
 
 def of_group(bundles: Sequence[Mapping[str, float]], *, strategy: str) -> List[Request]:

@@ -233,7 +233,27 @@ class UnexpectedRankSerializer(serializers.Serializer[Any]):
     signal = serializers.IntegerField(allow_null=True)
 
 
+class NodeSerializer(serializers.Serializer[Any]):
+    """A node of a framework's own cluster; amounts are [in use, in total]."""
+
+    name = serializers.CharField(help_text="the replica that it is, such as worker-0")
+    cpu = serializers.ListField(child=serializers.FloatField(), required=False)
+    gpu = serializers.ListField(child=serializers.FloatField(), required=False)
+    object_store_bytes = serializers.ListField(child=serializers.FloatField(), required=False)
+    actors = serializers.IntegerField(required=False)
+
+
+class NodesSerializer(serializers.Serializer[Any]):
+    framework = serializers.CharField(help_text="its name and version, such as Ray 2.60.0")
+    nodes = NodeSerializer(many=True)
+    waiting = serializers.IntegerField(required=False, help_text="tasks and actors for which no node has room now")
+    actors_waiting = serializers.IntegerField(required=False)
+
+
 class ReplicaSerializer(serializers.ModelSerializer[Replica]):
+    nodes = NodesSerializer(
+        allow_null=True, help_text="the nodes of a Ray job's cluster, with its head's replica; else null"
+    )
     ending = serializers.SerializerMethodField(help_text="how it ended; empty while it is running")
     last_heard_at = serializers.DateTimeField(
         source="last_batch_at", allow_null=True, help_text="when its agent sent its last batch"
@@ -249,7 +269,7 @@ class ReplicaSerializer(serializers.ModelSerializer[Replica]):
         model = Replica
         fields = (
             "attempt", "role", "index", "name", "node", "state", "reason", "exit_code", "signal", "ending", "started_at", "ended_at",
-            "unexpected_ranks", "last_heard_at", "is_silent",
+            "unexpected_ranks", "last_heard_at", "is_silent", "nodes",
         )  # fmt: skip
         read_only_fields = fields
 

@@ -16,7 +16,7 @@ MAX_ITEMS = 10_000
 MAX_SEGMENT_RAW_BYTES = 16 * 2**20
 MOST_LAST_WORDS = {"traceback": 32_000, "stderr": 8_000, "stdout": 4_000}  # characters of a failed rank's output
 MOST_REAL = 1e300  # for any number: JSON has no limit, and a comparison with this bound also excludes NaN
-KINDS = frozenset({"replica", "rank", "log", "gap", "metrics", "sample"})
+KINDS = frozenset({"replica", "rank", "log", "gap", "metrics", "sample", "nodes"})
 LAUNCHER = -1  # the rank number of the launcher's own output
 
 
@@ -60,6 +60,10 @@ class Item:
 
     def flag(self, name: str) -> bool:
         return self.fields.get(name) is True
+
+    def wrong(self, name: str, value: object, words: str) -> InvalidInput:
+        """Return the error for one of its fields."""
+        return _wrong(f"{self.kind}.{name}", value, words)
 
 
 @dataclass(frozen=True)

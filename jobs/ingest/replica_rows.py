@@ -48,7 +48,7 @@ _WRITE = """
             mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
             unexpected_ranks = COALESCE(CASE WHEN %(is_over)s OR closed_at IS NOT NULL OR state IN {replica_ended}
                 THEN %(unexpected_of_ended)s ELSE %(unexpected)s END::jsonb, unexpected_ranks),
-            unexpected_lines = unexpected_lines + %(unexpected_lines)s
+            unexpected_lines = unexpected_lines + %(unexpected_lines)s, nodes = COALESCE(%(nodes)s::jsonb, nodes)
         WHERE id = %(replica)s AND batch_seq = %(before)s AND incarnation = %(incarnation)s RETURNING id, job_id, attempt, %(is_over)s OR closed_at IS NOT NULL AS is_over
     ), segment AS (
         INSERT INTO jobs_logsegment
@@ -208,6 +208,7 @@ def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
             "stored": changes.stored_bytes,
             "unexpected": kept,
             "unexpected_of_ended": kept_of_ended,
+            "nodes": None if changes.nodes is None else json.dumps(changes.nodes),
             **which,
         }
         cursor.execute(_WRITE, given)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.errors import InvalidInput, Problem
+from jobs.core import nodes
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
 
@@ -76,6 +77,7 @@ class RowChanges:
     lost: str = ""  # why the text is not kept
     unexpected: dict[str, Any] | None = None  # the replica's unexpected ranks, if the batch has items of any
     unexpected_lines: int = 0  # their lines, in the launcher's stream
+    nodes: dict[str, Any] | None = None  # of the framework's own cluster, if the batch tells of them
     cut: tuple[str, str] | None = None  # how a note begins, and the rest, if a budget left no room for all text
     stored_bytes: int = 0
 
@@ -120,7 +122,7 @@ class _Reading:
         self.offset, self.points, self.numbers = 0, 0, 0
         self.kinds: dict[str, Callable[[Item], None]] = {
             "replica": self._replica, "rank": self._rank, "log": self._log, "gap": self._log,
-            "metrics": self._metrics, "sample": self._sample,
+            "metrics": self._metrics, "sample": self._sample, "nodes": self._nodes,
         }  # fmt: skip
 
     def read(self, batch: Batch) -> RowChanges:
@@ -233,6 +235,10 @@ class _Reading:
             self._change(rank, **{name: int(value) if name.endswith("bytes") else value})
             self._add(rank, series, at, None, value)
         self.changes.what |= {"ranks", "metrics"}
+
+    def _nodes(self, item: Item) -> None:
+        self.changes.nodes = nodes.read(item)
+        self.changes.what.add("ranks")
 
     def _add(self, rank: int, name: str, at: float, step: int | None, value: float) -> None:
         if not self._may_have(name):

@@ -51,6 +51,10 @@ class Replica(models.Model):
         db_default={},
         help_text="rank to what its agent reported of it, though it is none of this replica",
     )
+    nodes = models.JSONField(
+        null=True,
+        help_text="the nodes of its framework's own cluster as its agent last reported them (jobs/core/nodes.py)",
+    )
     unexpected_lines = models.BigIntegerField(
         default=0, db_default=0, help_text="lines of unexpected ranks that were added to the launcher's log"
     )

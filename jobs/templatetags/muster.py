@@ -1,5 +1,6 @@
 """Tags and filters of the pages: they render values and query nothing."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -87,6 +88,12 @@ def query(context: Any, **changes: Any) -> str:
         else:
             values[name] = value
     return f"?{values.urlencode()}" if values else "?"
+
+
+@register.filter
+def of(found: Mapping[Any, Any], key: Any) -> Any:
+    """Return the value of a key, None if there is none."""
+    return found.get(key)
 
 
 @register.filter

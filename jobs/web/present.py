@@ -41,6 +41,16 @@ RANKS = {
 }
 
 
+REPLICAS = {
+    "absent": Look("Not created", "wait", "ring"),
+    "pending": Look("Waiting", "wait", "ring"),
+    "running": RANKS["running"],
+    "succeeded": RANKS["succeeded"],
+    "failed": RANKS["failed"],
+    "lost": Look("Lost", "bad", "cross"),
+}
+
+
 def retries_used(failures: int, *, has_failed: bool) -> int:
     """Return how many failures were followed by another attempt: all but the one that ended the job."""
     return max(0, failures - has_failed)

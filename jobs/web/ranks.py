@@ -1,6 +1,6 @@
 """The matrix of ranks: a band for each role, in it one row per replica, one column per local rank."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median_low
@@ -8,7 +8,7 @@ from typing import Any
 
 from common.text import format_bytes, format_duration
 from jobs.analysis import failures
-from jobs.core import exits, unexpected_ranks
+from jobs.core import exits, nodes, unexpected_ranks
 from jobs.core.verdict import ENDED
 from jobs.models import Job, Rank, RankState, Replica
 
@@ -55,6 +55,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Alone:
+    """A replica without ranks as displayed: its state, and what its node of the framework's own cluster has."""
+
+    look: present.Look
+    ended: str = ""
+    amounts: list[tuple[str, str]] = field(default_factory=list)
+    load: str = ""  # how much of what it has is in use, in percent
+
+
+@dataclass(frozen=True)
 class Matrix:
     rows: list[tuple[Replica, list[Cell]]] = field(default_factory=list)
     columns: int = 0  # the most ranks of a replica
@@ -65,6 +75,31 @@ class Matrix:
     )  # replicas whose agents send nothing, and for how long
     median: int | None = None
     furthest: int | None = None
+    cluster: Mapping[str, Any] | None = (
+        None  # the framework's own cluster, as its head tells of it (jobs/core/nodes.py)
+    )
+
+    @property
+    def alone(self) -> dict[int, Alone]:
+        """Replicas without ranks, by the number of their row."""
+        told = {one["name"]: one for one in self.cluster["nodes"]} if self.cluster else {}
+        return {
+            replica.pk: _alone(replica, told.get(f"{replica.role}-{replica.index}", {}))
+            for replica, cells in self.rows
+            if not cells
+        }
+
+    @property
+    def cluster_words(self) -> list[str]:
+        """The framework's own cluster in a few numbers."""
+        if not self.cluster:
+            return []
+        count, waiting = len(self.cluster["nodes"]), self.cluster.get("waiting") or 0
+        amounts = [f"{name} {value}" for name, value in _amounts(nodes.sums(self.cluster))]
+        return [
+            self.cluster["framework"], f"{count} node{'s' if count != 1 else ''}", *amounts,
+            *([f"{waiting} task{'s' if waiting != 1 else ''} and actors waiting for room"] if waiting else []),
+        ]  # fmt: skip
 
     @property
     def bands(self) -> list[tuple[str, "Matrix"]]:
@@ -151,7 +186,24 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         has_gpu=any(rank.gpu is not None for rank in ranks),
         median=median_low(steps) if steps else None,
         furthest=max(steps, default=None),
+        cluster=next((one.nodes for one in replicas if one.nodes), None),
     )
+
+
+def _alone(replica: Replica, node: Mapping[str, Any]) -> Alone:
+    ended = exits.explained(replica.exit_code, replica.signal) if replica.state in ENDED else ""
+    used, total = node.get("gpu") or node.get("cpu") or (0, 0)
+    return Alone(present.REPLICAS[replica.state], ended, _amounts(node), f"{100 * used / total:.0f}" if total else "")
+
+
+def _amounts(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what is in use of what there is, as (name, words); what a node has none of is left out."""
+    found = [(word, f"{told[name][0]:g} of {told[name][1]:g}") for name, word in (("cpu", "CPU"), ("gpu", "GPU"))
+             if name in told and told[name][1]]  # fmt: skip
+    used, total = told.get("object_store_bytes", (0, 0))
+    if total:
+        found.append(("Object store", f"{format_bytes(int(used)) or '0 B'} of {format_bytes(int(total))}"))
+    return found + ([("Actors", str(told["actors"]))] if told.get("actors") else [])
 
 
 def _columns(rows: Sequence[tuple[Replica, list[Cell]]]) -> int:

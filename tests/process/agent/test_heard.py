@@ -13,6 +13,7 @@ FIT = [
     {"hello": HELLO}, {"hello": {"rank": 77, "local_rank": 0}}, {"hello": {**HELLO, "visible": "0,1", "new": [1]}},
     {"announce": {"rank": None, "local_rank": None, "pid": 5, "visible": None}}, {"dropped": 3}, {"signalled": 15, "at": 1.0},
     {"pid": 5, "at": 1}, {"end": {"exit_code": 0, "signal": None}, "at": 1.5}, {"end": {"exit_code": None, "signal": 9}, "at": 1.5},
+    {"nodes": {"nodes": []}}, {"nodes": {"framework": "Ray", "nodes": [{"name": "a-0", "cpu": [0, 2.5], "actors": 3}], "waiting": 2}},
     [1.0, None, {}], [1, 2, {"loss": 0.5}], [1.0, 10**30, {"loss": None}],
 ]  # fmt: skip
 ODD = [
@@ -23,6 +24,9 @@ ODD = [
     {"pid": 5}, {"pid": 0, "at": 1.0}, {"pid": 5, "at": "now"}, {"pid": 5, "at": float("nan")}, {"pid": 5, "at": 1e300},
     {"end": {"exit_code": "x", "signal": None}, "at": 1.0}, {"end": {"exit_code": 10**14, "signal": None}, "at": 1.0},
     {"end": {"exit_code": None, "signal": 0}, "at": 1.0}, {"end": {"exit_code": 0}, "at": 1.0}, {"end": 0, "at": 1.0},
+    {"nodes": []}, {"nodes": {}}, {"nodes": {"nodes": [{}]}}, {"nodes": {"nodes": [{"name": 1}]}}, {"nodes": {"nodes": [], "waiting": 0.5}},
+    {"nodes": {"nodes": [{"name": "a-0", "cpu": [1]}]}}, {"nodes": {"nodes": [{"name": "a-0", "gpu": [0, -1]}]}},
+    {"nodes": {"nodes": [{"name": "a-0", "actors": None}], "framework": 7}}, {"nodes": {"nodes": [{"name": "a-0"}] * 1001}},
     ["now", 1, {}], [float("inf"), 1, {}], [1.0, "1", {}], [1.0, 1, []], [1.0, 1], [True, 1, {}],
 ]  # fmt: skip
 

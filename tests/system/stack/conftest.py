@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,13 @@ class Muster:
             assert time.monotonic() < end, (now.phase, now.message, self.text(job)[-20:])
             time.sleep(0.2)
         return now
+
+    def until_true(self, look: Callable[[], Any], seconds: float = 60) -> Any:
+        end = time.monotonic() + seconds
+        while not (found := look()):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        return found
 
     def until_phase(self, job, *phases: str):
         return self.until(job, lambda now: now.phase in phases)

@@ -42,6 +42,13 @@ while True:
 FOUR = [0, 1, 4, 9]
 
 
+def cluster_of(muster, job):
+    """The job's cluster as its head tells of it, once its actor is there."""
+    (head,) = [one for one in muster.client.replicas(job.id) if one.role == "head"]
+    told = head.raw.get("nodes")
+    return told if told and any(node["actors"] for node in told["nodes"]) else None
+
+
 def submit(muster, script: str = DRIVER, **asked):
     return muster.submit(script, command="python train.py", framework="ray", **asked)
 
@@ -63,6 +70,11 @@ def test_tasks_run_on_workers_and_the_drivers_end_is_the_jobs(muster):
 def test_a_suspended_one_saves_with_its_cluster_and_goes_on_from_there(muster):
     job = submit(muster, WAITS)
     muster.until_line(job, "up")
+    nodes = muster.until_true(lambda: cluster_of(muster, job))
+    assert nodes["framework"].startswith("Ray 2.")
+    head, worker = nodes["nodes"]
+    assert (head["name"], head["actors"], worker["name"], worker["actors"]) == ("head-0", 0, "worker-0", 1)
+    assert worker["cpu"] == [1.0, 1.0] and worker["object_store_bytes"][1] > 0
     muster.client.suspend(job.id)
     muster.until_phase(job, "suspended")
     assert muster.processes(job) == []

@@ -155,6 +155,17 @@ def test_a_malformed_batch_is_refused_with_the_field(raw, field):
         ({"kind": "sample", "rank": 0, "cpu": -1}, "sample.cpu"),
         ({"kind": "sample", "rank": 0, "cpu": 10**400}, "sample.cpu"),
         ({"kind": "metrics", "rank": 0, "points": {"a": 1}}, "metrics.points"),
+        ({"kind": "nodes"}, "nodes.nodes"),
+        ({"kind": "nodes", "nodes": [1]}, "nodes.nodes"),
+        ({"kind": "nodes", "nodes": [{}] * 1001}, "nodes.nodes"),
+        ({"kind": "nodes", "nodes": [{"name": "head-0", "cpu": 1}]}, "nodes.cpu"),
+        ({"kind": "nodes", "nodes": [{"name": "head-0", "gpu": [0, -1]}]}, "nodes.gpu"),
+        (
+            {"kind": "nodes", "nodes": [{"name": "head-0", "object_store_bytes": [0, 1e300]}]},
+            "nodes.object_store_bytes",
+        ),
+        ({"kind": "nodes", "nodes": [{"name": "head-0", "actors": "3"}]}, "nodes.actors"),
+        ({"kind": "nodes", "nodes": [], "waiting": -1}, "nodes.waiting"),
         ({"kind": "metrics", "rank": 0, "points": [[NOW, 1, {"loss": "low"}]]}, "metrics.points"),
     ],
 )
@@ -162,6 +173,17 @@ def test_an_invalid_value_is_refused_with_the_field(one, field):
     with pytest.raises(InvalidInput) as refused:
         read({"kind": "replica", "state": "running"}, one)
     assert refused.value.problems[0].field == field
+
+
+def test_only_what_is_known_of_a_node_is_kept():
+    told = {"name": "worker-0", "cpu": [1.5, 2], "actors": 3, "secret": "x"}
+    kept = {"name": "worker-0", "cpu": [1.5, 2.0], "actors": 3}
+    found = read(
+        {"kind": "nodes", "framework": "Ray 2.60.0", "nodes": [told, {"name": "\0" * 100}], "waiting": 48, "more": 1}
+    )
+    assert found.nodes == {
+        "framework": "Ray 2.60.0", "nodes": [kept, {"name": "\N{REPLACEMENT CHARACTER}" * 80}], "waiting": 48,
+    }  # fmt: skip
 
 
 def test_segments_within_one_batch_may_not_overlap():

@@ -1,0 +1,63 @@
+"""The cluster of a Ray job on its page and in the API, as its head's agent tells of it."""
+
+import re
+
+import pytest
+
+from jobs.ingest import apply
+from tests.support.builders import batch, identity, item
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
+NODES = [
+    {"name": "head-0", "cpu": [0, 0], "object_store_bytes": [0, 300 * 2**20], "actors": 0},
+    {"name": "worker-0", "cpu": [1.5, 2], "gpu": [1, 4], "object_store_bytes": [30 * 2**20, 300 * 2**20], "actors": 3},
+    {"name": "worker-1", "cpu": [2, 2], "gpu": [4, 4], "object_store_bytes": [0, 300 * 2**20], "actors": 1},
+]
+
+
+@pytest.fixture
+def job(lab):
+    return lab.running(framework="ray", command="python3 driver.py", nodes=2, nproc_per_node=2)
+
+
+def tell(job, nodes=NODES, *, seq: int = 1, **more) -> None:
+    told = item("nodes", framework="Ray 2.60.0", nodes=nodes, **more)
+    apply.apply_batch(identity=identity(job, role="head"), batch=batch(seq, told))
+
+
+def words(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+def test_each_node_and_the_sum_are_shown(owner, job):
+    assert "Ray 2.60.0" not in owner.get(f"/jobs/{job.pk}").text
+    tell(job, waiting=48)
+    page = words(owner.get(f"/jobs/{job.pk}").text)
+    assert (
+        "Ray 2.60.0 · 3 nodes · CPU 3.5 of 4 · GPU 5 of 8 · Object store 30 MiB of 900 MiB · Actors 4 "
+        "· 48 tasks and actors waiting for room"
+    ) in page
+    assert "running CPU 1.5 of 2 GPU 1 of 4 Object store 30 MiB of 300 MiB Actors 3" in page
+    assert "head-0" in page and "running Object store 0 B of 300 MiB" in page
+
+
+def test_the_newest_numbers_count(owner, job):
+    tell(job, waiting=48)
+    tell(job, NODES[:2], seq=2, waiting=0)
+    assert "Ray 2.60.0 · 2 nodes · CPU 1.5 of 2" in words(owner.get(f"/jobs/{job.pk}").text)
+    assert "waiting for room" not in owner.get(f"/jobs/{job.pk}").text
+
+
+def test_the_api_has_them_with_the_heads_replica(owner, job):
+    tell(job, waiting=2, actors_waiting=1)
+    head, *workers = owner.get(f"/api/v1/jobs/{job.pk}/replicas").json()["results"]
+    assert (head["role"], [one["name"] for one in head["nodes"]["nodes"]]) == (
+        "head",
+        ["head-0", "worker-0", "worker-1"],
+    )
+    assert (head["nodes"]["waiting"], head["nodes"]["actors_waiting"], head["nodes"]["nodes"][1]["gpu"]) == (
+        2,
+        1,
+        [1, 4],
+    )
+    assert [one["nodes"] for one in workers] == [None, None]
