@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
+from signal import SIGTERM
 
 from django.conf import settings
 from django.db import connection
@@ -223,8 +224,7 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
         JobEvent.objects.create(job=job, at=now, kind="note", phase=before, attempt=job.attempt, message=final.message)
         step = replace(final, message="")
     for role, index in step.lost:
-        rows = _replica(job.pk, job.attempt, role, index).exclude(state__in=ENDED)
-        rows.update(state=ReplicaState.LOST, reason=GONE, ended_at=now)
+        _lose(_replica(job.pk, job.attempt, role, index), now)
     view = after(view, step, now)
     job.phase, job.phase_since, job.stop_reason = view.phase, view.phase_since, view.stop_reason or ""
     job.attempt, job.failures, job.free_starts = view.attempt, view.failures, view.free_starts
@@ -233,6 +233,17 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
     if job.phase != before:
         _enter(job, now)
     JobEvent.objects.create(job=job, at=now, kind="step", phase=job.phase, attempt=job.attempt, message=job.message)
+
+
+def _lose(rows: QuerySet[Replica], now: datetime) -> None:
+    """Record that a replica is gone, unless it had ended by itself before.
+
+    Whoever deletes a pod ends it by SIGTERM first, and the end may be seen before the absence.
+    """
+    row = rows.get()
+    if row.state in ENDED and exits.signal_of(row.exit_code, row.signal) != SIGTERM:
+        return
+    rows.update(state=ReplicaState.LOST, reason=GONE, exit_code=None, signal=None, ended_at=row.ended_at or now)
 
 
 def _words(job: Job, step: Step, before: str) -> str:

@@ -67,9 +67,11 @@ def test_a_lost_replica_is_retried_whatever_the_exit_codes_are(lab):
     assert (job.phase, job.attempt, job.failures) == (Phase.RUNNING, 2, 1)
 
 
+@pytest.mark.parametrize("end", [{}, {"state": "failed", "signal": 15}, {"state": "failed", "exit_code": 143}])
 @pytest.mark.parametrize("lost", [0, 1])
-def test_a_replica_that_is_gone_is_named_also_where_stopping_the_others_makes_them_fail(lab, lost):
+def test_a_replica_that_is_gone_is_named_also_where_stopping_the_others_makes_them_fail(lab, lost, end):
     job = lab.running()
+    job.replicas.filter(index=lost).update(**end)
     lab.cluster.lose(job.run, 1, "worker", lost)
     lab.visit(job)
     assert job.phase == Phase.STOPPING
@@ -80,6 +82,14 @@ def test_a_replica_that_is_gone_is_named_also_where_stopping_the_others_makes_th
     failure = failures.first_failure(job)
     assert (failure.replica, failure.kind) == (f"worker-{lost}", "node_lost")
     assert job.replicas.get(index=lost).state == "lost"
+
+
+def test_a_replica_that_had_ended_by_itself_is_not_called_lost(lab):
+    job = lab.running()
+    job.replicas.filter(index=1).update(state="failed", exit_code=3)
+    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.visit(job, times=3)
+    assert (job.phase, job.message) == (Phase.FAILED, "worker-1 exited with code 3")
 
 
 def test_suspend_releases_the_quota_and_resume_starts_a_new_attempt(lab, people):
