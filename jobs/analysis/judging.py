@@ -279,7 +279,14 @@ def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
         or failure_kinds.of_reason(one.reason)
     ]
     ended.sort(key=lambda one: (one.state != ReplicaState.LOST, one.ended_at or _EVER, one.name))
-    return _of_replica(ended[0], read) if ended else None
+    if not ended:
+        return None
+    found = _of_replica(ended[0], read)
+    is_told = found.kind == Kind.NODE_LOST and ended[0].state == ReplicaState.FAILED and not ended[0].reason
+    if is_told:  # a driver that raised it because another replica, Ray's node, had failed
+        others = (_of_replica(one, read) for one in ended[1:])
+        return next((_less_sure(one) for one in others if one.kind != Kind.UNKNOWN), found)
+    return found
 
 
 def _of_replica(replica: ReplicaFacts, read: Read) -> Failure:

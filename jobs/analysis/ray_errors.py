@@ -41,8 +41,8 @@ _VERSIONS = re.compile(
     r"^Version mismatch: The cluster was started with:\s+Ray: (\S{1,60})\s+Python: (\S{1,60})\s+"
     r"This process on .{1,200} was started with:\s+Ray: (\S{1,60})\s+Python: (\S{1,60})"
 )
-_CLASS = re.compile(r"^\s*class_name: (.{1,100})$", re.MULTILINE)
-_DEATH = re.compile(r"^The actor (?:is dead|died) because (.{1,2000})$", re.MULTILINE)
+_CLASS = re.compile(r"^\s*class_name: (.{1,100})", re.MULTILINE)
+_DEATH = re.compile(r"^The actor (?:is dead|died) because (.{1,2000})", re.MULTILINE)
 _ADVICE = re.compile(
     r" (?:Some common causes include|This can happen if|To see|Check \S{1,60} (?:files )?for more information)\b.*"
 )

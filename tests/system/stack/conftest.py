@@ -87,11 +87,11 @@ class Muster:
     def left(self, job) -> list[int]:
         return self.processes(job)
 
-    def processes(self, job) -> list[int]:
-        """Processes that still carry this job's mark in their environment."""
+    def processes(self, job, *, of: str = "*-*") -> list[int]:
+        """Processes that still carry the mark of this job, or of one of its replicas, in their environment."""
         place = self._place(job)
         host = Host(ROOT / "agent/agent.pyz")
-        replicas = [(path.parent.name, path.name) for path in place.glob("*/*-*/")]
+        replicas = [(path.parent.name, path.name) for path in place.glob(f"*/{of}/")]
         return [pid for attempt, name in replicas for pid in host.carriers(f"{place.name}-{attempt}", name)]
 
 

@@ -1,6 +1,7 @@
 """Verdicts on what Ray 2.60 printed: a driver's log as it was, but for its paths, colours and the middle of long lines."""
 
 import textwrap
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,6 +11,7 @@ from jobs.analysis import tracebacks
 from jobs.analysis.judging import AttemptFacts, ReplicaFacts, judge
 from jobs.analysis.last_words import Said
 
+T = datetime(2026, 1, 1, tzinfo=UTC)
 LIBRARY = "/venv/lib/python3.11/site-packages/ray"
 CYAN, RESET, YELLOW = "\x1b[36m", "\x1b[39m", "\x1b[33m"
 
@@ -278,6 +280,20 @@ def test_a_node_that_lost_one_of_its_processes_names_it_and_its_signal():
     assert (found.headline, found.kind) == ("worker-0: Ray's process raylet was ended by SIGKILL (9)", "signal")
     exited = RAYLET_KILLED.replace("=-9 (signal 9)", "=1").replace("=-9]", "=1]")
     assert headline(exited, replica="worker-0") == "worker-0: Ray's process raylet exited with code 1"
+
+
+@pytest.mark.parametrize("text", [NODE_DIED, ACTOR_NODE])
+def test_the_replica_that_failed_is_named_before_the_driver_that_lost_its_node(text):
+    killed = ReplicaFacts("worker-0", "failed", "out of memory: the container was killed", exit_code=137, ended_at=T)
+    driver = ReplicaFacts("head-0", "failed", exit_code=1, ended_at=T - timedelta(seconds=1))
+    stopped = ReplicaFacts("worker-1", "failed", exit_code=3, ended_at=T)
+
+    def judged_with(*replicas: ReplicaFacts):
+        facts = AttemptFacts("failed", "failed", replicas=replicas)
+        return judge(facts, read=lambda one: said(text) if one is driver else Said())
+
+    assert (judged_with(killed, driver).replica, judged_with(killed, driver).kind) == ("worker-0", "host_memory")
+    assert (judged_with(stopped, driver).replica, judged_with(driver).replica) == ("head-0", "head-0")
 
 
 def test_a_printed_remote_error_is_a_traceback_too():
