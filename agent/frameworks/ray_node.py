@@ -16,9 +16,10 @@ import sys
 import time
 from typing import List, Optional
 
-from . import interpreters, ray_cluster
+from . import interpreters
 
 MODULE = "ray.scripts.scripts"  # what the program `ray` runs (its entry point)
+_BESIDE = f"{__package__}.ray_cluster"  # not imported here: running a module that its own package imports is warned of
 LOOK_SECONDS = 0.1
 TELL_SECONDS = 10.0  # until a wait is worth a line
 CONNECT_SECONDS = 2.0
@@ -65,7 +66,7 @@ def _have_workers_joined(address: str) -> bool:
     """
     joined, ready = os.pipe()
     count = os.environ.get("MUSTER_RAY_NODES") or "0"
-    words = [interpreters.owner("ray"), "-m", ray_cluster.__name__, address, count, str(TELL_SECONDS), str(ready)]
+    words = [interpreters.owner("ray"), "-m", _BESIDE, address, count, str(TELL_SECONDS), str(ready)]
     between = os.fork()
     if between == 0:
         try:

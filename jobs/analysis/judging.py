@@ -282,8 +282,8 @@ def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
     if not ended:
         return None
     found = _of_replica(ended[0], read)
-    is_told = found.kind == Kind.NODE_LOST and ended[0].state == ReplicaState.FAILED and not ended[0].reason
-    if is_told:  # a driver that raised it because another replica, Ray's node, had failed
+    is_echo = found.kind in (Kind.NODE_LOST, *ECHOES) and ended[0].state == ReplicaState.FAILED
+    if is_echo and not ended[0].reason:  # a driver that lost another replica
         others = (_of_replica(one, read) for one in ended[1:])
         return next((_less_sure(one) for one in others if one.kind != Kind.UNKNOWN), found)
     return found

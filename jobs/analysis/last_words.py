@@ -107,8 +107,10 @@ def _went_on(chain: Chain, said: Said) -> bool:
     below = [line for line in lines[last + 1 :] if not (tracebacks.is_foreign(line) or _NATIVE_FRAME.match(line))]
     if is_from_hook(said, chain):
         return any(map(_is_loud, below))
-    # The lines after the first of the message may not belong to it.
-    rest = [line for line in chain.raised[-1].message.split("\n")[1:] if not line.startswith((" ", "\t"))]
+    # The lines after the first of the message may not belong to it, unless it is known to be a long one.
+    is_long = tracebacks.message_lines(chain.raised[-1].name) > tracebacks.MESSAGE_LINES
+    message = [] if is_long else chain.raised[-1].message.split("\n")[1:]
+    rest = [line for line in message if not line.startswith((" ", "\t"))]
     is_last_loud = bool(said.stdout) and _is_loud(tracebacks.clean(said.stdout[-1]))
     return is_last_loud or any(map(_is_loud, rest)) or any(not _QUIET.search(line) for line in below)
 
@@ -123,6 +125,11 @@ def _final_lines(chain: Chain, said: Said) -> list[str]:
     if is_from_hook(said, chain):
         return []
     below = _below(chain, said)
+    if (
+        below
+        and below[-1][: tracebacks.MOST_CHARACTERS] in chain.raised[-1].message.split("\n")[tracebacks.MESSAGE_LINES :]
+    ):
+        return []  # a message longer than others
     while below and (not below[-1].strip() or tracebacks.is_foreign(below[-1]) or _NATIVE_FRAME.match(below[-1])):
         below.pop()
     if not below or below[-1][:1].isspace() or not _is_loud(below[-1]):

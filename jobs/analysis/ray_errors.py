@@ -1,6 +1,6 @@
 """Ray's own errors: which kind each is, and one line for those whose first line does not say what happened. Pure.
 
-The classes and messages are those of ray/exceptions.py, ray/_private/utils.py and ray/scripts/scripts.py (2.0 to 2.60).
+The classes and messages are those of ray/exceptions.py, ray/_private/utils.py and ray/scripts/scripts.py (2.60).
 """
 
 import re
@@ -32,8 +32,10 @@ _CLASSES: dict[str, Found] = {
     "GetTimeoutError": (Kind.COMM_TIMEOUT, _LIKELY),
     "RayChannelTimeoutError": (Kind.COMM_TIMEOUT, _LIKELY),
 }  # fmt: skip
-_ACTORS = frozenset({"ActorDiedError", "RayActorError"})  # the second: before 2.7
+_ACTORS = frozenset({"ActorDiedError", "RayActorError"})  # the second: of older releases
+_RANK = re.compile(r"^\[Rank (\d{1,7}) Error Snippet\]:", re.MULTILINE)  # ray/train/v2/api/exceptions.py
 _DEATHS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    (Kind.HOST_MEMORY, re.compile(r"due to the node running low on memory")),
     (Kind.NODE_LOST, re.compile(r"\bits node has died|node (?:it was running on )?(?:is dead|was terminated|died)")),
     (Kind.SIGNAL, re.compile(r"\bits worker process has died")),
 )
@@ -58,7 +60,7 @@ def kind(raised: Raised) -> Found | None:
         return Kind.IMPORT_ERROR, _SURE
     if not raised.name.startswith("ray."):
         return None
-    if raised.short_name in _ACTORS:
+    if raised.short_name in _ACTORS or raised.name.startswith("ray.train."):
         return next(((kind, _LIKELY) for kind, pattern in _DEATHS if pattern.search(raised.message)), None)
     return _CLASSES.get(raised.short_name)
 
@@ -73,9 +75,10 @@ def words(raised: Raised) -> str:
         )
     if not raised.name.startswith("ray."):
         return ""
-    if raised.short_name in _ACTORS and (death := _DEATH.search(raised.message)):
+    if (death := _DEATH.search(raised.message)) and not raised.message.startswith(death[0]):
         actor = f"the actor {found[1]}" if (found := _CLASS.search(raised.message)) else "the actor"
-        return f"{raised.name}: {actor} died because {_brief(death[1])}"
+        rank = f"rank {found[1]}: " if (found := _RANK.search(raised.message)) else ""
+        return f"{raised.name}: {rank}{actor} died because {_brief(death[1])}"
     return _brief(raised.words)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 MOST_LINES = 160  # of a stored chain; a longer one loses its middle
 MOST_CHARACTERS = 500  # of a line
 MESSAGE_LINES = 12  # NCCL and DataLoader explain themselves in the lines below an exception's first
+LONG_LINES = 80  # of Ray's reports about memory, or about the ranks of Ray Train, which have blank lines in between
 RICH_LINES = 2000  # of one box
 CUT_FRAMES = 3  # of a traceback that lost its beginning
 READ_CHARACTERS = 1000  # of a line: the rest is not searched, so that a hostile one costs little
@@ -54,6 +55,7 @@ _FOREIGN = re.compile(
     r"|\S{0,300}:\d+: \w*Warning: |\d{4}-\d\d-\d\d[ T]\d\d:\d\d)"
 )
 _LIBRARY = re.compile(r"(^<frozen |/site-packages/|/dist-packages/|/lib(?:64)?/python\d|/torch/|\.pyz/)")
+_LONG = re.compile(r"^ray\.(?:exceptions\.OutOfMemoryError|train\.\w{1,60})\b")
 _WRAPPER = re.compile(r"^(?:ray\.exceptions\.)?RayTaskError\b")
 _WANTED_ENDS = (("SystemExit", "0"), ("SystemExit", ""), ("SystemExit", "None"), ("GeneratorExit", ""))
 _QUOTE = "terminated with the following error"  # torch.multiprocessing.spawn
@@ -132,7 +134,9 @@ def chains(lines: Sequence[str]) -> list[Chain]:
     for block in blocks:
         if groups and not block.is_nested:
             is_of_task = _is_remote(text[block.begin]) and any(one.quotes for one in groups[-1])
-            block = replace(block, is_nested=is_of_task or _is_quoted(text, groups[-1][-1], block))
+            is_quoted = _is_quoted(text, groups[-1][-1], block)
+            block = replace(block, is_nested=is_of_task or is_quoted)
+            groups[-1][-1] = replace(groups[-1][-1], quotes=groups[-1][-1].quotes or is_quoted)
         if groups and _belongs(text, groups[-1][-1], block):
             groups[-1].append(block)
         else:
@@ -234,7 +238,7 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
             if (before := _before_quoted(raised[2] or "")) is not None:
                 said = Raised(raised[1], before, tuple(frames))
                 return _Block(begin, at + 1, said, bool(margin), quotes=True)
-            end = _message_end(text, prefixes, at, margin)
+            end = _message_end(text, prefixes, at, margin, most=message_lines(raised[1]))
             message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
             said = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
             is_nested = "Original Traceback" in text[begin] or bool(margin.strip())
@@ -270,10 +274,10 @@ def _within(line: str, margin: str) -> str:
     return line[width:] if len(line) > width and not line[:width].strip(" |+-") else line.lstrip(" |+-")
 
 
-def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margin: str) -> int:
+def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margin: str, *, most: int) -> int:
     """Return the line after the message of the exception named at `begin`."""
     at = begin + 1
-    while at < len(text) and at - begin < MESSAGE_LINES:
+    while at < len(text) and at - begin < most:
         line = text[at]
         is_others = prefixes[at] != prefixes[begin] and line.strip()  # torch puts nothing before an empty line
         if HEAD in line or line.startswith(_LINKS) or is_foreign(line) or is_others or _is_remote(line):
@@ -372,6 +376,11 @@ def is_foreign(line: str) -> bool:
 def begins_another(line: str) -> bool:
     """Whether a line begins another traceback, or what the interpreter prints about threads and destructors."""
     return HEAD in line or bool(_HARMLESS.match(line))
+
+
+def message_lines(name: str) -> int:
+    """Return how many lines the message of an exception may have; what follows is not searched for its end."""
+    return LONG_LINES if _LONG.match(name) else MESSAGE_LINES
 
 
 def is_report(chain: Chain) -> bool:

@@ -146,6 +146,7 @@ time.sleep(600)
         agent.send_signal(signal.SIGTERM)
     text = cluster.ended().texts()
     assert "children []" in text
+    assert not any("Warning" in line for line in text), text
     assert [line for line in text if line.startswith("muster: ")] == [f"muster: {group}", f"muster: {gpus}"]
     assert bench.carriers() == []
 

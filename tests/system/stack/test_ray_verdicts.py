@@ -36,6 +36,26 @@ class Trainer:
         os.kill(os.getpid(), signal.SIGKILL)
 ray.get(Trainer.remote().step.remote())
 """
+ACTOR_WAITS = """
+@ray.remote(num_cpus=1)
+class Trainer:
+    def where(self):
+        return os.environ["MUSTER_REPLICA"]
+    def step(self):
+        time.sleep(600)
+trainer = Trainer.remote()
+print("on", ray.get(trainer.where.remote()), flush=True)
+ray.get(trainer.step.remote())
+"""
+TRAIN_WORKER_KILLED = """
+from ray.train import RunConfig, ScalingConfig, get_context
+from ray.train.torch import TorchTrainer
+def train(config):
+    time.sleep(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+running = RunConfig(storage_path=os.environ["MUSTER_SHARED"])
+TorchTrainer(train, scaling_config=ScalingConfig(num_workers=1), run_config=running).fit()
+"""
 TASK_EXITS = """
 @ray.remote(max_retries=0)
 def step():
@@ -73,9 +93,10 @@ class Case:
 
 
 CASES = {
-    "actor_init": Case(ACTOR_INIT, "user_code", "KeyError: 'rate' (then ray.exceptions.ActorDiedError: the actor died because of an error raised"),
+    "actor_init": Case(ACTOR_INIT, "user_code", "KeyError: 'rate' (then ray.exceptions.ActorDiedError: The actor died because of an error raised"),
     "actor_killed": Case(ACTOR_KILLED, "signal", "ray.exceptions.ActorDiedError: the actor Trainer died because its worker process has died."),
     "task_exits": Case(TASK_EXITS, "signal", "ray.exceptions.WorkerCrashedError: The worker died unexpectedly"),
+    "train_worker_killed": Case(TRAIN_WORKER_KILLED, "signal", "ray.train.WorkerGroupError: rank 0: the actor RayTrainWorker died because its worker process has died."),
     "memory_monitor": Case(
         OUT_OF_MEMORY, "host_memory", "ray.exceptions.OutOfMemoryError: ",
         env={"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "100"},
@@ -123,15 +144,16 @@ def test_a_failure_of_ray_is_named_with_its_kind(muster, name):
 
 @pytest.mark.long
 def test_a_killed_raylet_is_named_with_its_worker(muster):
-    job = muster.submit(
-        BEGIN + "print('up', flush=True)\ntime.sleep(600)\n", command="python train.py", framework="ray"
-    )
-    muster.until_line(job, "up")
+    """The driver may fail first, because it lost its actor."""
+    job = muster.submit(BEGIN + ACTOR_WAITS, command="python train.py", framework="ray", nodes=2)
+    muster.until_line(job, "on worker-")
+    worker = next(line for line in muster.text(job) if line.startswith("on ")).split()[1]
     programs = {
-        pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0] for pid in muster.processes(job, of="worker-0")
+        pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0] for pid in muster.processes(job, of=worker)
     }
     (raylet,) = [pid for pid, program in programs.items() if program.endswith("/raylet")]
     os.kill(raylet, signal.SIGKILL)
     muster.until_phase(job, "failed")
+    muster.until(job, lambda now: now.first_failure.replica == worker, seconds=30)
     found = muster.client.job(job.id).first_failure
-    assert (found.headline, found.kind) == ("worker-0: Ray's process raylet was ended by SIGKILL (9)", "signal")
+    assert (found.headline, found.kind) == (f"{worker}: Ray's process raylet was ended by SIGKILL (9)", "signal")

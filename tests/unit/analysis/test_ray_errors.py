@@ -147,6 +147,10 @@ NODE_DIED = driver(
     "c3e5e76db8aa2141aa80d3f97ef0ecde260256d580708ef10bebad14. This can happen if the node was preempted, had a hardware failure, or its raylet crashed unexpectedly. "
     "To see node death information, use `ray list nodes --filter node_id=c3e5`."
 )
+UNAVAILABLE = driver(
+    "ray.exceptions.ActorUnavailableError: The actor 9c7c8152e09e8602f471007701000000 is unavailable: The actor is temporarily unavailable: "
+    "RpcError: RPC error: Socket closed rpc_code: 14. The task may or may not have been executed on the actor."
+)
 VERSIONS = f"""
 Traceback (most recent call last):
   File "<string>", line 12, in <module>
@@ -197,7 +201,7 @@ def test_a_task_that_raises_from_the_error_of_another_task_keeps_both():
 
 def test_an_error_in_an_actors_init_comes_before_the_death_of_the_actor():
     found = judged(ACTOR_INIT)
-    words = "ray.exceptions.ActorDiedError: the actor died because of an error raised in its creation task"
+    words = "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task"
     assert found.headline == f"head-0: KeyError: 'lr' (then {words})"
     assert (found.kind, found.certainty) == ("user_code", "sure")
 
@@ -213,7 +217,7 @@ def test_an_error_in_an_actors_init_comes_before_the_death_of_the_actor():
     ],
 )  # fmt: skip
 def test_the_death_of_an_actor_is_named_with_its_cause(text, kind, words):
-    for name in ("ActorDiedError", "RayActorError"):  # the second: Ray before 2.7
+    for name in ("ActorDiedError", "RayActorError"):  # the second: of older releases
         found = judged(text.replace("ActorDiedError", name))
         assert (found.headline, found.kind) == (f"head-0: ray.exceptions.{name}: {words}", kind)
 
@@ -255,6 +259,63 @@ def test_a_task_that_ran_out_of_gpu_memory_did_not_run_out_of_main_memory():
     )
 
 
+TRAIN = driver(
+    """
+ray.train.WorkerGroupError: Training failed due to worker errors:
+[Rank 1 Error Snippet]:
+A worker health check failed.
+Worker info: Worker(
+  actor=Actor(RayTrainWorker, 9add5ab5ffcde278d52befe001000000),
+  metadata=ActorMetadata(
+    hostname='vm',
+    node_id='c3ab92c858e081f893ca69513cda3452bd94bc5799fe682193d7ed64',
+    node_ip='127.68.63.245',
+    pid=24679,
+  ),
+  distributed_context=DistributedContext(world_rank=1, world_size=2, local_rank=0, local_world_size=1, node_rank=1),
+  log_file_path='/tmp/ray/logs/train/ray-train-app-worker-a30a45f09aba18e9c8e36ae557668bc42a2a071d20210a51a0d1ea8e.log',
+)
+The actor died unexpectedly before finishing this task.
+	class_name: RayTrainWorker
+	actor_id: 9add5ab5ffcde278d52befe001000000
+	pid: 24679
+	namespace: 33114260-732e-4e7b-9012-335b1aeb427f
+	ip: 127.68.63.245
+The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, or (3) the worker crashed unexpectedly.
+""",
+    line="TorchTrainer(train).fit()",
+)
+IMPORT = driver(f"""
+ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, {CYAN}ray::Sub.__init__(){RESET} (pid=20845, ip=127.194.210.40, actor_id=79a953082c966a571184ec6f01000000, repr=<train.FunctionActorManager._create_fake_actor_class.<locals>.TemporaryActor object at 0x7ff043af9f10>)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+RuntimeError: The actor with name Sub failed to import on the worker. This may be because needed library dependencies are not installed in the worker environment:
+
+{CYAN}ray::Sub.__init__(){RESET} (pid=20845, ip=127.194.210.40, actor_id=79a953082c966a571184ec6f01000000, repr=<train.FunctionActorManager._create_fake_actor_class.<locals>.TemporaryActor object at 0x7ff043af9f10>)
+                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ModuleNotFoundError: No module named 'onlyhere'
+""")
+
+
+def test_a_dead_worker_of_ray_train_is_named_with_its_rank_and_cause():
+    found = judged(TRAIN.rstrip("\n") + " If the process was killed by the kernel," * 20)
+    words = "rank 1: the actor RayTrainWorker died because its worker process has died. Worker exit type: SYSTEM_ERROR"
+    assert found.headline.startswith(f"head-0: ray.train.WorkerGroupError: {words}")
+    assert (found.kind, found.certainty) == ("signal", "likely")
+
+
+def test_a_module_that_a_worker_lacks_is_the_first_cause():
+    found = judged(IMPORT)
+    assert found.headline.startswith(
+        "head-0: ModuleNotFoundError: No module named 'onlyhere' (then ray.exceptions.ActorDiedError"
+    )
+    assert (found.kind, found.certainty) == ("import_error", "sure")
+
+
+def test_the_message_of_the_memory_monitor_belongs_to_its_error():
+    assert judged(OUT_OF_MEMORY).certainty == "sure"
+    assert "Selected to kill: (Task: job ID=01000000, task name=f" in "\n".join(judged(OUT_OF_MEMORY).traceback)
+
+
 NO_NODE = 'no node has what a task or an actor asks for: {"GPU": 8}; the node with most has {"GPU": 0}'
 
 
@@ -282,7 +343,7 @@ def test_a_node_that_lost_one_of_its_processes_names_it_and_its_signal():
     assert headline(exited, replica="worker-0") == "worker-0: Ray's process raylet exited with code 1"
 
 
-@pytest.mark.parametrize("text", [NODE_DIED, ACTOR_NODE])
+@pytest.mark.parametrize("text", [NODE_DIED, ACTOR_NODE, UNAVAILABLE])
 def test_the_replica_that_failed_is_named_before_the_driver_that_lost_its_node(text):
     killed = ReplicaFacts("worker-0", "failed", "out of memory: the container was killed", exit_code=137, ended_at=T)
     driver = ReplicaFacts("head-0", "failed", exit_code=1, ended_at=T - timedelta(seconds=1))
