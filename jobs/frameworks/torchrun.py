@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from common.errors import Problem
+from common.errors import InvalidSpec, Problem
 from jobs.core.fields import MAX_PROCESSES_PER_NODE, quantity, whole
 from jobs.core.plan import Endpoint, First, Here, Host, Index, Launch, Port, Role, Value, numbered
 from jobs.core.spec import JobSpec
@@ -113,6 +113,9 @@ def wrap(command: Sequence[str]) -> tuple[str, ...]:
 
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
     """Fill in counts from the command's flags if the spec leaves them open."""
+    if "gpus" in given and (own := spec.options.get("master_processes")):
+        words = f"is split evenly over all nodes, but master_processes is {own}; give nodes and nproc_per_node instead"
+        raise InvalidSpec(Problem("gpus", spec.nodes * spec.nproc_per_node, words))
     launch = parse(spec.command)
     found = {name: count for name, count in _counts(launch.flags if launch else {}).items() if name not in given}
     return replace(spec, command=wrap(spec.command), **found)  # type: ignore[arg-type]  # all are counts
