@@ -84,6 +84,14 @@ def test_a_suspended_one_saves_with_its_cluster_and_goes_on_from_there(muster):
     assert "resumed from step 7" in muster.text(job)
 
 
+def test_a_driver_that_ends_while_tasks_run_has_succeeded_and_ends_them(muster):
+    sleeps = "@ray.remote(num_cpus=1)\ndef sleep():\n    time.sleep(3600)\nleft = sleep.remote()\nprint('over', flush=True)\n"
+    job = submit(muster, DRIVER + sleeps, nodes=1)
+    ended = muster.until_phase(job, "succeeded", "failed")
+    assert ended.phase == "succeeded" and "over" in muster.text(job), (ended.message, muster.text(job))
+    assert muster.processes(job) == []
+
+
 @pytest.mark.sampled
 def test_the_drivers_exception_is_the_headline(muster):
     job = submit(muster, DRIVER + "raise ValueError('the data ran out')\n", nodes=1)
