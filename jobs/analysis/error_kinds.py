@@ -4,7 +4,7 @@ import re
 
 from jobs.core.failure_kinds import ECHOES, MOST_CHARACTERS, Certainty, Found, Kind, of_words
 
-from . import ray_errors
+from . import monarch_errors, ray_errors
 from .tracebacks import Chain, Raised, is_library
 
 # By the exception's class, by its last component or the module before it.
@@ -107,7 +107,7 @@ def of_raised(raised: Raised) -> Found:
         return (Kind.SIGNAL, Certainty.LIKELY) if name == "KeyboardInterrupt" else (Kind.USER_CODE, Certainty.LIKELY)
     if name in _OWN and not raised.name.startswith(("torch.", "pydantic", "omegaconf.")):
         return _own(raised)
-    if found := ray_errors.kind(raised):
+    if found := ray_errors.kind(raised) or monarch_errors.kind(raised):
         return found
     if found := _CLASSES.get(name):
         return _timed_out(found, message)

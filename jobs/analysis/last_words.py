@@ -10,7 +10,7 @@ from signal import SIGABRT, SIGKILL
 from jobs.core import exits, failure_kinds
 from jobs.core.failure_kinds import Certainty, Found, Kind
 
-from . import error_kinds, ray_errors, tracebacks
+from . import error_kinds, monarch_errors, ray_errors, tracebacks
 from .tracebacks import Chain
 
 LAST_LINES = 20
@@ -190,7 +190,9 @@ _LAST_ERROR = re.compile(r"^Last error:\n(.{1,400})", re.MULTILINE)  # NCCL's ow
 
 def _words(raised: tracebacks.Raised) -> str:
     found = _LAST_ERROR.search(raised.message)
-    return f"{raised.name}: {found[1].strip()}" if found else ray_errors.words(raised) or raised.words
+    if found:
+        return f"{raised.name}: {found[1].strip()}"
+    return ray_errors.words(raised) or monarch_errors.words(raised) or raised.words
 
 
 def _without_place(words: str) -> str:

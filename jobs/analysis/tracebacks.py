@@ -16,6 +16,7 @@ RICH_LINES = 2000  # of one box
 CUT_FRAMES = 3  # of a traceback that lost its beginning
 READ_CHARACTERS = 1000  # of a line: the rest is not searched, so that a hostile one costs little
 HEAD = "Traceback (most recent call last)"
+_MARK = "(most recent call last)"  # in each line that begins one
 
 # torch ends its prefix with a space, torchrun puts none behind role and local rank.
 _PREFIX = re.compile(r"\[rank\d{1,7}\]:[ ]?|\[[a-z][a-z_]{0,30}?\d{1,7}\]:")
@@ -27,8 +28,11 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|[@-Z\\-_])")
 # A failed distributed checkpoint quotes the tracebacks of the ranks that could not write theirs.
 QUOTED_RANK = re.compile(r"^\s*Traceback \(most recent call last\): \(RANK (\d{1,7})\)\s*$")
 _HEAD = re.compile(
-    r"^(?:[\s|+]*)(?:Exception Group |Original )?Traceback \(most recent call last\):?(?: \(RANK \d{1,7}\))?\s*$"
+    r"^(?:[\s|+]*)(?:Exception Group |Original |actor explicitly aborted due to: )?"
+    r"Traceback (?:of where the remote call failed )?\(most recent call last\):?(?: \(RANK \d{1,7}\))?\s*$"
 )
+# A DataLoader's worker, and an actor of Monarch's (monarch/_src/actor/actor_mesh.py).
+_QUOTED_HEAD = re.compile(r"Original Traceback|remote call failed \(most|aborted due to: Traceback")
 _RICH_HEAD = re.compile(r"^╭─+ ?Traceback \(most recent call last\) ?─+╮\s*$")
 _RICH_END = re.compile(r"^╰─+╯\s*$")
 _LINKS = (
@@ -51,11 +55,12 @@ _HARMLESS = re.compile(
 _REPORTS = ("ChildFailedError", "SignalException")
 # Lines that follow an exception but do not belong to its message: C++ logs, an abort, Python's own end, warnings.
 _FOREIGN = re.compile(
-    r"^(\[?[WIEF]\d{4} |\[[WIEF]\d* |\[[WIEF]\d{3} |terminate called|Fatal Python error|Exception |swanlab:|wandb: |sys:1: "
+    r"^(\[?[WIEF]\d{4} |\[[-\w]{1,20}\][WIEF]\d{4} |\[[WIEF]\d* |\[[WIEF]\d{3} |terminate called|Fatal Python error|Exception |swanlab:|wandb: |sys:1: "
     r"|\S{0,300}:\d+: \w*Warning: |\d{4}-\d\d-\d\d[ T]\d\d:\d\d)"
 )
 _LIBRARY = re.compile(r"(^<frozen |/site-packages/|/dist-packages/|/lib(?:64)?/python\d|/torch/|\.pyz/)")
 _LONG = re.compile(r"^ray\.(?:exceptions\.OutOfMemoryError|train\.\w{1,60})\b")
+_CARRIER = re.compile(r"^monarch\.[\w.]{1,100}\.(?:ActorError|SupervisionError)\Z")
 _WRAPPER = re.compile(r"^(?:ray\.exceptions\.)?RayTaskError\b")
 _WANTED_ENDS = (("SystemExit", "0"), ("SystemExit", ""), ("SystemExit", "None"), ("GeneratorExit", ""))
 _QUOTE = "terminated with the following error"  # torch.multiprocessing.spawn
@@ -173,7 +178,7 @@ def _blocks(text: Sequence[str], prefixes: Sequence[str]) -> list[_Block]:
     at = 0
     while at < len(text):
         block = None
-        if HEAD in text[at]:
+        if _MARK in text[at]:
             if _HEAD.match(text[at]):
                 block = _read_block(text, prefixes, at)
             elif _RICH_HEAD.match(text[at].strip()):
@@ -241,7 +246,7 @@ def _read_block(text: Sequence[str], prefixes: Sequence[str], begin: int, *, is_
             end = _message_end(text, prefixes, at, margin, most=message_lines(raised[1]))
             message = [raised[2] or "", *(_within(one, margin) for one in text[at + 1 : end])]
             said = Raised(raised[1], "\n".join(message).rstrip(), tuple(frames))
-            is_nested = "Original Traceback" in text[begin] or bool(margin.strip())
+            is_nested = bool(_QUOTED_HEAD.search(text[begin]) or margin.strip())
             return _Block(begin, end, said, is_nested)
         elif line.strip() and not line.startswith(" ") and not frames:
             return None
@@ -263,7 +268,7 @@ def _before_quoted(message: str) -> str | None:
 
 def _margin(line: str) -> str:
     """Return what an ExceptionGroup draws before each line of the errors within it, or a quotation's indentation."""
-    found = re.match(r"^[\s|+]*[|+][\s|+]*|^\s+(?=Traceback)", line)
+    found = re.match(r"^[\s|+]*[|+][\s|+]*|^\s+(?=Traceback|actor explicitly)", line)
     return found[0] if found else ""
 
 
@@ -280,7 +285,7 @@ def _message_end(text: Sequence[str], prefixes: Sequence[str], begin: int, margi
     while at < len(text) and at - begin < most:
         line = text[at]
         is_others = prefixes[at] != prefixes[begin] and line.strip()  # torch puts nothing before an empty line
-        if HEAD in line or line.startswith(_LINKS) or is_foreign(line) or is_others or _is_remote(line):
+        if _MARK in line or line.startswith(_LINKS) or is_foreign(line) or is_others or _is_remote(line):
             break
         if margin and (re.match(r"^[\s|+]*\+-", line) or not line.lstrip().startswith("|")):
             break
@@ -364,8 +369,17 @@ def _of_quoted(group: Sequence[_Block]) -> list[Raised]:
 
 
 def _without_wrappers(raised: Sequence[Raised]) -> Sequence[Raised]:
-    """Drop what only carries a task's error to where its result was asked for."""
-    return [one for one in raised if one.message or not _WRAPPER.match(one.name)] or raised
+    """Drop what only carries a task's or an actor's error to where its result was asked for."""
+    left = [one for one in raised if one.message or not _WRAPPER.match(one.name)] or raised
+    if any(map(carries_actors_end, left)):  # Monarch also interrupts the script that waits
+        left = [one for one in left if one.name != "KeyboardInterrupt"]
+        left = [one for one in left if not carries_actors_end(one)] or left
+    return left
+
+
+def carries_actors_end(raised: Raised) -> bool:
+    """Whether Monarch raised it in the script because of what happened in an actor's process."""
+    return bool(_CARRIER.match(raised.name))
 
 
 def is_foreign(line: str) -> bool:
@@ -375,7 +389,7 @@ def is_foreign(line: str) -> bool:
 
 def begins_another(line: str) -> bool:
     """Whether a line begins another traceback, or what the interpreter prints about threads and destructors."""
-    return HEAD in line or bool(_HARMLESS.match(line))
+    return _MARK in line or bool(_HARMLESS.match(line))
 
 
 def message_lines(name: str) -> int:

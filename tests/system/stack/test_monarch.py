@@ -70,8 +70,41 @@ def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster)
         assert lines.count(f"rank {rank} of 2 on cpu") == 1 and any(line.startswith("step ") for line in lines)
 
 
+FAILS = (
+    SCRIPT.replace(
+        "    @endpoint\n",
+        """\
+    @endpoint
+    def fail(self):
+        if current_rank().rank == 1:
+            eval(os.environ["FAILS_BY"])
+        time.sleep(1)
+    @endpoint
+""",
+        1,
+    )
+    + "\nworkers.fail.call().get()\nprint('went on', flush=True)\ntime.sleep(60)\n"
+)
+
+
 @pytest.mark.sampled
 def test_the_controllers_exception_is_the_headline(muster):
     job = submit(muster, SCRIPT + "raise ValueError('the data ran out')\n", nodes=1)
     ended = muster.until_phase(job, "succeeded", "failed")
     assert ended.phase == "failed" and "ValueError: the data ran out" in ended.message, ended.message
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("how", "headline", "kind"),
+    [
+        ("1 / 0", "controller-0: ZeroDivisionError: division by zero", "user_code"),
+        ("os._exit(3)", "controller-0: SupervisionError: the process of the actor workers (hosts 1/2, gpus 0/1) exited with code 3", "user_code"),
+        ("os.abort()", "controller-0: SupervisionError: the process of the actor workers (hosts 1/2, gpus 0/1) was ended by SIGABRT (6)", "signal"),
+    ],
+)  # fmt: skip
+def test_an_actors_own_end_is_the_headline(muster, how, headline, kind):
+    job = submit(muster, FAILS, nodes=2, env={"FAILS_BY": how})
+    ended = muster.until_phase(job, "succeeded", "failed")
+    assert ended.phase == "failed" and ended.message.startswith(headline), (ended.message, muster.text(job))
+    assert ended.first_failure.kind == kind
