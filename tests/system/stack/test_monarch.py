@@ -70,6 +70,23 @@ def test_each_rank_of_distributed_training_over_a_mesh_is_seen_by_itself(muster)
         assert lines.count(f"rank {rank} of 2 on cpu") == 1 and any(line.startswith("step ") for line in lines)
 
 
+@pytest.mark.sampled
+def test_the_example_of_actors_shows_each_rank_its_own_lines(muster):
+    command = ["python3", "monarch_actors.py", "--rounds", "2", "--points", "1000"]
+    job = muster.client.submit(
+        command, queue="default", directory=ROOT / "examples", framework="monarch", nodes=2, nproc_per_node=2
+    )
+    ended = muster.until_phase(job, "succeeded", "failed")
+    text = muster.text(job)
+    assert ended.phase == "succeeded", (ended.message, text[-40:])
+    assert any(line.startswith("round 2: 4 actors, pi is about 3.") for line in text)
+    assert "the actors of the first host alone: 2" in text
+    for rank in range(4):
+        lines = [line.text for line in muster.client.logs(job.id, rank=rank)]
+        assert len(lines) == (3 if rank < 2 else 2) and all(f"self.rank={rank} " in line for line in lines), lines
+    assert muster.processes(job) == []
+
+
 FAILS = (
     SCRIPT.replace(
         "    @endpoint\n",
