@@ -21,6 +21,7 @@ class Framework(Protocol):
     PER_NODE: str  # what `nproc_per_node` counts, as the form's label
     FIELDS: tuple[Field, ...]  # its own, beside those of every job; values are `spec.options`
     RESERVED_ENV: frozenset[str]  # variables that it sets itself
+    STOPPING: str  # what a stop asks of its processes: a sentence for those who suspend a job
     KEY_ENV: str  # a variable with a key that only the replicas of one attempt have; "" if it needs none
 
     def resolve(self, spec: JobSpec, given: frozenset[str]) -> JobSpec:

@@ -18,6 +18,7 @@ from . import _shapes
 NAME = "monarch"
 LABEL = "Monarch"
 PER_NODE = "Processes of a host"
+STOPPING = "The controller and all hosts get SIGTERM, and the meshes go; a resumed job starts with new ones."
 KEY_ENV = ""  # Monarch has no authentication
 PORT = 26600  # Monarch's default for a host
 CONTROLLER = "controller"

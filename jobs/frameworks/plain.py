@@ -15,6 +15,7 @@ from . import _shapes
 NAME = "plain"
 LABEL = "a plain job"
 PER_NODE = "Devices per node"
+STOPPING = "Each replica gets SIGTERM, and the grace period to save a checkpoint."
 KEY_ENV = ""
 PORT = 29500
 FIELDS = (

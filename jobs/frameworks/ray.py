@@ -14,6 +14,7 @@ from . import _shapes
 NAME = "ray"
 LABEL = "Ray"
 PER_NODE = "Devices of a worker"
+STOPPING = "The driver gets SIGTERM, and its cluster stays up until the driver has ended or the grace period is over."
 KEY_ENV = "RAY_AUTH_TOKEN"  # Ray 2.52 and later; older ones ignore it
 PORT = 6379  # Ray's default for the head's store, the GCS
 FIELDS = (

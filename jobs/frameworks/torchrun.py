@@ -20,6 +20,7 @@ from . import _launchers, _shapes
 NAME = "torchrun"
 LABEL = "torchrun"
 PER_NODE = "Processes per node"
+STOPPING = "Each rank gets SIGTERM, and the grace period to save a checkpoint."
 KEY_ENV = ""
 MASTER, WORKER = "master", "worker"
 _OF_MASTER = (

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from accounts.permissions import Act, may
+from jobs import frameworks
 from jobs.analysis import failures
 from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
@@ -67,6 +68,7 @@ def state_context(request: Request, *, job: Job) -> Context:
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
         "step": job.ranks.filter(attempt=attempt).aggregate(most=Max("step"))["most"],
+        "stopping": frameworks.get(job.spec["framework"]).STOPPING,
         "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
         "can_resume": not job.is_finished and job.suspended and job.cancel_requested_at is None,
         "can_cancel": not job.is_finished and job.cancel_requested_at is None,

@@ -44,6 +44,11 @@ def test_its_own_fields_are_explained_and_hide_no_field_of_every_job(framework):
 
 
 @EVERY
+def test_what_a_stop_asks_is_a_sentence(framework):
+    assert "SIGTERM" in framework.STOPPING and framework.STOPPING.endswith(".")
+
+
+@EVERY
 def test_what_it_sets_itself_cannot_be_set_by_users(framework):
     roles = framework.roles(resolved(framework))
     per_replica = {name for role in roles for name, value in role.env.items() if isinstance(value, Index | FirstRank)}
