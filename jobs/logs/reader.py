@@ -243,6 +243,7 @@ def _near_end(job: int, source: Source, attempt: int, tail: int) -> _End:
 
 
 __all__ = [
+    "EVERYBODY",
     "LAUNCHER",
     "CaughtUp",
     "LogLine",

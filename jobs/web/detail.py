@@ -17,7 +17,7 @@ from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
 from jobs.models import Job, JobEvent
 
 from . import present
-from .logs import log_context
+from .logs import opening_context
 from .metrics import drawn
 from .parts import Context, Part, Request, answer, named_part, readable_job, whole
 from .phases import bar, legs
@@ -139,7 +139,7 @@ PARTS = {
     "state": Part("jobs/_state.html", state_context),
     "ranks": Part("jobs/_ranks.html", ranks_context),
     "charts": Part("jobs/_charts.html", charts_context),
-    "log": Part("jobs/_log.html", log_context),
+    "log": Part("jobs/_log.html", opening_context),
     "events": Part("jobs/_events.html", events_context),
     "about": Part("jobs/_about.html", about_context),
 }

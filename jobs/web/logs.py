@@ -14,9 +14,11 @@ from accounts.permissions import Act, may
 from common.errors import InvalidInput
 from common.streaming import text_response
 from common.text import plain
+from jobs.analysis import failures
+from jobs.core.lifecycle import Phase
 from jobs.core.verdict import place
 from jobs.logs import reader, search
-from jobs.logs.reader import LAUNCHER, Source
+from jobs.logs.reader import EVERYBODY, LAUNCHER, Source
 from jobs.models import Job, Rank
 
 from .parts import Context, Request, answer, readable_job, whole
@@ -41,13 +43,34 @@ def log_page(request: Request, pk: int) -> HttpResponse:
     job = readable_job(request, pk=pk)
     if request.htmx and request.htmx.target == "log-tail":
         return answer(request, template="jobs/_log_lines.html", context=_followed(request, job=job))
+    if request.htmx and request.htmx.target == "log-choices":
+        pane = _pane(request, job, *chosen(request, job=job))
+        if str(len(pane["log_choices"])) == request.GET.get("known"):
+            return HttpResponse(status=204)  # htmx leaves the links, and the focus on one of them, as they are
+        return answer(request, template="jobs/_log_choices.html", context=pane)
     template = "jobs/_log.html" if request.htmx else "jobs/logs.html"
     return answer(request, template=template, context=log_context(request, job=job))
 
 
+def opening_context(request: Request, *, job: Job) -> Context:
+    """Return the log as a job's page opens it: where the attempt failed and the URL says nothing else, at what failed.
+
+    The end of everybody's log is then the launchers' own report.
+    """
+    source, attempt = chosen(request, job=job)
+    is_over = job.phase == Phase.FAILED or attempt != job.attempt
+    if source == EVERYBODY and is_over and (failure := failures.stored(job, attempt)):
+        rank = failure.traceback_rank if failure.traceback_rank is not None else failure.rank
+        source = Source(rank) if rank is not None else Source(replica=place(job.role_views, failure.replica))
+    return _opened(request, job, source, attempt)
+
+
 def log_context(request: Request, *, job: Job) -> Context:
     """Return the live end of the log, or a page of lines after the cursor in the URL."""
-    source, attempt = chosen(request, job=job)
+    return _opened(request, job, *chosen(request, job=job))
+
+
+def _opened(request: Request, job: Job, source: Source, attempt: int) -> Context:
     only = attempt if attempt != job.attempt else None
     cursor = request.GET.get("cursor", "")
     page = _after(job, source=source, cursor=cursor, only=only) if cursor else None
@@ -93,7 +116,7 @@ def _pane(request: Request, job: Job, source: Source, attempt: int) -> Context:
     """Return the context around the lines: whose log it is, and which others there are."""
     numbers = list(
         Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list("rank", flat=True)[: MAX_LINKS + 1]
-    )
+    ) or list(range(min(job.world_size, MAX_LINKS + 1)))
     only = attempt if attempt != job.attempt else None
     return {
         "job": job,
@@ -103,6 +126,7 @@ def _pane(request: Request, job: Job, source: Source, attempt: int) -> Context:
         "log_url_and": _and(_address(job, source, only)),
         "file_url": _address(job, source, attempt, route="job-logs-file"),
         "log_choices": _choices(job, numbers if len(numbers) <= MAX_LINKS else [], source=source, only=only),
+        "may_get_ranks": not job.world_size and not job.is_finished and only is None,
         "has_every_rank": len(numbers) <= MAX_LINKS,
         "rank_value": source.rank if source.rank != LAUNCHER else None,
         "is_old": only is not None,

@@ -99,3 +99,47 @@ def test_a_rank_out_of_range_is_ignored(owner, job, path, rank):
     answer = owner.get(f"/jobs/{job.pk}/{path}?q=step&rank={rank}")
     content = b"".join(answer.streaming_content) if answer.streaming else answer.content
     assert answer.status_code == 200 and b"step" in content
+
+
+def choices(page: str) -> list[str]:
+    found = re.search(r'aria-label="Whose log"[^>]*>(.*?)</nav>', page, re.S)
+    return re.findall(r">([^<]+)</a>", found[1]) if found else []
+
+
+def chosen(page: str) -> list[str]:
+    return re.findall(r'aria-current="true">([^<]+)</a>', re.search(r'id="log-choices".*?</nav>', page, re.S)[0])
+
+
+def test_a_job_that_waits_already_offers_the_logs_of_its_ranks(owner, lab):
+    assert choices(owner.get(f"/jobs/{lab.submit().pk}").text) == ["All", "0", "1", "2", "3", "Launcher"]
+
+
+def test_ranks_that_nobody_planned_are_offered_once_they_are_there(owner, lab, htmx):
+    job = lab.running(framework="ray", command="python3 driver.py", nodes=1, nproc_per_node=2)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert choices(page) == ["All", "head-0", "worker-0"]
+    url = re.search(r'id="log-choices"[^>]* hx-get="([^"]+)"', page)[1].replace("&amp;", "&")
+    assert htmx(owner, url, "log-choices").status_code == 204
+    running = item("rank", rank=0, local_rank=0, state="running", at=timezone.now().timestamp())
+    apply.apply_batch(identity=identity(job), batch=batch(1, running))
+    answer = htmx(owner, url, "log-choices").text
+    assert choices(answer) == ["All", "head-0", "worker-0", "0"] and "log-lines" not in answer
+
+
+def test_a_failed_job_opens_at_the_log_of_the_rank_that_failed(owner, lab):
+    job = lab.running()
+    now = timezone.now().timestamp()
+    error = {
+        "traceback": 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\nValueError: label 17'
+    }
+    told = [
+        log_item(2, 0, [(now, "ValueError: label 17")]), log_item(-1, 0, [(now + 1, "torchrun's own report")]),
+        item("rank", rank=2, state="failed", exit_code=1, at=now, error=error, error_at=now),
+    ]  # fmt: skip
+    apply.apply_batch(identity=identity(job, 1), batch=batch(1, *told))
+    assert chosen(owner.get(f"/jobs/{job.pk}").text) == ["All"]
+    lab.finish(job, 0, 1)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert (chosen(page), lines(page)) == (["2"], ["ValueError: label 17"])
+    assert lines(owner.get(f"/jobs/{job.pk}?rank=launcher").text) == ["torchrun&#x27;s own report"]
+    assert len(lines(owner.get(f"/jobs/{job.pk}/logs").text)) == 2
