@@ -14,6 +14,8 @@ from queues.models import Queue
 from tests.support.builders import Lab
 from tests.support.fake_control_plane import FakeControlPlane
 
+pytest.register_assert_rewrite("tests.support.framework_jobs")
+
 # The duration of an example depends on the machine.
 settings.register_profile("ours", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ours")

@@ -1,6 +1,6 @@
 """A small job of each framework, and what has to hold of it wherever it runs: the contract of a framework.
 
-Every replica of a job prints the same few lines. Then what decides the job's end says that it is up, and waits until
+Every replica of a job prints the same few lines. Then what decides the job's end says that it waits, until
 the file `go` is in the job's own folder.
 """
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 LINES = 3
+UP = "waiting for the file go"  # no word that the frameworks themselves may print
 _COMMON = f"""
 import os, sys, time
 def say():
     for number in range({LINES}):
         print(os.environ["MUSTER_REPLICA"], "says", number, flush=True)
 def wait():
-    print("up", flush=True)
+    print("{UP}", flush=True)
     while not os.path.exists(os.path.join(os.environ["MUSTER_SHARED"], "go")):
         time.sleep(0.05)
 """
@@ -112,7 +113,7 @@ def start(world: World, name: str, *, nodes: int = 2) -> Any:
     job = world.submit(
         case.script, command=case.command(nodes), framework=name, nodes=nodes, nproc_per_node=1, fields=case.fields
     )
-    world.until_line(job, "up")
+    world.until_line(job, UP)
     return job
 
 
