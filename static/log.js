@@ -72,8 +72,20 @@
     show();
   };
 
+  // Mark the rank or replica whose log is open, as the address of the page says (jobs/web/logs.py, _with_address).
+  const mark = () => {
+    const asked = new URLSearchParams(location.search), rank = asked.get("rank"), replica = asked.get("replica");
+    for (const link of document.querySelectorAll("#ranks .cell[href], #ranks .replica-link")) {
+      const own = new URL(link.href).searchParams;
+      if ((rank && own.get("rank") === rank) || (replica && own.get("replica") === replica)) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    }
+  };
+
+  document.body.addEventListener("htmx:replacedInHistory", mark);
   document.body.addEventListener("htmx:afterSettle", (event) => {
     const target = event.detail.target;
+    mark();
     if (target.id === "log") begin();
     else if (pane()?.contains(event.target) || target.id === "log-tail") grow();
   });
@@ -85,5 +97,6 @@
   document.body.addEventListener("input", (event) => {
     if (event.target.matches("[data-log-filter]")) filter(pane().querySelectorAll(".l"));
   });
+  mark();
   begin();
 })();

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.http import urlencode
@@ -49,7 +49,20 @@ def log_page(request: Request, pk: int) -> HttpResponse:
             return HttpResponse(status=204)  # htmx leaves the links, and the focus on one of them, as they are
         return answer(request, template="jobs/_log_choices.html", context=pane)
     template = "jobs/_log.html" if request.htmx else "jobs/logs.html"
-    return answer(request, template=template, context=log_context(request, job=job))
+    return _with_address(answer(request, template=template, context=log_context(request, job=job)), request, job=job)
+
+
+def _with_address(response: HttpResponse, request: Request, *, job: Job) -> HttpResponse:
+    """Let the address of a job's page say whose log is open, so that it can be reloaded and sent to somebody."""
+    path, _, query = (request.htmx.current_url_abs_path or "").partition("?")
+    if path == job.get_absolute_url():
+        asked = QueryDict(query, mutable=True)
+        for name in ("rank", "replica", "attempt"):
+            asked.pop(name, None)
+        source, attempt = chosen(request, job=job)
+        asked.update(_query(source) | ({"attempt": str(attempt)} if attempt != job.attempt else {}))
+        response["HX-Replace-Url"] = path + (f"?{asked.urlencode()}" if asked else "")
+    return response
 
 
 def opening_context(request: Request, *, job: Job) -> Context:

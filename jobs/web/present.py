@@ -56,8 +56,11 @@ def retries_used(failures: int, *, has_failed: bool) -> int:
     return max(0, failures - has_failed)
 
 
-_ERROR = re.compile(r"\b(error|exception|traceback|fatal|critical|panic)\b|Error\b", re.IGNORECASE)
-_WARNING = re.compile(r"\bwarn(ing)?\b|Warning\b", re.IGNORECASE)
+# A metric of that name is no error: "error=0.98", "test error: 0.031".
+_ERROR = re.compile(
+    r"\b(?i:error|exception|traceback|fatal|critical|panic)\b(?!\s*=\s*[-+.\d]|\s*:\s*[-+]?\d*\.\d)|[A-Za-z]Error\b(?!=)"
+)
+_WARNING = re.compile(r"\b(?i:warn(?:ing)?)\b|[A-Za-z]Warning\b")
 
 
 def severity(text: str) -> str:

@@ -1,5 +1,7 @@
 """Behavior that needs a browser: live updates without reloading, ten tabs at once, keys, folders, hovering."""
 
+import re
+
 import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
@@ -192,6 +194,20 @@ def test_the_log_can_be_searched_and_narrowed_to_a_rank(page, lab):
     expect(page.locator("#log-lines .l:visible")).to_have_count(4)
     page.locator(".rank-links a", has_text="3").click()
     expect(page.locator("#log-lines .l")).to_have_count(12)
+
+
+def test_a_click_on_a_rank_shows_its_log_and_marks_it(page, lab):
+    job = seed.running(lab, steps=12)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"/jobs/{job.pk}")
+    page.locator("#ranks .cell[href$='rank=3']").click()
+    expect(page.locator("#log-lines .l")).to_have_count(12)
+    expect(page.locator("#log-lines")).to_be_in_viewport(ratio=0.9)
+    expect(page).to_have_url(re.compile(r"\?rank=3$"))
+    expect(page.locator("#ranks .cell[aria-current]")).to_have_count(1)
+    page.reload()
+    expect(page.locator("#log-choices [aria-current]")).to_have_text("3")
+    expect(page.locator("#ranks .cell[aria-current] .n")).to_have_text("3")
 
 
 def test_keys_and_theme(page, lab):

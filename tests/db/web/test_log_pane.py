@@ -143,3 +143,16 @@ def test_a_failed_job_opens_at_the_log_of_the_rank_that_failed(owner, lab):
     assert (chosen(page), lines(page)) == (["2"], ["ValueError: label 17"])
     assert lines(owner.get(f"/jobs/{job.pk}?rank=launcher").text) == ["torchrun&#x27;s own report"]
     assert len(lines(owner.get(f"/jobs/{job.pk}/logs").text)) == 2
+
+
+def test_the_address_of_the_page_says_whose_log_is_open(owner, job):
+    def clicked(url: str, page: str) -> str | None:
+        headers = {"HX-Request": "true", "HX-Target": "log", "HX-Current-URL": f"http://testserver{page}"}
+        return owner.get(url, headers=headers).headers.get("HX-Replace-Url")
+
+    page = f"/jobs/{job.pk}"
+    assert clicked(f"{page}/logs?rank=3", page) == f"{page}?rank=3"
+    assert clicked(f"{page}/logs?replica=worker-1", f"{page}?view=list&rank=3") == f"{page}?view=list&replica=worker-1"
+    assert clicked(f"{page}/logs", f"{page}?rank=3") == page
+    assert clicked(f"{page}/logs?rank=3", f"{page}/logs") is None
+    assert chosen(owner.get(f"{page}?rank=3").text) == ["3"]

@@ -67,7 +67,19 @@ def test_control_sequences_are_removed_from_log_lines(text, seen):
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("RuntimeError: no", "e"), ("loss 0.1 error_rate 2", ""), ("UserWarning: slow", "w"), ("step 1", "")],
+    [
+        ("RuntimeError: no", "e"),
+        ("ERROR cannot read", "e"),
+        ("error: no such file", "e"),
+        ("loss 0.1 error_rate 2", ""),
+        ("val_error=0.98", ""),
+        ("error=0.98 step=3", ""),
+        ("test error: 0.031", ""),
+        ("MSEError=0.2", ""),
+        ("UserWarning: slow", "w"),
+        ("WARN low memory", "w"),
+        ("step 1", ""),
+    ],
 )
 def test_severity_is_guessed_from_words(text, kind):
     assert present.severity(text) == kind
