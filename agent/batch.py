@@ -58,8 +58,8 @@ def without_text(batch: Batch) -> Batch:
 
 
 def only_states(batch: Batch) -> Batch:
-    """Return the batch without text, samples and metrics; gaps, states and exit codes stay."""
-    kept = [item for item in without_text(batch).items if item["kind"] not in ("sample", "metrics")]
+    """Return the batch without text, samples, metrics and nodes; gaps, states and exit codes stay."""
+    kept = [item for item in without_text(batch).items if item["kind"] not in ("sample", "metrics", "nodes")]
     return Batch(batch.seq, kept)
 
 

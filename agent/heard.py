@@ -110,12 +110,13 @@ def _is_amount(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 2**60
 
 
+# In the order in which the agent looks for them (ranks.py), as a message may have several.
 _KINDS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "hello": _is_hello,
     "announce": _is_announcement,
     "dropped": lambda message: _is_whole(message["dropped"], 0),
+    "nodes": _is_nodes,
     "pid": lambda message: _is_whole(message["pid"], 1) and _is_time(message.get("at")),
     "signalled": lambda message: True,
     "end": _is_end,
-    "nodes": _is_nodes,
 }

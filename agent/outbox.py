@@ -98,6 +98,12 @@ class Outbox:
             self._is_urgent |= kind in ("replica", "rank")
             self._note_news()
 
+    def newest(self, kind: str, **values: Any) -> None:
+        """Add an item in place of an earlier one of its kind: only the last counts, and any process may send many."""
+        with self._lock:
+            self._items = [one for one in self._items if one["kind"] != kind]
+            self.item(kind, **values)
+
     def point(self, rank: int, *, point: list[Any]) -> None:
         """Add a metrics point: [time, step or None, {name: number}]."""
         at, step, numbers = point

@@ -148,7 +148,7 @@ class Ranks:
         elif "dropped" in message:
             self.dropped += message["dropped"]
         elif "nodes" in message:
-            self._outbox.item("nodes", **_known(message["nodes"]))
+            self._outbox.newest("nodes", **_known(message["nodes"]))
         elif peer.rank is not None:
             self._told(peer.rank, message)
 

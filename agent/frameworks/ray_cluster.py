@@ -3,7 +3,7 @@
 The GCS' client is what `ray status` and the autoscaler use; no public call lists nodes without becoming a driver.
 
 Ray keeps a task, an actor or a placement group waiting for ever if no node has what it asks for, and prints nothing
-about it where its dashboard is off. A job's nodes do not change, so that the wait would not end. So a line of the log
+about it where its dashboard is off. Once a job has all of its nodes, the wait would not end. So a line of the log
 names such a request. The numbers of each node go to the agent (`nodes` in heard.py), in place of Ray's dashboard.
 """
 
@@ -32,8 +32,6 @@ _RESERVED = "_group_"
 _RESOURCES = {"cpu": "CPU", "gpu": "GPU", "object_store_bytes": "object_store_memory"}  # ours: Ray's
 # ActorTableData.ActorState: those between their first request and their last end.
 _ACTORS_ALIVE, _ACTORS_WAITING = (2,), (0, 1, 3)
-
-Amounts = Dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,7 @@ def _watch(client: Any, address: str) -> None:
     """Print each request once, if it is there at two looks: a node may be about to join. Tell the agent the numbers."""
     before: Set[str] = set()
     told: Set[str] = set()
+    most = int(os.environ.get("MUSTER_RAY_MOST_NODES") or 0)  # beside the head
     agent, actors, rest = Agent(), _Actors(address), FIRST_LOOK_SECONDS
     while True:
         time.sleep(rest)
@@ -118,7 +117,9 @@ def _watch(client: Any, address: str) -> None:
             Exception
         ):  # numbers for a page: whatever another release of Ray lacks, the rest goes on
             agent.tell({"nodes": numbers(state, _names(client), actors.count())})
-        found = unplaceable(_requests(state), [dict(one.total_resources) for one in _alive(state)])
+        nodes = [dict(one.total_resources) for one in _alive(state)]
+        # An elastic job may still get nodes.
+        found = unplaceable(_requests(state), nodes) if len(nodes) > most else {}
         for key in sorted((found.keys() & before) - told)[: MOST_LINES - len(told)]:
             _say(found[key])
             told.add(key)

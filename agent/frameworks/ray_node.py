@@ -150,7 +150,7 @@ def _shape() -> List[str]:
     return [
         "--disable-usage-stats",
         f"--temp-dir={os.environ['RAY_TMPDIR']}",
-        f"--node-name={os.environ['MUSTER_REPLICA']}",
+        f"--node-name={os.environ['MUSTER_REPLICA'].partition('.')[0]}",  # whatever its incarnation
         *([f"--node-ip-address={own}"] if own else []),
         *([f"--num-cpus={cpus}"] if cpus else []),
         *(["--min-worker-port=0", "--max-worker-port=0"] if os.environ.get("MUSTER_RAY_IP") else []),

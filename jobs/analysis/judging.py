@@ -14,7 +14,7 @@ from signal import SIGKILL, SIGTERM
 from jobs.core import exits, failure_kinds
 from jobs.core.failure_kinds import ECHOES, Certainty, Kind
 from jobs.core.lifecycle import Phase, StopReason
-from jobs.core.verdict import ReplicaState
+from jobs.core.verdict import ASKED_FOR, ReplicaState
 
 from . import error_kinds, tracebacks
 from .last_words import Said, chain_of, is_from_hook, judged, of_thread, shown
@@ -22,6 +22,7 @@ from .last_words import Said, chain_of, is_from_hook, judged, of_thread, shown
 HEADLINE_CHARACTERS = 400
 END_CHARACTERS = 120
 OUTLIVED = timedelta(seconds=2)  # from a traceback to a later line: more than an interpreter needs to flush and to end
+NOTICED = timedelta(seconds=10)  # from a replica's end to when its end is seen, later than what it brought about
 LEAVING = timedelta(seconds=5)  # from a rank's last connection to the end of its process
 _EVER = datetime.max.replace(tzinfo=UTC)
 _NOT_A_FAILURE = frozenset({StopReason.COMPLETED, StopReason.CANCELLED, StopReason.SUSPENDED})
@@ -284,9 +285,15 @@ def _of_replicas(facts: AttemptFacts, read: Read) -> Failure | None:
     found = _of_replica(ended[0], read)
     is_echo = found.kind in (Kind.NODE_LOST, *ECHOES) and ended[0].state == ReplicaState.FAILED
     if is_echo and not ended[0].reason:  # a driver that lost another replica
-        others = (_of_replica(one, read) for one in ended[1:])
+        others = (_of_replica(one, read) for one in ended[1:] if _may_have_been_lost(one, by=ended[0]))
         return next((_less_sure(one) for one in others if one.kind != Kind.UNKNOWN), found)
     return found
+
+
+def _may_have_been_lost(replica: ReplicaFacts, *, by: ReplicaFacts) -> bool:
+    """Whether its end may be why the other one failed; whoever ends much later, or on request, was stopped by Muster."""
+    is_later = (replica.ended_at or _EVER) > (by.ended_at or _EVER - NOTICED) + NOTICED
+    return replica.reason not in ASKED_FOR and not is_later
 
 
 def _of_replica(replica: ReplicaFacts, read: Read) -> Failure:

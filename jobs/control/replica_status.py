@@ -18,6 +18,7 @@ from jobs.core.lifecycle import ON_CLUSTER
 from jobs.core.verdict import ENDED, ReplicaSeen, ReplicaState, ReplicaUpdate
 
 OLDEST_SECONDS = 30.0
+FINAL_VERSION = 2**62  # of a state that no report on its way may replace
 
 
 def _listed(values: Iterable[str]) -> str:

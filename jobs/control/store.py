@@ -238,12 +238,16 @@ def _take_step(job: Job, step: Step, now: datetime) -> None:
 def _lose(rows: QuerySet[Replica], now: datetime) -> None:
     """Record that a replica is gone, unless it had ended by itself before.
 
-    Whoever deletes a pod ends it by SIGTERM first, and the end may be seen before the absence.
+    Whoever deletes a pod ends it by SIGTERM first, and the end may be seen before the absence. Its last states may still
+    be on their way through the watcher, and are older.
     """
     row = rows.get()
     if row.state in ENDED and exits.signal_of(row.exit_code, row.signal) != SIGTERM:
         return
-    rows.update(state=ReplicaState.LOST, reason=GONE, exit_code=None, signal=None, ended_at=row.ended_at or now)
+    rows.update(
+        state=ReplicaState.LOST, reason=GONE, exit_code=None, signal=None, ended_at=row.ended_at or now,
+        seen_version=replica_status.FINAL_VERSION, seen_at=now,
+    )  # fmt: skip
 
 
 def _words(job: Job, step: Step, before: str) -> str:

@@ -25,6 +25,8 @@ class ReplicaState(StrEnum):
 
 ENDED = frozenset({ReplicaState.SUCCEEDED, ReplicaState.FAILED, ReplicaState.LOST})
 _UP = frozenset({ReplicaState.RUNNING, ReplicaState.SUCCEEDED})
+# Requested ends, as agent/replica.py names them: no failures.
+ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
 PORT_TAKEN = "port taken"  # a replica's reason: nothing ran, the rendezvous port was in use
 
 
@@ -60,7 +62,7 @@ def place(roles: Iterable[RoleView], name: str) -> tuple[str, int] | None:
     role, _, index = name.rpartition("-")
     known = {one.name: one.replicas for one in roles}
     is_number = index.isascii() and index.isdecimal() and len(index) <= len(str(LARGEST_EXIT_CODE))
-    return (role, int(index)) if is_number and int(index) < known.get(role, 0) else None
+    return (role, int(index)) if is_number and f"{int(index)}" == index and int(index) < known.get(role, 0) else None
 
 
 @dataclass(frozen=True)

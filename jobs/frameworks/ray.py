@@ -24,7 +24,17 @@ FIELDS = (
     quantity("head_memory", "Memory of the head", "memory of the head's pod in place of the cluster's", example="16Gi"),
     *_shapes.WORKER,
 )  # fmt: skip
-RESERVED_ENV = frozenset({"RAY_ADDRESS", "RAY_AUTH_MODE", KEY_ENV, "RAY_TMPDIR", "MUSTER_RAY_CPUS", "MUSTER_RAY_NODES"})
+RESERVED_ENV = frozenset(
+    {
+        "RAY_ADDRESS",
+        "RAY_AUTH_MODE",
+        KEY_ENV,
+        "RAY_TMPDIR",
+        "MUSTER_RAY_CPUS",
+        "MUSTER_RAY_NODES",
+        "MUSTER_RAY_MOST_NODES",
+    }
+)
 
 
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
@@ -59,6 +69,7 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
     """Return `head`, whose driver's end is the job's, and `worker`. Neither has planned ranks: Ray places those itself."""
     head: dict[str, Value] = {
         **_everywhere(),
+        "MUSTER_RAY_MOST_NODES": str(spec.nodes),
         "MUSTER_RAY_CPUS": "0",  # tasks run on workers, which are what the job was given
         "MUSTER_RAY_NODES": str(spec.nodes if spec.min_nodes is None else spec.min_nodes),
     }

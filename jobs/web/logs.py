@@ -60,7 +60,8 @@ def _with_address(response: HttpResponse, request: Request, *, job: Job) -> Http
         for name in ("rank", "replica", "attempt"):
             asked.pop(name, None)
         source, attempt = chosen(request, job=job)
-        asked.update(_query(source) | ({"attempt": str(attempt)} if attempt != job.attempt else {}))
+        for name, value in (_query(source) | ({"attempt": str(attempt)} if attempt != job.attempt else {})).items():
+            asked[name] = value
         response["HX-Replace-Url"] = path + (f"?{asked.urlencode()}" if asked else "")
     return response
 

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from statistics import median_low
 from typing import Any
 
 from common.text import format_bytes, format_duration
 from jobs.analysis import failures
 from jobs.core import exits, nodes, unexpected_ranks
-from jobs.core.verdict import ENDED
+from jobs.core.verdict import ASKED_FOR, ENDED
 from jobs.models import Job, Rank, RankState, Replica
 
 from . import present
@@ -17,8 +18,6 @@ from . import present
 ROOMY = 16  # up to here a cell has room for meters, if a replica has no more than NARROW ranks
 SHOWN_UNEXPECTED = 8
 NARROW, WIDE = 4, 8  # ranks per replica
-# Requested ends, as agent/replica.py names them: no warning.
-ASKED_FOR = frozenset({"stopped on request", "stopped by the control plane"})
 COMPACT = 64  # above that a cell is a square with a number
 _FAILED = present.RANKS["failed"]
 
@@ -79,12 +78,12 @@ class Matrix:
         None  # the framework's own cluster, as its head tells of it (jobs/core/nodes.py)
     )
 
-    @property
+    @cached_property
     def alone(self) -> dict[int, Alone]:
         """Replicas without ranks, by the number of their row."""
         told = {one["name"]: one for one in self.cluster["nodes"]} if self.cluster else {}
         return {
-            replica.pk: _alone(replica, told.get(f"{replica.role}-{replica.index}", {}))
+            replica.pk: as_alone(replica, told.get(f"{replica.role}-{replica.index}", {}))
             for replica, cells in self.rows
             if not cells
         }
@@ -98,7 +97,7 @@ class Matrix:
         amounts = [f"{name} {value}" for name, value in _amounts(nodes.sums(self.cluster))]
         return [
             self.cluster["framework"], f"{count} node{'s' if count != 1 else ''}", *amounts,
-            *([f"{waiting} task{'s' if waiting != 1 else ''} and actors waiting for room"] if waiting else []),
+            *([f"waiting for room: {waiting} task{'s' if waiting != 1 else ''} or actor{'s' if waiting != 1 else ''}"] if waiting else []),
         ]  # fmt: skip
 
     @property
@@ -186,11 +185,12 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
         has_gpu=any(rank.gpu is not None for rank in ranks),
         median=median_low(steps) if steps else None,
         furthest=max(steps, default=None),
-        cluster=next((one.nodes for one in replicas if one.nodes), None),
+        cluster=next((one.nodes for one in replicas if one.nodes and one.state not in ENDED), None),
     )
 
 
-def _alone(replica: Replica, node: Mapping[str, Any]) -> Alone:
+def as_alone(replica: Replica, node: Mapping[str, Any]) -> Alone:
+    """Return how a replica without ranks is displayed. `node`: what its framework's own cluster tells of it."""
     ended = exits.explained(replica.exit_code, replica.signal) if replica.state in ENDED else ""
     used, total = node.get("gpu") or node.get("cpu") or (0, 0)
     return Alone(present.REPLICAS[replica.state], ended, _amounts(node), f"{100 * used / total:.0f}" if total else "")

@@ -10,10 +10,11 @@ from django.utils import timezone
 from common.errors import Conflict, InvalidInput, LeaseLost, NotAllowed
 from jobs import services
 from jobs.analysis import failures
+from jobs.control import replica_status
 from jobs.control.scheduler import schedule, schedule_queue
 from jobs.control.store import DjangoStore
 from jobs.core.lifecycle import Phase, Step
-from jobs.core.verdict import Seen
+from jobs.core.verdict import ReplicaSeen, ReplicaState, ReplicaUpdate, Seen
 from jobs.models import Job, JobEvent, Rank, Replica
 
 pytestmark = pytest.mark.django_db
@@ -82,6 +83,17 @@ def test_a_replica_that_is_gone_is_named_also_where_stopping_the_others_makes_th
     failure = failures.first_failure(job)
     assert (failure.replica, failure.kind) == (f"worker-{lost}", "node_lost")
     assert job.replicas.get(index=lost).state == "lost"
+
+
+def test_what_the_watcher_still_had_to_say_of_a_replica_that_is_gone_changes_nothing(lab):
+    job = lab.running()
+    lab.cluster.lose(job.run, 1, "worker", 1)
+    lab.visit(job)
+    late = ReplicaSeen("worker", 1, ReplicaState.RUNNING, is_alive=True, version=10**9)
+    replica_status.write([ReplicaUpdate(job.run, 1, late)], now=lab.clock())
+    assert job.replicas.get(index=1).state == "lost"
+    lab.visit(job, times=3)
+    assert failures.first_failure(job).replica == "worker-1"
 
 
 def test_a_replica_that_had_ended_by_itself_is_not_called_lost(lab):

@@ -76,7 +76,7 @@ def test_the_api_takes_a_replica_and_names_those_that_there_are(owner, job):
         assert said.count("worker-1 says") == 3 and "worker-0 says" not in said
     both = owner.get(f"/api/v1/jobs/{job.pk}/logs?replica=head-0&rank=-1").json()["lines"]
     assert [line["replica"] for line in both] == ["head-0"] * 3
-    for wrong in ("worker-2", "head-1", "worker", "nobody-0", "worker-\u00b2", "-0", ""):
+    for wrong in ("worker-2", "head-1", "worker", "nobody-0", "worker-\u00b2", "worker-01", "-0", ""):
         answer = owner.get(f"/api/v1/jobs/{job.pk}/logs", {"replica": wrong})
         (problem,) = answer.json()["errors"]
         assert (answer.status_code, problem["field"]) == (422, "replica")

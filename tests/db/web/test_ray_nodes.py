@@ -3,8 +3,11 @@
 import re
 
 import pytest
+from django.template.loader import render_to_string
+from django.utils import timezone
 
 from jobs.ingest import apply
+from jobs.web import ranks
 from tests.support.builders import batch, identity, item
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("files")]
@@ -35,7 +38,7 @@ def test_each_node_and_the_sum_are_shown(owner, job):
     page = words(owner.get(f"/jobs/{job.pk}").text)
     assert (
         "Ray 2.60.0 · 3 nodes · CPU 3.5 of 4 · GPU 5 of 8 · Object store 30 MiB of 900 MiB · Actors 4 "
-        "· 48 tasks and actors waiting for room"
+        "· waiting for room: 48 tasks or actors"
     ) in page
     assert "running CPU 1.5 of 2 GPU 1 of 4 Object store 30 MiB of 300 MiB Actors 3" in page
     assert "head-0" in page and "running Object store 0 B of 300 MiB" in page
@@ -46,6 +49,23 @@ def test_the_newest_numbers_count(owner, job):
     tell(job, NODES[:2], seq=2, waiting=0)
     assert "Ray 2.60.0 · 2 nodes · CPU 1.5 of 2" in words(owner.get(f"/jobs/{job.pk}").text)
     assert "waiting for room" not in owner.get(f"/jobs/{job.pk}").text
+
+
+def test_a_large_cluster_is_read_once(owner, job, monkeypatch):
+    calls = []
+    own = ranks.as_alone
+    monkeypatch.setattr(ranks, "as_alone", lambda *given: calls.append(1) or own(*given))
+    tell(job)
+    grid = ranks.matrix(job, attempt=1, now=timezone.now())
+    render_to_string("jobs/_matrix.html", {"grid": grid, "job": job})
+    assert len(calls) == len(grid.rows) == 3
+
+
+def test_an_ended_head_has_no_numbers_any_more(owner, lab, job):
+    tell(job, waiting=48)
+    lab.cluster.finish(job.run, 1, "head", 0, exit_code=0)
+    lab.visit(job, times=4)
+    assert "Ray 2.60.0" not in owner.get(f"/jobs/{job.pk}").text
 
 
 def test_the_api_has_them_with_the_heads_replica(owner, job):

@@ -24,6 +24,7 @@ ODD = [
     {"pid": 5}, {"pid": 0, "at": 1.0}, {"pid": 5, "at": "now"}, {"pid": 5, "at": float("nan")}, {"pid": 5, "at": 1e300},
     {"end": {"exit_code": "x", "signal": None}, "at": 1.0}, {"end": {"exit_code": 10**14, "signal": None}, "at": 1.0},
     {"end": {"exit_code": None, "signal": 0}, "at": 1.0}, {"end": {"exit_code": 0}, "at": 1.0}, {"end": 0, "at": 1.0},
+    {"signalled": 1, "nodes": 1}, {"pid": 5, "at": 1.0, "nodes": {"nodes": [{"name": "a-0", "cpu": [-1, 1]}]}},
     {"nodes": []}, {"nodes": {}}, {"nodes": {"nodes": [{}]}}, {"nodes": {"nodes": [{"name": 1}]}}, {"nodes": {"nodes": [], "waiting": 0.5}},
     {"nodes": {"nodes": [{"name": "a-0", "cpu": [1]}]}}, {"nodes": {"nodes": [{"name": "a-0", "gpu": [0, -1]}]}},
     {"nodes": {"nodes": [{"name": "a-0", "actors": None}], "framework": 7}}, {"nodes": {"nodes": [{"name": "a-0"}] * 1001}},
