@@ -117,6 +117,7 @@ def _cleared_up(out: Path) -> Iterator[dict[str, str]]:
     env = {
         **os.environ, MARK: mark, "FIRST_LINE_FOLDER": str(out), "PATH": f"{BIN}:{os.environ['PATH']}",
         "GLOO_SOCKET_IFNAME": "lo", "RAY_USAGE_STATS_ENABLED": "0", "RAY_FOLDER": folder,
+        "RAY_AUTH_MODE": "disabled",  # whatever token lies in the home folder
     }  # fmt: skip
     try:
         yield env
@@ -153,10 +154,12 @@ def _ray(code: Path, out: Path, env: Mapping[str, str]) -> list["subprocess.Pope
 
     Nodes of one machine need addresses and folders of their own: else `ray start` times out.
     """
-    address = f"127.0.0.1:{free_port()}"
+    # An address that no job of Muster's has: its servers share ports where they can (SO_REUSEPORT).
+    network = f"127.0.{os.getpid() % 250 + 1}"
+    address = f"{network}.1:{free_port(f'{network}.1')}"
 
     def node(number: int, *words: str) -> "subprocess.Popen[bytes]":
-        shape = [f"--node-ip-address=127.0.0.{number + 1}", "--min-worker-port=0", "--max-worker-port=0"]
+        shape = [f"--node-ip-address={network}.{number + 1}", "--min-worker-port=0", "--max-worker-port=0"]
         folder = f"{env['RAY_FOLDER']}/{number}"  # short: it holds sockets
         return _start(code, out, env, "ray", "start", *words, *shape, f"--temp-dir={folder}")
 
