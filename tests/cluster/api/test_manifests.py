@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import Refused
+from jobs import frameworks
 from jobs.clusters.kubernetes import labels, manifests
 from jobs.clusters.kubernetes.site import Site
 from jobs.core.plan import Host, Index, Plan, Port, Role
@@ -77,6 +78,28 @@ def pod(plan: Plan, index: int = 1, site: Site = SITE, role: int = 0) -> manifes
 def test_objects_match_the_golden_files(name, made):
     path = GOLDEN / f"{name}.yaml"
     assert made() == yaml.safe_load(path.read_text())
+
+
+def first_of_each_role(framework: str, **sent) -> list:
+    """The pod of the first replica of each role of a job with two nodes and four GPUs on each."""
+    given = {"command": "python3 train.py", "framework": framework, "nodes": 2, "nproc_per_node": 4, **sent}
+    spec = frameworks.check(parse(given, options=OPTIONS), frozenset(given))
+    roles = frameworks.get(framework).roles(spec)
+    plan = Plan("42-abcdef", 3, roles, framework=framework, secrets={}, team="nlp", resource="gpu")
+    return [pod(plan, 0, GPUS, role=number) for number in range(len(roles))]
+
+
+@pytest.mark.parametrize(
+    ("framework", "sent"),
+    [
+        ("plain", {"helper_command": ["python3", "serve.py"], "helper_memory": "8Gi"}),
+        ("ray", {"head_cpu": "4", "worker_memory": "32Gi"}),
+        ("monarch", {"mesh_name": "trainers", "more_meshes": ["generators=1"], "host_cpu": "8"}),
+    ],
+)
+def test_the_pods_of_each_role_of_a_framework_match_the_golden_file(framework, sent):
+    path = GOLDEN / f"{framework}.yaml"
+    assert first_of_each_role(framework, **sent) == yaml.safe_load(path.read_text())
 
 
 @pytest.mark.parametrize(
