@@ -36,8 +36,8 @@ def slowed(code: str) -> str:
     [
         pytest.param("Accelerate", marks=needs("accelerate")),
         # On CPUs it compiles the kernel of its communication.
-        pytest.param("DeepSpeed", marks=[needs("deepspeed", "c++", "ninja"), pytest.mark.sampled]),
-        pytest.param("Lightning", marks=[needs("lightning"), pytest.mark.sampled]),
+        pytest.param("DeepSpeed", marks=[needs("deepspeed", "c++", "ninja"), pytest.mark.long]),
+        pytest.param("Lightning", marks=[needs("lightning"), pytest.mark.long]),
     ],
 )
 def test_the_script_of_the_page_goes_on_from_its_checkpoint_when_it_is_resumed(muster, library):
