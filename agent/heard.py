@@ -12,6 +12,8 @@ from typing import Any, Callable
 LARGEST = 2**31 - 1  # the largest rank, count or exit code that the control plane stores
 LONGEST = 4096  # characters of a text
 MOST_NODES = 1000  # of a framework's own cluster (jobs/core/nodes.py)
+AMOUNTS = ("cpu", "gpu", "object_store_bytes")  # of a node, each [in use, in total]
+WAITING = ("waiting", "actors_waiting")  # counts of the whole cluster
 
 
 def is_fit(message: Any) -> bool:
@@ -88,7 +90,7 @@ def _is_nodes(message: dict[str, Any]) -> bool:
         and len(told["nodes"]) <= MOST_NODES
         and all(_is_node(one) for one in told["nodes"])
         and _is_text(told.get("framework"))
-        and all(_is_count(told.get(name)) for name in ("waiting", "actors_waiting"))
+        and all(_is_count(told.get(name)) for name in WAITING)
     )
 
 
@@ -97,7 +99,7 @@ def _is_node(node: Any) -> bool:
         isinstance(node, dict)
         and isinstance(node.get("name"), str)
         and _is_text(node["name"])
-        and all(_is_pair(node.get(name)) for name in ("cpu", "gpu", "object_store_bytes"))
+        and all(_is_pair(node.get(name)) for name in AMOUNTS)
         and _is_count(node.get("actors"))
     )
 

@@ -270,9 +270,9 @@ class Ranks:
 
 def _known(told: dict[str, Any]) -> dict[str, Any]:
     """Return only the fields that were checked (heard.py)."""
-    names = ("name", "cpu", "gpu", "object_store_bytes", "actors")
+    names = ("name", *heard.AMOUNTS, "actors")
     nodes = [{name: one[name] for name in names if name in one} for one in told["nodes"]]
-    return {"nodes": nodes, **{name: told[name] for name in ("framework", "waiting", "actors_waiting") if name in told}}
+    return {"nodes": nodes, **{name: told[name] for name in ("framework", *heard.WAITING) if name in told}}
 
 
 def _is_number(value: Any) -> bool:

@@ -19,11 +19,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set
 
+from .. import shim
+from ..heard import MOST_NODES
+
 COUNT_SECONDS = 0.1
 FIRST_LOOK_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 LOOK_SHARE = 50  # a look that takes long, in a large cluster, is followed by a rest of so many times that
-MOST_NODES = 1000  # told of; jobs/core/nodes.py accepts no more
 MOST_LINES = 50
 _ALIVE = 0  # GcsNodeInfo.state
 _DEAD = 2  # autoscaler.NodeStatus
@@ -113,9 +115,7 @@ def _watch(client: Any, address: str) -> None:
         time.sleep(rest)
         began = time.monotonic()
         state = _state(client)
-        with contextlib.suppress(
-            Exception
-        ):  # numbers for a page: whatever another release of Ray lacks, the rest goes on
+        with contextlib.suppress(Exception):  # whatever another release of Ray lacks, the rest goes on
             agent.tell({"nodes": numbers(state, _names(client), actors.count())})
         nodes = [dict(one.total_resources) for one in _alive(state)]
         # An elastic job may still get nodes.
@@ -227,10 +227,8 @@ class Agent:
         """Send one message; drop it where nobody listens."""
         try:
             if self._socket is None:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._socket = shim.connect(os.environ[shim.SOCKET_ENV])
                 self._socket.settimeout(2.0)
-                address = os.environ["MUSTER_REPORT"]
-                self._socket.connect("\0" + address[1:] if address.startswith("@") else address)
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except (OSError, KeyError):
             if self._socket is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .batch import Item, clean
+from .batch import Item
 
 MOST_NODES = 1000
 MOST_NAME = 80  # characters; a node of a replica has the replica's name
@@ -26,7 +26,7 @@ def read(item: Item) -> dict[str, Any]:
 def _node(item: Item) -> dict[str, Any]:
     amounts = {name: pair for name in AMOUNTS if (pair := _pair(item, name)) is not None}
     counts = {name: number for name in COUNTS if (number := item.optional(name, 0)) is not None}
-    return {"name": clean(item.text("name", MOST_NAME)), **amounts, **counts}
+    return {"name": item.text("name", MOST_NAME), **amounts, **counts}
 
 
 def _pair(item: Item, name: str) -> list[float] | None:

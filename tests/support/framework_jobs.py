@@ -64,32 +64,28 @@ wait()
 class Case:
     script: str
     command: Callable[[int], list[str]]  # by the number of nodes
-    decides: str  # the role whose end is the job's
-    others: str  # another role that prints; "" if there is none
+    many: str  # the role that has a replica for each node
+    alone: str = ""  # the one replica beside them, if there is one
     fields: dict[str, Any] = field(default_factory=dict)
 
     def replicas(self, nodes: int) -> list[str]:
-        """The names of all replicas of a job on so many nodes: one role has these, the other one replica more."""
-        many, one = ("worker", "helper-0") if "helper_command" in self.fields else (self.others or self.decides, "")
-        alone = one or (f"{self.decides}-0" if self.others else "")
-        return sorted([f"{many}-{index}" for index in range(nodes)] + ([alone] if alone else []))
+        """The names of all replicas of a job on so many nodes."""
+        return [*(f"{self.many}-{index}" for index in range(nodes)), *([self.alone] if self.alone else [])]
 
 
 CASES = {
     "plain": Case(
-        _COMMON + _ALONE, lambda nodes: ["python3", "train.py"], "worker", "helper",
+        _COMMON + _ALONE, lambda nodes: ["python3", "train.py"], "worker", "helper-0",
         {"helper_command": ["python3", "train.py"]},
     ),
-    "torchrun": Case(_COMMON + _ALONE, lambda nodes: ["torchrun", "train.py"], "worker", ""),
-    "ray": Case(_COMMON + _RAY, lambda nodes: ["python3", "train.py", str(nodes)], "head", "worker"),
+    "torchrun": Case(_COMMON + _ALONE, lambda nodes: ["torchrun", "train.py"], "worker"),
+    "ray": Case(_COMMON + _RAY, lambda nodes: ["python3", "train.py", str(nodes)], "worker", "head-0"),
     "monarch": Case(
-        _COMMON + _MONARCH, lambda nodes: ["python3", "train.py", str(nodes)], "controller", "sayers",
+        _COMMON + _MONARCH, lambda nodes: ["python3", "train.py", str(nodes)], "sayers", "controller-0",
         {"mesh_name": "sayers"},
     ),
 }  # fmt: skip
-EVERY_REPLICA = [
-    (name, replica) for name, case in CASES.items() for replica in case.replicas(2) if replica[-2:] != "-1"
-]
+EVERY_REPLICA = [(name, replica) for name, case in CASES.items() for replica in case.replicas(1)]
 EVERY_REPLICA += [("torchrun", "worker-1")]  # its role's first replica has the store of the rendezvous
 
 
