@@ -1,7 +1,8 @@
 """The first program in a pod: lay out the agent's folder (docs/wire.md, section 1) and wait for the agent.
 
 The kernel ends a container with its first process, and with it whatever was read and not sent. So this one only waits:
-if the agent is killed (typically out of memory), it starts another that sends what the first one left.
+if the agent is killed (typically out of memory), it starts another that sends what the first one left. A replica runs
+once: where the cluster starts its container again (a StatefulSet's pods cannot end), it only waits for its pod's end.
 
 It is next to agent.pyz in a ConfigMap and runs in the image's own Python: standard library, Python 3.8 and later. What
 all replicas of a role share is in role.json, what differs is in the environment.
@@ -23,6 +24,9 @@ CAN_NOT_START = 78  # EX_CONFIG of sysexits.h
 
 def main() -> int:
     try:
+        if not is_first():
+            signal.sigwait([signal.SIGTERM])
+            return 0
         with open(os.path.join(TOLD, "role.json"), encoding="utf-8") as file:
             told = json.load(file)
         told["index"] = int(os.environ["MUSTER_INDEX"])
@@ -36,9 +40,18 @@ def main() -> int:
     return attend(folder)
 
 
+def is_first() -> bool:
+    """Whether no container of this pod began before this one. The folder lives as long as the pod."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # for `sigwait`, and until there is an agent
+    try:
+        os.close(os.open(os.path.join(STATE, "begun"), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
 def attend(folder: str) -> int:
     """Run the agent to its end; return its exit code, by the shells' convention."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until there is an agent to forward it to
     agent = start("--state", folder)
     signal.signal(signal.SIGTERM, lambda number, frame: os.kill(agent, number))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
@@ -82,7 +95,9 @@ def lay_out(told: "dict[str, object]") -> str:
     os.makedirs(os.environ.get("HOME") or STATE, mode=0o700, exist_ok=True)
     with open(os.path.join(folder, "replica.json"), "w", encoding="utf-8") as file:
         json.dump(told, file)
-    with open(os.path.join(TOLD, "token"), encoding="ascii") as secret:
+    own = os.path.join(TOLD, "token")
+    # Pods of one template are told the tokens of all.
+    with open(own if os.path.exists(own) else f"{own}-{told['index']}", encoding="ascii") as secret:
         token = secret.read()
     descriptor = os.open(os.path.join(folder, "token"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="ascii") as file:

@@ -100,6 +100,7 @@ def resolve(*, queue: Queue, sent: Mapping[str, Any], workspace: Workspace | Non
     if problem := trust.problem(spec, queue):
         raise InvalidSpec(problem)
     roles = frameworks.get(spec.framework).roles(spec)
+    _check_operators(roles, spec, queue)
     asked = {queue.resource: slots_of(roles)}
     if not fits(asked, queue.quota):
         shape = " and ".join(f"{role.replicas} x {role.slots}" for role in roles if role.slots)
@@ -145,6 +146,16 @@ def _wait_reason(queue: Queue, spec: JobSpec, roles: Sequence[Role]) -> str:
         if decision.job == 0 and isinstance(decision, admission.Wait):
             return decision.reason
     return ""
+
+
+def _check_operators(roles: Iterable[Role], spec: JobSpec, queue: Queue) -> None:
+    """Refuse an object whose operator cannot make replicas here; its kind is the value of a field of the framework."""
+    theirs = clusters.backend(queue.cluster).OPERATORS
+    for role in roles:
+        if role.operator and role.operator not in theirs:
+            field = next(name for name, value in spec.options.items() if value == role.operator)
+            words = f"does not exist on cluster {queue.cluster}, which starts processes of one machine; remove {field}"
+            raise InvalidSpec(Problem(field, role.operator, words))
 
 
 def _check_nodes(roles: Iterable[Role], queue: Queue) -> None:

@@ -72,6 +72,23 @@ def change(*, queue: Queue, by: User | None, **values: Any) -> Queue:
     return row
 
 
+def set_defaults(*, queue: Queue, by: User | None, defaults: Mapping[str, Any]) -> Queue:
+    """Replace the fields that the queue's jobs have unless they say otherwise; the caller has checked them.
+
+    Jobs that are already submitted keep what they have.
+    """
+    if by is not None:
+        require(by, Act.MANAGE, queue.team)
+    with transaction.atomic():
+        row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
+        before, row.defaults = row.defaults, dict(defaults)
+        if row.defaults != before:
+            row.save(update_fields=["defaults"])
+            old, new = {"defaults": before}, {"defaults": row.defaults}
+            audit.record(AuditAction.QUEUE_CHANGED, by=by, on=row, team=row.team, before=old, after=new)
+    return row
+
+
 def described(queue: Queue) -> dict[str, Any]:
     return {name: getattr(queue, _COLUMN.get(name, name)) for name in CHANGEABLE}
 

@@ -23,6 +23,7 @@ class Cluster(Protocol):
     HAS_NODES: bool  # whether it has machines of different sizes; `placement_problem` is called only then
     SEPARATES: bool  # whether jobs of different teams are isolated; if not, all its teams are one trust domain
     FINDS_BY_NAME: bool  # whether replicas of different jobs can be confused by a common name (`RoleView.exclusive`)
+    OPERATORS: frozenset[str]  # kinds of objects whose operators can make replicas here (`Role.operator`)
     MOUNTS: bool  # whether a volume can be mounted at a chosen path; if not, jobs only get its folder's name
 
     def apply(self, plan: Plan) -> str | None:

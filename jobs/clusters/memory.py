@@ -37,6 +37,7 @@ class MemoryCluster:
     """The in-memory adapter. `clock` gives seconds since the epoch. Not shared between processes."""
 
     MOUNTS, HAS_LOGS, HAS_NODES, SEPARATES, FINDS_BY_NAME = True, False, False, True, True
+    OPERATORS = frozenset({"MonarchMesh"})
 
     def __init__(
         self,

@@ -93,6 +93,9 @@ class Role:
     exclusive: str = (
         ""  # a name by which others find its pods whatever their job; a cluster runs one such role at a time
     )
+    operator: str = (
+        ""  # the kind of object whose operator makes its pods, such as MonarchMesh; empty: Muster makes them
+    )
 
     @property
     def slots(self) -> int:

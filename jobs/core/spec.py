@@ -87,9 +87,12 @@ def parse(
     `gpus` (a total) may be given in place of `nodes` and `nproc_per_node`; it is split by the queue's `gpus_per_node`.
     `is_file`: whether the job's code has a file of this path.
     """
-    data = {**(defaults or {}), **{name: value for name, value in sent.items() if value is not None}}
-    framework = data.get("framework", FIELDS["framework"].default)
+    asked = {name: value for name, value in sent.items() if value is not None}
+    framework = {**(defaults or {}), **asked}.get("framework", FIELDS["framework"].default)
     own = options.get(framework, {}) if isinstance(framework, str) else {}
+    others = {name for theirs in options.values() for name in theirs} - set(own)
+    # A queue's default of one framework's field holds for jobs of that framework.
+    data = {**{name: value for name, value in (defaults or {}).items() if name not in others}, **asked}
     problems = [_unknown(name, data[name], options) for name in sorted(set(data) - set(FIELDS) - set(own))]
     values: dict[str, Any] = {}
     for one in FIELDS.values():

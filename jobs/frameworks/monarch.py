@@ -23,6 +23,7 @@ KEY_ENV = ""  # Monarch has no authentication
 PORT = 26600  # Monarch's default for a host
 CONTROLLER = "controller"
 MESH = "mesh"
+PODS, OPERATOR = "pods", "MonarchMesh"
 # MonarchMesh allows 63 characters; the name is part of a pod's name here, which is a host name.
 MESH_NAME = r"[a-z][a-z0-9]{0,23}"
 FIELDS = (
@@ -30,6 +31,8 @@ FIELDS = (
           remedy="use lowercase letters and digits, at most 24, the first a letter: Monarch allows no dashes", pattern=MESH_NAME),
     Field("more_meshes", Type.LIST, "Further meshes", "beside the first one, each as its name and its number of hosts",
           remedy="give words such as generators=2 evaluators=1"),
+    Field("mesh_launcher", Type.TEXT, "Launcher of the meshes", f"what makes the hosts' pods: {PODS} for Muster itself, "
+          f"or {OPERATOR}, if its operator runs in the cluster", remedy=f"use {PODS} or {OPERATOR}", default=PODS, pattern=f"{PODS}|{OPERATOR}"),
     quantity("controller_cpu", "CPU of the controller", "CPU of the controller's pod in place of the cluster's", example="4 or 500m"),
     quantity("controller_memory", "Memory of the controller", "memory of the controller's pod in place of the cluster's", example="16Gi"),
     quantity("host_cpu", "CPU of a host", "CPU of each host's pod in place of the cluster's", example="8 or 500m"),
@@ -147,6 +150,7 @@ def roles(spec: JobSpec) -> tuple[Role, ...]:
                 "apps.kubernetes.io/pod-index": Index(),
             },
             exclusive=f"mesh {name}",  # the script's selector knows no job
+            operator=OPERATOR if spec.options.get("mesh_launcher") == OPERATOR else "",
         )
         for name, count in sizes.items()
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from jobs.clusters import Expected
 from jobs.core.plan import Plan
 from jobs.core.verdict import ReplicaUpdate, Seen
 
-from . import client, labels, manifests, pod_logs, sizes
+from . import client, labels, manifests, meshes, pod_logs, sizes
 from .answers import need
 from .cache import Key
 from .client import CALL_SECONDS, Api
@@ -56,6 +56,7 @@ class KubernetesCluster(View):
     """The Kubernetes adapter. OPTIONS are described in docs/kubernetes.md."""
 
     MOUNTS = HAS_LOGS = HAS_NODES = SEPARATES = FINDS_BY_NAME = True
+    OPERATORS = frozenset({meshes.KIND})
 
     def __init__(self, *, agent: Path = AGENT, clock: Callable[[], float] = time.time, **options: Any):
         access, site = read_options(options)
@@ -97,8 +98,12 @@ class KubernetesCluster(View):
     def read_log(
         self, run: str, attempt: int, place: tuple[str, int, int], since: float | None, take: Callable[[bytes], bool]
     ) -> bool:
-        path = f"{self.path}/pods/{labels.pod(run, attempt, *place)}/log"
-        return client.run(pod_logs.read(self.api, path, since=since, take=take), pod_logs.READ_SECONDS + LAST_SECONDS)
+        pod = next((one for one in self.pods.of((run, attempt)) if one.spot == place), None)
+        path = f"{self.path}/pods/{pod.name if pod else labels.pod(run, attempt, *place)}/log"
+        reading = pod_logs.read(
+            self.api, path, since=since, take=take, is_restarted=pod is not None and pod.is_restarted
+        )
+        return client.run(reading, pod_logs.READ_SECONDS + LAST_SECONDS)
 
     def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         return sizes.placement_problem(

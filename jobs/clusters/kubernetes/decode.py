@@ -38,6 +38,7 @@ class _Container(_Shape):
 
 class _Spec(_Shape):
     nodeName: Any = None
+    restartPolicy: Any = None
     volumes: list[_Volume] | None = None
     containers: list[_Container] | None = None
 

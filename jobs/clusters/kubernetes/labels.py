@@ -16,6 +16,9 @@ OWNER = PREFIX + "owner"  # the owner's UID, so that one delete of the collectio
 SEALED = PREFIX + "sealed"  # on a Service: the attempt of this name is closed for good
 AGENT = PREFIX + "agent"  # on the agent's ConfigMap: its hash
 
+# What others set: a StatefulSet on its pods, and Monarch's operator on those of a mesh.
+POD_INDEX, MESH = "apps.kubernetes.io/pod-index", "monarch.pytorch.org/mesh-name"
+
 OURS = RUN  # a selector: every object with a run
 _RUN = re.compile(r"^[0-9]{1,18}(-[a-z0-9]{1,20})?\Z")
 _ROLE = re.compile(r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?\Z")
@@ -60,13 +63,27 @@ def host(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *,
     return f"{pod(run, attempt, role, index, incarnation)}.{service(run, attempt)}.{namespace}.svc"
 
 
+def mesh_pod(mesh: str, index: int) -> str:
+    """Return the name that a MonarchMesh gives to a pod, by way of its StatefulSet."""
+    return f"{mesh}-{index}"
+
+
+def mesh_domain(mesh: str, *, namespace: str) -> str:
+    """Return what follows the name of a MonarchMesh's pod in its DNS name: the operator makes a Service of this name."""
+    return f"{mesh}-svc.{namespace}.svc"
+
+
 def of_attempt(run: str, attempt: int) -> dict[str, str]:
     return {RUN: run, ATTEMPT: str(attempt)}
 
 
+def of_role(run: str, attempt: int, role: str, *, owner: str) -> dict[str, str]:
+    return {**of_attempt(run, attempt), ROLE: role, OWNER: owner}
+
+
 def of_replica(run: str, attempt: int, role: str, index: int, incarnation: int = 0, *, owner: str) -> dict[str, str]:
     anew = {INCARNATION: str(incarnation)} if incarnation else {}
-    return {**of_attempt(run, attempt), ROLE: role, INDEX: str(index), OWNER: owner, **anew}
+    return {**of_role(run, attempt, role, owner=owner), INDEX: str(index), **anew}
 
 
 def selector(wanted: Mapping[str, str]) -> str:
@@ -74,11 +91,15 @@ def selector(wanted: Mapping[str, str]) -> str:
 
 
 def replica_of(labels: Any) -> ReplicaLabels | None:
-    """Read labels back strictly: None for anything Muster would not have written."""
+    """Read labels back strictly: None for anything Muster would not have written.
+
+    The index of a MonarchMesh's pod is the one that its StatefulSet gave it: all pods of a mesh have one template.
+    """
     if not isinstance(labels, Mapping):
         return None
     run, attempt = attempt_of(labels)
-    role, index, incarnation = labels.get(ROLE), labels.get(INDEX), labels.get(INCARNATION, "0")
+    role, incarnation = labels.get(ROLE), labels.get(INCARNATION, "0")
+    index = labels.get(INDEX, labels.get(POD_INDEX))
     if not run or not _is(_ROLE, role) or not _is(_COUNT, index) or not _is(_COUNT, incarnation):
         return None
     return ReplicaLabels(run, attempt, str(role), int(str(index)), int(str(incarnation)))

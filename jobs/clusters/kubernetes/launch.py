@@ -16,12 +16,14 @@ from . import labels, manifests
 from .answers import NEVER, Answer, need, need_created
 from .client import METADATA, METADATA_LIST, Api
 from .manifests import Manifest
+from .meshes import Meshes
 from .parallel import Limit, each
 from .pods import owner_uid, read_owner
 from .site import Site
 
 LAUNCH_SECONDS = 10.0  # what is left then is up to the next visit
 NO_POLICY = "Other pods of the cluster can reach this attempt's pods: Muster's account may not create NetworkPolicies (deploy/account.yaml)"
+GROUPS = {"networkpolicies": "apis/networking.k8s.io/v1", "monarchmeshes": f"apis/{manifests.MESH_VERSION}"}
 AGENT_SECONDS = 300.0  # how long the agent's ConfigMap is assumed to exist
 
 
@@ -36,17 +38,25 @@ class Launcher:
     limit: Limit = field(default_factory=Limit)
     _agent_seen: float = 0.0
 
+    def __post_init__(self) -> None:
+        self.meshes = Meshes(self.api, self.site, self._create)
+
     async def launch(self, plan: Plan) -> str:
         """Create what is missing. Return a message for users, if the account may not create the NetworkPolicy.
 
         Raises Sealed, Refused or Unreachable; what was created by then stays, for the next call or the delete.
         """
+        meshed = [role for role in plan.roles if role.operator]
+        if meshed:
+            await self.meshes.need_shape()
         for role in plan.roles:  # raises Refused for what no pod of the role can have, before anything is created
             self._pod(plan, role, 0, owner="")
-        places = [(role.name, index) for role, index in plan.replicas()]
+        places = [(role.name, index) for role, index in plan.replicas() if not role.operator]
         owner, is_new = await self._owner(plan)
         await self._need_agent()
         said = await self._need_told(plan, owner)
+        for role in meshed:
+            await self.meshes.need_mesh(plan, role, owner=owner, agent=self.agent["metadata"]["name"])
         missing = places if is_new else await self._missing(plan, owner, places)
         by_name = {role.name: role for role in plan.roles}
 
@@ -58,6 +68,8 @@ class Launcher:
         answers = await each(missing, create, limit=self.limit, seconds=LAUNCH_SECONDS, stop_at=NEVER)
         for place, answer in answers:
             await self._settle(plan, place, answer, owner=owner)
+        if meshed:
+            await self.meshes.need_pods(plan, meshed, owner=owner)
         return said
 
     def _pod(self, plan: Plan, role: Role, index: int, *, owner: str) -> Manifest:
@@ -184,7 +196,7 @@ class Launcher:
         return await self._post(kind, body)
 
     def _path(self, kind: str) -> str:
-        group = "apis/networking.k8s.io/v1" if kind == "networkpolicies" else "api/v1"
+        group = GROUPS.get(kind, "api/v1")
         return f"{group}/namespaces/{self.site.namespace}/{kind}"
 
 

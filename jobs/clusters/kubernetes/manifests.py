@@ -30,6 +30,7 @@ CONTAINER = "replica"
 # Where API servers listen, behind their Service or at its own port: policies know no names, and its address is not ours to know.
 API_PORTS = (443, 6443)
 NODE = "kubernetes.io/hostname"  # the well-known label with a node's name
+MESH_VERSION = "monarch.pytorch.org/v1alpha1"
 PYTHON = "python3"  # what the image must have on its PATH
 
 
@@ -173,22 +174,14 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
     """Return one replica's pod. `owner` is the Service's UID, `agent` the name of the agent's ConfigMap."""
     incarnation = plan.incarnation(role.name, index)
     name = labels.pod(plan.run, plan.attempt, role.name, index, incarnation)
+    env = [{"name": name, "value": value} for name, value in environment(plan, role, index, site).items()]
+    told = _told_volume(role, [(f"{role.name}-{index}", "token")], _secret_name(plan, (role.name, index), owner), site)
     spec: Manifest = {
         "restartPolicy": "Never",
         "hostname": name,
         "subdomain": labels.service(plan.run, plan.attempt),
-        "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": _pod_security(site),
-        "containers": [_container(plan, role, index, site=site)],
-        "volumes": _volumes(plan, role, index, site=site, owner=owner, agent=agent),
+        **_pod_spec(plan, role, site=site, env=env, told=told, agent=agent),
     }
-    if role.reads_pods:
-        spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
-    spec |= _placement(site)
-    if sum(one.replicas for one in plan.roles) > 1:
-        spec |= _spread(plan, role, site)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -202,6 +195,49 @@ def pod(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: st
         },
         "spec": spec,
     }
+
+
+def mesh(plan: Plan, role: Role, *, site: Site, owner: str, agent: str, takes_template: bool) -> Manifest:
+    """Return the MonarchMesh whose operator makes the pods of a role, in place of one pod for each replica.
+
+    `takes_template`: `podTemplate` is a PodTemplateSpec (operator 0.2); otherwise it is a PodSpec, which has no labels.
+    Raises Refused for a role whose replicas differ in more than their number: a mesh has one template for all of them.
+    """
+    tokens = [(f"{role.name}-{index}", f"token-{index}") for index in range(role.replicas)]
+    told = _told_volume(role, tokens, _secret_name(plan, (role.name, 0), owner), site)
+    spec = {
+        "restartPolicy": "Always",  # the only one that the StatefulSet of a mesh takes
+        **_pod_spec(plan, role, site=site, env=_mesh_environment(plan, role, site), told=told, agent=agent),
+    }
+    own = labels.of_role(plan.run, plan.attempt, role.name, owner=owner)
+    same = {name: value for name, value in role.labels.items() if isinstance(value, str)}
+    return {
+        "apiVersion": MESH_VERSION,
+        "kind": "MonarchMesh",
+        "metadata": {**_metadata(plan, owner=owner), "name": role.name, "labels": own},
+        "spec": {
+            "replicas": role.replicas,
+            "port": next((value.number for value in role.env.values() if isinstance(value, Port)), None),
+            "podTemplate": {"metadata": {"labels": {**same, **own}}, "spec": spec} if takes_template else spec,
+        },
+    }
+
+
+def _mesh_environment(plan: Plan, role: Role, site: Site) -> list[Manifest]:
+    """Return the variables of a template: what differs by pod is read from the pod, before what refers to it."""
+    differs = sorted(name for name, value in role.env.items() if isinstance(value, Index | FirstRank | First | Here))
+    if differs:
+        raise Refused(
+            f"a MonarchMesh has one template for all its pods, but {', '.join(differs)} of {role.name} differs"
+        )
+    values = environment(plan, role, 0, site)
+    values["MUSTER_HOST"] = f"$(MUSTER_POD).{labels.mesh_domain(role.name, namespace=site.namespace)}"
+    del values["MUSTER_INDEX"]
+    fields = {"MUSTER_POD": "metadata.name", "MUSTER_INDEX": f"metadata.labels['{labels.POD_INDEX}']"}
+    return [
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+        *({"name": name, "value": value} for name, value in values.items()),
+    ]
 
 
 def environment(plan: Plan, role: Role, index: int, site: Site) -> dict[str, str]:
@@ -255,14 +291,33 @@ def _metadata(plan: Plan, *, owner: str) -> Manifest:
     return {"name": name, "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name, "uid": owner}]}
 
 
-def _container(plan: Plan, role: Role, index: int, *, site: Site) -> Manifest:
-    env = environment(plan, role, index, site)
+def _pod_spec(
+    plan: Plan, role: Role, *, site: Site, env: list[Manifest], told: Manifest, agent: str
+) -> Manifest:  # fmt: skip
+    """Return what the pods of a role have in common. `told`: the volume with their configuration and tokens."""
+    spec: Manifest = {
+        "terminationGracePeriodSeconds": plan.grace_seconds + DRAIN_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _pod_security(site),
+        "containers": [_container(plan, role, site=site, env=env)],
+        "volumes": _volumes(plan, site=site, told=told, agent=agent),
+    }
+    if role.reads_pods:
+        spec |= {"serviceAccountName": site.reader_account, "automountServiceAccountToken": True}
+    spec |= _placement(site)
+    if sum(one.replicas for one in plan.roles) > 1:
+        spec |= _spread(plan, role, site)
+    return spec
+
+
+def _container(plan: Plan, role: Role, *, site: Site, env: list[Manifest]) -> Manifest:
     return {
         "name": CONTAINER,
         "image": role.image or site.image,
         "imagePullPolicy": site.pull_policy,
         "command": [PYTHON, f"{AGENT}/start.py"],
-        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "env": env,
         "resources": _resources(plan, role, site),
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -312,13 +367,13 @@ def _mounts(plan: Plan, site: Site) -> list[Manifest]:
     return mounts
 
 
-def _volumes(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agent: str) -> list[Manifest]:
+def _volumes(plan: Plan, *, site: Site, told: Manifest, agent: str) -> list[Manifest]:
     shm: Manifest = {"medium": "Memory"}
     if site.memory_limit:
         shm["sizeLimit"] = site.memory_limit
     volumes: list[Manifest] = [
         {"name": "agent", "configMap": {"name": agent, "defaultMode": 0o555}},
-        {"name": "told", "secret": _told_volume(plan, role, index, site=site, owner=owner)},
+        {"name": "told", "secret": told},
         {"name": "state", "emptyDir": {"sizeLimit": site.state_limit}},
         {"name": "tmp", "emptyDir": {"sizeLimit": site.tmp_limit}},
         {"name": "shm", "emptyDir": shm},
@@ -330,16 +385,12 @@ def _volumes(plan: Plan, role: Role, index: int, *, site: Site, owner: str, agen
     return volumes
 
 
-def _told_volume(plan: Plan, role: Role, index: int, *, site: Site, owner: str) -> Manifest:
-    """Mount only this replica's own token, not those of others."""
-    items = [
-        {"key": f"{role.name}.json", "path": "role.json"},
-        {"key": f"{role.name}-{index}", "path": "token"},
-    ]
+def _told_volume(role: Role, tokens: list[tuple[str, str]], secret: str, site: Site) -> Manifest:
+    """Mount the role's configuration and these tokens of the Secret, each as (key, file): never those of other pods."""
+    files = [(f"{role.name}.json", "role.json"), *tokens]
     if site.control_ca:
-        items.append({"key": "control-ca.pem", "path": "control-ca.pem"})
-    name = _secret_name(plan, (role.name, index), owner)
-    return {"secretName": name, "defaultMode": 0o440, "items": items}
+        files.append(("control-ca.pem", "control-ca.pem"))
+    return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path} for key, path in files]}
 
 
 def _secret_name(plan: Plan, replica: tuple[str, int], owner: str) -> str:

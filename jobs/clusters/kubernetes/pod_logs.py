@@ -16,12 +16,17 @@ NOTHING_YET = (400, 404)  # its container has not started, or is gone
 _ERROR = b'{"type": "ERROR"'  # what `Api.lines` yields for a bad answer; a line of a log begins with its time
 
 
-async def read(api: Api, path: str, *, since: float | None, take: Callable[[bytes], bool]) -> bool:
+async def read(
+    api: Api, path: str, *, since: float | None, take: Callable[[bytes], bool], is_restarted: bool = False
+) -> bool:
     """Pass each line to `take` until it returns False. Return whether the log was read to its end.
 
-    Raises Unreachable if nothing could be read.
+    `is_restarted`: the replica's container ended, and the lines are its, not those of the one started after it. Raises
+    Unreachable if nothing could be read.
     """
     params = {"container": CONTAINER, "timestamps": "true"}
+    if is_restarted:
+        params["previous"] = "true"
     if since is not None:
         params["sinceTime"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     count = 0

@@ -42,6 +42,13 @@ class Pod:
     reason: str = ""
     node: str = ""
     claims: tuple[tuple[str, str], ...] = ()  # its volumes with claims: (volume, claim)
+    is_of_mesh: bool = False  # made by a MonarchMesh, which makes another one when this one is deleted
+    is_restarted: bool = False  # its container ended, and another one was started that does nothing
+
+    @property
+    def spot(self) -> tuple[str, int, int]:
+        """Its role, index and incarnation within the attempt."""
+        return self.place.role, self.place.index, self.place.incarnation
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,10 @@ class Attempt:
         """Add information from the pod's node and from Events."""
         if pod is None or pod.state in ENDED:
             return pod
+        if pod.is_of_mesh and any(one.uid != pod.uid and one.spot == pod.spot for one in self.gone):
+            return replace(
+                pod, state=ReplicaState.LOST, reason=f"its pod {pod.name} was deleted, and MonarchMesh made another"
+            )
         if pod.node in self.lost:
             return replace(pod, state=ReplicaState.LOST, reason=f"its node {pod.node} {self.lost[pod.node]}")
         if pod.state is ReplicaState.PENDING:
@@ -144,7 +155,8 @@ def read_pod(thing: Any) -> Pod | None:
     if not run or not isinstance(name, str) or not isinstance(uid, str):
         return None
     is_named_so = name == labels.pod(run, attempt, place.role, place.index, place.incarnation)
-    owner = owner_uid(meta, place) if is_named_so else ""
+    is_of_mesh = not is_named_so and _is_of_mesh(meta, place)
+    owner = owner_uid(meta, place) if is_named_so else text(get(said, labels.OWNER)) if is_of_mesh else ""
     state, exit_code, signal, reason = _state(thing)
     return Pod(
         name, uid, version(meta), place, owner, text(get(said, labels.OWNER)), state,
@@ -152,6 +164,7 @@ def read_pod(thing: Any) -> Pod | None:
         is_ending=get(meta, "deletionTimestamp") is not None,
         exit_code=exit_code, signal=signal, reason=words(reason),
         node=words(get(thing, "spec", "nodeName"), most=253), claims=_claims(thing),
+        is_of_mesh=is_of_mesh, is_restarted=any(get(one, "lastState", "terminated") for one in items(get(status, "containerStatuses"))),
     )  # fmt: skip
 
 
@@ -176,6 +189,17 @@ def owner_uid(meta: Any, place: labels.ReplicaLabels) -> str:
         if get(one, "kind") == "Service" and get(one, "name") == name:
             return text(get(one, "uid"))
     return ""
+
+
+def _is_of_mesh(meta: Any, place: labels.ReplicaLabels) -> bool:
+    """Whether the StatefulSet of a MonarchMesh made the pod; the mesh is named like the role.
+
+    The Service that owns the mesh is two objects away, and only the label names it.
+    """
+    makers = [one for one in items(get(meta, "ownerReferences")) if get(one, "controller") is True]
+    is_made_so = any((get(one, "kind"), get(one, "name")) == ("StatefulSet", place.role) for one in makers)
+    is_named_so = get(meta, "name") == labels.mesh_pod(place.role, place.index)
+    return is_made_so and is_named_so and get(meta, "labels", labels.MESH) == place.role
 
 
 def _claims(thing: Any) -> tuple[tuple[str, str], ...]:
@@ -205,6 +229,9 @@ def _state(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
     """Return (state, exit code, signal, reason)."""
     status = get(thing, "status")
     state = _STATES.get(text(get(status, "phase")), ReplicaState.PENDING)
+    if get(thing, "spec", "restartPolicy") == "Always" and (end := _end(thing)) is not None:
+        # A StatefulSet's pods cannot end; the container that is started again only waits (agent/pod_entry.py).
+        state = ReplicaState.FAILED if whole(get(end, "exitCode")) != 0 else ReplicaState.SUCCEEDED
     if get(status, "reason") == NODE_LOST or _is_out_of_sight(status):
         state = ReplicaState.LOST
     match state:
@@ -233,8 +260,7 @@ def _is_out_of_sight(status: Any) -> bool:
 
 
 def _failure(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
-    ends = [get(one, "state", "terminated") for one in items(get(thing, "status", "containerStatuses"))]
-    end = next((one for one in ends if isinstance(one, Mapping)), None)
+    end = _end(thing)
     code = whole(get(end, "exitCode"))
     reason = pod_reasons.why_failed(thing, end)
     if get(end, "reason") == "OOMKilled":
@@ -243,3 +269,10 @@ def _failure(thing: Any) -> tuple[ReplicaState, int | None, int | None, str]:
     if (signal := exits.signal_of(code, None)) is not None:
         return ReplicaState.FAILED, None, signal, reason
     return ReplicaState.FAILED, code, None, reason
+
+
+def _end(thing: Any) -> Any:
+    """Return how the pod's container ended the first time that it is known of; None if it has not."""
+    statuses = items(get(thing, "status", "containerStatuses"))
+    ends = [get(one, which, "terminated") for which in ("lastState", "state") for one in statuses]
+    return next((one for one in ends if isinstance(one, Mapping)), None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from common import faultpoints
 
-from . import labels, manifests
+from . import labels, manifests, meshes
 from .answers import Answer, need
 from .client import JSON, METADATA_LIST, Api
 from .parallel import Limit, each
@@ -38,6 +38,8 @@ async def end(
     seconds = NOW_SECONDS if is_now else grace_seconds + manifests.DRAIN_SECONDS
     is_told = is_asked or not is_now  # whether the pods that are ending have the right grace period
     leftover = [pod for pod in attempt.ours if pod.node not in attempt.lost and not (pod.is_ending and is_told)]
+    if any(pod.is_of_mesh for pod in leftover):
+        await _delete_meshes(attempt, api=api, path=path)
     if not attempt.has_live_owner:
         await _delete_each(leftover, api=api, path=path, seconds=seconds)
         return await _close(attempt, api=api, path=path)
@@ -85,6 +87,18 @@ async def _delete_all(attempt: Attempt, *, api: Api, path: str, seconds: int) ->
             "DELETE", f"{path}/pods", params=params, body=body, seconds=END_SECONDS, accept=brief
         )  # fmt: skip
     need(answer, "deleting the pods")
+
+
+async def _delete_meshes(attempt: Attempt, *, api: Api, path: str) -> None:
+    """Delete the attempt's MonarchMeshes, or they replace each pod that is deleted. 404: the operator was uninstalled."""
+    params = {"labelSelector": labels.selector(labels.of_attempt(attempt.run, attempt.number))}
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    with faultpoints.around("mesh.delete"):
+        answer = await api.call(
+            "DELETE", meshes.path_of(path), params=params, body=body, accept=f"{METADATA_LIST},{JSON}"
+        )
+    if answer.status != 404:
+        need(answer, "deleting the meshes")
 
 
 async def _keep_names(owner: Owner, *, api: Api, path: str) -> None:

@@ -52,6 +52,7 @@ class LocalCluster:
 
     MOUNTS = HAS_LOGS = SEPARATES = FINDS_BY_NAME = False
     HAS_NODES = True  # one, and its GPUs are counted
+    OPERATORS: frozenset[str] = frozenset()
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from rig.world import let_see_nodes
 from tests.cluster.api.test_nodes import LABEL, silence
 from tests.cluster.api.testbed import ClusterTestbed, options
 from tests.cluster.conftest import NamespaceFixture, until
+from tests.support.monarch_operator import OLD, Operator, defined
 
 ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -42,6 +43,8 @@ BELLS = both("doorbell.task", "doorbell.hint")
 SMALL = both(
     "kube.remove", "kube.node", "kube.watch", "watcher.ring", "watcher.rows", "kube.list", "kube.tidy", "strays.delete"
 )  # fmt: skip
+MESH = both("mesh.shape", "mesh.create", "mesh.find", "mesh.pods", "mesh.label")
+MESH_ENDING = both("mesh.delete")
 # Covered elsewhere: elastic jobs in tests/system/faults, logs of containers in tests/cluster/node/test_unreachable.py.
 ELSEWHERE = both("cluster.end_replicas", "cluster.read_log")
 SUBMITTING = both("cluster.placement_problem")
@@ -123,8 +126,8 @@ def visitors(testbed, tmp_path):
 
 def test_every_fault_point_of_the_tasks_process_and_the_watcher_is_covered():
     here = {*WITHOUT_PODS, *AFTER_PODS, *ENDING, *CLOSING, *BELLS, *SMALL, *both("cluster.apply", "kube.pod")}
-    here |= {*ELSEWHERE, *SUBMITTING}
-    mine = ("scheduler.", "store.", "cluster.", "kube.", "doorbell.", "watcher.", "strays.")
+    here |= {*ELSEWHERE, *SUBMITTING, *MESH, *MESH_ENDING}
+    mine = ("scheduler.", "store.", "cluster.", "kube.", "mesh.", "doorbell.", "watcher.", "strays.")
     assert here == {point for point in faultpoints.POINTS if point.startswith(mine)}
 
 
@@ -214,6 +217,24 @@ def test_pods_are_removed_one_by_one_despite_crashes(testbed, visitors):
     visitors.die_at(*both("kube.remove"), **visit, phases=[Phase.CANCELLED])
     assert not visitors.live("visit", **visit, phases=[Phase.CANCELLED])
     assert list(testbed.place.pods()) == ["stranger"]
+
+
+@pytest.mark.long
+def test_the_pods_of_an_operators_mesh_are_taken_over_despite_crashes(testbed, visitors):
+    """By the older release's shape, where the pods have to be labelled, too."""
+    admin, namespace = testbed.place.admin, testbed.place.namespace
+    with defined(admin, OLD), Operator(admin, namespace, OLD):
+        asked = {"framework": "monarch", "command": "python3 train.py", "mesh_launcher": "MonarchMesh"}
+        job = testbed.submit("meshed", testbed.queue("meshed"), **asked)
+        visit = {"job": job.pk}
+        visitors.die_at(*MESH, **visit, phases=[Phase.RUNNING])
+        assert not visitors.live("visit", **visit, phases=[Phase.RUNNING])
+        run = testbed.look("meshed").run
+        assert sorted(testbed.place.pods()) == [f"{run}-1-controller-0", "mesh-0", "mesh-1"]
+        services.cancel(job=job, by=testbed.user)
+        visitors.die_at(*MESH_ENDING, **visit, phases=[Phase.CANCELLED])
+        assert not visitors.live("visit", **visit, phases=[Phase.CANCELLED])
+        until(lambda: testbed.place.pods() == {})
 
 
 @pytest.mark.long

@@ -80,6 +80,21 @@ def test_objects_match_the_golden_files(name, made):
     assert made() == yaml.safe_load(path.read_text())
 
 
+def test_a_mesh_matches_the_golden_file():
+    sent = {"command": "python3 train.py", "framework": "monarch", "nodes": 2, "nproc_per_node": 4,
+            "mesh_name": "trainers", "mesh_launcher": "MonarchMesh", "host_cpu": "8"}  # fmt: skip
+    roles = frameworks.get("monarch").roles(parse(sent, options=OPTIONS))
+    plan = Plan("42-abcdef", 3, roles, framework="monarch", team="nlp", resource="gpu")
+    made = manifests.mesh(
+        plan, roles[0], site=GPUS, owner="uid-1234-5678", agent="muster-agent-feed", takes_template=True
+    )
+    assert made == yaml.safe_load((GOLDEN / "mesh.yaml").read_text())
+    bare = manifests.mesh(
+        plan, roles[0], site=GPUS, owner="uid-1234-5678", agent="muster-agent-feed", takes_template=False
+    )
+    assert bare["spec"]["podTemplate"] == made["spec"]["podTemplate"]["spec"]
+
+
 def first_of_each_role(framework: str, **sent) -> list:
     """The pod of the first replica of each role of a job with two nodes and four GPUs on each."""
     given = {"command": "python3 train.py", "framework": framework, "nodes": 2, "nproc_per_node": 4, **sent}

@@ -201,3 +201,49 @@ def test_malformed_objects_raise_no_error(status, references, version):
 def test_values_that_are_not_objects_are_ignored(anything):
     assert read_pod(anything) is None and read_owner(anything) is None
     assert labels.attempt_of(anything) == ("", 0)
+
+
+def mesh_pod(index: int = 1, *, uid: str = "pod", maker: str = "trainers", **status) -> dict:
+    """A pod as the StatefulSet `maker` makes it from the template of MonarchMesh `trainers`."""
+    said = {
+        **labels.of_role("7-abc", 1, "trainers", owner="ours"),
+        labels.POD_INDEX: str(index),
+        labels.MESH: "trainers",
+    }
+    owners = [{"kind": "StatefulSet", "name": maker, "uid": "set", "controller": True}]
+    about = {
+        "name": f"trainers-{index}",
+        "uid": uid,
+        "resourceVersion": "17",
+        "labels": said,
+        "ownerReferences": owners,
+    }
+    return {"metadata": about, "spec": {"restartPolicy": "Always"}, "status": {"phase": "Running", **status}}
+
+
+def test_a_meshs_pod_has_its_number_from_its_statefulset():
+    found = read_pod(mesh_pod())
+    assert (found.spot, found.owner, found.is_of_mesh) == (("trainers", 1, 0), "ours", True)
+
+
+@pytest.mark.parametrize("other", [{"maker": "mesh"}, {"index": 2}])
+def test_a_pod_that_only_has_the_labels_of_a_mesh_is_not_ours(other):
+    made = mesh_pod(**other)
+    made["metadata"]["name"] = "trainers-1"
+    assert read_pod(made).owner == ""
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, ReplicaState.SUCCEEDED), (3, ReplicaState.FAILED)])
+def test_a_container_that_ended_ends_the_replica_although_another_one_was_started(code, state):
+    running = {"startedAt": "2026-01-01T00:00:00Z"}
+    again = {"containerStatuses": [{"state": {"running": running}, "lastState": {"terminated": {"exitCode": code}}}]}
+    found = read_pod(mesh_pod(**again))
+    assert (found.state, found.exit_code, found.is_alive, found.is_restarted) == (state, code, True, True)
+
+
+def test_a_pod_in_the_place_of_a_deleted_one_counts_as_lost():
+    before, now = read_pod(mesh_pod(uid="first")), read_pod(mesh_pod(uid="second"))
+    attempt = Attempt("7-abc", 1, OWNER, (now,), (before,))
+    (seen,) = attempt.replicas([("trainers", 1)])
+    assert (seen.state, seen.is_alive) == (ReplicaState.LOST, True)
+    assert seen.reason == "its pod trainers-1 was deleted, and MonarchMesh made another"

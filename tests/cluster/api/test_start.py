@@ -37,6 +37,7 @@ class Pod:
     pyz: Path
     site: Site
     said: dict[str, str] = field(default_factory=dict)  # additional environment variables
+    env: dict[str, str] = field(default_factory=dict)  # of the last run
 
     def run(self, plan: Plan, index: int = 1) -> subprocess.CompletedProcess[str]:
         made = manifests.pod(plan, plan.roles[0], index, site=self.site, owner="uid-1", agent="muster-agent-x")
@@ -51,9 +52,9 @@ class Pod:
         (container,) = made["spec"]["containers"]
         python, script = container["command"]
         assert (python, script) == ("python3", "/muster/agent/start.py")
+        self.env = self._env({one["name"]: one["value"] for one in container["env"]})
         return subprocess.run(
-            [sys.executable, str(self.folder / "agent" / "start.py")],
-            env=self._env({one["name"]: one["value"] for one in container["env"]}),
+            [sys.executable, str(self.folder / "agent" / "start.py")], env=self.env,
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
@@ -123,6 +124,16 @@ def test_unsent_lines_of_a_killed_agent_are_sent_by_another(pod, control_plane, 
     assert pod.run(plan(sys.executable, "-c", kills, str(agent))).returncode == 128 + signal.SIGKILL
     assert control_plane.replicas["worker-1"].texts() == ["the last words"]
     assert json.loads((agent.parent / "status.json").read_text())["is_drained"]
+
+
+def test_a_container_that_is_started_again_only_waits_for_its_pods_end(pod, tmp_path):
+    runs = tmp_path / "runs"
+    assert pod.run(plan("sh", "-c", f"echo once >> {runs}; exit 7")).returncode == 7
+    again = subprocess.Popen([sys.executable, str(tmp_path / "agent/start.py")], env=pod.env)
+    with pytest.raises(subprocess.TimeoutExpired):
+        again.wait(2)
+    again.terminate()
+    assert (again.wait(60), runs.read_text()) == (0, "once\n")
 
 
 def test_the_token_is_readable_only_by_its_user(pod):

@@ -1,6 +1,11 @@
 """A Monarch job on real pods: its script asks the cluster's API for the hosts, as it would without Muster."""
 
+import os
+import signal
+
+from rig.world import NAMESPACE
 from tests.cluster.conftest import until
+from tests.support.monarch_operator import NEW, Operator, defined
 from tests.system.stack.test_monarch import SCRIPT, WAITS
 
 
@@ -33,3 +38,27 @@ def test_a_second_job_with_the_same_mesh_starts_when_the_first_ones_pods_are_gon
     ended = pods.until_phase(second, "succeeded", "failed")
     assert ended.phase == "succeeded", (ended.message, pods.text(second))
     assert "ran on ['shared-0']" in pods.text(second)
+
+
+def test_the_hosts_of_an_operators_mesh_end_with_the_job_and_start_once(pods):
+    asked = {
+        "command": ["python3", "train.py"], "framework": "monarch", "nodes": 2,
+        "fields": {"mesh_name": "ddpmesh", "mesh_launcher": "MonarchMesh"},
+    }  # fmt: skip
+    with defined(pods.admin, NEW), Operator(pods.admin, NAMESPACE, NEW):
+        job = pods.submit(SCRIPT, **asked)
+        ended = pods.until_phase(job, "succeeded", "failed")
+        assert ended.phase == "succeeded", (ended.message, pods.text(job))
+        assert "ran on ['ddpmesh-0', 'ddpmesh-1']" in pods.text(job)
+        until(lambda: pods.of(job) == [])
+
+        job = pods.submit(WAITS, **asked)
+        pods.until_line(job, "ran on")
+        (host,) = [one for one in pods.of(job) if one["metadata"]["name"] == "ddpmesh-1"]
+        (loop,) = pods.processes(host, "run_worker_loop_forever")
+        os.kill(loop, signal.SIGKILL)
+        ended = pods.until_phase(job, "succeeded", "failed")
+        assert ended.phase == "failed" and "ddpmesh-1" in ended.message, (ended.message, pods.text(job))
+        assert ended.first_failure.replica == "ddpmesh-1"
+        assert sum(line.startswith("ran on") for line in pods.text(job)) == 1
+        until(lambda: pods.of(job) == [])

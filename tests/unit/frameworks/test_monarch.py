@@ -141,3 +141,10 @@ def test_a_local_replica_is_told_the_same_numbers():
     for file in files:
         assert file["env"]["MUSTER_MONARCH_CONTROLLER"] == "127.0.0.1"
         assert file["env"]["MONARCH_PORT"] == "43211" and file["env"]["MUSTER_MONARCH_MESHES"] == "mesh=2"
+
+
+def test_a_queue_or_a_job_may_leave_the_hosts_to_an_operator():
+    mesh, controller = monarch.roles(resolved(mesh_launcher="MonarchMesh"))
+    assert (mesh.operator, controller.operator) == ("MonarchMesh", "")
+    assert [role.operator for role in monarch.roles(resolved(mesh_launcher="pods"))] == ["", ""]
+    assert refusal(mesh_launcher="helm") == {"mesh_launcher": "is not understood; use pods or MonarchMesh"}

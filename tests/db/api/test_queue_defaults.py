@@ -1,0 +1,77 @@
+"""Fields that a queue gives its jobs: set by the server's operator, checked like a job's own, and audited."""
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from accounts.models import AuditEntry
+from common.errors import InvalidSpec
+from jobs import services
+
+MONARCH = {"framework": "monarch", "command": "python3 train.py"}
+
+
+def set_defaults(*words: str) -> None:
+    call_command("queue_defaults", *words)
+
+
+@pytest.mark.django_db
+def test_a_jobs_own_value_comes_before_the_queues(queue, capsys):
+    set_defaults(queue.name, "grace_seconds=5", "max_retries=2")
+    assert capsys.readouterr().out == f"defaults of queue {queue.name}: grace_seconds=5, max_retries=2\n"
+    queue.refresh_from_db()
+    spec = services.resolve(queue=queue, sent={"command": "torchrun train.py", "max_retries": 0})
+    assert (spec.grace_seconds, spec.max_retries) == (5, 0)
+    set_defaults(queue.name, "grace_seconds=")
+    queue.refresh_from_db()
+    assert queue.defaults == {"max_retries": 2}
+    entry = AuditEntry.objects.latest("pk")
+    assert (entry.before, entry.after) == (
+        {"defaults": {"grace_seconds": 5, "max_retries": 2}},
+        {"defaults": {"max_retries": 2}},
+    )
+
+
+@pytest.mark.django_db
+def test_a_default_of_one_framework_holds_for_its_jobs_only(queue, settings):
+    settings.CLUSTERS = {"local": {"BACKEND": "jobs.clusters.memory.MemoryCluster"}}
+    set_defaults(queue.name, "mesh_launcher=MonarchMesh")
+    queue.refresh_from_db()
+    assert services.resolve(queue=queue, sent=MONARCH).options == {"mesh_launcher": "MonarchMesh"}
+    assert services.resolve(queue=queue, sent={"command": "torchrun train.py"}).options == {}
+    assert services.resolve(queue=queue, sent={**MONARCH, "mesh_launcher": "pods"}).options == {"mesh_launcher": "pods"}
+
+
+@pytest.mark.django_db
+def test_a_cluster_without_operators_refuses_their_objects(queue):
+    with pytest.raises(InvalidSpec) as caught:
+        services.resolve(queue=queue, sent={**MONARCH, "mesh_launcher": "MonarchMesh"})
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == ("mesh_launcher", "MonarchMesh")
+    assert (
+        problem.message
+        == "does not exist on cluster local, which starts processes of one machine; remove mesh_launcher"
+    )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["grace_seconds=soon"], "grace_seconds: .*must be a whole number"),
+        (["mesh_launcher=helm"], "mesh_launcher: .*use pods or MonarchMesh"),
+        (["colour=red"], "colour is not a field that a queue can give its jobs; known are controller_cpu,"),
+        (["command=true"], "command is not a field that a queue can give"),
+        (["grace_seconds"], "grace_seconds: give NAME=VALUE"),
+    ],
+)
+def test_what_no_job_could_have_is_refused_and_nothing_is_changed(queue, words, said):
+    with pytest.raises(CommandError, match=said):
+        set_defaults(queue.name, "priority=5", *words)
+    queue.refresh_from_db()
+    assert queue.defaults == {}
+
+
+@pytest.mark.django_db
+def test_an_unknown_queue_is_named_beside_those_that_exist(queue):
+    with pytest.raises(CommandError, match=f"no queue nowhere; there are {queue.name}"):
+        set_defaults("nowhere")
