@@ -49,6 +49,7 @@ REPLICAS = {
     "failed": RANKS["failed"],
     "lost": Look("Lost", "bad", "cross"),
 }
+MAY_COME = Look("May come", "idle may-come", "ring")  # a place of an elastic role, beyond its minimum
 
 
 def retries_used(failures: int, *, has_failed: bool) -> int:

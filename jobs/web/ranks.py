@@ -1,5 +1,6 @@
 """The matrix of ranks: a band for each role, in it one row per replica, one column per local rank."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -7,11 +8,14 @@ from functools import cached_property
 from statistics import median_low
 from typing import Any
 
+from django.db.models import Max
+
 from common.text import format_bytes, format_duration
 from jobs.analysis import failures
 from jobs.core import exits, nodes, unexpected_ranks
-from jobs.core.verdict import ASKED_FOR, ENDED
-from jobs.models import Job, Rank, RankState, Replica
+from jobs.core.lifecycle import Phase
+from jobs.core.verdict import ASKED_FOR, ENDED, ReplicaState, RoleView
+from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
 from . import present
 
@@ -20,6 +24,7 @@ SHOWN_UNEXPECTED = 8
 NARROW, WIDE = 4, 8  # ranks per replica
 COMPACT = 64  # above that a cell is a square with a number
 _FAILED = present.RANKS["failed"]
+NOT_YET = frozenset({ReplicaState.ABSENT, ReplicaState.PENDING})
 
 
 @dataclass(frozen=True)
@@ -77,16 +82,45 @@ class Matrix:
     cluster: Mapping[str, Any] | None = (
         None  # the framework's own cluster, as its head tells of it (jobs/core/nodes.py)
     )
+    roles: Mapping[str, RoleView] = field(default_factory=dict)
+    admitted_at: datetime | None = None  # all replicas of the attempt together
 
     @cached_property
     def alone(self) -> dict[int, Alone]:
         """Replicas without ranks, by the number of their row."""
         told = {one["name"]: one for one in self.cluster["nodes"]} if self.cluster else {}
         return {
-            replica.pk: as_alone(replica, told.get(f"{replica.role}-{replica.index}", {}))
+            replica.pk: as_alone(
+                replica, told.get(f"{replica.role}-{replica.index}", {}), may_come=self.may_come(replica)
+            )
             for replica, cells in self.rows
             if not cells
         }
+
+    def may_come(self, replica: Replica) -> bool:
+        """Whether the job runs without it: a place of an elastic role beyond its minimum that nothing has yet."""
+        role = self.roles.get(replica.role)
+        if role is None or role.least is None or replica.state not in NOT_YET:
+            return False
+        return self._up[replica.role] >= role.least
+
+    @cached_property
+    def _up(self) -> Counter[str]:
+        """How many replicas of each role are running."""
+        return Counter(replica.role for replica, _ in self.rows if replica.state == ReplicaState.RUNNING)
+
+    @property
+    def size_words(self) -> str:
+        """A band's size, and while it is not up as a whole, how much of it is."""
+        role, count, ranks = self.roles.get(self.rows[0][0].role), len(self.rows), len(self.cells)
+        up = self._up.total()
+        is_over = all(replica.state in ENDED for replica, _ in self.rows)
+        words = f"{count} replica{'s' if count != 1 else ''}"
+        if role is not None and role.least is not None and not is_over:
+            words = f"{up} of {role.least} to {role.replicas} replicas are up"
+        elif up < count and not is_over:
+            words = f"{up} of {words} {'is' if up == 1 else 'are'} up"
+        return words + (f", {ranks} rank{'s' if ranks != 1 else ''}" if ranks else "")
 
     @property
     def cluster_words(self) -> list[str]:
@@ -156,11 +190,16 @@ class Matrix:
 def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
     """Return a job's matrix with at most three queries, whatever the job's size. Empty before the first launch."""
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id"))
+    roles = job.role_views
+    # An attempt gets its number once it is launched.
+    steps = JobEvent.objects.filter(job=job, kind="step", attempt=attempt - 1, phase=Phase.ADMITTED)
+    admitted = steps.aggregate(at=Max("at"))["at"] if len(roles) > 1 else None
     # Without the output of failed ranks: up to 44 KB each.
     ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").defer("error"))
     # The rows are loaded already; the first failure is queried only if a rank failed.
     first = failures.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
-    return arrange(replicas, ranks, now=now, first=first)
+    grid = arrange(replicas, ranks, now=now, first=first)
+    return replace(grid, roles={role.name: role for role in roles}, admitted_at=admitted)
 
 
 def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime, first: int | None = None) -> Matrix:
@@ -189,8 +228,10 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
     )
 
 
-def as_alone(replica: Replica, node: Mapping[str, Any]) -> Alone:
+def as_alone(replica: Replica, node: Mapping[str, Any], *, may_come: bool = False) -> Alone:
     """Return how a replica without ranks is displayed. `node`: what its framework's own cluster tells of it."""
+    if may_come:
+        return Alone(present.MAY_COME)
     ended = exits.explained(replica.exit_code, replica.signal) if replica.state in ENDED else ""
     used, total = node.get("gpu") or node.get("cpu") or (0, 0)
     return Alone(present.REPLICAS[replica.state], ended, _amounts(node), f"{100 * used / total:.0f}" if total else "")

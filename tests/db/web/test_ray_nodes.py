@@ -54,7 +54,7 @@ def test_the_newest_numbers_count(owner, job):
 def test_a_large_cluster_is_read_once(owner, job, monkeypatch):
     calls = []
     own = ranks.as_alone
-    monkeypatch.setattr(ranks, "as_alone", lambda *given: calls.append(1) or own(*given))
+    monkeypatch.setattr(ranks, "as_alone", lambda *given, **more: calls.append(1) or own(*given, **more))
     tell(job)
     grid = ranks.matrix(job, attempt=1, now=timezone.now())
     render_to_string("jobs/_matrix.html", {"grid": grid, "job": job})
@@ -81,3 +81,24 @@ def test_the_api_has_them_with_the_heads_replica(owner, job):
         [1, 4],
     )
     assert [one["nodes"] for one in workers] == [None, None]
+
+
+def test_a_band_says_how_much_of_it_is_up_and_which_places_may_come(owner, lab):
+    job = lab.running(framework="ray", command="python3 driver.py", nodes=3, min_nodes=1, nproc_per_node=2)
+    page = words(owner.get(f"/jobs/{job.pk}").text)
+    assert "head 1 replica" in page and "worker 3 of 1 to 3 replicas are up" in page
+    assert re.search(r"4 replicas, admitted together at \d\d:\d\d:\d\d UTC", page)
+    job.replicas.filter(role="worker", index=2).update(state="pending")
+    job.replicas.filter(role="worker", index=1).update(state="failed")
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "worker 1 of 1 to 3 replicas are up" in words(page)
+    assert page.count("may-come") == 1 and "may come" in words(page)
+    job.replicas.filter(role="worker", index=0).update(state="pending")
+    assert "may-come" not in owner.get(f"/jobs/{job.pk}").text, "the minimum is not there"
+
+
+def test_the_band_of_a_mesh_says_how_many_of_its_hosts_are_up(owner, lab):
+    job = lab.running(framework="monarch", command="python3 train.py", nodes=2, nproc_per_node=2)
+    assert "mesh 2 replicas, 4 ranks" in words(owner.get(f"/jobs/{job.pk}").text)
+    job.replicas.filter(role="mesh", index=1).update(state="pending")
+    assert "mesh 1 of 2 replicas is up, 4 ranks" in words(owner.get(f"/jobs/{job.pk}").text)
