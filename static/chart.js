@@ -65,8 +65,8 @@
     if (chart) read(chart, pointer.clientX);
   };
   document.body.addEventListener("pointermove", (event) => { pointer = event; point(event.target); });
-  // A refresh may replace the chart under the pointer: show the reading again at the same place.
-  document.body.addEventListener("htmx:afterSettle", () => {
-    if (last && !last.isConnected) point(document.elementFromPoint(pointer.clientX, pointer.clientY));
+  // A refresh may have changed the chart under the pointer: show the reading again at the same place.
+  document.addEventListener("htmx:after:swap", () => {
+    if (last) point(document.elementFromPoint(pointer.clientX, pointer.clientY));
   });
 })();

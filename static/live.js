@@ -14,15 +14,16 @@
     else document.body.dispatchEvent(new Event(name));
   };
 
-  document.body.addEventListener("htmx:beforeRequest", (event) => inFlight.add(event.target));
-  const settle = (event) => {
-    inFlight.delete(event.detail.elt);
+  document.body.addEventListener("htmx:before:request", ({ detail }) => inFlight.add(detail.ctx.sourceElement));
+  const settle = ({ detail }) => {
+    inFlight.delete(detail.ctx.sourceElement);
     for (const element of inFlight) if (!element.isConnected) inFlight.delete(element);
     const due = [...again];
     again.clear();
     if (due.length) setTimeout(() => due.forEach(ring), 100);
   };
-  document.body.addEventListener("htmx:afterRequest", settle);
+  // On the document: the element may be gone by then.
+  document.addEventListener("htmx:finally:request", settle);
 
   // Least milliseconds between two requests for the same part: nobody reads a chart five times a second, and the server
   // that draws it may share its cores with the training. A log being followed is at most two seconds behind.
@@ -71,8 +72,8 @@
   // A hidden tab requests nothing; when shown again it joins, and the first message it receives is "sync".
   const follow = () => (document.hidden ? part() : join());
   document.addEventListener("visibilitychange", follow);
-  document.body.addEventListener("htmx:beforeRequest", (event) => {
-    if (document.hidden && event.detail.requestConfig.verb === "get") event.preventDefault();
+  document.body.addEventListener("htmx:before:request", (event) => {
+    if (document.hidden && event.detail.ctx.request.method === "GET") event.preventDefault();
   });
   addEventListener("pagehide", part);
   addEventListener("pageshow", follow);

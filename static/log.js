@@ -82,12 +82,12 @@
     }
   };
 
-  document.body.addEventListener("htmx:replacedInHistory", mark);
-  document.body.addEventListener("htmx:afterSettle", (event) => {
-    const target = event.detail.target;
+  document.addEventListener("htmx:after:history:replace", mark);
+  document.addEventListener("htmx:after:settle", ({ detail: { task } }) => {
+    const asked = task.target.id;
     mark();
-    if (target.id === "log") begin();
-    else if (pane()?.contains(event.target) || target.id === "log-tail") grow();
+    if (asked === "log") begin();
+    else if (asked === "log-tail") grow();
   });
   document.body.addEventListener("click", (event) => {
     if (event.target.closest("[data-log-follow]")) follow(!following);

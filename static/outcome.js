@@ -8,46 +8,47 @@
   const say = (box, words) => { box.querySelector("span").textContent = words; box.hidden = false; };
   const hush = (box) => { box.hidden = true; };
 
-  const isByHand = ({ requestConfig }) => requestConfig.verb !== "get" || BY_HAND.includes(requestConfig.triggeringEvent?.type);
+  const isByHand = ({ request, sourceEvent }) => request.method !== "GET" || BY_HAND.includes(sourceEvent?.type);
 
   // The text of the element that was clicked: “Cancel the job”.
-  const label = ({ requestConfig, elt }) => {
-    const text = (requestConfig.triggeringEvent?.submitter ?? elt).textContent.trim().replace(/\s+/g, " ");
-    return text && text.length <= 60 ? `“${text}”` : requestConfig.verb === "get" ? "The requested content" : "Your change";
+  const label = ({ request, sourceElement }) => {
+    const text = (request.submitter ?? sourceElement).textContent.trim().replace(/\s+/g, " ");
+    return text && text.length <= 60 ? `“${text}”` : request.method === "GET" ? "The requested content" : "Your change";
   };
 
-  const problem = (xhr) => {
-    if (!(xhr.getResponseHeader("Content-Type") || "").startsWith("application/problem+json")) return "";
-    try { return String(JSON.parse(xhr.responseText).detail || ""); } catch { return ""; }
+  const problem = ({ response, text }) => {
+    if (!(response.headers.get("Content-Type") || "").startsWith("application/problem+json")) return "";
+    try { return String(JSON.parse(text).detail || ""); } catch { return ""; }
   };
 
-  const reason = (xhr) => {
-    const detail = problem(xhr), wait = Number(xhr.getResponseHeader("Retry-After"));
-    if (!xhr.status || AWAY.includes(xhr.status)) return detail || "the server does not answer";
-    switch (xhr.status) {
+  const reason = (ctx) => {
+    if (!ctx.response) return "the server does not answer";
+    const { status, headers } = ctx.response, detail = problem(ctx), wait = Number(headers.get("Retry-After"));
+    if (AWAY.includes(status)) return detail || "the server does not answer";
+    switch (status) {
       case 401: return "your session has ended; reload the page to sign in";
       case 403: return detail || "your role does not allow it";
       case 404: return detail || "this no longer exists, or you may not see it";
       case 429: return detail || `too many requests${wait ? `; try again in ${wait} s` : ""}`;
       case 500: return `the server failed (500)${detail ? `: ${detail}` : ""}`;
-      default: return detail || `the server answered ${xhr.status}`;
+      default: return detail || `the server answered ${status}`;
     }
   };
 
-  const fail = ({ detail }) => {
-    const { xhr, requestConfig } = detail;
-    const why = reason(xhr);
-    if (!isByHand(detail)) return say(stale, `This page is not up to date: ${why}. Trying again.`);
-    if (requestConfig.verb === "get") return say(outcome, `${label(detail)} cannot be shown: ${why}.`);
+  const fail = ({ detail: { ctx } }) => {
+    if (!ctx) return; // an error of the page itself; the console has it
+    const why = reason(ctx), status = ctx.response?.status ?? 0;
+    if (!isByHand(ctx)) return say(stale, `This page is not up to date: ${why}. Trying again.`);
+    if (ctx.request.method === "GET") return say(outcome, `${label(ctx)} cannot be shown: ${why}.`);
     // Without a complete response, whether the action took effect is unknown.
-    const isOpen = !xhr.status || xhr.status >= 500;
-    say(outcome, isOpen ? `${label(detail)} may not have been done: ${why}. The page will show it when the server answers again.` : `${label(detail)} was not done: ${why}.`);
+    const isOpen = !status || status >= 500;
+    say(outcome, isOpen ? `${label(ctx)} may not have been done: ${why}. The page will show it when the server answers again.` : `${label(ctx)} was not done: ${why}.`);
     // The page was stale when the user acted: refresh it.
-    if ([404, 409].includes(xhr.status)) document.body.dispatchEvent(new Event("live-sync"));
+    if ([404, 409].includes(status)) document.body.dispatchEvent(new Event("live-sync"));
   };
 
-  for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.body.addEventListener(name, fail);
-  document.body.addEventListener("htmx:beforeRequest", ({ detail }) => { if (isByHand(detail)) hush(outcome); });
-  document.body.addEventListener("htmx:afterRequest", ({ detail }) => { if (detail.successful && !isByHand(detail)) hush(stale); });
+  for (const name of ["htmx:response:error", "htmx:error"]) document.body.addEventListener(name, fail);
+  document.body.addEventListener("htmx:before:request", ({ detail: { ctx } }) => { if (isByHand(ctx)) hush(outcome); });
+  document.body.addEventListener("htmx:after:request", ({ detail: { ctx } }) => { if (ctx.response.status < 400 && !isByHand(ctx)) hush(stale); });
   document.body.addEventListener("click", (event) => { if (event.target.closest("[data-outcome-close]")) hush(outcome); });
 })();

@@ -24,7 +24,7 @@ const reveal = (root) => {
   for (const node of root.querySelectorAll("[data-copy], [data-theme-toggle]")) node.hidden = false;
 };
 reveal(document);
-body.addEventListener("htmx:afterSettle", () => reveal(document));
+document.addEventListener("htmx:after:swap", () => reveal(document));
 
 const isDark = () => {
   const chosen = document.documentElement.dataset.theme;
@@ -78,15 +78,29 @@ addEventListener("pageshow", () => {
 
 // Details that are open and scroll positions survive when their part of the page is replaced.
 const kept = new Map();
-body.addEventListener("htmx:beforeSwap", (event) => {
-  for (const node of event.detail.target.querySelectorAll("details[id]")) kept.set(node.id, { open: node.open });
-  for (const node of event.detail.target.querySelectorAll(".scroll[id]")) kept.set(node.id, { left: node.scrollLeft });
+document.addEventListener("htmx:before:swap", ({ detail }) => {
+  for (const { target } of detail.tasks) {
+    for (const node of target?.querySelectorAll?.("details[id]") ?? []) kept.set(node.id, { open: node.open });
+    for (const node of target?.querySelectorAll?.(".scroll[id]") ?? []) kept.set(node.id, { left: node.scrollLeft });
+  }
 });
-body.addEventListener("htmx:afterSwap", () => {
+document.addEventListener("htmx:after:swap", () => {
   for (const [id, was] of kept) {
     const node = document.getElementById(id);
-    if (node && "open" in was) node.open = was.open;
-    if (node && "left" in was) node.scrollLeft = was.left;
+    if (node && "open" in was && node.open !== was.open) node.open = was.open;
+    if (node && "left" in was && node.scrollLeft !== was.left) node.scrollLeft = was.left;
   }
   kept.clear();
+});
+
+// What the page itself has changed in an element survives when the element is updated in place.
+const OWN = { DETAILS: ["open"], BUTTON: ["hidden", "aria-pressed", "aria-label"] };
+htmx.registerExtension("muster", {
+  htmx_before_morph_attr: (element, { attrName }) => !OWN[element.tagName]?.includes(attrName),
+});
+
+// A button may leave out fields of its form, such as files that the answer does not depend on.
+document.addEventListener("htmx:config:request", ({ detail: { ctx } }) => {
+  const left = ctx.sourceElement.dataset.without;
+  if (left) ctx.request.body.delete(left);
 });

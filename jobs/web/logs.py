@@ -21,7 +21,7 @@ from jobs.logs import reader, search
 from jobs.logs.reader import EVERYBODY, LAUNCHER, Source
 from jobs.models import Job, Rank
 
-from .parts import Context, Request, answer, readable_job, whole
+from .parts import Context, Request, answer, readable_job, target_id, whole
 
 TAIL = 500
 MAX_LINKS = 64  # ranks, or replicas, with a link of their own; above that an input field takes the number or name
@@ -41,9 +41,9 @@ class Choice:
 def log_page(request: Request, pk: int) -> HttpResponse:
     """Return the page, its pane, or the lines that a follower has not seen yet."""
     job = readable_job(request, pk=pk)
-    if request.htmx and request.htmx.target == "log-tail":
+    if target_id(request) == "log-tail":
         return answer(request, template="jobs/_log_lines.html", context=_followed(request, job=job))
-    if request.htmx and request.htmx.target == "log-choices":
+    if target_id(request) == "log-choices":
         pane = _pane(request, job, *chosen(request, job=job))
         if str(len(pane["log_choices"])) == request.GET.get("known"):
             return HttpResponse(status=204)  # htmx leaves the links, and the focus on one of them, as they are

@@ -38,9 +38,14 @@ def readable_job(request: Request, *, pk: int) -> Job:
     return get_object_or_404(jobs, pk=pk)
 
 
+def target_id(request: Request) -> str:
+    """Return the id of the element that an htmx request is to fill, empty for a whole page. htmx sends `section#ranks`."""
+    return (request.htmx.target or "").rpartition("#")[2] if request.htmx else ""
+
+
 def named_part(request: Request, *, parts: Mapping[str, Part]) -> Part | None:
     """Return the part that an htmx request asks for; None means the whole page."""
-    return parts.get(request.htmx.target or "") if request.htmx else None
+    return parts.get(target_id(request))
 
 
 def answer(request: Request, *, template: str, context: Context, status: int = 200) -> HttpResponse:

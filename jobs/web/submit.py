@@ -23,7 +23,7 @@ from workspaces.models import Workspace
 
 from . import plan
 from .forms import RECENT, SubmitForm, from_job, submittable_queues
-from .parts import Context, Request, answer, readable_job, whole
+from .parts import Context, Request, answer, readable_job, target_id, whole
 from .queues import usages
 
 DRAWN = 16  # nodes, and ranks per node, that the preview draws
@@ -34,9 +34,9 @@ DRAWN = 16  # nodes, and ranks per node, that the preview draws
 def new(request: Request) -> HttpResponse:
     if request.method == "POST":
         return _show_plan(request) if "show" in request.POST else _submit(request)
-    if request.htmx and request.htmx.target == "shape":
+    if target_id(request) == "shape":
         return answer(request, template="jobs/_shape.html", context=shape(request, data=request.GET))
-    if request.htmx and request.htmx.target == "own":
+    if target_id(request) == "own":
         form = SubmitForm(user=request.user, initial={"framework": request.GET.get("framework", "")})
         return answer(request, template="jobs/_own_fields.html", context={"form": form})
     form = SubmitForm(user=request.user, initial=_initial(request))

@@ -1,0 +1,98 @@
+"""Live updates change a page in place: focus, selected text and open menus stay where they are."""
+
+import pytest
+from django.utils import timezone
+
+from jobs.ingest import apply
+from tests.browser.test_pages import live
+from tests.support import seed
+from tests.support.builders import batch, identity, item, log_item
+
+CONTROLS = "main a[href], main button, main input, main select, main summary, main [tabindex='0']"
+# Each visible control in turn: focus it, refresh every live part of the page, and compare.
+LOSES_FOCUS = """async (controls) => {
+    const settled = () => new Promise((done) => {
+        const look = () => document.querySelector(".htmx-request") ? setTimeout(look, 10) : setTimeout(done, 30);
+        setTimeout(look, 30);
+    });
+    const name = (node) => `${node.tagName} ${node.id || node.textContent.trim().slice(0, 30) || node.name}`;
+    const lost = [];
+    let tried = 0;
+    for (const node of document.querySelectorAll(controls)) {
+        if (!node.checkVisibility() || node.disabled || !node.isConnected) continue;
+        node.focus();
+        if (document.activeElement !== node) continue;
+        tried += 1;
+        document.body.dispatchEvent(new Event("live-sync"));
+        document.body.dispatchEvent(new Event("jobs-changed"));
+        await settled();
+        if (document.activeElement !== node) lost.push(name(node));
+    }
+    return [tried, lost];
+}"""
+
+
+def news(job, seq: int, step: int) -> None:
+    """New lines, a step and a value for each rank."""
+    now = timezone.now().timestamp()
+    items = [
+        log_item(0, step, [(now, f"line {step}")]),
+        item("metrics", rank=0, points=[[now, step, {"loss": 1 / step}]]),
+    ]
+    apply.apply_batch(identity=identity(job), batch=batch(seq, *items))
+
+
+@pytest.mark.parametrize("query", ["", "?view=list"])
+def test_every_control_of_a_jobs_page_keeps_the_focus(page, lab, query):
+    job = seed.running(lab, steps=20)
+    page.goto(f"/jobs/{job.pk}{query}")
+    live(page)
+    news(job, 2, 21)
+    tried, lost = page.evaluate(LOSES_FOCUS, CONTROLS)
+    assert lost == [] and tried > 15
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/queues"])
+def test_every_control_of_a_list_keeps_the_focus(page, lab, path):
+    seed.running(lab, steps=2)
+    for _ in range(2):
+        lab.submit(nodes=1, nproc_per_node=1)
+    page.goto(path)
+    live(page)
+    tried, lost = page.evaluate(LOSES_FOCUS, CONTROLS)
+    assert lost == [] and tried > 2
+
+
+def test_a_focused_row_keeps_the_focus_when_another_job_appears_above_it(page, lab):
+    first = seed.running(lab, steps=2)
+    page.goto("/jobs")
+    live(page)
+    page.locator(f"#job-{first.pk} a.cover").focus()
+    second = lab.submit(nodes=1, nproc_per_node=1)
+    page.locator(f"#job-{second.pk}").wait_for()
+    assert page.evaluate("document.activeElement.closest('tr').id") == f"job-{first.pk}"
+
+
+def test_selected_text_and_an_open_menu_survive_updates(page, lab):
+    job = seed.running(lab, steps=20)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('#ranks-title'))")
+    page.locator("details.confirm summary").first.click()
+    for seq, step in enumerate((21, 22, 23), start=2):
+        news(job, seq, step)
+        page.locator("#ranks .cell .step", has_text=str(step)).first.wait_for()
+    assert page.evaluate("getSelection().toString()") in ("Ranks", "")  # a click elsewhere may end it
+    assert page.locator("details.confirm").first.get_attribute("open") is not None
+
+
+def test_a_ranks_cell_keeps_the_focus_when_another_rank_fails_and_moves_up(page, lab):
+    job = seed.running(lab, steps=20)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    page.locator("#rank-0").focus()
+    now = timezone.now().timestamp()
+    failed = item("rank", rank=3, local_rank=1, state="failed", at=now, exit_code=1)
+    apply.apply_batch(identity=identity(job, 1), batch=batch(2, failed))
+    page.locator("#rank-3.bad").wait_for()
+    assert page.evaluate("document.activeElement.id") == "rank-0"
