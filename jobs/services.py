@@ -72,7 +72,8 @@ def submit(
         raise InvalidInput(Problem("workspace", workspace.pk, f"is not one of team {queue.team}; upload it there"))
     spec = resolve(queue=queue, sent=sent, workspace=workspace)
     sealed = vault.seal(sent.get("secrets") or {})
-    said = "; ".join(["submitted", *command_words.notes(sent=sent, queue=queue, workspace=workspace)])
+    notes = (*command_words.notes(sent=sent, queue=queue, workspace=workspace), *_changes(spec, sent))
+    said = "; ".join(["submitted", *notes])
     try:
         return _insert(user, queue, spec, workspace, once, sealed, said=said), True
     except IntegrityError as error:
@@ -123,8 +124,21 @@ def preview(*, user: User, queue: Queue, sent: Mapping[str, Any], workspace: Wor
     spec = resolve(queue=queue, sent=sent, workspace=workspace)
     roles = frameworks.get(spec.framework).roles(spec)
     asked = {queue.resource: slots_of(roles)}
-    notes = (*command_words.notes(queue=queue, sent=sent, workspace=workspace), *_notes(queue, spec))
+    notes = (
+        *command_words.notes(queue=queue, sent=sent, workspace=workspace),
+        *_changes(spec, sent),
+        *_notes(queue, spec),
+    )
     return Preview(queue, spec, roles, asked, _wait_reason(queue, spec, roles), notes)
+
+
+def _changes(spec: JobSpec, sent: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say which texts of a framework's own fields it had to change, such as the name of a mesh."""
+    return tuple(
+        f"{name} {sent[name]} became {value}: {frameworks.OPTIONS[spec.framework][name].remedy}"
+        for name, value in spec.options.items()
+        if isinstance(value, str) and isinstance(sent.get(name), str) and sent[name] != value
+    )
 
 
 def _notes(queue: Queue, spec: JobSpec) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ get a RANK, is the script's business. `agent/frameworks/monarch.py` has what hap
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 from common.errors import Problem
 from jobs.core.fields import MAX_NODES, Field, Type, quantity
@@ -24,11 +25,13 @@ PORT = 26600  # Monarch's default for a host
 CONTROLLER = "controller"
 MESH = "mesh"
 PODS, OPERATOR = "pods", "MonarchMesh"
-# MonarchMesh allows 63 characters; the name is part of a pod's name here, which is a host name.
+# What Monarch and MonarchMesh take; they allow 63 characters, but the name is part of a pod's name here, which is a host name.
 MESH_NAME = r"[a-z][a-z0-9]{0,23}"
+# What users write; dashes and capitals are left out (`_allowed`).
+_WRITTEN = r"[A-Za-z][A-Za-z0-9_-]{0,40}"
 FIELDS = (
     Field("mesh_name", Type.TEXT, "Name of the mesh", f"under which the script finds the job's hosts; {MESH} if omitted",
-          remedy="use lowercase letters and digits, at most 24, the first a letter: Monarch allows no dashes", pattern=MESH_NAME),
+          remedy="Monarch allows lowercase letters and digits, at most 24, the first a letter", pattern=_WRITTEN),
     Field("more_meshes", Type.LIST, "Further meshes", "beside the first one, each as its name and its number of hosts",
           remedy="give words such as generators=2 evaluators=1"),
     Field("mesh_launcher", Type.TEXT, "Launcher of the meshes", f"what makes the hosts' pods: {PODS} for Muster itself, "
@@ -64,7 +67,18 @@ _OPTIONS: dict[str, tuple[str, Callable[[JobSpec], str]]] = {
 
 
 def resolve(spec: JobSpec, given: frozenset[str]) -> JobSpec:
-    return spec
+    """Give each mesh the nearest name that Monarch allows."""
+    options = dict(spec.options)
+    if "mesh_name" in options:
+        options["mesh_name"] = _allowed(options["mesh_name"])
+    if "more_meshes" in options:
+        words = (word.partition("=") for word in options["more_meshes"])
+        options["more_meshes"] = [f"{_allowed(name)}{equals}{count}" for name, equals, count in words]
+    return replace(spec, options=options)
+
+
+def _allowed(name: str) -> str:
+    return re.sub("[-_]", "", name).lower()
 
 
 def problems(spec: JobSpec) -> list[Problem]:
@@ -73,6 +87,9 @@ def problems(spec: JobSpec) -> list[Problem]:
         words = "a Monarch job cannot be elastic: its script waits for every host of a mesh; remove it"
         found.append(Problem("min_nodes", spec.min_nodes, words))
     names = [mesh_name(spec)]
+    if not re.fullmatch(MESH_NAME, names[0]):
+        words = "is too long; use lowercase letters and digits, at most 24, the first a letter"
+        found.append(Problem("mesh_name", names[0], words))
     for word in spec.options.get("more_meshes", ()):
         name, _, count = word.partition("=")
         if not re.fullmatch(MESH_NAME, name) or not count.isdecimal() or not 1 <= int(count[:9]) <= MAX_NODES:

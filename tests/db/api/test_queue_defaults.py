@@ -42,6 +42,15 @@ def test_a_default_of_one_framework_holds_for_its_jobs_only(queue, settings):
 
 
 @pytest.mark.django_db
+def test_a_text_that_the_framework_had_to_change_is_said(queue, people):
+    sent = {**MONARCH, "mesh_name": "train-ers"}
+    said = "mesh_name train-ers became trainers: Monarch allows lowercase letters and digits, at most 24, the first a letter"
+    assert said in services.preview(user=people.owner, queue=queue, sent=sent).notes
+    job, _ = services.submit(user=people.owner, queue=queue, sent=sent)
+    assert job.events.get(kind="submitted").message == f"submitted; {said}"
+
+
+@pytest.mark.django_db
 def test_a_cluster_without_operators_refuses_their_objects(queue):
     with pytest.raises(InvalidSpec) as caught:
         services.resolve(queue=queue, sent={**MONARCH, "mesh_launcher": "MonarchMesh"})

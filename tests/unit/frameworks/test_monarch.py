@@ -92,7 +92,9 @@ def test_further_meshes_have_hosts_and_ranks_of_their_own():
 @pytest.mark.parametrize(
     ("sent", "field", "words"),
     [
-        ({"mesh_name": "my-mesh"}, "mesh_name", "Monarch allows no dashes"),
+        ({"mesh_name": "7th"}, "mesh_name", "Monarch allows lowercase letters and digits"),
+        ({"mesh_name": "a" * 25}, "mesh_name", "too long"),
+        ({"mesh_name": "gen-erators", "more_meshes": ["generators=1"]}, "mesh_name", "two meshes have this name"),
         ({"mesh_name": "controller"}, "mesh_name", "choose another name"),
         ({"more_meshes": ["mesh=1"]}, "mesh_name", "two meshes have this name"),
         ({"more_meshes": ["generators"]}, "more_meshes", "such as generators=2"),
@@ -148,3 +150,11 @@ def test_a_queue_or_a_job_may_leave_the_hosts_to_an_operator():
     assert (mesh.operator, controller.operator) == ("MonarchMesh", "")
     assert [role.operator for role in monarch.roles(resolved(mesh_launcher="pods"))] == ["", ""]
     assert refusal(mesh_launcher="helm") == {"mesh_launcher": "is not understood; use pods or MonarchMesh"}
+
+
+def test_a_name_that_monarch_does_not_allow_is_mapped_to_the_nearest():
+    spec = resolved(mesh_name="Train-ers", more_meshes=["gener_ators=2"])
+    assert monarch.meshes(spec) == {"trainers": 1, "generators": 2}
+    assert refusal(mesh_name="train-ers", command="python a.py --mesh_name train-ers") == {
+        "command": "the job has mesh_name=trainers; change one of the two, or leave --mesh_name out"
+    }
