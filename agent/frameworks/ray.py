@@ -14,10 +14,11 @@ from typing import Callable, Dict, List, Optional, Sequence
 
 from ..followed import Followed
 from ..state import Spec, StateFolder
-from . import interpreters, loopback, ray_hook, ray_node
+from . import interpreters, loopback, ray_hook
 from .base import Framework
 
 HEAD = "head"  # the role; every other one is a worker
+_MODULE = "ray.scripts.scripts"  # what the program `ray` runs (its entry point)
 _TEMP = "ray-tmp"  # the file with the path of Ray's temporary folder
 _NOISE = (
     b":job_id:", b":actor_name:", b":task_name:",  # for Ray's own log monitor (ray/_private/ray_constants.py)
@@ -32,6 +33,8 @@ class Ray(Framework):
         env.setdefault(ray_hook.VARIABLE, ray_hook.NAME)
         # Train's own `print` writes each line to its log and, as Ray replaces sys.stdout, to the process's output too.
         env.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
+        # Ray's 30 s may be too short on a busy machine; a node whose agents never come is given up a little later.
+        env.setdefault("RAY_agent_register_timeout_ms", "120000")
         interpreters.prefer("ray", env, name="ray")
         # Workers look for modules in the driver's folder (ray/_private/worker.py), which has another path in each pod.
         env["PYTHONPATH"] = os.pathsep.join([folder.code, env["PYTHONPATH"]]) if env.get("PYTHONPATH") else folder.code
@@ -50,7 +53,7 @@ class Ray(Framework):
 
     def instead(self, command: Sequence[str], *, python: str) -> Optional[List[str]]:
         """Return Ray's program as a module: an image may have the package without its command."""
-        return [python, "-m", ray_node.MODULE, *command[1:]] if command[0] == "ray" else None
+        return [python, "-m", _MODULE, *command[1:]] if command[0] == "ray" else None
 
     def wrapped(self, words: List[str], *, spec: Spec, folder: StateFolder, env: Dict[str, str], pyz: str) -> List[str]:
         act = "--ray-head" if spec.role == HEAD else "--ray-worker"

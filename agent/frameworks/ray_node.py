@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,15 +17,35 @@ from typing import List, Optional
 
 from . import interpreters
 
-MODULE = "ray.scripts.scripts"  # what the program `ray` runs (its entry point)
 _BESIDE = f"{__package__}.ray_cluster"  # not imported here: running a module that its own package imports is warned of
 LOOK_SECONDS = 0.1
 TELL_SECONDS = 10.0  # until a wait is worth a line
 CONNECT_SECONDS = 2.0
-# The head's port answers a moment before the head's own node is known, and `ray start` fails in between.
-_JOIN = """
+# Ray gives a node 30 s to register, which a busy machine may exceed (ray/_private/node.py; no setting changes that).
+_PATIENT = """
 import sys, time
 from ray.scripts.scripts import main
+try:
+    from ray._private import services
+    look, until = services.get_node, time.monotonic() + 120
+    def get_node(*given):
+        while True:
+            try:
+                return look(*given)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+    services.get_node = get_node
+except (ImportError, AttributeError):
+    pass  # another release of Ray
+"""
+_RUN = """
+sys.argv[0] = "ray"
+main()
+"""
+# The head's port answers a moment before the head's own node is known, and `ray start` fails in between.
+_JOIN = """
 try:
     from ray._raylet import GcsClient
     client = GcsClient(address=sys.argv.pop(1))
@@ -34,8 +53,6 @@ try:
         time.sleep(0.1)
 except (ImportError, AttributeError, TypeError):
     pass  # another release of Ray, which may wait by itself
-sys.argv[0] = "ray"
-main()
 """
 
 
@@ -89,7 +106,16 @@ def worker() -> int:
         return 128 + signal.SIGTERM
     woken = _wake_on_signals()
     node = subprocess.Popen(
-        [interpreters.owner("ray"), "-c", _JOIN, address, "start", f"--address={address}", "--block", *_shape()],
+        [
+            interpreters.owner("ray"),
+            "-c",
+            _PATIENT + _JOIN + _RUN,
+            address,
+            "start",
+            f"--address={address}",
+            "--block",
+            *_shape(),
+        ],
         start_new_session=True,
     )
     while node.poll() is None:
@@ -122,16 +148,10 @@ def _client_port() -> List[str]:
         return [f"--ray-client-server-port={probe.getsockname()[1]}"]
 
 
-def _ray() -> List[str]:
-    """Return the words that start Ray's program."""
-    found = shutil.which("ray")
-    return [found] if found else [interpreters.owner("ray"), "-m", MODULE]
-
-
 def _start(words: List[str]) -> int:
     """Run `ray start`; return its exit code. What it says is shown only if it failed: else it is advice for a shell."""
     done = subprocess.run(
-        [*_ray(), "start", *words, *_shape()],
+        [interpreters.owner("ray"), "-c", _PATIENT + _RUN, "start", *words, *_shape()],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
