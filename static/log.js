@@ -38,12 +38,20 @@
     for (const line of lines) line.hidden = !!words && !line.classList.contains("skipped") && !line.textContent.toLowerCase().includes(words);
   };
 
-  const begin = () => {
+  const begin = (isFirst = false) => {
     const box = pane();
     if (!box) return;
     known = box.querySelectorAll(".l").length;
     // When reading from a position in the log, start at the first line.
-    if (document.querySelector("#log-tail[data-reading]")) { following = false; box.scrollTop = 0; show(); return; }
+    if (document.querySelector("#log-tail[data-reading]")) {
+      following = false;
+      // Unless a link led to one line: that one, and the log itself, come into view.
+      const here = box.querySelector(".l.here");
+      box.scrollTop = here ? here.offsetTop - box.offsetTop - box.clientHeight / 3 : 0;
+      if (here && isFirst) box.closest("#log").scrollIntoView();
+      show();
+      return;
+    }
     // Only scrolling up stops following: new text, or a font that loads, also moves the end away.
     let top = 0;
     box.addEventListener("scroll", () => {
@@ -97,6 +105,14 @@
   document.body.addEventListener("input", (event) => {
     if (event.target.matches("[data-log-filter]")) filter(pane().querySelectorAll(".l"));
   });
+  // Times are UTC; the pointer shows the viewer's own, with the zone.
+  const LOCAL = { dateStyle: "medium", timeStyle: "full" };
+  document.body.addEventListener("pointerover", (event) => {
+    const time = event.target.closest?.("time[data-at]");
+    if (!time || time.title) return;
+    const at = new Date(Number(time.dataset.at)), whole = new Intl.DateTimeFormat(undefined, LOCAL).format(at);
+    time.title = `${whole} · ${String(at.getMilliseconds()).padStart(3, "0")} ms · link to this line`;
+  });
   mark();
-  begin();
+  begin(true);
 })();

@@ -32,6 +32,7 @@ class LogLine(NamedTuple):
     text: str
     is_gap: bool = False
     replica: str = ""  # role and number, such as worker-0
+    number: int = 0  # of the line in its stream, from 1; 0 for a gap
 
 
 class LogPage(NamedTuple):
@@ -70,6 +71,13 @@ def read(
     end = _near_end(job.pk, source, attempt or job.attempt, tail)
     page = _read(job.pk, source, end.place, limit=None, only=attempt, newest=end.newest)
     return page._replace(lines=page.lines[-tail:] if tail else [])
+
+
+def around(*, job: Job, source: Source, attempt: int, line: int, before: int, limit: int = PAGE_LINES) -> LogPage:
+    """Return a page that begins `before` lines ahead of line number `line` in each stream of `source`."""
+    start = max(0, line - 1 - before)
+    place = Cursor(attempt, dict.fromkeys(segments.ends(job=job.pk, source=source, attempt=attempt), start))
+    return _read(job.pk, source, place, limit=limit, only=attempt)
 
 
 def catch_up(*, job: Job, source: Source, cursor: str, limit: int, attempt: int | None = None) -> CaughtUp:
@@ -202,7 +210,7 @@ def _numbered(segment: Segment, place: Cursor) -> Iterator[tuple[Stream, int, Lo
     texts, missing = segments.content(segment, skip=start)
     for number, raw in enumerate(texts, segment.first_line + start + 1):
         at, text = segments.parsed(raw, least=at, most=segment.last_at)
-        yield stream, number, LogLine(rank, attempt, at, text, replica=segment.replica_name)
+        yield stream, number, LogLine(rank, attempt, at, text, replica=segment.replica_name, number=number)
     if missing:
         yield stream, segment.end, LogLine(rank, attempt, at, missing, is_gap=True, replica=segment.replica_name)
 

@@ -116,7 +116,7 @@ def _numbered(segment: Segment, attempt: int, start: int) -> Iterator[tuple[int,
     at = segment.first_at
     for number, raw in enumerate(lines, first):
         at, line = segments.parsed(raw, least=at, most=segment.last_at)
-        yield number, LogLine(segment.rank, attempt, at, line, replica=segment.replica_name)
+        yield number, LogLine(segment.rank, attempt, at, line, replica=segment.replica_name, number=number + 1)
 
 
 def _start(text: str) -> tuple[int, int]:

@@ -14,17 +14,24 @@ from common.text import format_bytes, format_duration, plain
 from jobs.analysis import traceback_view
 from jobs.analysis.judging import Failure
 from jobs.core.lifecycle import Phase
-from jobs.web import present
+from jobs.web import ansi, present
 
 from .shapes import SHAPES
 
 register = template.Library()
 register.filter("size", format_bytes)
 register.filter("plain", plain)
+register.filter("coloured", ansi.coloured)
 register.filter("severity", present.severity)
 register.filter("seconds", format_duration)
 register.filter("bounded", bounded)
 register.filter("shown", traceback_view.shown)
+
+
+@register.filter
+def milliseconds(at: datetime) -> int:
+    """Return a time in milliseconds since the epoch, as a browser counts."""
+    return int(at.timestamp() * 1000)
 
 
 @register.simple_tag

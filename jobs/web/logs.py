@@ -15,6 +15,7 @@ from common.errors import InvalidInput
 from common.streaming import text_response
 from common.text import plain
 from jobs.analysis import failures
+from jobs.core.cursor import Cursor
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import place
 from jobs.logs import reader, search
@@ -24,6 +25,9 @@ from jobs.models import Job, Rank
 from .parts import Context, Request, answer, readable_job, target_id, whole
 
 TAIL = 500
+MOST_LINE = 2**31 - 1
+CONTEXT_LINES = 20  # before a line that a link leads to
+MOST_ASKED = 200  # characters to search for
 MAX_LINKS = 64  # ranks, or replicas, with a link of their own; above that an input field takes the number or name
 
 
@@ -57,8 +61,12 @@ def _with_address(response: HttpResponse, request: Request, *, job: Job) -> Http
     path, _, query = (request.htmx.current_url_abs_path or "").partition("?")
     if path == job.get_absolute_url():
         asked = QueryDict(query, mutable=True)
-        for name in ("rank", "replica", "attempt"):
+        for name in ("rank", "replica", "attempt", "line", "q"):
             asked.pop(name, None)
+        if text := _asked(request):
+            asked["q"] = text
+        if line := whole(request.GET.get("line"), most=MOST_LINE):
+            asked["line"] = str(line)
         source, attempt = chosen(request, job=job)
         for name, value in (_query(source) | ({"attempt": str(attempt)} if attempt != job.attempt else {})).items():
             asked[name] = value
@@ -71,6 +79,8 @@ def opening_context(request: Request, *, job: Job) -> Context:
 
     The end of everybody's log is then the launchers' own report.
     """
+    if asked := _asked(request):
+        return _pane(request, job, *chosen(request, job=job)) | _found(request, job=job, asked=asked)
     source, attempt = chosen(request, job=job)
     is_over = job.phase == Phase.FAILED or attempt != job.attempt
     if source == EVERYBODY and is_over and (failure := failures.stored(job, attempt)):
@@ -86,11 +96,13 @@ def log_context(request: Request, *, job: Job) -> Context:
 
 def _opened(request: Request, job: Job, source: Source, attempt: int) -> Context:
     only = attempt if attempt != job.attempt else None
-    cursor = request.GET.get("cursor", "")
+    cursor, line = request.GET.get("cursor", ""), whole(request.GET.get("line"), most=MOST_LINE)
     page = _after(job, source=source, cursor=cursor, only=only) if cursor else None
+    if page is None and line:
+        page = reader.around(job=job, source=source, attempt=attempt, line=line, before=CONTEXT_LINES, limit=TAIL)
     if page is not None:
         return _pane(request, job, source, attempt) | {"lines": page.lines, "cursor": page.cursor, "is_reading": True,
-            "has_more": page.has_more, "is_log_live": False}  # fmt: skip
+            "has_more": page.has_more, "is_log_live": False, "at_line": None if cursor else line}  # fmt: skip
     page = reader.read(job=job, source=source, tail=TAIL, attempt=only)
     return _pane(request, job, source, attempt) | _lines(job, page, attempt=attempt)
 
@@ -115,6 +127,7 @@ def _followed(request: Request, *, job: Job) -> Context:
     around = {
         "job": job,
         "log_url_and": _and(_address(job, source, only)),
+        "is_elastic": job.min_nodes is not None,
         "is_old": only is not None,
         "attempt": attempt,
     }
@@ -139,6 +152,8 @@ def _pane(request: Request, job: Job, source: Source, attempt: int) -> Context:
         "log_url": _address(job, source, only),
         "log_url_and": _and(_address(job, source, only)),
         "file_url": _address(job, source, attempt, route="job-logs-file"),
+        "first_url": _and(_address(job, source, only)) + urlencode({"cursor": Cursor(attempt).encode()}),
+        "is_elastic": job.min_nodes is not None,
         "log_choices": _choices(job, numbers if len(numbers) <= MAX_LINKS else [], source=source, only=only),
         "may_get_ranks": not job.world_size and not job.is_finished and only is None,
         "has_every_rank": len(numbers) <= MAX_LINKS,
@@ -194,11 +209,17 @@ def _choices(job: Job, numbers: list[int], *, source: Source, only: int | None) 
 def log_find(request: Request, pk: int) -> HttpResponse:
     """Return the lines of the whole log that contain the given text, in the pane or as a page of its own."""
     job = readable_job(request, pk=pk)
-    asked = request.GET.get("q", "").replace("\0", "").strip()[:200]
+    asked = _asked(request)
     if not asked:
         return log_page(request, pk)
     context = _pane(request, job, *chosen(request, job=job)) | _found(request, job=job, asked=asked)
-    return answer(request, template="jobs/_log.html" if request.htmx else "jobs/logs.html", context=context)
+    template = "jobs/_log.html" if request.htmx else "jobs/logs.html"
+    return _with_address(answer(request, template=template, context=context), request, job=job)
+
+
+def _asked(request: Request) -> str:
+    """Return the text to search for."""
+    return request.GET.get("q", "").replace("\0", "").strip()[:MOST_ASKED]
 
 
 def _found(request: Request, *, job: Job, asked: str) -> Context:
@@ -212,6 +233,7 @@ def _found(request: Request, *, job: Job, asked: str) -> Context:
         "found": found,
         "asked": asked,
         "start": start,
+        "is_elastic": job.min_nodes is not None,
         "find_url": _and(_address(job, source, attempt, route="job-logs-find")) + urlencode({"q": asked}),
         "log_url": _address(job, source, attempt),
     }

@@ -253,3 +253,15 @@ def test_every_page_works_without_javascript(chromium, site, lab):
     page.click("button:text-is('Cancel the job')")
     expect(page.locator("h1")).to_contain_text("cancel requested")
     context.close()
+
+
+def test_a_link_to_a_line_brings_it_into_view(page, lab):
+    job = seed.running(lab, steps=300)
+    page.goto(f"/jobs/{job.pk}?rank=2&line=150")
+    expect(page.locator(".l.here")).to_be_in_viewport()
+    assert page.locator(".l.here").count() == 1
+    page.locator(".l.here time").hover()
+    expect(page.locator(".l.here time")).to_have_attribute("title", re.compile(r"\d{3} ms"))
+    page.locator(".l", has_text=re.compile("step 140 ")).locator("a").first.click()
+    page.wait_for_url("**line=140*")
+    expect(page.locator(".l.here")).to_be_in_viewport()

@@ -48,14 +48,14 @@ def test_a_gap_is_shown_as_a_gap(owner, job):
     assert 'class="l gap"' in owner.get(f"/jobs/{job.pk}/logs?rank=0").text
 
 
-def test_colours_are_removed_and_markup_is_escaped(owner, lab):
+def test_colours_become_classes_and_markup_is_escaped(owner, lab):
     job = seed.running(lab, steps=1)
     now = timezone.now().timestamp()
     apply.apply_batch(
         identity=identity(job), batch=batch(2, log_item(0, 1, [(now, "\x1b[1;31mRuntimeError: <b>no</b>\x1b[0m")]))
     )
     page = owner.get(f"/jobs/{job.pk}/logs?rank=0").text
-    assert "RuntimeError: &lt;b&gt;no&lt;/b&gt;" in page
+    assert '<span><span class="a1 ab">RuntimeError: &lt;b&gt;no&lt;/b&gt;</span></span>' in page
     assert "\x1b" not in page
 
 

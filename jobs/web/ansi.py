@@ -1,0 +1,55 @@
+"""Terminal colours of a log line as HTML: a class for each of the eight colours and four styles, and nothing else.
+
+The text is escaped like any other; a line decides about classes only.
+"""
+
+import re
+
+from django.utils.html import conditional_escape, format_html_join
+from django.utils.safestring import SafeString
+
+from common.text import plain
+
+_COLOURS = re.compile(r"\x1b\[([0-9;]{0,40})m")  # "select graphic rendition" of ECMA-48, 8.3.117
+_STYLES = {1: "ab", 2: "ad", 3: "ai", 4: "au"}  # bold, dim, italic, underlined
+_ENDS = {22: ("ab", "ad"), 23: ("ai",), 24: ("au",)}
+_MOST_PIECES = 200  # of one line; what follows keeps the last one's look
+
+
+def coloured(text: str) -> SafeString:
+    """Return a log line with its colours; of a redrawn progress bar, its last state."""
+    if "\x1b[" not in text:
+        return conditional_escape(plain(text))
+    first, *rest = _COLOURS.split(text.rstrip("\r").rpartition("\r")[2], maxsplit=_MOST_PIECES)
+    pieces, styles, colour = [("", plain(first))], set[str](), ""
+    for codes, piece in zip(rest[::2], rest[1::2], strict=True):
+        styles, colour = _applied(codes, styles, colour)
+        pieces.append((" ".join(sorted({*styles, *([colour] if colour else [])})), plain(piece)))
+    return format_html_join("", "{}", ((_piece(look, words),) for look, words in pieces if words))
+
+
+def _piece(look: str, words: str) -> SafeString:
+    return format_html_join("", '<span class="{}">{}</span>', [(look, words)]) if look else conditional_escape(words)
+
+
+def _applied(codes: str, styles: set[str], colour: str) -> tuple[set[str], str]:
+    """Return styles and colour after one sequence. Backgrounds, and colours beyond the first sixteen, are left out."""
+    numbers = [int(one or 0) for one in codes.split(";")]
+    while numbers:
+        number = numbers.pop(0)
+        if number == 0:
+            styles, colour = set(), ""
+        elif number in _STYLES:
+            styles = {*styles, _STYLES[number]}
+        elif number in _ENDS:
+            styles = styles.difference(_ENDS[number])
+        elif 30 <= number <= 37 or 90 <= number <= 97:
+            colour = f"a{number % 10}"
+        elif number == 39:
+            colour = ""
+        elif number in (38, 48):  # 5;n of 256 colours, or 2;r;g;b
+            skipped = numbers[: 2 if numbers[:1] == [5] else 4]
+            del numbers[: len(skipped)]
+            if number == 38:
+                colour = f"a{skipped[1] % 8}" if skipped[:1] == [5] and len(skipped) > 1 and skipped[1] < 16 else ""
+    return styles, colour
