@@ -1,27 +1,29 @@
 """Tags and filters of the pages: they render values and query nothing."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from django import template
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from common.errors import bounded
-from common.text import format_bytes, format_duration, plain
+from common.text import format_bytes, format_duration, format_number, plain
 from jobs.analysis import traceback_view
 from jobs.analysis.judging import Failure
 from jobs.core.lifecycle import Phase
-from jobs.web import ansi, present
+from jobs.web import log_text, present
 
 from .shapes import SHAPES
 
 register = template.Library()
 register.filter("size", format_bytes)
+register.filter("measure", format_number)
 register.filter("plain", plain)
-register.filter("coloured", ansi.coloured)
+register.filter("coloured", log_text.coloured)
 register.filter("severity", present.severity)
 register.filter("seconds", format_duration)
 register.filter("bounded", bounded)
@@ -95,6 +97,26 @@ def query(context: Any, **changes: Any) -> str:
         else:
             values[name] = value
     return f"?{values.urlencode()}" if values else "?"
+
+
+@register.simple_tag(takes_context=True)
+def sorter(context: Any, order: str, word: str) -> SafeString:
+    """Return a column's heading, which sorts by it."""
+    is_chosen = context["order"] == order
+    mark = mark_safe(' aria-current="true"') if is_chosen else ""
+    return format_html('<a href="{}"{}>{}</a>', query(context, sort=order, page=None, before=None), mark, word)
+
+
+_NAMED_JOB = re.compile(r"\bjob ([1-9][0-9]{0,15})\b")
+
+
+@register.filter
+def linked(text: str) -> SafeString:
+    """Return a reason with links to the jobs that it names ("job 12")."""
+    first, *rest = _NAMED_JOB.split(text)
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    links = format_html_join("", '<a href="/jobs/{}">job {}</a>{}', ((number, number, after) for number, after in pairs))
+    return conditional_escape(first) + links
 
 
 @register.filter

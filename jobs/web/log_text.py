@@ -1,7 +1,4 @@
-"""Terminal colours of a log line as HTML: a class for each of the eight colours and four styles, and nothing else.
-
-The text is escaped like any other; a line decides about classes only.
-"""
+"""A log line as HTML: terminal colours become classes, and web addresses links. The text is escaped like any other."""
 
 import re
 
@@ -11,15 +8,17 @@ from django.utils.safestring import SafeString
 from common.text import plain
 
 _COLOURS = re.compile(r"\x1b\[([0-9;]{0,40})m")  # "select graphic rendition" of ECMA-48, 8.3.117
+# Not what ends a sentence or closes a bracket behind it.
+_ADDRESS = re.compile(r"""(\bhttps?://[^\s<>"'`\x00-\x1f]{1,500}(?<![.,;:!?)\]}]))""")
 _STYLES = {1: "ab", 2: "ad", 3: "ai", 4: "au"}  # bold, dim, italic, underlined
 _ENDS = {22: ("ab", "ad"), 23: ("ai",), 24: ("au",)}
 _MOST_PIECES = 200  # of one line; what follows keeps the last one's look
 
 
 def coloured(text: str) -> SafeString:
-    """Return a log line with its colours; of a redrawn progress bar, its last state."""
+    """Return a log line with its colours and links; of a redrawn progress bar, its last state."""
     if "\x1b[" not in text:
-        return conditional_escape(plain(text))
+        return _linked(plain(text))
     first, *rest = _COLOURS.split(text.rstrip("\r").rpartition("\r")[2], maxsplit=_MOST_PIECES)
     pieces, styles, colour = [("", plain(first))], set[str](), ""
     for codes, piece in zip(rest[::2], rest[1::2], strict=True):
@@ -29,7 +28,17 @@ def coloured(text: str) -> SafeString:
 
 
 def _piece(look: str, words: str) -> SafeString:
-    return format_html_join("", '<span class="{}">{}</span>', [(look, words)]) if look else conditional_escape(words)
+    return format_html_join("", '<span class="{}">{}</span>', [(look, _linked(words))]) if look else _linked(words)
+
+
+def _linked(text: str) -> SafeString:
+    """Return escaped text whose web addresses are links. The page that opens learns nothing of this one."""
+    if "://" not in text:
+        return conditional_escape(text)
+    first, *rest = _ADDRESS.split(text, maxsplit=_MOST_PIECES)
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    link = '<a href="{}" target="_blank" rel="noopener noreferrer nofollow">{}</a>{}'
+    return conditional_escape(first) + format_html_join("", link, ((found, found, after) for found, after in pairs))
 
 
 def _applied(codes: str, styles: set[str], colour: str) -> tuple[set[str], str]:

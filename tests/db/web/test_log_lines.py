@@ -5,7 +5,7 @@ import re
 import pytest
 
 from jobs.ingest import apply
-from jobs.web.ansi import coloured
+from jobs.web.log_text import coloured
 from tests.support import seed
 from tests.support.builders import batch, identity, log_item
 
