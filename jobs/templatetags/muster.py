@@ -115,7 +115,9 @@ def linked(text: str) -> SafeString:
     """Return a reason with links to the jobs that it names ("job 12")."""
     first, *rest = _NAMED_JOB.split(text)
     pairs = zip(rest[::2], rest[1::2], strict=True)
-    links = format_html_join("", '<a href="/jobs/{}">job {}</a>{}', ((number, number, after) for number, after in pairs))
+    links = format_html_join(
+        "", '<a href="/jobs/{}">job {}</a>{}', ((number, number, after) for number, after in pairs)
+    )
     return conditional_escape(first) + links
 
 

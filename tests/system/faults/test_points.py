@@ -22,7 +22,11 @@ SPECIAL = ("store.renew", "local.drain", "cluster.end_replicas", "watcher.rows",
 # job is created.
 PODS = ("cluster.read_log", "cluster.placement_problem")
 BY_COMMAND = tuple({one.rpartition(".")[0] for one in itertools.chain(PACKING, COLLECTING, GARBAGE)})
-ON_PODS = ("kube.", "mesh.", "strays.")  # these and all others are covered again on pods: tests/cluster/api/test_deaths.py
+ON_PODS = (
+    "kube.",
+    "mesh.",
+    "strays.",
+)  # these and all others are covered again on pods: tests/cluster/api/test_deaths.py
 WEB = ("services", "ingest", "logs", "workspaces", "files")
 
 
