@@ -13,6 +13,7 @@ class Small:
     """The methods of a cluster adapter that submissions call; its nodes have four slots."""
 
     MOUNTS = HAS_NODES = SEPARATES = FINDS_BY_NAME = True
+    OPERATORS = frozenset()
 
     def placement_problem(self, *, slots: int, nodes: int, resource: str, own_nodes: int = 0) -> Problem | None:
         if slots <= 4:

@@ -56,7 +56,7 @@ def test_htmx_with_the_csrf_token_of_the_page_is_accepted(people, lab):
     job = seed.running(lab, steps=5)
     client = careless(people)
     page = client.get(f"/jobs/{job.pk}").text
-    sent = json.loads(re.search(r"hx-headers='([^']+)'", page).group(1))
+    sent = json.loads(re.search(r"hx-headers:inherited='([^']+)'", page).group(1))
     assert client.post(f"/jobs/{job.pk}/cancel", headers={**sent, "HX-Request": "true"}).status_code == 200
     assert Job.objects.get(pk=job.pk).cancel_requested_at is not None
 
