@@ -148,14 +148,19 @@ LOGOUT_REDIRECT_URL = "login"
 USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
-STATIC_ROOT = os.environ.get("MUSTER_STATIC_ROOT") or None  # an image collects them; the demo serves the checkout
+STATIC_ROOT = os.environ.get("MUSTER_STATIC_ROOT") or None  # where they were collected (image, demo)
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = False
 MEDIA_ROOT = DATA_DIR / "files"  # workspaces and log segments, through Django's storage API
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    # Collected files have their hash in their name, so that browsers keep them for good.
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if STATIC_ROOT
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
     # A batch that is sent again after a crash writes the same bytes under the same name.
     "logs": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"allow_overwrite": True}},
 }

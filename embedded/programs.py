@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from . import static_files
 from .files import open_log
 from .processes import spawn
 
@@ -101,6 +102,7 @@ def environment(
         "REDIS_URL": redis_url,
         "MUSTER_SECRET_KEY": secret_key,
         "MUSTER_DATA_DIR": str(data),
+        static_files.SETTING: given.get(static_files.SETTING) or str(static_files.folder()),
         "MUSTER_PUBLIC_URL": address(host, port=port),
         "MUSTER_ALLOWED_HOSTS": given.get("MUSTER_ALLOWED_HOSTS") or allowed_hosts(host),
         "MUSTER_CLUSTERS": json.dumps(

@@ -31,12 +31,16 @@ from jobs.core.lifecycle import Phase  # noqa: E402
 from jobs.models import Job  # noqa: E402
 from queues.models import Queue, Resource  # noqa: E402
 
+from . import static_files  # noqa: E402
+
 ADMIN = "admin"
 SUSPEND_SECONDS = 40.0
 
 
 def prepare(url: str) -> dict[str, Any]:
     """Create the tables, and on the first start a team, a queue and an administrator; return which jobs can go on."""
+    if settings.STATIC_ROOT:
+        static_files.collect(Path(settings.STATIC_ROOT))
     call_command("migrate", verbosity=0, interactive=False)
     password = None
     if not User.objects.exists():

@@ -8,6 +8,7 @@ urlpatterns = [
     path("", listing.home, name="home"),
     path("jobs", listing.jobs, name="jobs"),
     path("jobs/new", submit.new, name="job-new"),
+    path("jobs/bulk", actions.bulk, name="jobs-bulk"),
     path("jobs/<int:pk>", detail.detail, name="job"),
     path("jobs/<int:pk>/code", code.code, name="job-code"),
     path("jobs/<int:pk>/logs", logs.log_page, name="job-logs"),

@@ -6,6 +6,7 @@
   let missed = 0;
   let known = 0;
 
+  const isBeside = () => matchMedia("(min-width: 1100px)").matches && !!document.getElementById("watch");
   const pane = () => document.getElementById("log-lines");
   const part = (name) => document.querySelector(`#log [data-log-${name}]`);
   const isAtEnd = (box) => box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
@@ -38,6 +39,19 @@
     for (const line of lines) line.hidden = !!words && !line.classList.contains("skipped") && !line.textContent.toLowerCase().includes(words);
   };
 
+  // While the lines are narrowed, and when all of them are back, the reader stays where he was.
+  let place = null;
+  const topLine = (box) => [...box.querySelectorAll(".l:not([hidden])")].find((line) => line.offsetTop + line.offsetHeight - box.offsetTop > box.scrollTop + 2);
+  const narrow = (words) => {
+    const box = pane(), lines = [...box.querySelectorAll(".l")], top = topLine(box);
+    if (!place?.isConnected) place = top;
+    filter(lines);
+    const from = lines.indexOf(place), shown = lines.find((line, index) => index >= from && !line.hidden) ?? lines.findLast((line) => !line.hidden);
+    if (following) box.scrollTop = box.scrollHeight;
+    else if (shown) box.scrollTop = shown.offsetTop - box.offsetTop + 1;
+    if (!words) place = null;
+  };
+
   const begin = (isFirst = false) => {
     const box = pane();
     if (!box) return;
@@ -48,7 +62,7 @@
       // Unless a link led to one line: that one, and the log itself, come into view.
       const here = box.querySelector(".l.here");
       box.scrollTop = here ? here.offsetTop - box.offsetTop - box.clientHeight / 3 : 0;
-      if (here && isFirst) box.closest("#log").scrollIntoView();
+      if (here && isFirst && !isBeside()) box.closest("#log").scrollIntoView();
       show();
       return;
     }
@@ -94,7 +108,11 @@
   document.addEventListener("htmx:after:settle", ({ detail: { task } }) => {
     const asked = task.target.id;
     mark();
-    if (asked === "log") begin();
+    if (asked === "log") {
+      begin();
+      // Chosen elsewhere on the page: where the log is not beside it, it comes into view.
+      if (!isBeside() && !task.sourceElement?.closest("#log")) document.getElementById("log").scrollIntoView();
+    }
     else if (asked === "log-tail") grow();
   });
   document.body.addEventListener("click", (event) => {
@@ -103,7 +121,7 @@
     if (event.target.closest("[data-log-wrap]")) { localStorage.setItem("log-wrap", wraps() ? "0" : "1"); show(); }
   });
   document.body.addEventListener("input", (event) => {
-    if (event.target.matches("[data-log-filter]")) filter(pane().querySelectorAll(".l"));
+    if (event.target.matches("[data-log-filter]")) narrow(event.target.value);
   });
   // Times are UTC; the pointer shows the viewer's own, with the zone.
   const LOCAL = { dateStyle: "medium", timeStyle: "full" };
@@ -115,4 +133,32 @@
   });
   mark();
   begin(true);
+})();
+
+// The divider between the left column and the log: dragged, or moved by the arrow keys; kept in this browser.
+(() => {
+  const watch = document.getElementById("watch"), divider = watch?.querySelector(".divider");
+  if (!divider) return;
+  const LEAST = Number(divider.ariaValueMin), MOST = Number(divider.ariaValueMax), USUAL = Number(divider.ariaValueNow);
+  const move = (percent) => {
+    const whole = Math.round(Math.min(MOST, Math.max(LEAST, percent)) * 10) / 10;
+    watch.style.setProperty("--split", `${whole}%`);
+    divider.setAttribute("aria-valuenow", whole);
+    localStorage.setItem("split", whole);
+  };
+  const kept = Number(localStorage.getItem("split"));
+  if (kept) move(kept);
+  divider.addEventListener("pointerdown", (event) => { divider.setPointerCapture(event.pointerId); event.preventDefault(); });
+  divider.addEventListener("pointermove", (event) => {
+    if (!divider.hasPointerCapture(event.pointerId)) return;
+    const box = watch.getBoundingClientRect();
+    move(((event.clientX - box.left) / box.width) * 100);
+  });
+  divider.addEventListener("dblclick", () => move(USUAL));
+  divider.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -2, ArrowRight: 2, Home: -100, End: 100 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    move(Number(divider.ariaValueNow) + step);
+  });
 })();

@@ -99,6 +99,13 @@ htmx.registerExtension("muster", {
   htmx_before_morph_attr: (element, { attrName }) => !OWN[element.tagName]?.includes(attrName),
 });
 
+// An open list says which rows it has, so that it is sent those that have changed.
+document.addEventListener("htmx:config:request", ({ detail: { ctx } }) => {
+  const list = ctx.sourceElement;
+  if (list.id !== "jobs") return;
+  ctx.request.headers["Muster-Rows"] = [...list.querySelectorAll("tr[data-v]")].map((row) => `${row.id.slice(4)}=${row.dataset.v}`).join(",");
+});
+
 // A button may leave out fields of its form, such as files that the answer does not depend on.
 document.addEventListener("htmx:config:request", ({ detail: { ctx } }) => {
   const left = ctx.sourceElement.dataset.without;

@@ -22,9 +22,9 @@ BUFFER_BYTES = 1 << 20
 def report(**values: Any) -> None:
     """Report training progress to Muster: `report(step=120, loss=0.42, accuracy=0.91)`.
 
-    `step` is optional. Values are numbers or anything float() accepts (a 0-d tensor); others raise TypeError or
-    ValueError. Costs a few microseconds. Never waits, and never fails because of the connection: what does not fit is
-    dropped and counted.
+    `step` is optional. With `total_steps`, the last step that there will be, Muster shows progress and the time left.
+    Values are numbers or anything float() accepts (a 0-d tensor); others raise TypeError or ValueError. Costs a few
+    microseconds. Never waits, and never fails because of the connection: what does not fit is dropped and counted.
     """
     _reporter.send(values)
 

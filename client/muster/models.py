@@ -42,6 +42,15 @@ class Failure(Model):
 
 
 @dataclass(frozen=True)
+class Progress(Model):
+    """Of a job that reports `total_steps`."""
+
+    step: int
+    total: int
+    seconds_left: float | None = None  # by its recent speed; None where it is not known
+
+
+@dataclass(frozen=True)
 class Job(Model):
     id: int
     phase: str
@@ -70,6 +79,7 @@ class Job(Model):
     phase_since: datetime | None = moment()
     is_finished: bool = False
     ranks: RankCounts = read(RankCounts.parse, default=RankCounts())
+    progress: Progress | None = read(Progress.parse)
     first_failure: Failure | None = read(Failure.parse)
     url: str = ""
     secrets: tuple[str, ...] = read(tuple, default=())  # their names

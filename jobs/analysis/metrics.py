@@ -24,6 +24,37 @@ class Series:
     points: list[tuple[datetime, int | None, float]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Latest:
+    """The newest value of a job's first rank in one series."""
+
+    name: str
+    value: float
+
+
+# What a list shows of a job, the first of these that it reports.
+HEADLINES = ("loss", "train_loss", "train/loss", "loss/train", "val_loss", "reward", "accuracy")
+_LATEST = """
+    SELECT DISTINCT ON (j.id) j.id, c.name, c.values[cardinality(c.values)]
+    FROM unnest(%s::bigint[], %s::int[]) AS j(id, attempt)
+    CROSS JOIN unnest(%s::text[]) WITH ORDINALITY AS n(name, place)
+    CROSS JOIN LATERAL (
+        SELECT name, values FROM jobs_metricchunk
+        WHERE job_id = j.id AND attempt = j.attempt AND name = n.name AND rank = 0 ORDER BY id DESC LIMIT 1
+    ) c ORDER BY j.id, n.place
+"""
+
+
+def latest(jobs: Sequence[tuple[int, int]]) -> dict[int, Latest]:
+    """Return the newest value of what each job, given with its attempt, reports first of `HEADLINES`."""
+    if not jobs:
+        return {}
+    ids, attempts = zip(*jobs, strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(_LATEST, [list(ids), list(attempts), list(HEADLINES)])
+        return {job: Latest(name, value) for job, name, value in cursor.fetchall() if value is not None}
+
+
 MAX_CHUNKS = 250  # chunks per series read for a chart: its cost must not grow with the length of the training
 MOST_POINTS = 100_000  # per answer with any number of series: some 3 MB
 MOST_SERIES = 20_000

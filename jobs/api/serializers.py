@@ -9,6 +9,7 @@ from rest_framework import serializers
 from common.rest import BoundedList
 from jobs import frameworks
 from jobs.analysis import failures
+from jobs.analysis.progress import progress
 from jobs.core import exits
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.failure_kinds import Certainty, Kind
@@ -105,6 +106,12 @@ class RankCounts(serializers.Serializer[Any]):
     failed = serializers.IntegerField()
 
 
+class ProgressSerializer(serializers.Serializer[Any]):
+    step = serializers.IntegerField()
+    total = serializers.IntegerField(help_text="the number of steps that the job reported")
+    seconds_left = serializers.FloatField(allow_null=True, help_text="by its recent speed; null where it is not known")
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
     team = serializers.CharField(source="team.name")
     queue = serializers.CharField(source="queue.name")
@@ -133,6 +140,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         help_text="the fields that only jobs of its framework have, as submitted"
     )
     ranks = serializers.SerializerMethodField()
+    progress = serializers.SerializerMethodField(help_text="of a job that reports total_steps (muster.report)")
     first_failure = serializers.SerializerMethodField()
     url = serializers.SerializerMethodField(help_text="its page")
 
@@ -141,7 +149,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         fields = (
             "id", "name", "team", "queue", "user", "framework", "phase", "reason", "message", "priority", "attempt",
             "failures", "max_retries", "retry_on", "never_retry_on", "nodes", "min_nodes", "nproc_per_node", "layout", "options", "command", "env", "secrets", "volumes", "workspace", "suspended", "cancel_requested_at", "cancel_now_at", "created_at",
-            "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "first_failure", "url",
+            "admitted_at", "running_at", "finished_at", "phase_since", "is_finished", "ranks", "progress", "first_failure", "url",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -170,6 +178,11 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         counts = self.context.get("rank_counts") or (rank_counts([job]) if job.attempt else {})
         mine = counts.get(job.pk, {})
         return {"total": job.world_size, **{state: mine.get(state, 0) for state in RankState.values}}
+
+    @extend_schema_field(ProgressSerializer(allow_null=True))
+    def get_progress(self, job: Job) -> dict[str, Any] | None:
+        found = self.context["progress"] if "progress" in self.context else progress([job])
+        return ProgressSerializer(found[job.pk]).data if job.pk in found else None
 
     @extend_schema_field(FailureSerializer(allow_null=True))
     def get_first_failure(self, job: Job) -> dict[str, Any] | None:

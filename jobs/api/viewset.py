@@ -20,6 +20,7 @@ from common.rest import Paging, listed
 from common.streaming import text_response
 from jobs import services
 from jobs.analysis import attempts, failures, metrics
+from jobs.analysis.progress import progress
 from jobs.filters import JobFilters
 from jobs.logs import reader, retention, search
 from jobs.models import Job
@@ -68,6 +69,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             **self.get_serializer_context(),
             "rank_counts": rank_counts(page),
             "failures": failures.of_jobs(page),
+            "progress": progress(page),
         }
         return self.get_paginated_response(JobSerializer(page, many=True, context=context).data)
 

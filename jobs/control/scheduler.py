@@ -12,7 +12,7 @@ from common import doorbell, faultpoints
 from jobs import clusters
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import RoleView
-from jobs.models import Job, JobEvent
+from jobs.models import Job, JobEvent, in_order
 from queues import admission
 from queues.models import Queue
 
@@ -74,7 +74,7 @@ def _snapshot(
 
 
 def _waiting(queue: Queue) -> list[Job]:
-    return list(Job.objects.waiting().filter(queue=queue).order_by("-priority", "created_at", "id")[:HORIZON])
+    return list(in_order(Job.objects.waiting().filter(queue=queue))[:HORIZON])
 
 
 def _taken(cluster: str, names: Iterable[str]) -> dict[str, int]:

@@ -5,7 +5,7 @@ Postgres guards the invariants declared here.
 
 from .job import Job, JobEvent, new_uid
 from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk
-from .querysets import JobQuerySet, failed_with
+from .querysets import JobQuerySet, failed_with, in_order
 from .replica import Rank, RankState, Replica
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "RankState",
     "Replica",
     "failed_with",
+    "in_order",
     "new_uid",
 ]

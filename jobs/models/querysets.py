@@ -21,6 +21,11 @@ def failed_with(kinds: Iterable[str]) -> models.Q:
     )  # unique by attempt: no job appears twice
 
 
+def in_order(waiting: "JobQuerySet") -> "JobQuerySet":
+    """Return waiting jobs of one queue in the order in which they are admitted (queues/admission.py, `Pending.order`)."""
+    return waiting.order_by("-priority", "created_at", "id")
+
+
 class JobQuerySet(models.QuerySet["Job"]):
     def readable_by(self, user: User) -> "JobQuerySet":
         teams = readable_teams(user)

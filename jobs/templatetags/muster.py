@@ -46,9 +46,9 @@ def icon(name: str) -> SafeString:
 
 
 @register.simple_tag
-def tag(phase: str) -> SafeString:
-    """Return the state tag of a job: shape, word and colour."""
-    look = present.PHASES[Phase(phase)]
+def tag(phase: str, is_importing: bool = False) -> SafeString:
+    """Return the state tag of a job: shape, word and colour. `is_importing`: it runs, and none of its ranks does yet."""
+    look = present.IMPORTING if is_importing else present.PHASES[Phase(phase)]
     return format_html('<span class="tag {}">{}{}</span>', look.tone, icon(look.shape), look.word)
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from common.error_responses import refusal
@@ -18,13 +20,17 @@ from jobs.logs import retention
 from jobs.models import Job
 
 from .detail import common, state_context
-from .parts import Request, answer, readable_job
+from .parts import Request, answer, readable_job, whole
 
 INTENTS: dict[str, Callable[..., Any]] = {
     "cancel": services.cancel,
     "suspend": services.suspend,
     "resume": services.resume,
 }
+BULK = {**INTENTS, "resubmit": services.resubmit}
+DONE = {"cancel": "Cancelled", "suspend": "Suspended", "resume": "Resumed", "resubmit": "Submitted again"}
+MOST_CHOSEN = 100  # a page of the list
+SHOWN_REFUSALS = 5
 
 
 @login_required
@@ -60,6 +66,33 @@ def resubmit(request: Request, pk: int) -> HttpResponse:
     except (Conflict, InvalidInput) as error:
         messages.error(request, str(error))
         return redirect("job", pk=pk)
+
+
+@login_required
+@require_POST
+def bulk(request: Request) -> HttpResponse:
+    """Do one thing with all jobs chosen in the list, and say how it went."""
+    verb, numbers = request.POST.get("act", ""), [whole(text) for text in request.POST.getlist("job")[:MOST_CHOSEN]]
+    if verb not in BULK:
+        raise BadRequest("act must be one of " + ", ".join(BULK))
+    found = Job.objects.readable_by(request.user).select_related("team", "queue", "user", "workspace")
+    jobs = found.filter(pk__in=[number for number in numbers if number]).order_by("pk")
+    done, refused = 0, []
+    for job in jobs:
+        try:
+            BULK[verb](job=job, by=request.user)
+            done += 1
+        except (NotAllowed, Conflict, InvalidInput) as error:
+            refused.append(f"{job.name}: {error}")
+    if done or not refused:
+        messages.success(request, f"{DONE[verb]}: {done} job{'' if done == 1 else 's'}.")
+    for words in refused[:SHOWN_REFUSALS]:
+        messages.error(request, words)
+    if (more := len(refused) - SHOWN_REFUSALS) > 0:
+        messages.error(request, f"and {more} more that were refused")
+    back = request.POST.get("back", "")
+    is_ours = back.startswith(reverse("jobs")) and url_has_allowed_host_and_scheme(back, allowed_hosts=None)
+    return redirect(back if is_ours else "jobs")
 
 
 @login_required

@@ -13,17 +13,21 @@ from jobs import frameworks
 from jobs.analysis import failures
 from jobs.analysis.attempts import attempts
 from jobs.analysis.metrics import MAX_RANKS
+from jobs.analysis.progress import progress
 from jobs.core.lifecycle import ON_CLUSTER, Phase, StopReason
-from jobs.models import Job, JobEvent
+from jobs.models import Job, JobEvent, RankState
 
 from . import present
 from .logs import opening_context
 from .metrics import drawn
 from .parts import Context, Part, Request, answer, named_part, readable_job, whole
 from .phases import bar, legs
-from .ranks import matrix
+from .rank_map import RankMap, rank_map
+from .ranks import Matrix, matrix
 
 EVENTS = 200
+MAP_ABOVE = 256  # ranks; more than these are drawn as a map, and listed by pages
+LISTED = 100
 
 
 @login_required
@@ -68,6 +72,10 @@ def state_context(request: Request, *, job: Job) -> Context:
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
         "step": job.ranks.filter(attempt=attempt).aggregate(most=Max("step"))["most"],
+        "is_importing": job.phase == Phase.RUNNING
+        and bool(job.world_size)
+        and not job.ranks.filter(attempt=attempt).exclude(state=RankState.WAITING).exists(),
+        "progress": None if is_old or job.is_finished else progress([job]).get(job.pk),
         "stopping": frameworks.get(job.spec["framework"]).STOPPING,
         "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
         "can_resume": not job.is_finished and job.suspended and job.cancel_requested_at is None,
@@ -79,13 +87,23 @@ def state_context(request: Request, *, job: Job) -> Context:
 
 def ranks_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
-    grid = matrix(job, attempt=attempt, now=timezone.now())
+    as_list, is_large, start = request.GET.get("view") == "list", job.world_size > MAP_ABOVE, 0
+    grid: Matrix | RankMap
+    if is_large and not as_list:
+        grid = rank_map(job, attempt=attempt, now=timezone.now())
+    else:
+        start = min(whole(request.GET.get("from")) or 0, (job.world_size - 1) // LISTED * LISTED) if is_large else 0
+        only = range(start, start + LISTED) if is_large else None
+        grid = matrix(job, attempt=attempt, now=timezone.now(), only=only)
     is_alone = named_part(request, parts=PARTS) is not None  # then it includes the step in the page's head
     return {
         "grid": grid,
         "is_alone": is_alone,
-        "as_list": request.GET.get("view") == "list",
+        "as_list": as_list,
+        "listed_before": max(0, start - LISTED) if start else None,
+        "listed_after": start + LISTED if is_large and start + LISTED < job.world_size else None,
         "is_on_cluster": job.phase in ON_CLUSTER,
+        **({"progress": progress([job]).get(job.pk)} if is_alone and common(request, job=job)["is_live"] else {}),
     }
 
 

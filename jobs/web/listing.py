@@ -1,42 +1,83 @@
-"""/jobs: newest first, filters in the URL, paged by key so that new jobs do not shift a page that is being read."""
+"""/jobs: one line for each job, newest first, filters and order in the URL.
 
+The newest come paged by key, so that new jobs do not shift a page that is being read; another order comes by page number.
+A page that is open is sent the rows that have changed, and all of them only if others came or went.
+"""
+
+import re
+import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, F, Max, Q
+from django.db.models import Avg, Count, F, Max, Min, Q
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 from django_filters import CharFilter, ChoiceFilter
 
+from accounts.permissions import Act, teams_where
 from jobs.analysis import failures
 from jobs.analysis.judging import Failure
+from jobs.analysis.metrics import Latest, latest
+from jobs.analysis.progress import Progress, progress
 from jobs.core import lifecycle
+from jobs.core.lifecycle import Phase
 from jobs.filters import JobFilters
-from jobs.models import AttemptFailure, Job, JobQuerySet, Rank
+from jobs.models import AttemptFailure, Job, JobEvent, JobQuerySet, Rank
 from queues.readable import readable_queues
 
 from .parts import Context, Part, Request, answer, named_part, whole
 
-PAGE = 50
+PAGE = 100
+MOST_PAGE = 1000
 SEGMENTS = (("all", "All"), ("active", "Active"), ("finished", "Finished"))
+SINCE = (("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), ("30d", "Last 30 days"))
+_SINCE = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+# By the word in the URL; every order ends with the newest first.
+ORDERS = {
+    "": ("-pk",),
+    "oldest": ("pk",),
+    "name": ("name", "-pk"),
+    "state": ("phase", "-pk"),
+    "user": ("user__username", "-pk"),
+    "size": ("-slots", "-pk"),
+    "ended": (F("finished_at").desc(nulls_first=True), "-pk"),
+}
+IDLE_GPU = 0.05  # of a rank's GPU in use: below that it does nothing
+# How long ago something was, in words, which the page itself keeps current (static/ui.js).
+_TICKING = re.compile(r"(?<=>)[^<>]*(?=</time>)")
+KNOWN_HEADER = "Muster-Rows"  # "12=9f3a01bc,11=...": the rows that an open page has, in their order
 
 
 @dataclass(frozen=True)
 class Row:
-    """One job with a summary of its ranks."""
+    """One job with a summary of its ranks, in its newest attempt."""
 
     job: Job
     running: int = 0
     ended: int = 0
     step: int | None = None
+    gpu: float | None = None  # of a GPU in use, the mean over its running ranks
+    idle_gpus: int = 0
     failure: Failure | None = None
+    metric: Latest | None = None
+    progress: Progress | None = None
+    admitted_at: datetime | None = None  # for the first time
+    may_control: bool = False
 
     @property
     def is_on_cluster(self) -> bool:
         return self.job.phase in lifecycle.ON_CLUSTER
+
+    @property
+    def is_importing(self) -> bool:
+        return self.job.phase == Phase.RUNNING and bool(self.job.world_size) and not (self.running or self.ended)
 
     @property
     def share(self) -> float:
@@ -45,8 +86,22 @@ class Row:
     @property
     def headline(self) -> str:
         """The error itself, if it explains the job's phase."""
-        is_why = self.job.phase in (lifecycle.Phase.FAILED, lifecycle.Phase.STOPPING)
+        is_why = self.job.phase in (Phase.FAILED, Phase.STOPPING)
         return self.failure.headline if self.failure and is_why else ""
+
+    @property
+    def ran_since(self) -> datetime | None:
+        """When its newest attempt began to run, of a job that has not been left waiting again."""
+        return self.job.running_at if self.job.phase not in (Phase.QUEUED, Phase.ADMITTED) else None
+
+    @property
+    def ran_until(self) -> datetime | None:
+        return self.job.finished_at or (self.job.phase_since if self.job.phase == Phase.SUSPENDED else None)
+
+    @property
+    def waited_until(self) -> datetime | None:
+        """When its first wait for quota was over; None while it lasts."""
+        return self.admitted_at or self.job.finished_at
 
 
 @require_safe
@@ -59,6 +114,12 @@ def home(request: Request) -> HttpResponse:
 def jobs(request: Request) -> HttpResponse:
     part = named_part(request, parts=PARTS)
     context = _context(request)
+    known = _known(request) if part else None
+    if known and [*known] == [row.job.pk for row in context["rows"]]:
+        context["changed"] = [one for one in context["drawn"] if known[one.pk] != one.version]
+        if not context["changed"]:
+            return HttpResponse(status=204)  # htmx leaves the page as it is
+        return answer(request, template="jobs/_list_changes.html", context=context)
     return answer(request, template=part.template if part else "jobs/list.html", context=context)
 
 
@@ -66,18 +127,33 @@ def _context(request: Request) -> Context:
     readable = Job.objects.readable_by(request.user)
     filters = PageFilters(request.GET, readable, request=request)
     asked = filters.values
-    found = list(_page(filters.qs, request)[: PAGE + 1])
-    older = found[PAGE - 1].pk if len(found) > PAGE else None
+    order = request.GET.get("sort", "")
+    order = order if order in ORDERS else ""
+    number = max(1, whole(request.GET.get("page"), most=MOST_PAGE) or 1) if order else 1
+    found = list(_page(filters.qs, request, order)[(number - 1) * PAGE : number * PAGE + 1])
+    has_more = len(found) > PAGE
+    queues = list(readable_queues(request.user).order_by("name").values_list("name", "team__name"))
+    teams = teams_where(request.user, Act.CONTROL)
+    summed = [replace(row, may_control=teams is None or row.job.team_id in teams) for row in rows(found[:PAGE])]
     return {
-        "rows": rows(found[:PAGE]),
-        "older": older,
-        "is_first": whole(request.GET.get("before"), most=10**17) is None,
+        "rows": summed,
+        "may_control": any(row.may_control for row in summed),
+        "drawn": [_drawn(row) for row in summed],
+        "older": found[PAGE - 1].pk if has_more and not order else None,
+        "next_page": number + 1 if has_more and order else None,
+        "previous_page": number - 1 if number > 1 else None,
+        "is_first": number == 1 and (bool(order) or whole(request.GET.get("before"), most=10**17) is None),
         "active_count": readable.active().count(),
         "segments": SEGMENTS,
         "asked": asked,
+        "order": order,
         "show": asked.get("show") or "all",
-        "queues": list(readable_queues(request.user).order_by("name").values_list("name", flat=True)),
+        "queues": [name for name, _ in queues],
+        "teams": sorted({team for _, team in queues}),
         "kinds": AttemptFailure.KINDS,
+        "phases": Phase,
+        "since": SINCE,
+        "has_more_filters": any(asked.get(name) for name in ("team", "user", "phase", "since", "kind")),
         "is_filtered": any(value for name, value in asked.items() if name != "show"),
     }
 
@@ -90,6 +166,7 @@ class PageFilters(JobFilters):
 
     show = ChoiceFilter(choices=SEGMENTS, method="by_segment")
     mine = ChoiceFilter(choices=[("1", "Mine only")], method="by_user")
+    since = ChoiceFilter(choices=SINCE, method="by_age")
     q = CharFilter(max_length=80, method="by_text")
 
     def by_segment(self, jobs: JobQuerySet, name: str, segment: str) -> JobQuerySet:
@@ -98,33 +175,74 @@ class PageFilters(JobFilters):
     def by_user(self, jobs: JobQuerySet, *_: str) -> JobQuerySet:
         return jobs.filter(user=self.request.user)
 
+    def by_age(self, jobs: JobQuerySet, _: str, age: str) -> JobQuerySet:
+        return jobs.filter(created_at__gte=timezone.now() - _SINCE[age])
+
     def by_text(self, jobs: JobQuerySet, _: str, text: str) -> JobQuerySet:
-        return jobs.filter(Q(name__icontains=text) | Q(user__username__icontains=text))
+        """Match names and users; a number, such as 12 or #12, also as a job's id."""
+        number = whole(text.removeprefix("#"), most=10**17)
+        return jobs.filter(Q(name__icontains=text) | Q(user__username__icontains=text) | Q(pk=number or 0))
 
 
-def _page(found: JobQuerySet, request: Request) -> JobQuerySet:
-    before = whole(request.GET.get("before"), most=10**17)
+def _page(found: JobQuerySet, request: Request, order: str) -> JobQuerySet:
+    before = whole(request.GET.get("before"), most=10**17) if not order else None
     found = found.filter(pk__lt=before) if before is not None else found
-    return found.select_related("team", "queue", "user").order_by("-pk")
+    return found.select_related("team", "queue", "user").order_by(*ORDERS[order])
 
 
 def rows(jobs: Iterable[Job]) -> list[Row]:
-    """Return rows for all of these jobs with two queries, however many there are."""
+    """Return rows for all of these jobs with five queries, however many there are."""
     jobs = list(jobs)
+    ids = [job.pk for job in jobs]
     found = failures.of_jobs(jobs)
     tallies = {
         one["job_id"]: one
-        for one in Rank.objects.filter(job__in=[job.pk for job in jobs], attempt=F("job__attempt"))
+        for one in Rank.objects.filter(job__in=ids, attempt=F("job__attempt"))
         .order_by()
         .values("job_id")
         .annotate(
             running=Count("id", filter=Q(state="running")),
             ended=Count("id", filter=Q(state="succeeded")),
-            top=Max("step"),
+            step=Max("step"),
+            idle_gpus=Count("id", filter=Q(state="running", gpu__lt=IDLE_GPU)),  # before `gpu` is the name of the mean
+            gpu=Avg("gpu", filter=Q(state="running")),
         )
     }
-    return [_row(job, tallies.get(job.pk), found.get(job.pk)) for job in jobs]
+    steps = JobEvent.objects.filter(job__in=ids, kind="step", phase=Phase.ADMITTED).order_by()
+    admitted = dict(steps.values("job_id").annotate(at=Min("at")).values_list("job_id", "at"))
+    running = [job for job in jobs if job.phase == Phase.RUNNING]
+    metrics, far = latest([(job.pk, job.attempt) for job in running]), progress(running)
+    return [
+        Row(
+            job, **_counts(tallies.get(job.pk)), failure=found.get(job.pk), metric=metrics.get(job.pk),
+            progress=far.get(job.pk), admitted_at=admitted.get(job.pk),
+        )
+        for job in jobs
+    ]  # fmt: skip
 
 
-def _row(job: Job, tally: Mapping[str, Any] | None, failure: Failure | None) -> Row:
-    return Row(job, tally["running"], tally["ended"], tally["top"], failure) if tally else Row(job, failure=failure)
+def _counts(tally: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (tally or {}).items() if name != "job_id"}
+
+
+# -- rows as they are sent
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A row as HTML, and a short mark of its content."""
+
+    pk: int
+    version: str
+    html: SafeString
+
+
+def _drawn(row: Row) -> Drawn:
+    html = render_to_string("jobs/_list_row.html", {"row": row, "job": row.job})
+    return Drawn(row.job.pk, f"{zlib.crc32(_TICKING.sub('', html).encode()):08x}", html)
+
+
+def _known(request: Request) -> dict[int, str]:
+    """Return the rows that the page has, by id in their order; empty if it does not say so."""
+    pairs = (word.partition("=") for word in request.headers.get(KNOWN_HEADER, "").split(",")[: PAGE + 1])
+    return {number: version for text, _, version in pairs if (number := whole(text, most=10**17)) is not None}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from django.utils.safestring import SafeString
 
 from common.text import format_bytes, format_number
-from jobs.analysis import metrics
+from jobs.analysis import metrics, progress
 from jobs.models import Job
 
 from . import charts
@@ -86,7 +86,7 @@ def drawn(job: Job, *, attempt: int, first: Sequence[int] = (), page: int = 1) -
     """
     known = metrics.names(job=job, attempt=attempt)
     system = [name for name in _SYSTEM if name in known]
-    reported = [name for name in known if not name.startswith(SYSTEM)]
+    reported = [name for name in known if not name.startswith(SYSTEM) and name != progress.SERIES]
     room = metrics.MAX_NAMES - len(system)
     page = max(1, min(page, -(-len(reported) // room)))
     shown = reported[(page - 1) * room : page * room]

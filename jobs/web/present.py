@@ -30,6 +30,7 @@ PHASES = {
     Phase.FAILED: Look("Failed", "bad", "cross"),
     Phase.CANCELLED: Look("Cancelled", "idle", "slash"),
 }
+IMPORTING = Look("Importing", "run", "half")  # all replicas run, and no rank yet
 RANKS = {
     "waiting": Look("Waiting", "wait", "ring"),
     "running": Look("Running", "run", "disc"),

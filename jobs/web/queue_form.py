@@ -1,6 +1,6 @@
-"""Forms for queues: /queues/NAME changes a quota, /make-queue adds a queue.
+"""One queue, and forms for queues: /queues/NAME shows who waits in which order, /make-queue adds a queue.
 
-The first is for administrators of the queue's team, the second for platform administrators.
+All members of a queue's team may look; its administrators change it there. Platform administrators add queues.
 """
 
 from typing import Any
@@ -15,14 +15,17 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
-from accounts.permissions import Act, is_platform_admin, require
+from accounts.permissions import Act, is_platform_admin, may, require
 from common.errors import Conflict, InvalidInput, NotAllowed
 from jobs.analysis.usage import over_quota_warning, with_use
+from jobs.models import Job, in_order
 from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues
 
 from .parts import Request, answer
+
+SHOWN = 200  # waiting jobs, and running ones
 
 
 class QueueForm(forms.Form):
@@ -71,12 +74,13 @@ def make(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit(request: Request, name: str) -> HttpResponse:
     queue = get_object_or_404(with_use(readable_queues(request.user)), name=name)
+    if request.method != "POST":
+        is_admin = may(request.user, Act.MANAGE, queue.team)
+        return _page(request, queue, QueueForm(initial=services.described(queue)) if is_admin else None)
     try:
         require(request.user, Act.MANAGE, queue.team)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
-    if request.method != "POST":
-        return _page(request, queue, QueueForm(initial=services.described(queue)))
     form = QueueForm(request.POST)
     if not form.is_valid() or not _change(request, queue, form):
         return _page(request, queue, form, status=422)
@@ -116,5 +120,16 @@ def _new_page(request: Request, form: NewQueueForm, status: int = 200) -> HttpRe
     return answer(request, template="queues/new.html", context={"form": form}, status=status)
 
 
-def _page(request: Request, queue: Any, form: QueueForm, status: int = 200) -> HttpResponse:
-    return answer(request, template="queues/edit.html", context={"queue": queue, "form": form}, status=status)
+def _page(request: Request, queue: Any, form: QueueForm | None, status: int = 200) -> HttpResponse:
+    """Return the page of a queue; without a form for those who may not change it."""
+    waiting = in_order(Job.objects.waiting().filter(queue=queue)).select_related("user")
+    holders = Job.objects.holding_quota().filter(queue=queue).select_related("user").order_by("-slots", "id")
+    context = {
+        "queue": queue,
+        "form": form,
+        "waiting": list(waiting[:SHOWN]),
+        "waiting_count": waiting.count(),
+        "holders": list(holders[:SHOWN]),
+        "holding_count": holders.count(),
+    }
+    return answer(request, template="queues/edit.html", context=context, status=status)

@@ -187,15 +187,19 @@ class Matrix:
         return [(look, sum(cell.look == look for cell in self.cells)) for look in looks.values()]
 
 
-def matrix(job: Job, *, attempt: int, now: datetime) -> Matrix:
-    """Return a job's matrix with at most three queries, whatever the job's size. Empty before the first launch."""
+def matrix(job: Job, *, attempt: int, now: datetime, only: range | None = None) -> Matrix:
+    """Return a job's matrix with at most four queries, whatever the job's size. Empty before the first launch.
+
+    `only`: these ranks, of a job that has too many for one page.
+    """
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id"))
     roles = job.role_views
     # An attempt gets its number once it is launched.
     steps = JobEvent.objects.filter(job=job, kind="step", attempt=attempt - 1, phase=Phase.ADMITTED)
     admitted = steps.aggregate(at=Max("at"))["at"] if len(roles) > 1 else None
     # Without the output of failed ranks: up to 44 KB each.
-    ranks = list(Rank.objects.filter(job=job, attempt=attempt).order_by("rank").defer("error"))
+    mine = Rank.objects.filter(job=job, attempt=attempt).order_by("rank").defer("error")
+    ranks = list(mine if only is None else mine.filter(rank__gte=only.start, rank__lt=only.stop))
     # The rows are loaded already; the first failure is queried only if a rank failed.
     first = failures.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
     grid = arrange(replicas, ranks, now=now, first=first)

@@ -205,6 +205,7 @@ def test_a_click_on_a_rank_shows_its_log_and_marks_it(page, lab):
     expect(page.locator("#log-lines")).to_be_in_viewport(ratio=0.9)
     expect(page).to_have_url(re.compile(r"\?rank=3$"))
     expect(page.locator("#ranks .cell[aria-current]")).to_have_count(1)
+    expect(page.locator("#ranks .cell[aria-current]")).to_be_in_viewport()
     page.reload()
     expect(page.locator("#log-choices [aria-current]")).to_have_text("3")
     expect(page.locator("#ranks .cell[aria-current] .n")).to_have_text("3")
@@ -265,3 +266,46 @@ def test_a_link_to_a_line_brings_it_into_view(page, lab):
     page.locator(".l", has_text=re.compile("step 140 ")).locator("a").first.click()
     page.wait_for_url("**line=140*")
     expect(page.locator(".l.here")).to_be_in_viewport()
+
+
+def test_on_a_narrow_page_a_click_on_a_rank_scrolls_to_its_log(page, lab):
+    job = seed.running(lab, steps=12)
+    page.set_viewport_size({"width": 900, "height": 600})
+    page.goto(f"/jobs/{job.pk}")
+    page.locator("#rank-3").click()
+    expect(page.locator("#log-lines .l")).to_have_count(12)
+    expect(page.locator("#log-lines")).to_be_in_viewport(ratio=0.9)
+
+
+def test_the_divider_is_moved_by_keys_and_pointer_and_stays(page, lab):
+    job = seed.running(lab, steps=2)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(f"/jobs/{job.pk}")
+    width = "document.getElementById('ranks').getBoundingClientRect().width"
+    usual = page.evaluate(width)
+    divider = page.locator(".divider")
+    divider.focus()
+    page.keyboard.press("ArrowLeft")
+    smaller = page.evaluate(width)
+    assert smaller < usual
+    box = divider.bounding_box()
+    page.mouse.move(box["x"] + 2, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 202, box["y"] + 100)
+    page.mouse.up()
+    wider = page.evaluate(width)
+    assert wider > smaller + 150
+    page.reload()
+    assert abs(page.evaluate(width) - wider) < 2
+
+
+def test_typing_into_the_log_filter_keeps_the_place(page, lab):
+    job = seed.running(lab, steps=300)
+    page.goto(f"/jobs/{job.pk}/logs?rank=0")
+    page.locator("#log-lines").evaluate("box => { box.scrollTop = 1000; box.dispatchEvent(new Event('scroll')) }")
+    top = "() => { const box = document.getElementById('log-lines'); return [...box.querySelectorAll('.l:not([hidden])')].find((l) => l.offsetTop + l.offsetHeight - box.offsetTop > box.scrollTop).textContent }"
+    before = page.evaluate(top)
+    page.fill("[data-log-filter]", "0 ")
+    assert page.locator(".l[hidden]").count() > 100
+    page.fill("[data-log-filter]", "")
+    assert page.locator(".l[hidden]").count() == 0 and page.evaluate(top) == before

@@ -10,7 +10,7 @@ import click
 from muster.commands.output import Output, reading, without_empty_columns
 from muster.commands.parts import RANK_HEADERS, rank_row
 from muster.commands.session import job_argument, open_client
-from muster.models import Failure, Job, Rank
+from muster.models import Failure, Job, Progress, Rank
 from muster.models_jobs import Replica
 from muster.render import Terminal, ago, clock, duration, printable, table, terminal_of
 
@@ -44,6 +44,7 @@ def _facts(job: Job, *, now: datetime) -> list[str]:
         "queue": f"{job.queue} (team {job.team}), by {job.user}",
         "command": shlex.join(job.command),
         "size": _size(job),
+        "progress": _progress(job.progress),
         "attempt": f"{job.attempt}, {job.failures} failed, {job.max_retries} retries allowed",
         "created": f"{clock(job.created_at)} ({ago(job.created_at, now=now)})" if job.created_at else "",
         "admitted": _after(job.admitted_at, since=job.created_at, what="queued"),
@@ -58,6 +59,14 @@ def _size(job: Job) -> str:
     if job.layout and job.min_nodes is None:
         return f"{job.layout} = {job.ranks.total} ranks"
     return f"{job.span} nodes x {job.nproc_per_node} processes"
+
+
+def _progress(progress: Progress | None) -> str:
+    """Return how far the job is: `step 12,000 of 50,000 (24 %), about 2h 05m left`."""
+    if progress is None or progress.total < 1:
+        return ""
+    left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    return f"step {progress.step:,} of {progress.total:,} ({min(1.0, progress.step / progress.total):.0%}){left}"
 
 
 def _silences(replicas: list[Replica], *, now: datetime) -> list[str]:

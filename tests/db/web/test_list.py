@@ -78,7 +78,9 @@ def test_pages_together_contain_every_job_once(owner, lab, monkeypatch):
 
 
 def test_the_query_count_does_not_depend_on_the_length_of_the_list(owner, lab, django_assert_num_queries):
-    queries = 9  # session, user; teams (of jobs, of queues), queues for the filter; page, ranks, failures, count
+    # session, user; teams (of jobs, of queues, to control), queues for the filter; page, ranks, failures, admissions,
+    # newest values, progress, count
+    queries = 13
     seed.running(lab, nodes=2, per_node=2, steps=2)
     with django_assert_num_queries(queries):
         owner.get("/jobs")

@@ -95,3 +95,23 @@ def test_colours_of_a_line(text, html):
 
 def test_a_line_of_nothing_but_colours_is_bounded():
     assert coloured("\x1b[31mx" * 10_000).count("<span") <= 200
+
+
+@pytest.mark.parametrize(
+    ("text", "links"),
+    [
+        ("wandb: View run at https://wandb.ai/a/b/runs/x1?y=1&z=2", ["https://wandb.ai/a/b/runs/x1?y=1&amp;z=2"]),
+        ("TensorBoard 2.20 at http://localhost:6006/ (Press CTRL+C)", ["http://localhost:6006/"]),
+        (
+            "see (https://a.example/b), or \x1b[4mhttps://c.example/d.\x1b[0m",
+            ["https://a.example/b", "https://c.example/d"],
+        ),
+        ('javascript://alert(1) ftp://x.example "https://"', []),
+        ('https://a.example/"onmouseover="alert(1)', ["https://a.example/"]),
+        ("<https://a.example/<b>", ["https://a.example/"]),
+    ],
+)
+def test_web_addresses_are_links(text, links):
+    html = coloured(text)
+    assert re.findall(r'<a href="([^"]*)" target="_blank" rel="noopener noreferrer nofollow">\1</a>', html) == links
+    assert html.count("<a ") == len(links) and "<b>" not in html

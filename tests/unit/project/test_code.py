@@ -117,7 +117,11 @@ def test_our_scripts_insert_only_text_and_store_no_secret(path):
         "document.cookie",
     ):
         assert word not in text, (path, word)
-    assert set(__import__("re").findall(r"localStorage\.(?:get|set)Item\(\"([^\"]+)\"", text)) <= {"theme", "log-wrap"}
+    assert set(__import__("re").findall(r"localStorage\.(?:get|set)Item\(\"([^\"]+)\"", text)) <= {
+        "theme",
+        "log-wrap",
+        "split",
+    }
 
 
 def test_an_image_contains_no_git_history_and_no_key():
