@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median_low
-from typing import NamedTuple
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -39,7 +38,8 @@ _FIELDS = (
 )  # fmt: skip
 
 
-class Spot(NamedTuple):
+@dataclass(slots=True)
+class Spot:
     """What a map needs of a rank."""
 
     rank: int
@@ -89,8 +89,7 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
     """Return the map of an attempt with three queries, whatever the job's size."""
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id").defer("nodes"))
     spots = [
-        Spot._make(values)
-        for values in Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list(*_FIELDS)
+        Spot(*values) for values in Rank.objects.filter(job=job, attempt=attempt).order_by("rank").values_list(*_FIELDS)
     ]
     has_failed = any(spot.state == RankState.FAILED for spot in spots)
     first = failures.first_failing_rank(job, attempt) if has_failed else None
