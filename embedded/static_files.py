@@ -11,11 +11,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SETTING = "MUSTER_STATIC_ROOT"
 MANIFEST = "staticfiles.json"
+PACKAGES = (
+    "django",
+    "django-htmx",
+    "djangorestframework",
+    "drf-spectacular-sidecar",
+    "whitenoise",
+)  # whose files they are
 KEPT = 3  # folders of other states of the checkout
 # What packages bring for pages that Muster does not have, or does not link to.
 LEFT_OUT = ("rest_framework", "drf_spectacular_sidecar/redoc", "django_htmx/htmax*", "django_htmx/htmx-2*")
@@ -25,7 +33,7 @@ def folder() -> Path:
     """Return the folder of this checkout's files; it may not be there yet. Without the right to write beside the
     environment it is in the user's cache.
     """
-    digest = hashlib.sha256((CHECKOUT / "requirements" / "server.lock").read_bytes())
+    digest = hashlib.sha256(" ".join(metadata.version(name) for name in PACKAGES).encode())
     for path in sorted((CHECKOUT / "static").rglob("*")):
         if path.is_file():
             digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())

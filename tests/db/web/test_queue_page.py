@@ -1,5 +1,8 @@
 """/queues"""
 
+import re
+
+from jobs.control.scheduler import schedule
 from jobs.web.queues import usages
 from queues.models import Queue
 from tests.support import seed
@@ -37,3 +40,20 @@ def test_a_quota_lowered_below_its_use_does_not_overflow_the_bar(lab, queue):
     [usage] = usages([queue])
     assert usage.free == 0
     assert sum(share.width for share in usage.shares) == 100
+
+
+def test_members_see_who_waits_in_which_order_and_what_runs(as_, people, lab):
+    running = seed.running(lab, nodes=2, per_node=4, steps=2, name="holds-all")
+    first, second = lab.submit(name="older"), lab.submit(name="newer", priority=5)
+    schedule()
+    page = as_(people.viewer).get("/queues/default").text
+    names = re.findall(r'<td class="num">(\d)</td><td><a href="/jobs/(\d+)">', page)
+    assert names == [("1", str(second.pk)), ("2", str(first.pk))], "a higher priority first"
+    assert f'<a href="/jobs/{second.pk}">job {second.pk}</a> is first' in page
+    assert running.name in page and "2 waiting" in page
+    assert "Administrators of team nlp can change this queue." in page and 'name="slots"' not in page
+
+
+def test_strangers_do_not_see_a_queue(as_, people, queue):
+    assert as_(people.stranger).get("/queues/default").status_code == 404
+    assert as_(people.viewer).post("/queues/default", {"slots": "9"}).status_code == 403
