@@ -1,11 +1,13 @@
-"""The ranks that need a look, in words: failed, silent, behind, or with an idle GPU. Pure."""
+"""What a reader should know of a job's ranks and replicas, in words: which need a look, and what the cluster says of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from common.text import format_duration
+from jobs.core.verdict import ASKED_FOR
+from jobs.models import Replica
 
 SILENT_AFTER = timedelta(minutes=5)  # without a line
 IDLE = 0.05  # of a core or a GPU
@@ -74,3 +76,12 @@ def _silence(one: Ranked, now: datetime) -> str:
         return ""
     is_idle = (one.cpu or 0.0) < IDLE and (one.gpu or 0.0) < IDLE
     return format_duration((now - one.last_line_at).total_seconds()) if is_idle and one.cpu is not None else ""
+
+
+def reasons(replicas: Iterable[Replica]) -> list[tuple[str, list[Replica]]]:
+    """Return the cluster's reasons, each once with all its replicas; the most common first."""
+    told: dict[str, list[Replica]] = {}
+    for replica in replicas:
+        if replica.reason and replica.reason not in ASKED_FOR:
+            told.setdefault(replica.reason, []).append(replica)
+    return sorted(told.items(), key=lambda pair: -len(pair[1]))

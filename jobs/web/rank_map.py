@@ -6,8 +6,8 @@ compress to a few kilobytes and scale to the width that there is. static/map.js 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from statistics import median_low
 
@@ -16,11 +16,11 @@ from django.utils.safestring import SafeString
 
 from common.text import format_duration
 from jobs.analysis import failures
-from jobs.core.verdict import ASKED_FOR, ENDED, RoleView
+from jobs.core.verdict import ENDED, RoleView
 from jobs.models import Job, Rank, RankState, Replica
 
 from . import present
-from .look import Needs, needs_a_look
+from .look import Needs, needs_a_look, reasons
 
 UNIT, GAP = 8, 4  # of a cell with its margin, and between tiles, in units of the drawing
 SHAPE_RATIO = 1.3  # width to height of the whole drawing
@@ -82,7 +82,6 @@ class RankMap:
     late: tuple[()] = ()
     cluster_words: tuple[()] = ()
     admitted_at: datetime | None = None
-    colours: dict[str, int] = field(default_factory=dict)
 
 
 def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
@@ -107,7 +106,7 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
         bands=_bands(job, spots, looks, replicas),
         summary=[(by_word[word], count) for word, count in counts.items()],
         needs=needs_a_look(spots, names=names, late=late, first=first, now=now),
-        reasons=_reasons(replicas),
+        reasons=reasons(replicas),
         silent=[(replica, format_duration(gap.total_seconds())) for replica, gap in silent],
         has_gpu=any(spot.gpu is not None for spot in spots),
         median=median_low(steps) if steps else None,
@@ -121,14 +120,6 @@ def _look(spot: Spot, late: dict[int, int], over: set[int]) -> present.Look:
     if spot.state == RankState.WAITING and spot.replica_id in over:
         return present.RANKS["unseen"]
     return present.RANKS["behind" if spot.rank in late else spot.state]
-
-
-def _reasons(replicas: Iterable[Replica]) -> list[tuple[str, list[Replica]]]:
-    told: dict[str, list[Replica]] = {}
-    for replica in replicas:
-        if replica.reason and replica.reason not in ASKED_FOR:
-            told.setdefault(replica.reason, []).append(replica)
-    return sorted(told.items(), key=lambda pair: -len(pair[1]))
 
 
 # -- drawing

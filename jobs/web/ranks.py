@@ -14,10 +14,10 @@ from common.text import format_bytes, format_duration
 from jobs.analysis import failures
 from jobs.core import exits, nodes, unexpected_ranks
 from jobs.core.lifecycle import Phase
-from jobs.core.verdict import ASKED_FOR, ENDED, ReplicaState, RoleView
+from jobs.core.verdict import ENDED, ReplicaState, RoleView
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
 
-from . import present
+from . import look, present
 
 ROOMY = 16  # up to here a cell has room for meters, if a replica has no more than NARROW ranks
 SHOWN_UNEXPECTED = 8
@@ -167,12 +167,7 @@ class Matrix:
 
     @property
     def reasons(self) -> list[tuple[str, list[Replica]]]:
-        """The cluster's reasons, each once with all its replicas; the most common first."""
-        told: dict[str, list[Replica]] = {}
-        for replica, _ in self.rows:
-            if replica.reason and replica.reason not in ASKED_FOR:
-                told.setdefault(replica.reason, []).append(replica)
-        return sorted(told.items(), key=lambda pair: -len(pair[1]))
+        return look.reasons(replica for replica, _ in self.rows)
 
     @property
     def unexpected(self) -> list[tuple[Replica, dict[str, Any], str]]:
