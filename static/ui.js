@@ -76,6 +76,18 @@ addEventListener("pageshow", () => {
   }
 });
 
+// htmx keeps the element that a request is to fill. Another answer may have replaced that element meanwhile, and of two
+// requests of the user for the same place only the later one counts, whichever is answered first.
+const newest = new Map();
+document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+  if (ctx.sourceEvent?.isTrusted && ctx.target?.id) newest.set(ctx.target.id, ctx);
+});
+document.addEventListener("htmx:before:swap", (event) => {
+  const { ctx, tasks } = event.detail;
+  if (ctx.sourceEvent?.isTrusted && ctx.target?.id && newest.get(ctx.target.id) !== ctx) { event.preventDefault(); return; }
+  for (const task of tasks) if (task.target?.isConnected === false && task.target.id) task.target = document.getElementById(task.target.id);
+});
+
 // Details that are open and scroll positions survive when their part of the page is replaced.
 const kept = new Map();
 document.addEventListener("htmx:before:swap", ({ detail }) => {

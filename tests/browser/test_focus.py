@@ -2,6 +2,7 @@
 
 import pytest
 from django.utils import timezone
+from playwright.sync_api import expect
 
 from jobs.ingest import apply
 from tests.browser.test_pages import live
@@ -96,3 +97,37 @@ def test_a_ranks_cell_keeps_the_focus_when_another_rank_fails_and_moves_up(page,
     apply.apply_batch(identity=identity(job, 1), batch=batch(2, failed))
     page.locator("#rank-3.bad").wait_for()
     assert page.evaluate("document.activeElement.id") == "rank-0"
+
+
+@pytest.mark.parametrize("slow", [1, 2])
+def test_of_two_clicks_the_later_one_counts_whichever_is_answered_first(page, lab, slow):
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    held = []
+    page.route(f"**/logs?rank={slow}", lambda route: held.append(route))
+    page.locator("#rank-1").click()
+    page.locator("#rank-2").click()
+    quick = 3 - slow
+    if quick == 2:
+        expect(page.locator("#log-choices [aria-current]")).to_have_text("2")
+    else:
+        page.wait_for_function("() => !document.querySelector('#rank-1.htmx-request')")
+    held[0].continue_()
+    page.wait_for_function("() => !document.querySelector('.htmx-request')")
+    expect(page.locator("#log-choices [aria-current]")).to_have_text("2")
+    expect(page.locator("#log-lines .l b").first).to_have_text("2")
+
+
+def test_an_answer_finds_its_place_although_another_one_replaced_it(page, lab):
+    page.click("text=Submit a job")
+    page.wait_for_url("**/jobs/new")
+    page.fill("[name=command]", "python train.py")
+    held = []
+    page.route("**/jobs/new?*nodes=2*", lambda route: held.append(route))
+    page.fill("[name=nodes]", "2")
+    page.wait_for_function("() => !!document.querySelector('.htmx-request')")
+    page.fill("[name=nodes]", "3")  # waits in line behind the first
+    page.wait_for_timeout(400)
+    held[0].continue_()
+    expect(page.locator("#shape")).to_contain_text("3 × ")
