@@ -26,11 +26,23 @@ LOOK_SECONDS = 0.1
 
 
 def setup() -> None:
+    _write_whole_lines()
     if os.environ.get(HOSTS_ENV):
         sys.meta_path.insert(0, _Finder())
     with open("/proc/self/cmdline", "rb") as file:
         if _ACTOR in file.read().split(b"\0"):
             late_ranks.watch()
+
+
+def _write_whole_lines() -> None:
+    """Write each line at once: the actors of a host share its pipe.
+
+    Unbuffered, as the agent starts Python, `print` writes a text and its newline in two calls, between which another
+    process may write: two lines become one, and only one rank's.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
