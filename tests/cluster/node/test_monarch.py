@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from rig.world import NAMESPACE
 from tests.cluster.conftest import until
 from tests.support.monarch_operator import NEW, Operator, defined
@@ -40,6 +42,7 @@ def test_a_second_job_with_the_same_mesh_starts_when_the_first_ones_pods_are_gon
     assert "ran on ['shared-0']" in pods.text(second)
 
 
+@pytest.mark.long
 def test_the_hosts_of_an_operators_mesh_end_with_the_job_and_start_once(pods):
     asked = {
         "command": ["python3", "train.py"], "framework": "monarch", "nodes": 2,
