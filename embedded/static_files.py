@@ -6,6 +6,7 @@ share one folder beside the environment, which the first of them fills (`steps.p
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ PACKAGES = (
     "drf-spectacular-sidecar",
     "whitenoise",
 )  # whose files they are
+_NAME = re.compile(r"[0-9a-f]{16}")
 KEPT = 3  # folders of other states of the checkout
 # What packages bring for pages that Muster does not have, or does not link to.
 LEFT_OUT = ("rest_framework", "drf_spectacular_sidecar/redoc", "django_htmx/htmax*", "django_htmx/htmx-2*")
@@ -61,6 +63,13 @@ def collect(root: Path, environ: Mapping[str, str] = os.environ) -> None:
             raise
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    others = [path for path in root.parent.iterdir() if path != root and not path.name.startswith(".")]
+    if root == folder():  # a folder that somebody chose may have anything beside it
+        _clear(root)
+
+
+def _clear(root: Path) -> None:
+    """Delete folders that an earlier state of the checkout filled beside `root`, but for the newest few."""
+    made = [path.parent for path in root.parent.glob(f"*/{MANIFEST}") if _NAME.fullmatch(path.parent.name)]
+    others = [path for path in made if path != root]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT:]:
         shutil.rmtree(path, ignore_errors=True)

@@ -82,9 +82,12 @@ const newest = new Map();
 document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
   if (ctx.sourceEvent?.isTrusted && ctx.target?.id) newest.set(ctx.target.id, ctx);
 });
-document.addEventListener("htmx:before:swap", (event) => {
-  const { ctx, tasks } = event.detail;
-  if (ctx.sourceEvent?.isTrusted && ctx.target?.id && newest.get(ctx.target.id) !== ctx) { event.preventDefault(); return; }
+// Before the answer may change the address of the page.
+document.addEventListener("htmx:before:response", (event) => {
+  const { ctx } = event.detail;
+  if (ctx.sourceEvent?.isTrusted && ctx.target?.id && newest.get(ctx.target.id) !== ctx) event.preventDefault();
+});
+document.addEventListener("htmx:before:swap", ({ detail: { tasks } }) => {
   for (const task of tasks) if (task.target?.isConnected === false && task.target.id) task.target = document.getElementById(task.target.id);
 });
 

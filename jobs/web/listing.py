@@ -151,7 +151,7 @@ def _context(request: Request) -> Context:
         "queues": [name for name, _ in queues],
         "teams": sorted({team for _, team in queues}),
         "kinds": AttemptFailure.KINDS,
-        "phases": Phase,
+        "phases": list(Phase),  # a template would call the class
         "since": SINCE,
         "has_more_filters": any(asked.get(name) for name in ("team", "user", "phase", "since", "kind")),
         "is_filtered": any(value for name, value in asked.items() if name != "show"),

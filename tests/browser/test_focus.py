@@ -117,6 +117,7 @@ def test_of_two_clicks_the_later_one_counts_whichever_is_answered_first(page, la
     page.wait_for_function("() => !document.querySelector('.htmx-request')")
     expect(page.locator("#log-choices [aria-current]")).to_have_text("2")
     expect(page.locator("#log-lines .l b").first).to_have_text("2")
+    assert page.url.endswith("rank=2") and page.locator("#ranks .cell[aria-current]").get_attribute("id") == "rank-2"
 
 
 def test_an_answer_finds_its_place_although_another_one_replaced_it(page, lab):

@@ -78,6 +78,7 @@ def test_filters_by_state_team_user_and_time(owner, lab, people):
     assert shown(owner, "?since=24h") == ["new"]
     assert shown(owner, f"?user={people.owner.username}&team={job.team.name}&phase=queued") == ["old", "new"]
     assert shown(owner, "?user=nobody") == shown(owner, "?phase=failed") == []
+    assert '<option value="failed" selected>failed</option>' in owner.get("/jobs?phase=failed").text
     page = owner.get("/jobs?since=24h").text
     assert '<details class="more" id="more-filters" open>' in page
 

@@ -30,15 +30,30 @@ def test_several_collect_at_once_and_one_result_stays(tmp_path, environ):
     assert root.stat().st_mtime == before
 
 
-def test_folders_of_other_states_are_cleared_but_for_a_few(tmp_path, environ):
-    root = tmp_path / "static" / "new"
-    for number in range(static_files.KEPT + 2):
-        made = root.parent / f"old{number}"
-        made.mkdir(parents=True)
-        os.utime(made, (number, number))
+def made(root, name: str, *, age: int, is_ours: bool = True):
+    """A folder beside `root`, as an earlier state of the checkout leaves it."""
+    path = root.parent / name
+    path.mkdir(parents=True)
+    if is_ours:
+        (path / static_files.MANIFEST).touch()
+    os.utime(path, (1000 - age, 1000 - age))
+    return name
+
+
+def test_folders_of_other_states_are_cleared_but_for_a_few(tmp_path, environ, monkeypatch):
+    root = tmp_path / "static" / ("f" * 16)
+    monkeypatch.setattr(static_files, "folder", lambda: root)
+    ours = [made(root, f"{number:016x}", age=number) for number in range(static_files.KEPT + 2)]
+    theirs = [made(root, "documents", age=900), made(root, "a" * 16, age=901, is_ours=False)]
     static_files.collect(root, environ)
-    left = sorted(path.name for path in root.parent.iterdir())
-    assert left == ["new", *(f"old{number}" for number in range(2, static_files.KEPT + 2))]
+    assert {path.name for path in root.parent.iterdir()} == {root.name, *ours[: static_files.KEPT], *theirs}
+
+
+def test_nothing_is_cleared_beside_a_folder_that_somebody_chose(tmp_path, environ):
+    root = tmp_path / "home" / "static"
+    names = [made(root, f"{number:016x}", age=number) for number in range(static_files.KEPT + 2)]
+    static_files.collect(root, environ)
+    assert {path.name for path in root.parent.iterdir()} == {"static", *names}
 
 
 def test_an_installation_serves_them_compressed_and_for_good(tmp_path):
