@@ -44,6 +44,11 @@ class Guardian:
         os.close(lock)  # now held by the guardian alone
         self._socket.setblocking(False)
 
+    def keep_early(self, pipes: list[int], *, rank: int) -> None:
+        """Pass the pipes of a process that is yet to be started: until `keep` has them too, a kill may come between."""
+        for number, pipe in enumerate(pipes, start=1):
+            self.keep(pipe, stream=-number, rank=rank)
+
     def keep(self, pipe: int, *, stream: int, rank: int) -> None:
         """Pass a pipe to the guardian, which holds it until its last writer has closed it."""
         with contextlib.suppress(OSError):  # the guardian was killed: the agent goes on alone
@@ -112,7 +117,8 @@ def _save(pipes: dict[int, tuple[int, int]], *, spool: str) -> None:
         return
     ours = journal.Journal(spool)
     ours.resume(found[1])
-    for stream, (rank, pipe) in pipes.items():
+    # Those that were kept early come last: where the agent has read from a pipe, it continues under its own number.
+    for stream, (rank, pipe) in sorted(pipes.items(), reverse=True):
         ours.adopt(stream, rank=rank)
         for _ in range(PULLS):
             with contextlib.suppress(BlockingIOError):

@@ -37,15 +37,31 @@ def failed(reason: str, *, exit_code: int | None = None) -> Outcome:
 class Launcher:
     """Leader of its own session. Dies with the agent's main thread."""
 
-    def __init__(self, words: list[str], *, env: dict[str, str], folder: StateFolder, grace_seconds: float) -> None:
-        """Start the process; raises OSError when it cannot be started."""
+    def __init__(
+        self, words: list[str], *, env: dict[str, str], folder: StateFolder, grace_seconds: float, rank: int
+    ) -> None:
+        """Start the process; raises OSError when it cannot be started. `rank`: whose output it writes."""
         parent = os.getpid()
         self._marks = [f"{name}={env[name]}".encode() for name in ("MUSTER_MARK", "MUSTER_REPLICA", "MUSTER_REPORT")]
         self.guardian = Guardian(self._marks, folder=folder)
-        self._process = subprocess.Popen(
-            words, env=env, cwd=folder.code, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, preexec_fn=lambda: linux.die_with(parent),
-        )  # fmt: skip
+        outer, inner = os.pipe()
+        errors, inner_errors = os.pipe()
+        self.outputs = [outer, errors]
+        try:
+            # First: what the process writes before its agent has noted its pipes is found even if the agent is killed.
+            for pipe in self.outputs:
+                os.set_blocking(pipe, False)
+            self.guardian.keep_early(self.outputs, rank=rank)
+            self._process = subprocess.Popen(
+                words, env=env, cwd=folder.code, stdin=subprocess.DEVNULL, stdout=inner, stderr=inner_errors,
+                start_new_session=True, preexec_fn=lambda: linux.die_with(parent),
+            )  # fmt: skip
+        except OSError:
+            self.close_pipes()
+            raise
+        finally:
+            os.close(inner)
+            os.close(inner_errors)
         self._grace_seconds = grace_seconds
         self._status: int | None = None
         self.deadline: float | None = None  # monotonic; when the grace period ends
@@ -55,16 +71,11 @@ class Launcher:
     def pid(self) -> int:
         return self._process.pid
 
-    @property
-    def outputs(self) -> list[int]:
-        """Return its stdout and stderr as new descriptors, which the caller closes."""
-        pipes = (self._process.stdout, self._process.stderr)
-        return [os.dup(pipe.fileno()) for pipe in pipes if pipe is not None]
-
     def close_pipes(self) -> None:
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        """Close its stdout and stderr, whose `outputs` are taken over by nobody."""
+        for pipe in self.outputs:
+            os.close(pipe)
+        self.outputs = []
 
     def stop(self, reason: str) -> None:
         """Send SIGTERM to its group. A second call ends the grace period."""

@@ -189,8 +189,9 @@ class Replica:
         self._outbox.begin_journal()
         try:
             grace = self._spec.grace_seconds
+            rank = self._spec.ranks.start if self._spec.is_rank else NO_RANK
             with faultpoints.around("agent.spawn"):
-                self._launcher = Launcher(words, env=env, folder=self._folder, grace_seconds=grace)
+                self._launcher = Launcher(words, env=env, folder=self._folder, grace_seconds=grace, rank=rank)
         except OSError as error:
             return failed(f"cannot start {words[0]}: {error.strerror}", exit_code=launch.NOT_EXECUTABLE)
         self._journal.guardian = self._launcher.guardian
@@ -200,7 +201,6 @@ class Replica:
             self._complaints = [
                 self._ranks.add_stream(fd, rank=NO_RANK, author=self._author) for fd in self._launcher.outputs
             ]
-        self._launcher.close_pipes()
         self._followed = frameworks.get(self._spec.framework).followed(self._folder)
         if self._followed:
             self._ranks.add_stream(self._followed.output, rank=NO_RANK)

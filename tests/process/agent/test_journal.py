@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -110,6 +111,35 @@ def test_output_in_the_full_pipes_of_a_stopped_agent_is_recovered(
     drain(bench, folder)
     assert_all_there(control_plane, account, -1)
     assert len(control_plane.of().texts()) > 10_000
+
+
+# An agent that is killed between the start of its command and the moment when it notes the command's pipes.
+KILLED_EARLY = """
+import os, signal, sys, time
+from agent import replica
+from agent.ranks import Ranks
+folder, account = sys.argv[1:]
+def die(self, fd, **_):
+    while not os.path.exists(account) or int(open(account).read() or 0) < 100:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+Ranks.add_stream = die
+replica.run(folder)
+"""
+
+
+@pytest.mark.parametrize("is_rank", [False, True])
+def test_what_a_command_wrote_before_its_pipes_were_noted_is_recovered(
+    bench: Bench, control_plane: FakeControlPlane, tmp_path: Path, is_rank: bool
+) -> None:
+    account, root = tmp_path / "account", Path(__file__).parents[3]
+    folder = bench.replica([sys.executable, "rank.py", str(account), "0"], files={"rank.py": RANK}, is_rank=is_rank)
+    words = [sys.executable, "-c", KILLED_EARLY, str(folder), str(account)]
+    agent = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(root)}, timeout=PATIENCE_SECONDS)
+    assert agent.returncode == -signal.SIGKILL
+    drain(bench, folder)
+    assert len(numbers(control_plane, 0 if is_rank else -1)) >= 100
+    assert_all_there(control_plane, account, 0 if is_rank else -1)
 
 
 @pytest.mark.parametrize("point", ["agent.spool.before", "agent.spool.after", "agent.send.before", "agent.send.after"])
