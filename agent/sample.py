@@ -81,10 +81,14 @@ class Sampler(threading.Thread):
         measured = usage.measure(now=time.clock_gettime(time.CLOCK_BOOTTIME))
         if measured is None:
             return False
-        gpu, gpu_mem_bytes = self._nvml.reading(nvml.device_of(one.local_rank, visible=one.visible))
+        gpu = self._nvml.reading(nvml.device_of(one.local_rank, visible=one.visible))
         cpu, rss_bytes = measured
-        self._outbox.item("sample", rank=one.rank, at=time.time(), cpu=cpu, rss_bytes=rss_bytes, gpu=gpu,
-                          gpu_mem_bytes=gpu_mem_bytes)  # fmt: skip
+        more = {
+            "gpu_mem_total_bytes": gpu.memory_total, "gpu_watts": gpu.watts, "gpu_celsius": gpu.celsius,
+            "gpu_ecc_errors": gpu.ecc_errors, "gpu_xid": gpu.xid,
+        }  # fmt: skip
+        self._outbox.item("sample", rank=one.rank, at=time.time(), cpu=cpu, rss_bytes=rss_bytes, gpu=gpu.utilisation,
+                          gpu_mem_bytes=gpu.memory, **{name: value for name, value in more.items() if value is not None})  # fmt: skip
         return True
 
 

@@ -72,6 +72,7 @@ NAMES = (
     "logs.delete",
     "packing.save",
     "packing.replace",
+    "rollups.turn",
     "strays.delete",
     "collecting.rows",
     "collecting.mark",

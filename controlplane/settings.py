@@ -202,6 +202,7 @@ CELERY_BEAT_SCHEDULE = {
     "garbage": {"task": "workspaces.collect_garbage", "schedule": 86400.0, "options": {"expires": 3600}},
     "strays": {"task": "jobs.strays", "schedule": 60.0, "options": {"expires": 60}},
     "pack": {"task": "jobs.pack_logs", "schedule": 60.0, "options": {"expires": 60}},
+    "roll_up": {"task": "jobs.roll_up", "schedule": 10.0, "options": {"expires": 10}},
     "sweep": {"task": "jobs.sweep_logs", "schedule": 600.0, "options": {"expires": 600}},
     "trim": {"task": "accounts.trim", "schedule": 86400.0, "options": {"expires": 3600}},
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},

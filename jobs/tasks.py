@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from common import doorbell, gc_tuning
 
+from .analysis import rollups
 from .control import orphans, sweeper
 from .logs import compaction, retention
 
@@ -51,6 +52,11 @@ def end_strays() -> None:
 @shared_task(name="jobs.pack_logs")
 def pack_logs() -> None:
     compaction.pack_all()
+
+
+@shared_task(name="jobs.roll_up")
+def roll_up() -> None:
+    rollups.roll_up(now=timezone.now())
 
 
 @shared_task(name="jobs.sweep_logs")

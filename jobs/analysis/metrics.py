@@ -1,5 +1,6 @@
 """Read what training reported: one series per name and rank, thinned to what a chart can show."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,6 +10,9 @@ from django.db import connection
 
 from common.errors import InvalidInput, Problem
 from jobs.models import Job
+
+from . import rollups
+from .rollups import Window
 
 MAX_POINTS = 500
 MAX_NAMES = 8  # series per page
@@ -145,20 +149,20 @@ _SPREAD = """
         FROM unnest(%(names)s::text[], %(ranks)s::int[]) AS p(name, rank)
         CROSS JOIN LATERAL (
             SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                AND name = p.name AND rank = p.rank ORDER BY id LIMIT 1
+                AND name = p.name AND rank = p.rank{within} ORDER BY id LIMIT 1
         ) low CROSS JOIN LATERAL (
             SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                AND name = p.name AND rank = p.rank ORDER BY id DESC LIMIT 1
+                AND name = p.name AND rank = p.rank{within} ORDER BY id DESC LIMIT 1
         ) high CROSS JOIN LATERAL (
             SELECT count(*) AS total FROM (
                 SELECT FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                    AND name = p.name AND rank = p.rank LIMIT %(chunks)s + 1
+                    AND name = p.name AND rank = p.rank{within} LIMIT %(chunks)s + 1
             ) part
         ) few
     ), chosen AS (
         SELECT c.id FROM ends e CROSS JOIN LATERAL (
             SELECT id FROM jobs_metricchunk WHERE job_id = %(job)s AND attempt = %(attempt)s
-                AND name = e.name AND rank = e.rank ORDER BY id LIMIT %(chunks)s
+                AND name = e.name AND rank = e.rank{within} ORDER BY id LIMIT %(chunks)s
         ) c WHERE NOT e.is_long
         UNION
         SELECT c.id FROM ends e CROSS JOIN generate_series(0, %(chunks)s - 1) AS t(place) CROSS JOIN LATERAL (
@@ -171,12 +175,15 @@ _SPREAD = """
                row_number() OVER (PARTITION BY c.name, c.rank ORDER BY p.at DESC, c.id DESC) AS back,
                count(*) OVER (PARTITION BY c.name, c.rank) AS total
         FROM jobs_metricchunk c, unnest(c.times, c.steps, c.values) AS p(at, step, value)
-        WHERE c.id = ANY(ARRAY(SELECT id FROM chosen))
+        WHERE c.id = ANY(ARRAY(SELECT id FROM chosen)) AND p.at >= %(begins)s AND p.at <= %(ends)s
     )
     SELECT name, rank, to_timestamp(at), step, value FROM points
     WHERE back = 1 OR back %% GREATEST(1, CEIL(total / %(points)s::numeric)::bigint) = 0
     ORDER BY name, rank, at, back DESC
 """
+# Without a window the condition is left out: it tempts Postgres to walk through the ids of all series.
+_SPREAD_WITHIN = _SPREAD.replace("{within}", " AND id >= %(low)s AND id <= %(high)s")
+_SPREAD_OVER_ALL = _SPREAD.replace("{within}", "")
 
 
 def series(
@@ -208,28 +215,60 @@ def names(*, job: Job, attempt: int) -> list[str]:
         return [name for (name,) in cursor.fetchall()]
 
 
-def some_series(*, job: Job, attempt: int, names: Sequence[str], first: Sequence[int] = ()) -> list[Series]:
+def began(*, job: Job, attempt: int, names: Sequence[str]) -> float:
+    """Return when the first of these series began, in seconds since the epoch; 0 if none has."""
+    with connection.cursor() as cursor:
+        cursor.execute(_BEGAN, [list(names), job.pk, attempt])
+        ((at,),) = cursor.fetchall()
+    return float(at or 0.0)
+
+
+# One step into the index per name: the first chunk of its lowest rank.
+_BEGAN = """
+    SELECT min(first.at) FROM unnest(%s::text[]) AS n(name) CROSS JOIN LATERAL (
+        SELECT times[1] AS at FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND name = n.name ORDER BY rank, id LIMIT 1
+    ) first
+"""
+
+
+def some_series(
+    *, job: Job, attempt: int, names: Sequence[str], first: Sequence[int] = (), window: Window | None = None
+) -> list[Series]:
     """Return a bounded number of lines for a page: at most MAX_NAMES names of MAX_RANKS ranks each.
 
     More lines have fewer points each. The ranks in `first` are preferred; the remaining lines go to ranks spread evenly
     over those that reported.
     """
     shown, preferred = list(names)[:MAX_NAMES], list(dict.fromkeys(first))[:MAX_RANKS]
-    given = {"job": job.pk, "attempt": attempt}
     by_name: dict[str, dict[int, None]] = {}
     with connection.cursor() as cursor:
-        spread = MAX_RANKS - len(preferred)
-        cursor.execute(_RANKS, {**given, "names": shown, "first": preferred, "spread": spread, "most": MAX_RANKS})
+        asked: dict[str, Any] = {"job": job.pk, "attempt": attempt, "names": shown, "first": preferred}
+        cursor.execute(_RANKS, {**asked, "spread": MAX_RANKS - len(preferred), "most": MAX_RANKS})
         for name, rank in cursor.fetchall():
             found = by_name.setdefault(name, {})
             if len(found) < MAX_RANKS:
                 found.setdefault(rank)
     pairs = [(name, rank) for name, ranks in by_name.items() for rank in ranks]
     points = max(120, min(MAX_POINTS, 16 * MAX_POINTS // max(1, len(pairs))))
-    asked: dict[str, Any] = {**given, "chunks": points // 2, "points": points}
-    asked |= {"names": [name for name, _ in pairs], "ranks": [rank for _, rank in pairs]}
+    return lines(job=job, attempt=attempt, pairs=pairs, points=points, window=window)
+
+
+def lines(
+    *, job: Job, attempt: int, pairs: Sequence[tuple[str, int]], points: int, window: Window | None = None
+) -> list[Series]:  # fmt: skip
+    """Return the series of these (name, rank) with about `points` points each; of `window` only, if it is given."""
+    names = list(dict.fromkeys(name for name, _ in pairs))
+    low, high = (window and rollups.chunks(job=job, attempt=attempt, names=names, window=window)) or (0, 2**63 - 1)
+    asked: dict[str, Any] = {
+        "job": job.pk, "attempt": attempt, "chunks": max(1, points // 2), "points": points, "low": low, "high": high - 1,
+        "begins": window.begins if window else -math.inf, "ends": window.ends if window else math.inf,
+        "names": [name for name, _ in pairs], "ranks": [rank for _, rank in pairs],
+    }  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(_SPREAD, asked)
+        if window:
+            cursor.execute(_SPREAD_WITHIN, asked)
+        else:
+            cursor.execute(_SPREAD_OVER_ALL, asked)
         return _grouped(cursor.fetchall())
 
 

@@ -83,10 +83,14 @@ _WRITE = """
             cpu = COALESCE(t.cpu, r.cpu),
             rss_bytes = COALESCE(t.rss_bytes, r.rss_bytes),
             gpu = COALESCE(t.gpu, r.gpu),
-            gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes)
+            gpu_mem_bytes = COALESCE(t.gpu_mem_bytes, r.gpu_mem_bytes),
+            gpu_mem_total_bytes = COALESCE(t.gpu_mem_total_bytes, r.gpu_mem_total_bytes),
+            gpu_watts = COALESCE(t.gpu_watts, r.gpu_watts), gpu_celsius = COALESCE(t.gpu_celsius, r.gpu_celsius),
+            gpu_ecc_errors = COALESCE(t.gpu_ecc_errors, r.gpu_ecc_errors), gpu_xid = COALESCE(t.gpu_xid, r.gpu_xid)
         FROM won, batch, json_to_recordset(batch.changes->'ranks') AS t(rank int, state text, restart int, pid int, world_rank int, world_size int, at float8,
             exit_code int, signal int, error_at float8, is_connection_error bool, is_stopped bool, error jsonb, step bigint,
-            last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint)
+            last_line_at float8, lines bigint, cpu float8, rss_bytes bigint, gpu float8, gpu_mem_bytes bigint,
+            gpu_mem_total_bytes bigint, gpu_watts float8, gpu_celsius float8, gpu_ecc_errors bigint, gpu_xid int)
         WHERE r.replica_id = won.id AND r.rank = t.rank
     )
     SELECT count(*) FROM won

@@ -32,6 +32,11 @@ SAMPLES = {
     "cpu": ("system/cpu", 1e6), "rss_bytes": ("system/memory", 2.0**60), "gpu": ("system/gpu", 1e3),
     "gpu_mem_bytes": ("system/gpu memory", 2.0**60),
 }  # fmt: skip
+# Kept as a rank's newest values only, with the largest that is taken.
+GPU_STATE = {
+    "gpu_mem_total_bytes": 2.0**60, "gpu_watts": 1e5, "gpu_celsius": 1e3, "gpu_ecc_errors": 2.0**53, "gpu_xid": float(2**31 - 1),
+}  # fmt: skip
+_WHOLE = ("bytes", "errors", "xid")  # how names of whole numbers end
 
 
 @dataclass(frozen=True)
@@ -226,14 +231,15 @@ class _Reading:
         rank, at = self._own(item), self._time(item)
         if rank is None:
             return
-        for name, (series, most) in SAMPLES.items():
+        for name, most in (*((name, most) for name, (_, most) in SAMPLES.items()), *GPU_STATE.items()):
             value = item.real(name)
             if value is None:
                 continue
             if not 0 <= value <= most:
                 raise _wrong(f"sample.{name}", value, f"must be from 0 to {most:g}")
-            self._change(rank, **{name: int(value) if name.endswith("bytes") else value})
-            self._add(rank, series, at, None, value)
+            self._change(rank, **{name: int(value) if name.endswith(_WHOLE) else value})
+            if name in SAMPLES:
+                self._add(rank, SAMPLES[name][0], at, None, value)
         self.changes.what |= {"ranks", "metrics"}
 
     def _nodes(self, item: Item) -> None:

@@ -4,7 +4,7 @@ Postgres guards the invariants declared here.
 """
 
 from .job import Job, JobEvent, new_uid
-from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk
+from .output import AttemptFailure, LogBudget, LogSegment, MetricChunk, MetricRollup, RollupPosition
 from .querysets import JobQuerySet, failed_with, in_order
 from .replica import Rank, RankState, Replica
 
@@ -16,9 +16,11 @@ __all__ = [
     "LogBudget",
     "LogSegment",
     "MetricChunk",
+    "MetricRollup",
     "Rank",
     "RankState",
     "Replica",
+    "RollupPosition",
     "failed_with",
     "in_order",
     "new_uid",

@@ -2,6 +2,7 @@
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Q
 
 from accounts.models import Team
@@ -61,6 +62,52 @@ class MetricChunk(models.Model):
                 condition=Q(times__len=F("steps__len"), values__len=F("steps__len")), name="chunk_arrays_are_parallel"
             )
         ]
+
+
+class Int8Multirange(models.Field):  # type: ignore[type-arg]  # its class takes none when it runs
+    """Postgres' int8multirange; read and written by SQL only."""
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str:
+        return "int8multirange"
+
+
+class MetricRollup(models.Model):
+    """What all ranks reported of one series within one bucket of time. Written by analysis/rollups.py alone.
+
+    A row that is due has been touched by chunks that it does not count yet. Numbers are null where no value is finite.
+    """
+
+    job = models.ForeignKey("jobs.Job", models.CASCADE, related_name="rollups")
+    attempt = models.PositiveIntegerField()
+    name = models.CharField(max_length=60)
+    width = models.PositiveIntegerField(help_text="of the bucket, in seconds")
+    begins = models.BigIntegerField(help_text="in seconds since the epoch, a multiple of the width")
+    ranks = models.IntegerField(default=0, help_text="that reported a finite value")
+    step = models.BigIntegerField(null=True, help_text="the furthest; null where a value came without one")
+    low = models.FloatField(null=True, help_text="the lowest of all values")
+    p5 = models.FloatField(null=True, help_text="of the ranks' means, as are median and p95")
+    median = models.FloatField(null=True)
+    p95 = models.FloatField(null=True)
+    high = models.FloatField(null=True, help_text="the highest of all values")
+    worst = ArrayField(models.IntegerField(), default=list, help_text="ranks, the farthest from the median first")
+    chunks = Int8Multirange(default="{}", help_text="ids: all chunks with values in this bucket lie within")
+    is_due = models.BooleanField(default=False)
+    rolled_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "attempt", "name", "width", "begins"], name="rollup_once_per_bucket"
+            ),
+        ]
+        indexes = [models.Index("begins", condition=Q(is_due=True), name="rollup_due")]
+
+
+class RollupPosition(models.Model):
+    """One row: chunks up to the id `read` have marked their buckets."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    read = models.BigIntegerField(default=0)
 
 
 class AttemptFailure(models.Model):

@@ -108,6 +108,11 @@ class Rank(models.Model):
     rss_bytes = models.BigIntegerField(null=True)
     gpu = models.FloatField(null=True)
     gpu_mem_bytes = models.BigIntegerField(null=True)
+    gpu_mem_total_bytes = models.BigIntegerField(null=True)
+    gpu_watts = models.FloatField(null=True)
+    gpu_celsius = models.FloatField(null=True)
+    gpu_ecc_errors = models.BigIntegerField(null=True, help_text="uncorrected, since the driver was loaded")
+    gpu_xid = models.IntegerField(null=True, help_text="the last critical error that the driver reported")
 
     class Meta:
         ordering = ["rank"]

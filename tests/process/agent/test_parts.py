@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from agent.frameworks import Torchrun
 from agent.spool import Spool
 from agent.state import Spec, StateFolder
 from agent.tail import Tail
+from tests.support import fake_nvml
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT = lines.LINE_LIMIT_BYTES
@@ -138,28 +140,14 @@ def test_a_spool_that_cannot_be_written_loses_text_but_no_state(tmp_path: Path) 
 
 # -- GPUs
 
-FAKE_NVML = r"""
-#include <string.h>
-typedef struct { unsigned gpu, memory; } rates;
-typedef struct { unsigned long long total, free, used; } memory;
-static int devices[2] = {0, 1};
-int nvmlInit_v2(void) { return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **h) { if (i > 1) return 2; *h = &devices[i]; return 0; }
-int nvmlDeviceGetHandleByUUID(const char *u, void **h) { if (strcmp(u, "MIG-abc")) return 6; *h = &devices[1]; return 0; }
-int nvmlDeviceGetUtilizationRates(void *h, rates *r) { r->gpu = *(int *)h ? 75 : 10; return 0; }
-int nvmlDeviceGetMemoryInfo(void *h, memory *m) { m->used = *(int *)h ? 5ULL << 32 : 1; return 0; }
-"""
-
 
 @pytest.fixture(scope="session")
-def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("nvml")
-    (folder / "fake.c").write_text(FAKE_NVML)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "fake.so", folder / "fake.c"], check=True)
-    return folder / "fake.so"
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    def of(source: str) -> Path:
+        built = fake_nvml.build(source, tmp_path_factory.mktemp("nvml"))
+        return built or pytest.skip("no C compiler")
+
+    return of
 
 
 @pytest.mark.parametrize(
@@ -170,10 +158,22 @@ def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )  # fmt: skip
 def test_a_gpu_is_read_through_nvml(
-    fake_nvml: Path, monkeypatch: pytest.MonkeyPatch, device: str | None, reading: tuple
+    nvml_library: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, device: str | None, reading: tuple
 ) -> None:
-    monkeypatch.setenv(nvml.LIBRARY_ENV, str(fake_nvml))
-    assert nvml.Nvml().reading(device) == reading
+    monkeypatch.setenv(nvml.LIBRARY_ENV, str(nvml_library(fake_nvml.OLD)))
+    found = nvml.Nvml().reading(device)
+    assert found[:2] == reading
+    assert found[2:] == (80 << 30 if reading[0] is not None else None, None, None, None, None)  # an old library
+
+
+def test_power_temperature_and_errors_are_read_where_the_library_has_them(
+    nvml_library: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(nvml.LIBRARY_ENV, str(nvml_library(fake_nvml.NEWER)))
+    readings = nvml.Nvml()
+    assert readings.reading("0") == (0.10, 1, 80 << 30, 612.4, 64.0, 0, None)
+    assert readings.reading("1") == (0.75, 5 << 32, 80 << 30, None, 41.0, 3, 79)
+    assert readings.reading("0").xid is None and readings.reading("1").xid == 79
 
 
 @pytest.mark.parametrize("library", ["/nowhere/libnvidia-ml.so", "libc.so.6"])

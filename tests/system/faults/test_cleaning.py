@@ -22,6 +22,16 @@ GARBAGE = _both("garbage.expire", "garbage.sweep", "garbage.renew", "files.delet
 LATER = (
     "from datetime import timedelta; from django.utils import timezone; now = timezone.now() + timedelta(days=9999); "
 )
+ROLLING = _both("rollups.turn")
+ROLL = """
+from jobs.analysis import rollups
+from jobs.models import MetricChunk, MetricRollup
+rollups.roll_up(now=now)
+chunks = MetricChunk.objects.filter(job={job}, name="system/cpu")
+begins = {{int(at // 10) * 10 for times in chunks.values_list("times", flat=True) for at in times}}
+rows = MetricRollup.objects.filter(job={job}, name="system/cpu", width=10)
+print("whole", {{row.begins for row in rows if not row.is_due and row.ranks}} == begins, bool(begins))
+"""
 PACK = """
 from jobs.logs import compaction
 from jobs.models import Job
@@ -61,6 +71,13 @@ def test_a_crash_while_packing_loses_no_line(installation, matrix, ended):
     said = until_whole(installation, PACK.format(job=ended), PACKING, lambda: check(installation, ended))
     assert said.split()[-2:] == ["files", "1"]
     matrix.add("crash point", f"{len(PACKING)} of packing", "every line is there")
+
+
+@pytest.mark.long
+def test_a_crash_while_rolling_up_leaves_no_bucket_out(installation, matrix, ended):
+    said = until_whole(installation, ROLL.format(job=ended), ROLLING, lambda: None)
+    assert said.split()[-3:] == ["whole", "True", "True"]
+    matrix.add("crash point", f"{len(ROLLING)} of rolling up", "every bucket is there")
 
 
 @pytest.mark.long
