@@ -49,6 +49,7 @@ class AuditAction(StrEnum):
     AUDIT_TRIMMED = "audit.trim"
     QUEUE_MADE = "queue.make"
     QUEUE_CHANGED = "queue.change"
+    CEILING_CHANGED = "ceiling.change"
     JOB_SUBMITTED = "job.submit"
     JOB_CANCELLED = "job.cancel"
     JOB_SUSPENDED = "job.suspend"
@@ -98,6 +99,7 @@ WORDS: dict[str, str] = {
     AuditAction.AUDIT_TRIMMED: "deleted old audit entries",
     AuditAction.QUEUE_MADE: "made queue",
     AuditAction.QUEUE_CHANGED: "changed queue",
+    AuditAction.CEILING_CHANGED: "changed the quota ceiling of team",
     AuditAction.JOB_SUBMITTED: "submitted job",
     AuditAction.JOB_CANCELLED: "cancelled job",
     AuditAction.JOB_SUSPENDED: "suspended job",

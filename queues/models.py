@@ -40,3 +40,17 @@ class Queue(models.Model):
     @property
     def quota(self) -> Resources:
         return {self.resource: self.nominal}
+
+
+class Ceiling(models.Model):
+    """How much all queues of a team together may hold of one resource, as platform administrators allow it."""
+
+    team = models.ForeignKey(Team, models.CASCADE, related_name="ceilings")
+    resource = models.CharField(max_length=3, choices=Resource)
+    slots = models.PositiveIntegerField(null=True, blank=True, help_text="null: no ceiling")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["team", "resource"], name="ceiling_once_per_resource")]
+
+    def __str__(self) -> str:
+        return f"{self.team.name}/{self.resource}"

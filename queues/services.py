@@ -1,4 +1,7 @@
-"""Make queues and change their quota: the only writers of a queue's row. Running jobs are never ended by it."""
+"""Make queues, change their quota and the ceilings of teams: the only writers of these rows. No job is ended by it.
+
+Administrators of a team set the quotas of its queues, up to the ceiling that platform administrators set for the team.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,15 +9,16 @@ from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import Sum
 
 from accounts import audit
 from accounts.audit import AuditAction
 from accounts.models import Team, User
-from accounts.permissions import Act, require, require_platform_admin
+from accounts.permissions import Act, is_platform_admin, require, require_platform_admin
 from common import doorbell
 from common.errors import Conflict, InvalidInput, Problem
 
-from .models import Queue, Resource
+from .models import Ceiling, Queue, Resource
 
 MOST_SLOTS = 1_000_000
 MOST_GPUS_PER_NODE = 256
@@ -41,23 +45,28 @@ def make(
     _assign(queue, values)
     try:
         with transaction.atomic():
+            _lock(owner)
+            ceiling = _ceiling(owner, resource)
             queue.save(force_insert=True)
             audit.record(AuditAction.QUEUE_MADE, by=by, on=queue, team=owner, after=described(queue))
+            _keep_ceiling(ceiling, total=quota_of(owner, resource), by=by)
     except IntegrityError as error:
         raise Conflict(f"queue {name} already exists; choose another name", "name", name) from error
     return queue
 
 
-def change(*, queue: Queue, by: User | None, **values: Any) -> Queue:
-    """Change a queue's quota, whether it is open, or its description.
+def change(*, queue: Queue, by: User | None, reason: str = "", **values: Any) -> Queue:
+    """Change a queue's quota, whether it is open, or its description. `reason` goes to the audit.
 
-    Jobs keep their slots, even beyond a lower quota.
+    Jobs keep their slots, even beyond a lower quota. Beyond the team's ceiling a platform administrator raises that too;
+    for others it is InvalidInput.
     """
     if by is not None:
         require(by, Act.MANAGE, queue.team)
-    if problems := problems_in(values):
+    if problems := [*problems_in(values), *_reason_problems(reason)]:
         raise InvalidInput(*problems)
     with transaction.atomic():
+        _lock(queue.team)
         row = Queue.objects.select_for_update(of=("self",), no_key=True).select_related("team").get(pk=queue.pk)
         before = described(row)
         _assign(row, values)
@@ -65,11 +74,106 @@ def change(*, queue: Queue, by: User | None, **values: Any) -> Queue:
         changed = [name for name in after if after[name] != before[name]]
         if not changed:
             return row
+        ceiling = _ceiling(row.team, row.resource)
+        total = quota_of(row.team, row.resource) - before["slots"] + after["slots"]
+        is_beyond = after["slots"] > before["slots"] and _exceeds(ceiling, total)
+        if is_beyond and by is not None and not is_platform_admin(by):
+            raise InvalidInput(Problem("slots", after["slots"], _beyond(ceiling, row, total)))
         row.save(update_fields=[_COLUMN.get(name, name) for name in changed])
+        if "slots" in changed:
+            _keep_ceiling(ceiling, total=total if is_beyond else 0, by=by)
         old, new = ({name: told[name] for name in changed} for told in (before, after))
+        new |= {"reason": reason} if reason else {}
         audit.record(AuditAction.QUEUE_CHANGED, by=by, on=row, team=row.team, before=old, after=new)
         doorbell.poke("jobs.schedule")
     return row
+
+
+def set_ceiling(*, team: Team, resource: str, slots: int | None, by: User | None, reason: str = "") -> Ceiling:
+    """Set how much all queues of a team together may hold of a resource; None: as much as its administrators wish.
+
+    A ceiling below today's quota takes nothing away; it only lets no quota grow.
+    """
+    if by is not None:
+        require_platform_admin(by, "set the ceilings of teams")
+    problems = _reason_problems(reason)
+    if resource not in Resource.values:
+        problems.append(Problem("resource", resource, f"must be one of {', '.join(Resource.values)}"))
+    if slots is not None:
+        problems += _count_problems({"slots": slots}, "slots", MOST_SLOTS, "leave it out for no ceiling")
+    if problems:
+        raise InvalidInput(*problems)
+    with transaction.atomic():
+        _lock(team)
+        ceiling = _ceiling(team, resource)
+        before, ceiling.slots = ceiling.slots, slots
+        if before != slots or ceiling.pk is None:
+            ceiling.save()
+        if before != slots:
+            audit.record(AuditAction.CEILING_CHANGED, by=by, on=team, team=team, **_change(ceiling, before, reason))
+    return ceiling
+
+
+def ceilings_of(team: Team) -> dict[str, int | None]:
+    """Return the team's ceilings by resource: those that are set, and today's quota for resources that it has queues of."""
+    found = {resource: quota_of(team, resource) for resource in Resource.values}
+    known = dict(Ceiling.objects.filter(team=team).values_list("resource", "slots"))
+    return {resource: known.get(resource, quota) for resource, quota in found.items() if quota or resource in known}
+
+
+def quota_of(team: Team, resource: str) -> int:
+    """Return the sum over the quotas of its queues."""
+    found = Queue.objects.filter(team=team, resource=resource).aggregate(slots=Sum("nominal"))
+    return int(found["slots"] or 0)
+
+
+def _lock(team: Team) -> None:
+    """Lock the team, so that two of its queues cannot both take what is left below the ceiling."""
+    Team.objects.select_for_update(no_key=True).get(pk=team.pk)
+
+
+def _ceiling(team: Team, resource: str) -> Ceiling:
+    """Return the ceiling; where none is kept yet, one at today's quota that is not saved."""
+    found = Ceiling.objects.filter(team=team, resource=resource).first()
+    return found or Ceiling(team=team, resource=resource, slots=quota_of(team, resource))
+
+
+def _exceeds(ceiling: Ceiling, total: int) -> bool:
+    return ceiling.slots is not None and total > ceiling.slots
+
+
+def _keep_ceiling(ceiling: Ceiling, *, total: int, by: User | None) -> None:
+    """Raise the ceiling to the quotas that are given now, where they are beyond it; save it in any case.
+
+    One that is kept for the first time begins at the quota before.
+    """
+    before, is_first = ceiling.slots, ceiling.pk is None
+    if _exceeds(ceiling, total):
+        ceiling.slots = total
+    if is_first or ceiling.slots != before:
+        ceiling.save()
+    if ceiling.slots != before and (before or not is_first):
+        team, told = ceiling.team, _change(ceiling, before)
+        audit.record(AuditAction.CEILING_CHANGED, by=by, on=team, team=team, **told)
+
+
+def _change(ceiling: Ceiling, before: int | None, reason: str = "") -> dict[str, dict[str, Any]]:
+    told = {"reason": reason} if reason else {}
+    return {"before": {ceiling.resource: before}, "after": {ceiling.resource: ceiling.slots, **told}}
+
+
+def _beyond(ceiling: Ceiling, queue: Queue, total: int) -> str:
+    others, words = total - queue.nominal, queue.get_resource_display()
+    return (
+        f"is beyond the ceiling of team {queue.team.name}: {ceiling.slots} {words} in all its queues, {others} of them in others, "
+        f"so at most {max(0, (ceiling.slots or 0) - others)} here; a platform administrator can raise it"
+    )
+
+
+def _reason_problems(reason: Any) -> list[Problem]:
+    if isinstance(reason, str) and len(reason) <= 200 and "\0" not in reason:
+        return []
+    return [Problem("reason", reason, "must be text of at most 200 characters")]
 
 
 def set_defaults(*, queue: Queue, by: User | None, defaults: Mapping[str, Any]) -> Queue:

@@ -7,7 +7,7 @@ from typing import Any
 from muster import calls
 from muster.call import Call, Flow, Page, ask, get, given, nothing, page, place, whole
 from muster.errors import NotFound
-from muster.models import Login, Me, Queue
+from muster.models import Ceiling, Login, Me, Queue
 from muster.models_teams import AuditEntry, Member, Team, Token
 
 
@@ -143,6 +143,19 @@ def set_queue(name: str, **fields: Any) -> Flow[Queue]:
     """Change a quota or whether the queue is open, as an administrator of its team."""
     path = place("queues", name)
     call = Call("PATCH", path, Queue.parse, json=given(**fields), is_repeatable=True, missing=_no_queue(name))
+    return (yield from ask(call))
+
+
+def ceilings(team: str) -> Flow[list[Ceiling]]:
+    """Return how much all queues of a team together may hold of each resource. Raises NotFound."""
+    return (yield from whole(page(place("teams", team, "ceilings"), parse=Ceiling.parse, missing=_no_team(team))))
+
+
+def set_ceiling(team: str, resource: str, slots: int | None, *, reason: str = "") -> Flow[Ceiling]:
+    """Set that ceiling, as a platform administrator; None is no ceiling. Raises NotFound."""
+    body = {"slots": slots, "reason": reason}
+    path = place("teams", team, "ceilings", resource)
+    call = Call("PUT", path, Ceiling.parse, json=body, is_repeatable=True, missing=_no_team(team))
     return (yield from ask(call))
 
 

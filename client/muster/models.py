@@ -116,6 +116,11 @@ class Rank(Model):
     rss_bytes: int | None = None
     gpu: float | None = None  # 0 to 1
     gpu_mem_bytes: int | None = None
+    gpu_mem_total_bytes: int | None = None
+    gpu_watts: float | None = None
+    gpu_celsius: float | None = None
+    gpu_ecc_errors: int | None = None  # uncorrected, since the driver was loaded
+    gpu_xid: int | None = None  # the last critical error that the driver reported
     last_line_at: datetime | None = moment()
     lines: int = 0
     started_at: datetime | None = moment()
@@ -185,6 +190,16 @@ class Queue(Model):
     is_open: bool = True
     description: str = ""
     notice: str = ""  # what a user should know about the quota now
+    raw: Json = as_sent()
+
+
+@dataclass(frozen=True)
+class Ceiling(Model):
+    """How much all queues of a team together may hold of a resource; `slots` None is no ceiling."""
+
+    resource: str
+    slots: int | None = None
+    quota: int = 0
     raw: Json = as_sent()
 
 

@@ -109,6 +109,8 @@ class Operations:
     queue = Operation(calls_teams.queue)
     create_queue = Operation(calls_teams.create_queue)
     set_queue = Operation(calls_teams.set_queue)
+    ceilings = Operation(calls_teams.ceilings)
+    set_ceiling = Operation(calls_teams.set_ceiling)
 
     tokens = Operation(calls_teams.tokens)
     create_token = Operation(calls_teams.create_token)

@@ -5,7 +5,7 @@ from typing import Any
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
-from jobs.models import Job
+from jobs.models import Job, in_order
 from queues import sharing
 from queues.models import Queue
 from queues.resources import describe
@@ -23,6 +23,49 @@ def over_quota_warning(queue: Queue, *, used: int) -> str:
     """Return what users should know about a queue; empty if there is nothing."""
     said = [_over_quota(queue, used), sharing.NOTICE if sharing.has_others(queue) else ""]
     return "; ".join(words for words in said if words)
+
+
+def consequences(queue: Any, *, slots: int, is_open: bool) -> list[str]:
+    """Return in sentences what a change of a queue would do to its jobs. `queue` has `used`, as `with_use` gives it."""
+    waiting = list(in_order(Job.objects.waiting().filter(queue=queue)).values_list("pk", "name", "slots"))
+    said = []
+    if slots > 2 * queue.nominal:
+        said.append(f"{slots:,} is more than twice today's quota of {queue.nominal:,}.")
+    if slots < queue.nominal and queue.used > slots:
+        said.append(
+            f"Jobs hold {queue.used} of it now, {queue.used - slots} more than the new quota: none is stopped, and none "
+            f"starts until enough is free."
+        )
+    never = [f"{name} (job {pk}, {wants})" for pk, name, wants in waiting if slots < wants <= queue.nominal]
+    if never:
+        more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
+        said.append(f"Larger than the new quota, so never to start with it: {', '.join(never[:NAMED])}{more}.")
+    if queue.is_open and not is_open and waiting:
+        said.append(f"{_jobs(len(waiting))} will wait until the queue is opened again; running jobs go on.")
+    if is_open and waiting and (slots > queue.nominal or not queue.is_open):
+        said.append(_starting(waiting, max(0, slots - queue.used)))
+    return said
+
+
+NAMED = 3  # jobs in one sentence
+
+
+def _starting(waiting: list[tuple[int, str, int]], free: int) -> str:
+    """Say which of the first waiting jobs fit into what is free; the queue is worked off in order."""
+    fitting = []
+    for pk, name, wants in waiting:
+        if wants > free:
+            break
+        free -= wants
+        fitting.append(f"{name} (job {pk})")
+    if not fitting:
+        return "No waiting job starts by that alone."
+    more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
+    return f"There is room at once for {', '.join(fitting[:NAMED])}{more}."
+
+
+def _jobs(count: int) -> str:
+    return f"{count} waiting job{'' if count == 1 else 's'}"
 
 
 def _over_quota(queue: Queue, used: int) -> str:

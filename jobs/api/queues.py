@@ -7,10 +7,12 @@ from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import mixins, serializers, viewsets
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from accounts.models import User
+from accounts import members
+from accounts.models import Team, User
 from common.errors import InvalidInput, Problem
-from common.rest import Paging
+from common.rest import Paging, listed
 from jobs.analysis.usage import over_quota_warning, with_use
 from queues import services
 from queues.models import Queue, Resource
@@ -36,16 +38,20 @@ class QueueSerializer(serializers.ModelSerializer[Queue]):
         return over_quota_warning(queue, used=queue.used)  # type: ignore[attr-defined]  # annotated by with_use
 
 
-class QueueChange(serializers.Serializer[Any]):
-    """What administrators of the team may change; fields left out stay as they are."""
-
+class QueueFields(serializers.Serializer[Any]):
     slots = serializers.IntegerField(required=False, min_value=1, max_value=services.MOST_SLOTS)
     is_open = serializers.BooleanField(required=False)
     description = serializers.CharField(required=False, allow_blank=True, max_length=200)
     gpus_per_node = serializers.IntegerField(required=False, min_value=0, max_value=services.MOST_GPUS_PER_NODE)
 
 
-class NewQueue(QueueChange):
+class QueueChange(QueueFields):
+    """What administrators of the team may change; fields left out stay as they are."""
+
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="stands in the audit")
+
+
+class NewQueue(QueueFields):
     name = serializers.RegexField(r"^[-a-zA-Z0-9_]+\Z", max_length=40, trim_whitespace=False)
     team = serializers.CharField(max_length=40)
     cluster = serializers.CharField(max_length=40)
@@ -76,6 +82,43 @@ class QueueViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Ge
     def _queue(self, queue: Queue, status: int = 200) -> Response:
         row = with_use(Queue.objects.filter(pk=queue.pk).select_related("team")).get()
         return Response(QueueSerializer(row).data, status=status)
+
+
+class CeilingSerializer(serializers.Serializer[Any]):
+    """How much all queues of a team together may hold of a resource."""
+
+    resource = serializers.ChoiceField(choices=Resource.choices)
+    slots = serializers.IntegerField(allow_null=True, help_text="null: no ceiling")
+    quota = serializers.IntegerField(help_text="the sum over the quotas of its queues")
+
+
+class CeilingChange(serializers.Serializer[Any]):
+    slots = serializers.IntegerField(
+        allow_null=True, min_value=0, max_value=services.MOST_SLOTS, help_text="null: no ceiling"
+    )
+    reason = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="stands in the audit")
+
+
+class CeilingsView(APIView):
+    @extend_schema(operation_id="ceilings_list", responses=listed(CeilingSerializer))
+    def get(self, request: Request, team: str) -> Response:
+        found = members.readable_team(_user(request), team)
+        results = [_ceiling(found, *pair) for pair in services.ceilings_of(found).items()]
+        return Response({"results": results, "next": None})
+
+
+class CeilingView(APIView):
+    """For platform administrators: teams set the quotas of their queues up to it."""
+
+    @extend_schema(operation_id="ceilings_update", request=CeilingChange, responses=CeilingSerializer)
+    def put(self, request: Request, team: str, resource: str) -> Response:
+        found = members.readable_team(_user(request), team)
+        row = services.set_ceiling(team=found, resource=resource, by=_user(request), **_sent(CeilingChange, request))
+        return Response(_ceiling(found, resource, row.slots))
+
+
+def _ceiling(team: Team, resource: str, slots: int | None) -> dict[str, Any]:
+    return {"resource": resource, "slots": slots, "quota": services.quota_of(team, resource)}
 
 
 def _sent(serializer: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:

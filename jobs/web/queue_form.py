@@ -16,14 +16,14 @@ from django.views.decorators.http import require_http_methods
 
 from accounts.models import Team
 from accounts.permissions import Act, is_platform_admin, may, require
-from common.errors import Conflict, InvalidInput, NotAllowed
-from jobs.analysis.usage import over_quota_warning, with_use
+from common.errors import Conflict, InvalidInput, NotAllowed, Problem
+from jobs.analysis.usage import consequences, over_quota_warning, with_use
 from jobs.models import Job, in_order
 from queues import services
 from queues.models import Resource
 from queues.readable import readable_queues
 
-from .parts import Request, answer
+from .parts import Context, Request, answer, target_id, whole
 
 SHOWN = 200  # waiting jobs, and running ones
 
@@ -35,6 +35,7 @@ class QueueForm(forms.Form):
     gpus_per_node = forms.IntegerField()
     description = forms.CharField(required=False, max_length=200)
     is_open = forms.BooleanField(required=False)
+    reason = forms.CharField(required=False, max_length=200)
 
     def take(self, error: InvalidInput) -> None:
         for problem in error.problems:
@@ -73,7 +74,10 @@ def make(request: Request) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit(request: Request, name: str) -> HttpResponse:
+    """Show a queue, and change it. What a change would do to jobs is shown before it is saved."""
     queue = get_object_or_404(with_use(readable_queues(request.user)), name=name)
+    if target_id(request) == "consequence":
+        return answer(request, template="queues/_consequence.html", context=_would_do(queue, QueueForm(request.GET)))
     if request.method != "POST":
         is_admin = may(request.user, Act.MANAGE, queue.team)
         return _page(request, queue, QueueForm(initial=services.described(queue)) if is_admin else None)
@@ -81,10 +85,44 @@ def edit(request: Request, name: str) -> HttpResponse:
         require(request.user, Act.MANAGE, queue.team)
     except NotAllowed as error:
         raise PermissionDenied(str(error)) from error
+    if request.POST.get("act") == "ceiling":
+        return _set_ceiling(request, queue)
     form = QueueForm(request.POST)
+    would_do = _would_do(queue, form)
+    if would_do["consequences"] and request.POST.get("seen") != would_do["seen"]:
+        return _page(request, queue, form, would_do=would_do)
     if not form.is_valid() or not _change(request, queue, form):
         return _page(request, queue, form, status=422)
     return redirect("queues")
+
+
+def _set_ceiling(request: Request, queue: Any) -> HttpResponse:
+    """Set the ceiling of the queue's team; an empty field is no ceiling."""
+    said, reason = request.POST.get("ceiling", "").strip(), request.POST.get("reason", "").strip()
+    slots = None if not said else whole(said, most=services.MOST_SLOTS)
+    try:
+        if said and slots is None:
+            raise InvalidInput(
+                Problem("ceiling", said, f"must be a whole number up to {services.MOST_SLOTS:,}, or empty")
+            )
+        services.set_ceiling(team=queue.team, resource=queue.resource, slots=slots, by=request.user, reason=reason)
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+    except InvalidInput as error:
+        messages.error(request, " ".join(f"The {one.field} {one.message}." for one in error.problems))
+    else:
+        of = f"all queues of team {queue.team.name}"
+        ceiling = "no ceiling" if slots is None else f"a ceiling of {slots:,} {queue.get_resource_display()}"
+        messages.success(request, f"{of.capitalize()} together have {ceiling}.")
+    return redirect("queue-edit", name=queue.name)
+
+
+def _would_do(queue: Any, form: QueueForm) -> Context:
+    """Return what these values would do, and a word by which a form says that this was shown."""
+    if not form.is_valid() or services.problems_in({"slots": form.cleaned_data["slots"]}):
+        return {"consequences": []}
+    slots, is_open = form.cleaned_data["slots"], form.cleaned_data["is_open"]
+    return {"consequences": consequences(queue, slots=slots, is_open=is_open), "seen": f"{slots} {is_open}"}
 
 
 def _change(request: Request, queue: Any, form: QueueForm) -> bool:
@@ -102,7 +140,8 @@ def _change(request: Request, queue: Any, form: QueueForm) -> bool:
 
 def _made(request: Request, form: NewQueueForm) -> bool:
     try:
-        row = services.make(by=request.user, **form.cleaned_data)
+        asked = {name: value for name, value in form.cleaned_data.items() if name != "reason"}
+        row = services.make(by=request.user, **asked)
     except InvalidInput as error:
         form.take(error)
     except Conflict as error:
@@ -120,7 +159,9 @@ def _new_page(request: Request, form: NewQueueForm, status: int = 200) -> HttpRe
     return answer(request, template="queues/new.html", context={"form": form}, status=status)
 
 
-def _page(request: Request, queue: Any, form: QueueForm | None, status: int = 200) -> HttpResponse:
+def _page(
+    request: Request, queue: Any, form: QueueForm | None, *, would_do: Context | None = None, status: int = 200
+) -> HttpResponse:  # fmt: skip
     """Return the page of a queue; without a form for those who may not change it."""
     waiting = in_order(Job.objects.waiting().filter(queue=queue)).select_related("user")
     holders = Job.objects.holding_quota().filter(queue=queue).select_related("user").order_by("-slots", "id")
@@ -131,5 +172,9 @@ def _page(request: Request, queue: Any, form: QueueForm | None, status: int = 20
         "waiting_count": waiting.count(),
         "holders": list(holders[:SHOWN]),
         "holding_count": holders.count(),
+        "ceiling": services.ceilings_of(queue.team).get(queue.resource) if form else None,
+        "may_set_ceiling": is_platform_admin(request.user),
+        "in_others": services.quota_of(queue.team, queue.resource) - queue.nominal if form else 0,
+        **(would_do or {}),
     }
     return answer(request, template="queues/edit.html", context=context, status=status)

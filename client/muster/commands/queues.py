@@ -46,10 +46,11 @@ def show(*, queue: str, output: Output) -> None:
 @click.option("--gpus-per-node", metavar="N", type=click.IntRange(min=0), help="GPUs per machine.")
 @click.option("--open/--close", "is_open", default=None, help="Whether the queue accepts jobs.")
 @click.option("--description", metavar="TEXT", help="Description of the queue.")
+@click.option("--reason", metavar="TEXT", help="Why; stands in the audit.")
 @reading
 def set_queue(*, queue: str, output: Output, **fields: Any) -> None:
     """Change a queue (administrators of its team only)."""
-    if all(value is None for value in fields.values()):
+    if all(value is None for name, value in fields.items() if name != "reason"):
         raise click.UsageError("nothing to change: give --slots, --gpus-per-node, --open, --close or --description")
     with open_client() as client:
         found = client.set_queue(queue, **fields)
@@ -71,6 +72,33 @@ def create(*, queue: str, output: Output, **fields: Any) -> None:
         found = client.create_queue(queue, **fields)
     said = [f"Created queue {found.name} of team {found.team}", *([f"Notice: {found.notice}"] if found.notice else [])]
     output.item(found, ident=found.name, lines=lambda: [printable(line) for line in said])
+
+
+@queues.command()
+@click.argument("team")
+@click.argument("resource", required=False)
+@click.argument("slots", required=False)
+@click.option("--reason", metavar="TEXT", default="", help="Why; stands in the audit.")
+@reading
+def ceiling(*, team: str, resource: str | None, slots: str | None, reason: str, output: Output) -> None:
+    """Show how much all queues of a team together may hold, or set it.
+
+    Platform administrators set it: RESOURCE is gpu or cpu, SLOTS a number, or none for no ceiling.
+    """
+    if resource is not None and (slots is None or not (slots == "none" or slots.isdecimal())):
+        raise click.UsageError("SLOTS is needed after RESOURCE: a whole number, or none for no ceiling")
+    with open_client() as client:
+        if resource is None:
+            found = client.ceilings(team)
+        else:
+            found = [client.set_ceiling(team, resource, None if slots == "none" else int(slots or 0), reason=reason)]
+    output.items(
+        found,
+        ident=lambda one: one.resource,
+        headers=("RESOURCE", "CEILING", "QUOTA"),
+        row=lambda one: (one.resource, "none" if one.slots is None else one.slots, one.quota),
+        empty=f"Team {team} has no queue, and no ceiling is set for it.",
+    )
 
 
 def _list(output: Output) -> None:

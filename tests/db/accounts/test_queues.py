@@ -24,6 +24,7 @@ def heard(settings) -> bool:
 def test_an_administrator_changes_the_quota_and_waiting_jobs_start(
     api, queue, lab, settings, django_capture_on_commit_callbacks
 ):
+    services.set_ceiling(team=queue.team, resource="cpu", slots=12, by=None)
     lab.running(nodes=1, nproc_per_node=8)
     waiting = lab.submit(nodes=1, nproc_per_node=4)
     Redis.from_url(settings.REDIS_URL).delete("celery")
@@ -116,7 +117,7 @@ def test_the_management_command_is_audited_too(people):
     call_command("queue", "big", "--team", "speech", "--slots", "4")
     call_command("queue", "big", "--team", "speech", "--slots", "16")
     told = list(AuditEntry.objects.order_by("id").values_list("act", "actor_name", "target_name"))
-    assert told == [("queue.make", "", "big"), ("queue.change", "", "big")]
+    assert told == [("queue.make", "", "big"), ("ceiling.change", "", "speech"), ("queue.change", "", "big")]
 
 
 def test_the_service_layer_validates_values_itself(people, queue):

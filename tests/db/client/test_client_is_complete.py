@@ -56,6 +56,8 @@ CLIENT = {
     "GET /teams": ("teams", "teams"),
     "POST /teams": ("create_team", "teams create"),
     "GET /teams/{team}": ("team", "teams show"),
+    "GET /teams/{team}/ceilings": ("ceilings", "queues ceiling"),
+    "PUT /teams/{team}/ceilings/{resource}": ("set_ceiling", "queues ceiling"),
     "GET /teams/{team}/members": ("members", "teams members list"),
     "PUT /teams/{team}/members/{username}": ("set_member", "teams members set"),
     "DELETE /teams/{team}/members/{username}": ("remove_member", "teams members remove"),
@@ -254,6 +256,8 @@ def queues_and_the_rest(script):
     assert script.read("queues set night --slots 6 --close")["slots"] == 6
     shown = script.run("queues show night")
     assert "0 of 6" in shown and "closed" in shown and "slow" in shown
+    assert script.read("queues ceiling nlp cpu 9 --reason more")[0]["slots"] == 9
+    assert script.ids("queues ceiling nlp") == ["cpu"]
     assert script.read("schema")["openapi"].startswith("3.")
     assert {"nodes", "deadline_seconds"} <= set(script.ids("fields"))
     assert "1 to 4096" in script.run("fields")

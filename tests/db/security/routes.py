@@ -61,6 +61,7 @@ UPLOAD = let_in("member admin stranger", SUBMITTING, viewer=403, root=422)  # to
 MANAGE = let_in("admin root", MANAGING, viewer=403, member=403, stranger=404)
 AUDIT = let_in("admin stranger root", MANAGING, viewer=403, member=403)  # administrators, each for their own teams
 PLATFORM = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=403)
+CEILING = let_in("root", MANAGING, viewer=403, member=403, admin=403, stranger=404)
 
 # The answer to a client without valid credentials, whatever the method: pages redirect to the login, the rest get 401.
 PAGE, API, STREAM, AGENT, OPEN = "page", "api", "stream", "agent", "open"
@@ -114,6 +115,7 @@ TABLE: dict[str, Route] = {
     "account/tokens": route(PAGE, GET=ANY, POST=ANY, kind=FORM, body="name=x&scope=read&expires_in_days=7"),
     "account/tokens/{pk}/revoke": route(PAGE, POST=HIS, at="account/tokens/{token}/revoke"),
     "audit": route(PAGE, GET=PLATFORM),
+    "people": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM, body="act=activate&username=teammate&password=wrong"),
     "make-queue": route(PAGE, GET=PLATFORM, POST=PLATFORM, kind=FORM,
                         body="name=more&team=nlp&cluster=local&resource=cpu&slots=2&gpus_per_node=0&is_open=on"),
     "teams": route(PAGE, GET=ANY, POST=PLATFORM, kind=FORM, body="name=more"),
@@ -123,7 +125,7 @@ TABLE: dict[str, Route] = {
     "teams/{team}/members/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=teammate"),
     "teams/{team}/service-accounts": route(PAGE, POST=MANAGE, kind=FORM, body="name=ci&role=viewer"),
     "teams/{team}/service-accounts/remove": route(PAGE, POST=MANAGE, kind=FORM, body="username=bot@nlp"),
-    "queues/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="slots=9&gpus_per_node=0&is_open=on"),
+    "queues/{name}": route(PAGE, GET=READ, POST=MANAGE, kind=FORM, body="slots=7&gpus_per_node=0&is_open=on"),
     "api/docs": route(PAGE, GET=ANY),
     "queues": route(PAGE, GET=ANY),
     "jobs": route(PAGE, GET=ANY),
@@ -148,13 +150,15 @@ TABLE: dict[str, Route] = {
     "api/v1/tokens/{pk}": route(API, DELETE=HIS, at="api/v1/tokens/{token}"),
     "api/v1/teams": route(API, GET=ANY, POST=PLATFORM, body={"name": "more"}),
     "api/v1/teams/{team}": route(API, GET=READ),
+    "api/v1/teams/{team}/ceilings": route(API, GET=READ),
+    "api/v1/teams/{team}/ceilings/{resource}": route(API, PUT=CEILING, body={"slots": 9}, at="api/v1/teams/{team}/ceilings/cpu"),
     "api/v1/teams/{team}/members": route(API, GET=READ),
     "api/v1/teams/{team}/members/{username}": route(API, PUT=MANAGE, DELETE=MANAGE, body={"role": "viewer"}),
     "api/v1/teams/{team}/service-accounts": route(API, GET=READ, POST=MANAGE, body={"name": "ci", "role": "viewer"}),
     "api/v1/teams/{team}/service-accounts/{username}": route(API, DELETE=MANAGE, at="api/v1/teams/{team}/service-accounts/bot@nlp"),
     "api/v1/audit": route(API, GET=AUDIT),
     "api/v1/queues": route(API, GET=ANY, POST=PLATFORM, body={"name": "more", "team": "nlp", "cluster": "local", "slots": 2}),
-    "api/v1/queues/{name}": route(API, GET=READ, PATCH=MANAGE, body={"slots": 9}),
+    "api/v1/queues/{name}": route(API, GET=READ, PATCH=MANAGE, body={"slots": 7}),
     "api/v1/workspaces": route(API, GET=ANY, POST=UPLOAD, body={"set": []}),
     "api/v1/workspaces/missing": route(API, POST=UPLOAD, body={"digests": []}),
     "api/v1/workspaces/files": route(API, POST=UPLOAD, body=packs.pack(b"x"), kind="application/x-muster-pack"),

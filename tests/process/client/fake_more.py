@@ -79,6 +79,10 @@ class More:
             return _results([self._team(one) for one in self.teams])
         if name not in self.teams:
             return missing()
+        if part == "ceilings":
+            return _results(
+                [{"resource": "gpu", "slots": None, "quota": 24}, {"resource": "cpu", "slots": 16, "quota": 16}]
+            )
         people = self.teams[name] if part == "members" else self.accounts.get(name, {})
         return _results([member(*one) for one in people.items()]) if part else (200, self._team(name), {})
 
@@ -91,6 +95,8 @@ class More:
         return 201, member(body["name"], body["role"]), {}
 
     def put_teams(self, seen: dict[str, Any], name: str, part: str, user: str) -> Answer:
+        if part == "ceilings":
+            return 200, {"resource": user, "slots": json.loads(seen["body"])["slots"], "quota": 8}, {}
         self.teams[name][user] = json.loads(seen["body"])["role"]
         return 200, member(user, self.teams[name][user]), {}
 

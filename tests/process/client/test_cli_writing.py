@@ -42,6 +42,14 @@ WRITES: dict[str, tuple[str, str, Any, str]] = {
     "queues set closed --open --description big --gpus-per-node 8": (
         "PATCH", "/queues/closed", {"is_open": True, "description": "big", "gpus_per_node": 8}, "open",
     ),
+    "queues set research --slots 16 --reason deadline": (
+        "PATCH", "/queues/research", {"slots": 16, "reason": "deadline"}, "research",
+    ),
+    "queues ceiling vision gpu 64 --reason nodes": (
+        "PUT", "/teams/vision/ceilings/gpu", {"slots": 64, "reason": "nodes"}, "64",
+    ),
+    "queues ceiling vision cpu none": ("PUT", "/teams/vision/ceilings/cpu", {"slots": None, "reason": ""}, "none"),
+    "queues ceiling vision": ("GET", "/teams/vision/ceilings", None, "none"),
     "queues create night --team vision --slots 4 --cluster local --resource gpu": (
         "POST", "/queues", {"name": "night", "team": "vision", "slots": 4, "cluster": "local", "resource": "gpu"}, "Created queue night",
     ),
@@ -81,6 +89,10 @@ def test_a_missing_object_is_named_with_a_remedy(command: str, sentence: str, ru
     ("command", "sentence"),
     [
         ("queues set research", "nothing to change: give --slots"),
+        ("queues set research --reason x", "nothing to change: give --slots"),
+        ("queues ceiling vision gpu", "SLOTS is needed after RESOURCE"),
+        ("queues ceiling vision gpu many", "a whole number, or none for no ceiling"),
+        ("logs 1 --regex", "add --find EXPRESSION"),
         ("teams members add vision eve", "Missing option '--role'"),
         ("tokens create x --days 366", "366 is not in the range 1<=x<=365"),
         ("tokens create x --scope all", "'all' is not one of 'read', 'submit', 'manage'"),
