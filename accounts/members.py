@@ -75,6 +75,28 @@ def set_role(*, team: Team, username: str, role: str, by: User) -> tuple[Members
     return row, False
 
 
+def losses(*, team: Team, username: str, role: str | None, by: User) -> list[str]:
+    """Return what is lost by giving a member this role (None: no membership) and cannot be taken back by who does it.
+
+    Empty where nothing is, or where the change would be refused.
+    """
+    row = members_of(team).filter(user__username=username).first()
+    if row is None or role == Role.ADMIN or row.role != Role.ADMIN:
+        return []
+    said = []
+    is_last = is_last_admin(username, _admins(team))
+    if is_last and not is_platform_admin(by):
+        return []
+    if row.user_id == by.pk and not by.is_superuser:
+        said.append(
+            f"You will no longer be an administrator of {team.name}: you cannot change its members, queues, tokens and "
+            f"quotas, nor read its audit, until another administrator makes you one again."
+        )
+    if is_last:
+        said.append(f"{team.name} will have no administrator: only platform administrators can change it then.")
+    return said
+
+
 def remove(*, team: Team, username: str, by: User) -> None:
     """Remove a user from the team: access to it ends at once; jobs and tokens stay."""
     with transaction.atomic():

@@ -3,7 +3,7 @@
 from django.contrib.auth.decorators import login_required
 from django.urls import path
 
-from .pages import account, audit, second_factor, sign_ins, teams, tokens
+from .pages import account, audit, people, second_factor, sign_ins, teams, tokens
 from .views import SignIn, SignInCode, SignOut
 
 urlpatterns = [
@@ -17,6 +17,7 @@ urlpatterns = [
     path("account/tokens", tokens.page, name="account-tokens"),
     path("account/tokens/<int:pk>/revoke", tokens.revoke, name="account-token-revoke"),
     path("audit", audit.of_all, name="audit"),
+    path("people", people.page, name="people"),
     path("teams", teams.teams, name="teams"),
     path("teams/<slug:team>", teams.team, name="team"),
     path("teams/<slug:team>/audit", audit.of_team, name="team-audit"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import segno
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
@@ -35,7 +36,8 @@ def _context(user: User, codes: list[str]) -> dict[str, Any]:
     return {
         "row": row if row and row.confirmed_at else None,
         "secret": " ".join(secret[at : at + 4] for at in range(0, len(secret), 4)),
-        "address": second_factor.address(user, secret) if secret else "",
+        "address": (address := second_factor.address(user, secret) if secret else ""),
+        "drawing": segno.make(address, error="m").svg_data_uri(scale=4, border=3) if address else "",
         "codes": codes,
         "left": second_factor.codes_left(user),
         "is_required": second_factor.is_required(user),

@@ -53,6 +53,8 @@ def team(request: Request, team: str) -> HttpResponse:
 @require_POST
 def set_member(request: Request, team: str) -> HttpResponse:
     username, role = text(request, "username"), text(request, "role")
+    if question := _question(request, team, username, role, f"Make {username} a {role}?"):
+        return question
 
     def change(found: Team) -> Any:
         return members.set_role(team=found, username=username, role=role, by=request.user)
@@ -64,6 +66,8 @@ def set_member(request: Request, team: str) -> HttpResponse:
 @require_POST
 def remove_member(request: Request, team: str) -> HttpResponse:
     username = text(request, "username")
+    if question := _question(request, team, username, None, f"Remove {username} from {team}?"):
+        return question
 
     def change(found: Team) -> Any:
         return members.remove(team=found, username=username, by=request.user)
@@ -91,6 +95,16 @@ def remove_service_account(request: Request, team: str) -> HttpResponse:
         return members.remove_service_account(team=found, username=username, by=request.user)
 
     return _change(request, team, change, f"{username} and its tokens were removed.")
+
+
+def _question(request: Request, name: str, username: str, role: str | None, asked: str) -> HttpResponse | None:
+    """Return a page that asks before something is lost that only others can give back; None if nothing is."""
+    team = members.readable_team(request.user, name)
+    if request.POST.get("sure") or not may(request.user, Act.MANAGE, team):
+        return None
+    losses = members.losses(team=team, username=username, role=role, by=request.user)
+    context = {"team": team, "username": username, "role": role, "losses": losses, "asked": asked}
+    return answer(request, template="accounts/question.html", context=context) if losses else None
 
 
 def _change(request: Request, name: str, change: Callable[[Team], Any], done: str) -> HttpResponse:

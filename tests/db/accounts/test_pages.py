@@ -9,6 +9,7 @@ from django.urls import reverse
 from accounts import audit, members
 from accounts.audit import WORDS, AuditAction
 from accounts.models import AuditEntry, Membership, Role, Team, Token, User
+from queues import services
 from queues.models import Queue
 
 pytestmark = pytest.mark.django_db
@@ -73,7 +74,7 @@ def test_the_page_shows_why_a_change_was_refused(as_, team, url, body, words):
 
 def test_leaving_a_team_redirects_to_the_list_of_teams(as_, team, boss, people):
     members.set_role(team=team, username="owner", role="admin", by=boss)
-    assert as_("boss").post("/teams/nlp/members/remove", {"username": "boss"}).url == "/teams"
+    assert as_("boss").post("/teams/nlp/members/remove", {"username": "boss", "sure": "1"}).url == "/teams"
 
 
 def test_a_platform_administrator_makes_a_team(as_):
@@ -218,7 +219,8 @@ def test_the_query_count_of_a_team_page_is_constant(as_, team, django_assert_num
 # The quota form.
 
 
-def test_an_administrator_finds_the_form_and_changes_the_quota(as_, queue):
+def test_an_administrator_finds_the_form_and_changes_the_quota(as_, queue, team):
+    services.set_ceiling(team=team, resource="cpu", slots=None, by=None)
     boss = as_("boss")
     assert 'href="/queues/default#change"' in boss.get("/queues").text
     assert 'href="/queues/default#change"' not in as_("owner").get("/queues").text
@@ -234,7 +236,7 @@ def test_an_administrator_finds_the_form_and_changes_the_quota(as_, queue):
 
 def test_the_page_warns_when_the_quota_is_lowered_below_use(as_, lab):
     lab.running(nodes=2, nproc_per_node=4)
-    body = {"slots": "4", "gpus_per_node": "0", "is_open": "on"}
+    body = {"slots": "4", "gpus_per_node": "0", "is_open": "on", "seen": "4 True"}
     assert (
         "4 more than the quota; no job is stopped for that"
         in as_("boss").post("/queues/default", body, follow=True).text
@@ -281,3 +283,114 @@ def test_an_invalid_new_queue_shows_an_error_and_is_not_made(as_, change):
     assert answer.status_code == 422
     assert 'class="error"' in answer.text
     assert Queue.objects.count() == 0
+
+
+def test_ones_own_demotion_asks_first(as_, team, people):
+    Membership.objects.filter(team=team, user=people.owner).update(role=Role.ADMIN)
+    boss, body = as_("boss"), {"username": "boss", "role": "member"}
+    asked = boss.post("/teams/nlp/members", body)
+    assert asked.status_code == 200 and "You will no longer be an administrator of nlp" in asked.text
+    assert team.memberships.get(user__username="boss").role == "admin"
+    assert "You will no longer" in boss.post("/teams/nlp/members/remove", {"username": "boss"}).text
+    assert boss.post("/teams/nlp/members", {**body, "sure": "1"}).status_code == 302
+    assert team.memberships.get(user__username="boss").role == "member"
+
+
+def test_taking_the_last_administrators_role_asks_first(as_, team):
+    root = as_("root")
+    asked = root.post("/teams/nlp/members", {"username": "boss", "role": "viewer"})
+    assert "nlp will have no administrator" in asked.text
+    assert (
+        root.post("/teams/nlp/members", {"username": "viewer", "role": "member"}).status_code == 302
+    )  # nothing is lost
+    assert (
+        "is now viewer"
+        in root.post("/teams/nlp/members", {"username": "boss", "role": "viewer", "sure": "1"}, follow=True).text
+    )
+
+
+# -- people
+
+
+def invite(root, **sent):
+    return root.post(
+        "/people", {"act": "invite", "username": "ada", "team": "nlp", "role": "viewer", "password": ROOT, **sent}
+    )
+
+
+ROOT = "root-has-a-password"
+
+
+@pytest.fixture
+def root(as_, people):
+    user = User.objects.get(username="root")
+    user.set_password(ROOT)
+    user.save()
+    return as_("root")
+
+
+def test_a_person_is_invited_and_chooses_a_password(root, team):
+    page = invite(root)
+    password = re.search(r'id="told-password"[^>]*>([^<]+)<', page.text)[1]
+    assert page.headers["Cache-Control"] == "private, no-store" and "Content-Encoding" not in page.headers
+    assert Client().login(username="ada", password=password)
+    assert Membership.objects.get(user__username="ada").role == "viewer"
+    assert [(one.act, one.actor_name) for one in AuditEntry.objects.order_by("id")] == [
+        ("person.make", "root"),
+        ("member.add", "root"),
+    ]
+    assert password not in root.get("/people").text
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"username": "owner"}, "already exists"), ({"username": "a b"}, "letters, digits"), ({"role": "emperor"}, "must be one of"),
+        ({"password": "wrong"}, "not your current password"), ({"username": "ci@nlp"}, "service accounts"),
+    ],
+)  # fmt: skip
+def test_an_invalid_invitation_is_refused_with_its_reason(root, body, words):
+    before = User.objects.count()
+    assert (
+        words
+        in root.post(
+            "/people",
+            {"act": "invite", "username": "ada", "team": "", "role": "member", "password": ROOT, **body},
+            follow=True,
+        ).text
+    )
+    assert User.objects.count() == before
+
+
+def test_people_are_helped_and_deactivated(root, people):
+    def act(act, username="owner"):
+        return root.post("/people", {"act": act, "username": username, "password": ROOT}, follow=True).text
+
+    password = re.search(r'id="told-password"[^>]*>([^<]+)<', act("password"))[1]
+    assert Client().login(username="owner", password=password)
+    assert "can no longer sign in" in act("deactivate") and not User.objects.get(username="owner").is_active
+    assert "can sign in again" in act("activate") and User.objects.get(username="owner").is_active
+    assert "signs in without a second factor" in act("factor")
+    for own in ("deactivate", "password", "factor"):
+        assert "your" in act(own, "root") or "yourself" in act(own, "root")
+    assert User.objects.get(username="root").is_active
+    assert "not a known user" in act("deactivate", "nobody")
+    told = AuditEntry.objects.values_list("act", "actor_name").order_by("id")
+    assert [pair for pair in told if pair[0] != "login.failed"] == [
+        ("password.give", "root"),
+        ("person.change", "root"),
+        ("person.change", "root"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["boss", "viewer", "stranger"])
+def test_only_platform_administrators_manage_people(as_, name):
+    assert as_(name).get("/people").status_code == 403
+    assert as_(name).post("/people", {"act": "deactivate", "username": "owner"}).status_code == 403
+    assert User.objects.get(username="owner").is_active
+    assert 'href="/people"' not in as_(name).get("/jobs").text
+
+
+def test_people_are_found_by_name(root):
+    assert "teammate" not in root.get("/people?q=own").text
+    assert "Nobody of that name" in root.get("/people?q=zzz").text
