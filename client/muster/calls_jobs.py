@@ -9,6 +9,7 @@ from typing import Any
 from muster.call import Call, Flow, Page, ask, get, given, page, whole
 from muster.calls import JobRef, act, every, find_id, no_job, of_job
 from muster.calls import metrics as series
+from muster.errors import UnexpectedAnswer
 from muster.models import Event, FoundLine, Job, Rank, Series
 from muster.models_jobs import Acted, Attempt, JobField, Plan, Replica
 
@@ -65,14 +66,22 @@ def search_logs(
     replica: str | None = None,
     attempt: int | None = None,
     limit: int = 1000,
+    regex: bool = False,
 ) -> Flow[list[FoundLine]]:
-    """Return lines that contain `text`, ignoring case; at most `limit`, oldest first."""
+    """Return lines that contain `text`, ignoring case; at most `limit`, oldest first.
+
+    `regex`: `text` is a regular expression in RE2's syntax.
+    """
     job_id = yield from find_id(ref)
-    asked, start = given(text=text, rank=rank, replica=replica, attempt=attempt), ""
+    asked, start = given(text=text, rank=rank, replica=replica, attempt=attempt, regex="true" if regex else None), ""
     found: list[FoundLine] = []
     while len(found) < limit:
         params = {**asked, "limit": min(limit - len(found), MOST_FOUND), **({"start": start} if start else {})}
         part = yield from ask(get(f"/jobs/{job_id}/logs/search", parse=dict, params=params, missing=no_job(job_id)))
+        if regex and not part.get("regex"):
+            raise UnexpectedAnswer(
+                "this server cannot search for regular expressions yet; search for text, or update it"
+            )
         found += [FoundLine.parse(line) for line in part["lines"]]
         start = part.get("next") or ""
         if not start:

@@ -59,6 +59,14 @@ def number(request: Request, name: str, *, least: int = 0) -> int | None:
     return int(text)
 
 
+def flag(request: Request, name: str) -> bool:
+    """Return whether the query string says true. Raises InvalidInput for what is neither true nor false."""
+    text = request.query_params.get(name, "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise InvalidInput(Problem(name, text, "must be true or false"))
+    return text in ("true", "1")
+
+
 def attempt_of(request: Request, job: Job) -> int:
     attempt = number(request, "attempt")
     if attempt is not None and attempt > job.attempt:

@@ -27,7 +27,7 @@ from jobs.models import Job
 
 from . import bulk
 from .log_stream import EventStreamRenderer, TextRenderer, following, found_lines, held, log_page
-from .params import IDEMPOTENCY_KEY, access_of, attempt_of, description, number, query, source_of, user_of
+from .params import IDEMPOTENCY_KEY, access_of, attempt_of, description, flag, number, query, source_of, user_of
 from .serializers import (
     AttemptSerializer,
     BulkAct,
@@ -217,6 +217,7 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             OF_ATTEMPT,
             query("limit", int, "at most this many lines, up to 1000"),
             query("start", str, "`next` of an earlier response"),
+            query("regex", bool, "`text` is a regular expression in RE2's syntax"),
         ],
     )
     @action(detail=True, pagination_class=None, url_path="logs/search")
@@ -231,8 +232,9 @@ class JobViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.Gene
             attempt=attempt_of(request, job),
             limit=number(request, "limit", least=1) or search.SEARCH_LINES,
             start=request.query_params.get("start", ""),
+            is_regex=(is_regex := flag(request, "regex")),
         )
-        return Response(found_lines(found))
+        return Response({**found_lines(found), "regex": is_regex})
 
     @extend_schema(
         responses={(200, "text/plain"): OpenApiTypes.STR},

@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+import re2
 
 from common.db_connections import give_back
 from common.errors import InvalidInput, Problem
@@ -24,6 +26,8 @@ SEARCH_LINES = 200
 MOST_SEARCH_LINES = 1000
 ROWS = 200  # per query
 MOST_WAITING = 4  # searches of one user
+# RE2 takes time in proportion to a line's length, whatever the pattern: Python's own `re` may take forever.
+MOST_PATTERN, PATTERN_BYTES = 1000, 8 * 2**20
 
 searching = ThreadTurns(
     SEARCHES,
@@ -69,28 +73,51 @@ def search(
     attempt: int | None = None,
     limit: int = SEARCH_LINES,
     start: str = "",
+    is_regex: bool = False,
 ) -> Found:
     """Return lines of one attempt (default: the newest) that contain `text`, ignoring case.
 
-    `by`: the id of the searching user. A team's searches run one after another, its users taking turns; raises Busy if
+    `is_regex`: `text` is a regular expression (RE2: no look-around, no back-references). `by`: the id of the searching user. A team's searches run one after another, its users taking turns; raises Busy if
     too many of one user wait.
     """
-    if not text.strip():
-        raise InvalidInput(Problem("text", text, "must not be empty; give the text to find"))
+    matches = matcher(text, is_regex=is_regex)
     which, limit = job.attempt if attempt is None else attempt, max(1, min(limit, MOST_SEARCH_LINES))
     after, line = _start(start)
     give_back()  # do not hold a database connection while waiting for a turn, or reading files
     with searching.turn(job.team_id, by):
-        return scan(job.pk, text.lower(), source, which, limit, after=after, line=line)
+        return scan(job.pk, matches, source, which, limit, after=after, line=line)
 
 
-def scan(job: int, text: str, source: Source, attempt: int, limit: int, *, after: int, line: int) -> Found:
+def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
+    """Return what tells whether a line is one of those asked for. Raises InvalidInput."""
+    if not text.strip():
+        raise InvalidInput(Problem("text", text, "must not be empty; give the text to find"))
+    if not is_regex:
+        wanted = text.lower()
+        return lambda line: wanted in line.lower()
+    if len(text) > MOST_PATTERN:
+        raise InvalidInput(
+            Problem("text", text[:40], f"a regular expression may have at most {MOST_PATTERN} characters")
+        )
+    options = re2.Options()
+    options.case_sensitive, options.log_errors, options.max_mem = False, False, PATTERN_BYTES
+    try:
+        return cast(Callable[[str], object], re2.compile(text, options=options).search)
+    except re2.error as error:
+        why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        words = f"is not a regular expression that can be searched for: {why}. The syntax is RE2's"
+        raise InvalidInput(Problem("text", text, words)) from error
+
+
+def scan(
+    job: int, matches: Callable[[str], object], source: Source, attempt: int, limit: int, *, after: int, line: int
+) -> Found:  # fmt: skip
     """Search one attempt from a position on, for a bounded time; the caller holds the turn."""
     found: list[FoundLine] = []
     scanned, until, read = 0, time.thread_time() + SEARCH_SECONDS, 0
     for segment in _rows(job, source, attempt, after):
         for number, one in _numbered(segment, attempt, line if segment.id == after + 1 else 0):
-            is_here = text in one.text.lower()
+            is_here = matches(one.text)
             if (is_here and len(found) == limit) or (read and not read % LOOK_LINES and time.thread_time() > until):
                 return Found(found, f"{segment.id - 1}.{number}")
             read += 1

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
@@ -61,10 +62,12 @@ def _with_address(response: HttpResponse, request: Request, *, job: Job) -> Http
     path, _, query = (request.htmx.current_url_abs_path or "").partition("?")
     if path == job.get_absolute_url():
         asked = QueryDict(query, mutable=True)
-        for name in ("rank", "replica", "attempt", "line", "q"):
+        for name in ("rank", "replica", "attempt", "line", "q", "re"):
             asked.pop(name, None)
         if text := _asked(request):
             asked["q"] = text
+            if "re" in request.GET:
+                asked["re"] = "1"
         if line := whole(request.GET.get("line"), most=MOST_LINE):
             asked["line"] = str(line)
         source, attempt = chosen(request, job=job)
@@ -224,17 +227,32 @@ def _asked(request: Request) -> str:
 
 def _found(request: Request, *, job: Job, asked: str) -> Context:
     source, attempt = chosen(request, job=job)
-    start = request.GET.get("start", "")
+    start, is_regex, problem = request.GET.get("start", ""), "re" in request.GET, ""
+    where: dict[str, Any] = {
+        "job": job,
+        "text": asked,
+        "by": request.user.pk,
+        "source": source,
+        "attempt": attempt,
+        "is_regex": is_regex,
+    }
     try:
-        found = search.search(job=job, text=asked, by=request.user.pk, source=source, attempt=attempt, start=start)
-    except InvalidInput:  # a malformed start: search from the beginning
-        found = search.search(job=job, text=asked, by=request.user.pk, source=source, attempt=attempt)
+        search.matcher(asked, is_regex=is_regex)
+        try:
+            found = search.search(**where, start=start)
+        except InvalidInput:  # a malformed start: search from the beginning
+            found = search.search(**where)
+    except InvalidInput as error:
+        found, problem = search.Found([], ""), " ".join(one.message for one in error.problems)
     return {
         "found": found,
         "asked": asked,
+        "is_regex": is_regex,
+        "problem": problem,
         "start": start,
         "is_elastic": job.min_nodes is not None,
-        "find_url": _and(_address(job, source, attempt, route="job-logs-find")) + urlencode({"q": asked}),
+        "find_url": _and(_address(job, source, attempt, route="job-logs-find"))
+        + urlencode({"q": asked, **({"re": "1"} if is_regex else {})}),
         "log_url": _address(job, source, attempt),
     }
 

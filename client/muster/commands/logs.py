@@ -38,6 +38,7 @@ def _rank(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 @click.option("--no-prefix", is_flag=True, help="Omit the rank before each line.")
 @click.option("--raw", "is_raw", is_flag=True, help="Print the log unescaped, with its colours and control characters.")
 @click.option("--find", "words", metavar="WORDS", help="Only lines that contain these words.")
+@click.option("--regex", "is_regex", is_flag=True, help="What --find gives is a regular expression (RE2).")
 @click.option("--text", "is_whole", is_flag=True, help="The whole log of an attempt, as plain text.")
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="json prints one object per line."
@@ -52,6 +53,7 @@ def logs(
     output: str,
     show_cursor: bool,
     words: str | None,
+    is_regex: bool,
     is_whole: bool,
     **asked: Any,
 ) -> None:
@@ -62,9 +64,11 @@ def logs(
     )
     if is_following and (asked["attempt"] is not None or show_cursor):
         raise click.UsageError("--follow shows every new attempt: omit --attempt and --show-cursor")
+    if is_regex and words is None:
+        raise click.UsageError("--regex says what --find gives: add --find EXPRESSION")
     with open_client() as client:
         if words is not None:
-            return _find(client, job=job, words=words, writer=writer, asked=asked)
+            return _find(client, job=job, words=words, is_regex=is_regex, writer=writer, asked=asked)
         if is_whole:
             return _text(client, job=job, asked=asked, is_raw=is_raw)
         if is_following:
@@ -77,9 +81,12 @@ def logs(
         note(cursor or "")
 
 
-def _find(client: Client, *, job: str, words: str, writer: LineWriter, asked: dict[str, Any]) -> None:
+def _find(
+    client: Client, *, job: str, words: str, is_regex: bool, writer: LineWriter, asked: dict[str, Any]
+) -> None:  # fmt: skip
     """Print matching lines; exits like grep: 1 where nothing was found."""
-    found = client.search_logs(job, words, rank=asked["rank"], replica=asked["replica"], attempt=asked["attempt"])
+    where = {name: asked[name] for name in ("rank", "replica", "attempt")}
+    found = client.search_logs(job, words, regex=is_regex, **where)
     writer.write(found)
     if not found:
         click.get_current_context().exit(1)

@@ -101,7 +101,7 @@ def slow(job, monkeypatch):
     go_on, begun, answers, threads = threading.Event(), threading.Semaphore(0), [], []
 
     def look(*asked, real=search.scan, **where):
-        if asked[1] != "slow":
+        if not asked[1]("slow"):
             return real(*asked, **where)
         begun.release()
         assert go_on.wait(60)
@@ -168,3 +168,43 @@ def test_a_search_within_one_dense_segment_stops_in_time_and_continues_there(job
         starts.append(start := part.next)
         assert len(starts) == len(set(starts)), "it does not get on"
     assert found == [str(n) for n in range(20_000) if "7777" in str(n)]
+
+
+# -- regular expressions
+
+
+def test_a_regular_expression_finds_lines_and_continues(job):
+    found = search.search(job=job, by=1, text=r"^loss (1|2)\d-3$", is_regex=True)
+    assert [one.line.text for one in found.lines] == [f"LOSS {seq}-3" for seq in range(10, 30)]
+    part = search.search(job=job, by=1, text=r"step \d+-0", is_regex=True, limit=10)
+    rest = search.search(job=job, by=1, text=r"step \d+-0", is_regex=True, start=part.next)
+    assert [len(part.lines), len(rest.lines)] == [10, 20]
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{1001}{1000}", r"(?=x)", r"(a)\1", "x" * 1001, "[z-a]"])
+def test_an_expression_that_cannot_be_searched_for_is_refused_with_its_reason(job, pattern):
+    with pytest.raises(InvalidInput) as refused:
+        search.search(job=job, by=1, text=pattern, is_regex=True)
+    assert "regular expression" in str(refused.value)
+
+
+def test_no_expression_takes_more_than_time_in_proportion_to_the_line(job):
+    line = "a" * 20_000
+    matches = search.matcher(r"(a+)+$b", is_regex=True)
+    began = time.thread_time()
+    assert not matches(line)
+    assert time.thread_time() - began < 5  # Python's own `re` would need longer than the universe has existed
+
+
+def test_page_and_api_search_by_expression(as_, people, job):
+    page = as_(people.viewer).get(f"/jobs/{job.pk}/logs/find", {"q": r"loss 1\d", "re": "1"})
+    assert "10 lines" in page.text
+    assert (
+        "is not a regular expression that can be searched for"
+        in as_(people.viewer).get(f"/jobs/{job.pk}/logs/find", {"q": "(", "re": "1"}).text
+    )
+    client = as_(people.viewer)
+    found = client.get(f"/api/v1/jobs/{job.pk}/logs/search", {"text": r"loss 1\d", "regex": "true"}).json()
+    assert found["regex"] is True and len(found["lines"]) == 10
+    assert client.get(f"/api/v1/jobs/{job.pk}/logs/search", {"text": "(", "regex": "true"}).status_code == 422
+    assert client.get(f"/api/v1/jobs/{job.pk}/logs/search", {"text": "a", "regex": "maybe"}).status_code == 422
