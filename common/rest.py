@@ -8,15 +8,17 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError, DataError, InterfaceError
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.http import ConditionalGetMiddleware
+from django.utils.cache import patch_vary_headers
 from drf_spectacular.utils import inline_serializer
 from rest_framework import exceptions, serializers
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from .compression import compressed
 from .errors import (
     MOST_PROBLEMS,
     Busy,
@@ -36,7 +38,10 @@ MOST_ID = 2**63 - 1
 
 
 class ConditionalGet(ConditionalGetMiddleware):
-    """ETag and 304 for the REST API only: each page contains a fresh CSRF token, so its tags would never match."""
+    """ETag, 304 and compression for the REST API only: each page contains a fresh CSRF token, so its tags would never match.
+
+    Compressed is what a program reads with a token. A browser's answers are not: another site could have it ask.
+    """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         if not request.path_info.startswith("/api/"):
@@ -44,7 +49,18 @@ class ConditionalGet(ConditionalGetMiddleware):
         # A browser must store nothing; a program may, and revalidates with its tag.
         is_browser = settings.SESSION_COOKIE_NAME in request.COOKIES
         response.setdefault("Cache-Control", "private, no-store" if is_browser else "private, no-cache")
-        return super().process_response(request, response)
+        response = super().process_response(request, response)
+        if (
+            not is_browser
+            and request.method == "GET"
+            and response.status_code == 200
+            and isinstance(response, HttpResponse)
+        ):
+            patch_vary_headers(response, ["Accept-Encoding"])
+            response = compressed(response, request)
+            if response.has_header("Content-Encoding") and (tag := response.get("ETag", "")).startswith('"'):
+                response["ETag"] = f"W/{tag}"  # the same content in another encoding
+        return response
 
 
 class Paging(CursorPagination):

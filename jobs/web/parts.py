@@ -7,15 +7,14 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.cache import patch_vary_headers
-from django.utils.text import compress_string
 from django_htmx.middleware import HtmxDetails
 
 from accounts.models import User
+from common.compression import compressed
 from common.text import inert
 from jobs.models import Job
 
 Context = dict[str, Any]
-LEAST_COMPRESSED, RANDOM_BYTES = 500, 100
 LARGEST = 2**31 - 1  # of a rank, an attempt, a line or a page; the limit of their columns
 
 
@@ -57,20 +56,17 @@ def answer(request: Request, *, template: str, context: Context, status: int = 2
     """
     response = render(request, template, context, status=status)
     response.content = inert(response.content)
+    return compressed(uncached(response), request)
+
+
+def unchanged() -> HttpResponse:
+    """Answer that nothing has changed: htmx leaves the page as it is."""
+    return uncached(HttpResponse(status=204))
+
+
+def uncached(response: HttpResponse) -> HttpResponse:
     patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie", "Accept-Encoding"])
     response["Cache-Control"] = "private, no-store"
-    return compressed(response, request)
-
-
-def compressed(response: HttpResponse, request: HttpRequest) -> HttpResponse:
-    """Compress a page that shows no secret.
-
-    The form token is masked anew in each answer, and a random length hides how well the rest fits to what a request
-    contains (BREACH). Pages that show a password or a key once are not made here.
-    """
-    if len(response.content) >= LEAST_COMPRESSED and "gzip" in request.headers.get("Accept-Encoding", ""):
-        response.content = compress_string(response.content, max_random_bytes=RANDOM_BYTES)
-        response["Content-Encoding"] = "gzip"
     return response
 
 
