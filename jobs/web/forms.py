@@ -37,7 +37,6 @@ _AT = {
     "body": "upload",
     "set": "upload",
     "size_bytes": "upload",
-    "gpus": "nproc_per_node",
 }
 
 
@@ -110,6 +109,10 @@ class SubmitForm(forms.Form):
     secrets = forms.CharField(
         required=False, widget=Unseen(attrs={"rows": 2, "spellcheck": "false", "autocomplete": "off"})
     )
+    volumes = forms.CharField(
+        required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 1, "spellcheck": "false"})
+    )
+    gpus = forms.CharField(required=False, widget=forms.NumberInput({"min": 0, "max": FIELDS["gpus"].most}))
     idempotency_key = forms.CharField(max_length=80, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, user: User, **kwargs: Any):
@@ -124,6 +127,8 @@ class SubmitForm(forms.Form):
         self.fields |= {field.name: _own(field) for field in self.own_fields}
         self.fields["queue"].queryset = self.queues  # type: ignore[attr-defined]
         self.fields["workspace"].queryset = self.workspaces  # type: ignore[attr-defined]
+        for name in SHAPE if self["gpus"].value() else ():
+            self.fields[name].required = False
         for field in self.fields.values():
             field.error_messages["required"] = "is missing"
 
@@ -140,11 +145,11 @@ class SubmitForm(forms.Form):
 
     def has_more(self) -> bool:
         """Whether one of the folded fields is wrong, or differs from what most jobs have."""
-        if any(field.errors for field in (*self.more(), self["env"], self["secrets"])):
+        if any(field.errors for field in (*self.more(), self["env"], self["secrets"], self["volumes"])):
             return True
         usual = ("", str(None))  # left empty, or not given
         changed = (str(field.value()) not in (*usual, str(FIELDS[field.name].default)) for field in self.more())
-        return bool(self["env"].value()) or any(changed)
+        return bool(self["env"].value() or self["volumes"].value()) or any(changed)
 
     def describe_errors(self) -> None:
         """Focus the first wrong field and describe every wrong one to screen readers."""
@@ -160,6 +165,9 @@ class SubmitForm(forms.Form):
     def clean_secrets(self) -> dict[str, str]:
         return _variables(self.cleaned_data["secrets"])
 
+    def clean_volumes(self) -> list[str]:
+        return str(self.cleaned_data["volumes"]).replace(",", " ").split()
+
     def clean_paths(self) -> list[str]:
         """Parse JSON, because a browser rewrites the line ends of what it sends."""
         try:
@@ -172,18 +180,19 @@ class SubmitForm(forms.Form):
         return []
 
     def sent(self) -> dict[str, Any]:
-        """Return what `services.submit` takes. Empty fields are left to the queue's defaults."""
+        """Return what `services.submit` takes. Empty fields are left to the queue's defaults, and wrong ones left out."""
         data = self.cleaned_data
-        names = ("name", "command", "framework", *(field.name for field in (*NUMBERS, *self.own_fields)))
-        flat = {name: data[name] for name in names if data[name]}
-        return {**flat, **{name: data[name] for name in ("env", "secrets") if data[name]}}
+        names = ("name", "command", "framework", "gpus", *(field.name for field in (*NUMBERS, *self.own_fields)))
+        left_out = SHAPE if data.get("gpus") else ()
+        flat = {name: data[name] for name in names if data.get(name) and name not in left_out}
+        return {**flat, **{name: data[name] for name in ("env", "secrets", "volumes") if data.get(name)}}
 
     def uploads(self) -> "list[tuple[str, Uploaded[Any]]]":
         """Return files with their paths.
 
         A browser sends file names without folders; upload.js sends the folders separately.
         """
-        files, paths = self.files.getlist("upload"), self.cleaned_data["paths"]
+        files, paths = self.files.getlist("upload"), self.cleaned_data.get("paths", [])
         names = paths if len(paths) == len(files) else [file.name or "" for file in files]
         return list(zip(names, files, strict=True))
 
@@ -205,10 +214,14 @@ class SubmitForm(forms.Form):
             None, "This form has already submitted a job and was changed since. Submit it again for another job."
         )
 
+    def field_of(self, problem: Problem) -> str:
+        root = problem.field.partition(".")[0]
+        return _AT.get(root, root)
+
     def take(self, problem: Problem) -> None:
         """Attach a service's problem to the field it is about."""
-        root, _, rest = problem.field.partition(".")
-        field = _AT.get(root, root)
+        _, _, rest = problem.field.partition(".")
+        field = self.field_of(problem)
         message = f"{rest} {problem.message}" if rest else problem.message
         self.add_error(field if field in self.fields else None, message)
 
@@ -237,5 +250,6 @@ def from_job(job: Job) -> dict[str, Any]:
             for field in NUMBERS
             if (value := job.spec.get(field.name)) is not None
         },
+        "volumes": " ".join(job.spec.get("volumes", [])),
         "env": "\n".join(f"{name}={value}" for name, value in job.spec.get("env", {}).items()),
     }

@@ -1,7 +1,7 @@
 """/jobs/new: the form, the preview of the job's shape, and the submission."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,16 +45,37 @@ def new(request: Request) -> HttpResponse:
 
 def _submit(request: Request) -> HttpResponse:
     form = SubmitForm(request.POST, request.FILES, user=request.user)
-    if form.is_valid() and (job := _make(request, form)):
-        return redirect("job", pk=job.pk)
+    if form.is_valid():
+        if job := _make(request, form):
+            return redirect("job", pk=job.pk)
+    else:
+        _look_further(request, form)
     form.describe_errors()
+    if request.htmx:  # in place, so that the files and secrets in the browser's form stay
+        return _show(request, form=form, template="jobs/_submit_form.html")
     return _show(request, form=form, status=422)
+
+
+def _look_further(request: Request, form: SubmitForm) -> None:
+    """Add what else is wrong with a form that has errors already, and keep the files that came with it."""
+    known = set(form.errors)
+    if form.cleaned_data.get("queue") is None:
+        return
+    with _problems_at_fields(form, known=known):
+        code = form.cleaned_data.get("workspace") if form.cleaned_data.get("code") == "earlier" else None
+        if form.cleaned_data.get("code") == "upload" and form.uploads():
+            code = _stored(request, form)
+        services.preview(user=request.user, queue=form.cleaned_data["queue"], sent=form.sent(), workspace=code)
 
 
 def _show_plan(request: Request) -> HttpResponse:
     """Show what a submission would start, or everything that is wrong with it. Nothing is created but uploaded code."""
     form = SubmitForm(request.POST, request.FILES, user=request.user)
-    found = _planned(request, form) if form.is_valid() else None
+    found = None
+    if form.is_valid():
+        found = _planned(request, form)
+    else:
+        _look_further(request, form)
     context = {
         "plan": found,
         "plan_rows": plan.rows(found) if found else [],
@@ -93,13 +114,17 @@ def _make(request: Request, form: SubmitForm) -> Job | None:
 
 
 @contextmanager
-def _problems_at_fields(form: SubmitForm) -> Iterator[None]:
-    """Attach what a service refuses to the fields it is about; 403 for what the user may not do."""
+def _problems_at_fields(form: SubmitForm, *, known: Container[str] = ()) -> Iterator[None]:
+    """Attach what a service refuses to the fields it is about; 403 for what the user may not do.
+
+    `known`: fields that are wrong already, and were left out of what the service saw.
+    """
     try:
         yield
     except InvalidInput as error:
         for problem in error.problems:
-            form.take(problem)
+            if form.field_of(problem) not in known:
+                form.take(problem)
     except Conflict as error:
         if error.field == services.KEY_FIELD:
             form.renew_key()
@@ -151,7 +176,9 @@ def _queue_named(request: Request) -> Queue | None:
     return queues.filter(jobs__user=request.user).order_by("-jobs__id").first()
 
 
-def _show(request: Request, *, form: SubmitForm, status: int = 200, more: Context | None = None) -> HttpResponse:
+def _show(
+    request: Request, *, form: SubmitForm, status: int = 200, more: Context | None = None, template: str = "jobs/new.html"
+) -> HttpResponse:  # fmt: skip
     values = {name: form[name].value() for name in ("queue", "nodes", "nproc_per_node", "framework")}
     recent = list(form.workspaces.select_related("team", "created_by")[:RECENT])
     context = {
@@ -162,7 +189,7 @@ def _show(request: Request, *, form: SubmitForm, status: int = 200, more: Contex
         **shape(request, data=values),
         **(more or {}),
     }
-    return answer(request, template="jobs/new.html", context=context, status=status)
+    return answer(request, template=template, context=context, status=status)
 
 
 def _with_chosen(recent: list[Workspace], form: SubmitForm) -> list[Workspace]:

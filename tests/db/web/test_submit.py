@@ -5,6 +5,7 @@ import re
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from jobs.core.fields import FIELDS
 from jobs.models import Job
 from jobs.web.forms import NUMBERS
 from workspaces import reading
@@ -220,3 +221,40 @@ def test_a_refusal_truncates_a_long_value(owner, sent, field, value):
     said = " ".join(re.findall(r'<p class="(?:notice )?error".*?</p>', answer.text, re.DOTALL))
     assert said and len(said) < 1_500, said
     assert value[:250] not in said
+
+
+def test_all_errors_are_shown_at_once_and_files_are_kept(owner, sent):
+    wrong = {"env": "no equals sign", "nodes": "0", "name": "Not A Name", "volumes": "UP", "code": "upload"}
+    answer = owner.post("/jobs/new", {**sent, **wrong, "upload": files("train.py")})
+    assert answer.status_code == 422
+    assert [name for name in ("env", "nodes", "name", "volumes") if f'id="error-{name}"' not in answer.text] == []
+    assert answer.text.count('class="error"') == 4
+    form = answer.context["form"]
+    assert form["code"].value() == "earlier" and form["workspace"].value()
+    assert not Job.objects.exists()
+
+
+def test_a_form_sent_by_htmx_is_answered_in_place(owner, sent, htmx):
+    said = {"HX-Request": "true", "HX-Target": "form#submit-form"}
+    answer = owner.post("/jobs/new", {**sent, "name": "Not A Name"}, headers=said)
+    assert answer.status_code == 200
+    assert answer.text.lstrip().startswith("<form") and 'id="error-name"' in answer.text
+    done = owner.post("/jobs/new", sent, headers=said)
+    assert done.headers["HX-Redirect"] == f"/jobs/{Job.objects.get().pk}"
+
+
+def test_volumes_and_a_total_of_gpus_reach_the_job_and_its_clone(owner, sent, queue):
+    queue.resource, queue.gpus_per_node = "gpu", 4
+    queue.save()
+    answer = owner.post(
+        "/jobs/new", {**sent, "nodes": "", "nproc_per_node": "", "gpus": "8", "volumes": "data, models"}
+    )
+    assert answer.status_code == 302, re.findall(r'id="error-[^<]*', answer.text)
+    job = Job.objects.get()
+    assert (job.nodes, job.nproc_per_node, job.spec["volumes"]) == (2, 4, ["data", "models"])
+    assert owner.get(f"/jobs/new?from={job.pk}").context["form"]["volumes"].value() == "data models"
+
+
+def test_the_form_has_every_field_of_the_api(owner, queue):
+    page = owner.get("/jobs/new").text
+    assert [name for name in FIELDS if f'name="{name}"' not in page] == []
