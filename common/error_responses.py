@@ -68,7 +68,8 @@ def problem_details(status: int, detail: str, problem: Problem | None = None) ->
 
 
 def _page(request: HttpRequest, status: int, detail: str) -> HttpResponse:
-    context = {"code": status, "title": TITLES[status], "detail": detail}
+    # Refused before the person is known, or because the database is away: the page asks for neither.
+    context = {"code": status, "title": TITLES[status], "detail": detail, "is_plain": True}
     return render(request, "refused.html", context, status=status)
 
 
@@ -100,7 +101,7 @@ def _stop(request: HttpRequest, status: int, detail: str, **context: Any) -> Htt
     """Return problem details or a page; for pages each of these statuses has its own template."""
     if is_program(request) or is_fragment(request):
         return problem_details(status, detail)
-    return render(request, f"{status}.html", context, status=status)
+    return render(request, f"{status}.html", {"is_plain": status >= 500, **context}, status=status)
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:

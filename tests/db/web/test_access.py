@@ -3,6 +3,8 @@
 from django.test import Client
 from django.urls import reverse
 
+from common.error_responses import broken
+
 JOB_PAGES = ["job", "job-code", "job-logs", "job-logs-file"]
 ACTS = ["job-cancel", "job-suspend", "job-resume", "job-resubmit"]
 
@@ -75,3 +77,17 @@ def test_every_answer_has_a_strict_content_security_policy(client, people):
         policy = client.get(path).headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
+
+
+def test_pages_of_errors_keep_the_navigation(owner, as_, people):
+    missing = owner.get("/jobs/999999")
+    assert missing.status_code == 404
+    assert 'href="/queues"' in missing.text and "Account of owner" in missing.text
+    assert 'href="/queues"' in as_(people.viewer).get("/people").text  # 403
+
+
+def test_a_page_of_a_failure_asks_for_no_person(db, django_assert_num_queries, rf):
+    """The database may be what failed."""
+    with django_assert_num_queries(0):
+        page = broken(rf.get("/jobs/1"))
+    assert page.status_code == 500 and 'href="/queues"' in page.text
