@@ -3,25 +3,33 @@
 `total_steps` is a series like any other, of which no chart is drawn; the steps of its values say how fast the job is.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from django.db import connection
 
 from common.text import format_duration
+from jobs.core.lifecycle import Phase
 from jobs.models import Job
+
+from . import metrics
 
 SERIES = "total_steps"
 RECENT_CHUNKS = 30  # of rank 0, about a second each: what the speed is taken from
+# What is asked for: jobs with their attempts and the series that tells the steps; without one, `total_steps` itself.
 _RECENT = """
     SELECT j.id, (array_agg(c.last_step ORDER BY c.id DESC))[1], (array_agg(c.total ORDER BY c.id DESC))[1],
            (array_agg(c.last_at ORDER BY c.id DESC))[1] - (array_agg(c.first_at ORDER BY c.id))[1],
-           (array_agg(c.last_step ORDER BY c.id DESC))[1] - (array_agg(c.first_step ORDER BY c.id))[1]
-    FROM unnest(%s::bigint[], %s::int[]) AS j(id, attempt)
-    CROSS JOIN LATERAL (
+           (array_agg(c.last_step ORDER BY c.id DESC))[1] - (array_agg(c.first_step ORDER BY c.id))[1], max(j.furthest)
+    FROM (
+        SELECT a.id, a.attempt, a.name, r.step AS furthest
+        FROM unnest(%s::bigint[], %s::int[], %s::text[]) AS a(id, attempt, name)
+        LEFT JOIN jobs_rank r ON r.job_id = a.id AND r.attempt = a.attempt AND r.rank = 0
+    ) j CROSS JOIN LATERAL (
         SELECT id, times[1] AS first_at, steps[1] AS first_step, times[cardinality(times)] AS last_at,
                steps[cardinality(steps)] AS last_step, values[cardinality(values)] AS total
-        FROM jobs_metricchunk WHERE job_id = j.id AND attempt = j.attempt AND name = %s AND rank = 0
+        FROM jobs_metricchunk WHERE job_id = j.id AND attempt = j.attempt AND name = j.name AND rank = 0
         ORDER BY id DESC LIMIT %s
     ) c GROUP BY j.id
 """
@@ -47,14 +55,48 @@ class Progress:
 
 
 def progress(jobs: Iterable[Job]) -> dict[int, Progress]:
-    """Return the progress of those jobs' newest attempts that report it, by the job's id; one query for all."""
-    asked = [(job.pk, job.attempt) for job in jobs if job.attempt]
+    """Return the progress of those jobs' newest attempts that report it, by the job's id.
+
+    One query for all. Of jobs that tell their total only now and then, the steps are taken from another of their
+    series, with one small query each.
+    """
+    asked = {job.pk: job for job in jobs if job.attempt}
+    found = {}
+    for pk, step, total, seconds, steps, furthest in _recent([(job, SERIES) for job in asked.values()]):
+        job = asked[pk]
+        if furthest is not None and step is not None and furthest > step and (name := _stepping(job)):
+            step = furthest
+            for _, _, _, *other, _ in _recent([(job, name)]):
+                seconds, steps = other
+        one = _read(step, total, seconds, steps)
+        if one is not None:
+            found[pk] = one if job.phase == Phase.RUNNING else replace(one, seconds_left=None)
+    return found
+
+
+def _recent(asked: Sequence[tuple[Job, str]]) -> list[Any]:
     if not asked:
-        return {}
-    ids, attempts = zip(*asked, strict=True)
+        return []
+    ids, attempts, names = zip(*((job.pk, job.attempt, name) for job, name in asked), strict=True)
     with connection.cursor() as cursor:
-        cursor.execute(_RECENT, [list(ids), list(attempts), SERIES, RECENT_CHUNKS])
-        return {job: found for job, *told in cursor.fetchall() if (found := _read(*told)) is not None}
+        cursor.execute(_RECENT, [list(ids), list(attempts), list(names), RECENT_CHUNKS])
+        return list(cursor.fetchall())
+
+
+def _stepping(job: Job) -> str:
+    """Return the series of which rank 0 reported last; empty if it reports none but its total."""
+    known = [name for name in metrics.names(job=job, attempt=job.attempt) if not name.startswith("system/")]
+    with connection.cursor() as cursor:
+        cursor.execute(_NEWEST, [[name for name in known if name != SERIES], job.pk, job.attempt])
+        return next((name for (name,) in cursor.fetchall()), "")
+
+
+_NEWEST = """
+    SELECT n.name FROM unnest(%s::text[]) AS n(name) CROSS JOIN LATERAL (
+        SELECT id, steps FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND name = n.name AND rank = 0
+        ORDER BY id DESC LIMIT 1
+    ) c WHERE c.steps[cardinality(c.steps)] IS NOT NULL ORDER BY c.id DESC LIMIT 1
+"""
 
 
 def _read(step: int | None, total: float | None, seconds: float | None, steps: int | None) -> Progress | None:

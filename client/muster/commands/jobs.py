@@ -103,7 +103,7 @@ def _ran(job: Job, *, now: datetime) -> str:
 
 def _why(job: Job) -> str:
     """Return an explanation where the phase calls for one."""
-    if job.phase == "running" and job.progress and job.progress.seconds_left is not None:
+    if job.phase == "running" and job.progress and job.progress.total and job.progress.seconds_left is not None:
         return (
             f"{min(1.0, job.progress.step / job.progress.total):.0%}, about {duration(job.progress.seconds_left)} left"
         )

@@ -74,3 +74,20 @@ def test_a_job_that_says_nothing_has_no_progress(owner, lab):
     job = lab.running()
     assert owner.get(f"/api/v1/jobs/{job.pk}").json()["progress"] is None
     assert progress([lab.submit()]) == {}
+
+
+def test_a_total_that_is_told_once_holds_on(lab):
+    job = lab.running()
+    report(job, 1, (-40, 1, {"total_steps": 1000, "loss": 2.0}))
+    for number in range(2, 6):
+        report(job, number, (10 * (number - 6), 100 * number, {"loss": 1.0}))
+    found = progress([job])[job.pk]
+    assert (found.step, found.total) == (500, 1000)
+    assert found.seconds_left == pytest.approx(500 * 40 / 499, rel=0.4)
+
+
+def test_time_left_is_told_of_running_jobs_only(lab):
+    job = lab.running()
+    report(job, 1, (-20, 100, {"total_steps": 1000}), (0, 200, {"total_steps": 1000}))
+    job.phase = "stopping"
+    assert progress([job])[job.pk] == Progress(200, 1000, None)
