@@ -30,7 +30,8 @@
     const found = [...chart.querySelectorAll(".line")].map((line) => nearest([...line.points], x));
     if (!found.length) return;
     const at = Number(x0) + (found[0].x / BOX) * (x1 - x0);
-    const values = found.map((point) => Number(y1) - (point.y / BOX) * (y1 - y0));
+    const isLog = chart.dataset.scale === "log", low = isLog ? Math.log10(y0) : Number(y0), high = isLog ? Math.log10(y1) : Number(y1);
+    const values = found.map((point) => high - (point.y / BOX) * (high - low)).map((value) => (isLog ? 10 ** value : value));
     const where = chart.dataset.x === "step" ? `step ${Math.round(at).toLocaleString("en")}` : time(at);
     const shown = values.length > 3 ? [Math.min(...values), Math.max(...values)].map(units[unit]).join(" to ") : values.map(units[unit]).join(" · ");
     const out = chart.parentNode.querySelector(".read-out");
@@ -56,6 +57,47 @@
     out.textContent = out.dataset.now;
     out.classList.remove("hover");
   };
+
+  // Dragging across a chart zooms all of them: the form above them takes what was chosen, and a double click empties it.
+  const form = () => document.getElementById("chart-form");
+  const zoom = (text) => { form().elements.zoom.value = text; form().requestSubmit(); };
+  const share = (chart, clientX) => {
+    const inner = chart.querySelector(".curves").getScreenCTM();
+    return Math.min(1, Math.max(0, (clientX - inner.e) / inner.a / BOX));
+  };
+  let drag = null;
+  document.body.addEventListener("pointerdown", (event) => {
+    const chart = event.target.closest?.(".chart[data-x]");
+    if (!chart || event.button || event.pointerType === "touch") return;
+    event.preventDefault();
+    drag = { chart, from: share(chart, event.clientX) };
+  });
+  document.body.addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    drag.to = share(drag.chart, event.clientX);
+    let area = drag.chart.querySelector(".zoom-area");
+    if (!area) {
+      area = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      area.setAttribute("class", "zoom-area");
+      area.setAttribute("height", "100%");
+      drag.chart.append(area);
+    }
+    area.setAttribute("x", `${100 * Math.min(drag.from, drag.to)}%`);
+    area.setAttribute("width", `${100 * Math.abs(drag.to - drag.from)}%`);
+  });
+  document.addEventListener("pointerup", () => {
+    const done = drag;
+    drag = null;
+    if (!done) return;
+    done.chart.querySelector(".zoom-area")?.remove();
+    if (done.to === undefined || Math.abs(done.to - done.from) < 0.02) return;
+    const x0 = Number(done.chart.dataset.x0), x1 = Number(done.chart.dataset.x1);
+    const [low, high] = [done.from, done.to].sort((a, b) => a - b).map((part) => x0 + part * (x1 - x0));
+    zoom(done.chart.dataset.x === "step" ? `${Math.floor(low)}-${Math.ceil(high)}` : `${Math.floor(low)}s-${Math.ceil(high)}s`);
+  });
+  document.body.addEventListener("dblclick", (event) => {
+    if (event.target.closest?.(".chart[data-x]") && form().elements.zoom.value) zoom("");
+  });
 
   let last = null, pointer = null;
   const point = (target) => {

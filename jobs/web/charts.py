@@ -7,7 +7,7 @@ title.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.utils.html import format_html, format_html_join
@@ -17,7 +17,7 @@ from common.text import format_number
 
 Point = tuple[float, float]  # (step or seconds since the first point, value)
 BOX = 1000  # the inner drawing's own units in both directions
-ROWS, COLUMNS = 3, 4  # about as many ticks as there is room for
+ROWS, COLUMNS, LOG_TICKS = 3, 4, 4  # about as many ticks as there is room for
 # Values are clipped to this: beyond it the width of an axis would not be finite.
 LARGEST = 1e300
 # A spread below these is drawn as none: it could not be distinguished from rounding, and ticks on it would coincide.
@@ -27,8 +27,20 @@ COLOURS = 8  # classes c0 to c7 in job.css; further lines have the same colours,
 
 @dataclass(frozen=True)
 class Line:
+    """`look`: CSS classes; empty for those of its number. `smooth`: from 0 to below 1, how much of what was stays."""
+
     name: str
     points: Sequence[Point]
+    look: str = ""
+    smooth: float = 0.0
+
+
+@dataclass(frozen=True)
+class Band:
+    """An area between two curves: (step or seconds, lower value, upper value)."""
+
+    points: Sequence[tuple[float, float, float]]
+    look: str
 
 
 @dataclass(frozen=True)
@@ -38,9 +50,13 @@ class Axis:
     low: float
     high: float
     ticks: tuple[float, ...]
+    is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a value lies, 0 to 1."""
+        """Return where a value lies, 0 to 1. On a logarithmic axis, what is not above 0 lies at its lower end."""
+        if self.is_log:
+            low, high = math.log10(self.low), math.log10(self.high)
+            return (math.log10(max(value, self.low)) - low) / (high - low)
         return (value - self.low) / (self.high - self.low)
 
 
@@ -52,7 +68,8 @@ class Chart:
     unit: Callable[[float], str] = format_number
     unit_name: str = "number"  # chart.js's name of the same format
     floor: float | None = None  # the value axis begins here or lower: 0 for amounts
-    note: str = field(default="")
+    bands: Sequence[Band] = ()
+    is_log: bool = False
 
     @property
     def current(self) -> str:
@@ -74,6 +91,26 @@ def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool
     step = nice_step(rough / scale) * scale
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return Axis(first * step, last * step, tuple(_clean(index * step) for index in range(first, last + 1)))
+
+
+def log_axis(values: Sequence[float]) -> Axis | None:
+    """Return the smallest range of powers of ten that shows all values above 0; None if there is none."""
+    shown = [value for value in values if value > 0]
+    if not shown:
+        return None
+    first, last = math.floor(math.log10(min(shown)) + 1e-9), math.ceil(math.log10(max(shown)) - 1e-9)
+    last = max(last, first + 1)
+    step = math.ceil((last - first) / LOG_TICKS)
+    return Axis(10.0**first, 10.0**last, tuple(10.0**power for power in range(first, last + 1, step)), is_log=True)
+
+
+def smoothed(points: Sequence[Point], weight: float) -> list[Point]:
+    """Return the exponential moving average, without the pull towards 0 that it has at its beginning."""
+    made, mean, share = list[Point](), 0.0, 0.0
+    for x, y in points:
+        mean, share = weight * mean + (1 - weight) * y, weight * share + (1 - weight)
+        made.append((x, mean / share))
+    return made
 
 
 def tight_axis(values: Sequence[float], *, is_time: bool = False) -> Axis:
@@ -125,13 +162,17 @@ def points_of(series: Sequence[tuple[datetime, int | None, float]], *, start: da
 def draw(chart: Chart) -> SafeString:
     """Return the SVG element, or an empty one labelled that there are no values yet."""
     drawn = [line for line in chart.lines if line.points]
+    bands = [band for band in chart.bands if band.points]
     if not drawn:
         return mark_safe('<svg class="chart" role="img" aria-label="no values yet"></svg>')
-    across = tight_axis([x for line in drawn for x, _ in line.points], is_time=chart.x_kind == "time")
-    up = axis([y for line in drawn for _, y in line.points], floor=chart.floor, is_binary=chart.unit_name == "bytes")
+    xs = [x for line in drawn for x, _ in line.points] + [x for band in bands for x, *_ in band.points]
+    ys = [y for line in drawn for _, y in line.points] + [y for band in bands for _, *both in band.points for y in both]
+    across = tight_axis(xs, is_time=chart.x_kind == "time")
+    linear = axis(ys, floor=chart.floor, is_binary=chart.unit_name == "bytes")
+    up = (log_axis(ys) if chart.is_log else None) or linear
     return format_html(
         '<svg class="chart" role="img" aria-label="{}" data-x="{}" data-unit="{}" data-x0="{}" data-x1="{}" data-y0="{}"'
-        ' data-y1="{}">{}{}<svg class="curves" viewBox="0 0 {box} {box}" preserveAspectRatio="none">{}</svg>{}</svg>',
+        ' data-y1="{}"{}>{}{}<svg class="curves" viewBox="0 0 {box} {box}" preserveAspectRatio="none">{}{}</svg>{}</svg>',
         _spoken(chart, drawn),
         chart.x_kind,
         chart.unit_name,
@@ -139,11 +180,28 @@ def draw(chart: Chart) -> SafeString:
         across.high,
         up.low,
         up.high,
+        mark_safe(' data-scale="log"') if up.is_log else "",
         _rows(up, chart.unit),
         _columns(across, chart.x_kind),
+        _areas(bands, across, up),
         _curves(drawn, across, up),
         _ends(drawn, across, up),
         box=BOX,
+    )
+
+
+def _areas(bands: Sequence[Band], across: Axis, up: Axis) -> SafeString:
+    return format_html_join(
+        "",
+        '<polygon class="band-area {}" points="{}"/>',
+        (
+            (
+                band.look,
+                f"{_path([(x, low) for x, low, _ in band.points], across, up)} "
+                f"{_path([(x, high) for x, _, high in reversed(band.points)], across, up)}",
+            )
+            for band in bands
+        ),
     )
 
 
@@ -153,11 +211,15 @@ def look(index: int) -> str:
 
 
 def _curves(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
-    return format_html_join(
-        "",
-        '<polyline class="line {}" data-name="{}" points="{}"/>',
-        ((look(index), line.name, _path(line.points, across, up)) for index, line in enumerate(lines)),
-    )
+    """Draw the lines; a smoothed one over a faint one of what was reported."""
+    drawn = []
+    for index, line in enumerate(lines):
+        classes = line.look or look(index)
+        if line.smooth:
+            drawn.append((f"raw {classes}", "", _path(line.points, across, up)))
+        points = smoothed(line.points, line.smooth) if line.smooth else line.points
+        drawn.append((f"line {classes}", line.name, _path(points, across, up)))
+    return format_html_join("", '<polyline class="{}" data-name="{}" points="{}"/>', drawn)
 
 
 def _path(points: Sequence[Point], across: Axis, up: Axis) -> str:
@@ -168,16 +230,20 @@ def _ends(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
     """Draw a dot on the newest value, which also shows a series of a single point."""
     return format_html_join(
         "",
-        '<circle class="end c{}" r="3" cx="{}%" cy="{}%"/>',
+        '<circle class="end {}" r="3" cx="{}%" cy="{}%"/>',
         (
             (
-                index % COLOURS,
+                line.look or f"c{index % COLOURS}",
                 f"{across.place(line.points[-1][0]) * 100:.2f}",
-                f"{(1 - up.place(line.points[-1][1])) * 100:.2f}",
+                f"{(1 - up.place(_last(line))) * 100:.2f}",
             )
             for index, line in enumerate(lines)
         ),
     )
+
+
+def _last(line: Line) -> float:
+    return smoothed(line.points, line.smooth)[-1][1] if line.smooth else line.points[-1][1]
 
 
 def _rows(up: Axis, unit: Callable[[float], str]) -> SafeString:
@@ -233,13 +299,16 @@ def _clean(value: float) -> float:
 
 __all__ = [
     "Axis",
+    "Band",
     "Chart",
     "Line",
     "axis",
     "draw",
+    "log_axis",
     "look",
     "nice_step",
     "points_of",
+    "smoothed",
     "tight_axis",
     "time_step",
     "x_words",

@@ -1,10 +1,12 @@
 """/jobs/<id>: one page in six parts, each fetched alone when a hint names it."""
 
+import re
 import shlex
+from dataclasses import replace
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Max, QuerySet
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -19,7 +21,8 @@ from jobs.models import Job, JobEvent, RankState
 
 from . import present
 from .logs import opening_context
-from .metrics import drawn
+from .look import gpu_use
+from .metrics import Asked, Zoom, drawn
 from .parts import Context, Part, Request, answer, named_part, readable_job, whole
 from .phases import bar, legs
 from .rank_map import RankMap, rank_map
@@ -38,7 +41,22 @@ def detail(request: Request, pk: int) -> HttpResponse:
     context = common(request, job=job)
     for piece in [part] if part else PARTS.values():
         context |= piece.context(request, job=job)
-    return answer(request, template=part.template if part else "jobs/detail.html", context=context)
+    response = answer(request, template=part.template if part else "jobs/detail.html", context=context)
+    if part is PARTS["charts"] and request.headers.get("HX-Source", "").endswith("#chart-form"):
+        _tell_address(response, request, job)
+    return response
+
+
+def _tell_address(response: HttpResponse, request: Request, job: Job) -> None:
+    """Let the address of the page say what its charts show, so that it can be reloaded and sent to somebody."""
+    path, _, query = (request.htmx.current_url_abs_path or "").partition("?")
+    if path == job.get_absolute_url():
+        asked = QueryDict(query, mutable=True)
+        for name in CHART_FIELDS:
+            asked.pop(name, None)
+            if value := request.GET.get(name, "").strip():
+                asked[name] = value
+        response["HX-Replace-Url"] = path + (f"?{asked.urlencode()}" if asked else "")
 
 
 def common(request: Request, *, job: Job) -> Context:
@@ -71,10 +89,11 @@ def state_context(request: Request, *, job: Job) -> Context:
         "retries_used": present.retries_used(job.failures, has_failed=is_failing),
         "attempts": range(1, job.attempt + 1) if job.attempt > 1 else (),
         "may_control": may(request.user, Act.CONTROL, job.team),
+        "gpu_use": None if is_old or job.is_finished else gpu_use(job, attempt),
         "step": job.ranks.filter(attempt=attempt).aggregate(most=Max("step"))["most"],
         "is_importing": job.phase == Phase.RUNNING
         and bool(job.world_size)
-        and not job.ranks.filter(attempt=attempt).exclude(state=RankState.WAITING).exists(),
+        and not job.ranks.filter(attempt=job.attempt).exclude(state=RankState.WAITING).exists(),
         "progress": None if is_old or job.is_finished else progress([job]).get(job.pk),
         "stopping": frameworks.get(job.spec["framework"]).STOPPING,
         "can_suspend": not job.is_finished and not job.suspended and job.cancel_requested_at is None,
@@ -88,13 +107,16 @@ def state_context(request: Request, *, job: Job) -> Context:
 def ranks_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     as_list, is_large, start = request.GET.get("view") == "list", job.world_size > MAP_ABOVE, 0
+    now = timezone.now()
     grid: Matrix | RankMap
-    if is_large and not as_list:
-        grid = rank_map(job, attempt=attempt, now=timezone.now())
+    if not is_large:
+        grid = matrix(job, attempt=attempt, now=now)
     else:
-        start = min(whole(request.GET.get("from")) or 0, (job.world_size - 1) // LISTED * LISTED) if is_large else 0
-        only = range(start, start + LISTED) if is_large else None
-        grid = matrix(job, attempt=attempt, now=timezone.now(), only=only)
+        grid = everyone = rank_map(job, attempt=attempt, now=now)
+        if as_list:
+            start = min(whole(request.GET.get("from")) or 0, (job.world_size - 1) // LISTED * LISTED)
+            part = matrix(job, attempt=attempt, now=now, only=range(start, start + LISTED), late=everyone.behind)
+            grid = replace(part, counts=everyone.summary, median=everyone.median, furthest=everyone.furthest)
     is_alone = named_part(request, parts=PARTS) is not None  # then it includes the step in the page's head
     return {
         "grid": grid,
@@ -103,23 +125,57 @@ def ranks_context(request: Request, *, job: Job) -> Context:
         "listed_before": max(0, start - LISTED) if start else None,
         "listed_after": start + LISTED if is_large and start + LISTED < job.world_size else None,
         "is_on_cluster": job.phase in ON_CLUSTER,
-        **({"progress": progress([job]).get(job.pk)} if is_alone and common(request, job=job)["is_live"] else {}),
+        **(_head(job, attempt) if is_alone and common(request, job=job)["is_live"] else {}),
     }
+
+
+def _head(job: Job, attempt: int) -> Context:
+    """Return what the page's head shows beside the ranks' furthest step."""
+    return {"progress": progress([job]).get(job.pk), "gpu_use": gpu_use(job, attempt)}
 
 
 def charts_context(request: Request, *, job: Job) -> Context:
     attempt = common(request, job=job)["attempt"]
     failed = failures.first_failing_rank(job, attempt)
     chosen = ranks_chosen(request)
-    first = ([failed] if failed is not None else []) + chosen
-    page = whole(request.GET.get("metrics")) or 1
+    pinned = ([failed] if failed is not None else []) + chosen
+    with_other = whole(request.GET.get("with"), most=10**17)
+    other = Job.objects.readable_by(request.user).filter(pk=with_other).first() if with_other else None
+    said = request.GET.get("smooth", "")
+    smooth = said if said in SMOOTH else ""
+    asked = Asked(
+        page=whole(request.GET.get("metrics")) or 1, pinned=pinned, failed=failed, zoom=zoom_of(request.GET.get("zoom", "")),
+        is_log=request.GET.get("scale") == "log", smooth=float(smooth or 0), other=other,
+    )  # fmt: skip
     return {
-        "drawing": drawn(job, attempt=attempt, first=first, page=page),
+        "drawing": drawn(job, attempt=attempt, asked=asked),
         "failed_first": failed,
         "chosen": chosen,
+        "charts_asked": asked,
+        "zoom": request.GET.get("zoom", "").strip()[:40],
+        "kept": [(name, value) for name, value in request.GET.items() if name not in CHART_FIELDS],
+        "smooth": smooth,
+        "smooth_choices": SMOOTH.items(),
+        "missing_other": with_other if with_other and other is None else None,
         "is_cut": job.world_size > MAX_RANKS,
         "most_ranks": MAX_RANKS,
     }
+
+
+CHART_FIELDS = ("ranks", "zoom", "scale", "smooth", "with", "metrics")  # in an address
+# How much of what was stays in each point, by the word in the address.
+SMOOTH = {"": "as reported", "0.6": "a little", "0.9": "much", "0.98": "very much"}
+_ZOOM = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([smh]?) *- *([0-9]{1,15}(?:\.[0-9]{1,6})?)([smh]?)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def zoom_of(text: str) -> Zoom | None:
+    """Return the zoom of an address: 100-250 are steps, 60s-90s, 1m-2m or 1h-3h times. Malformed ones are ignored."""
+    found = _ZOOM.fullmatch(text.strip())
+    if found is None or bool(found[2]) != bool(found[4]):
+        return None
+    low, high = sorted(float(found[at]) * _SECONDS.get(found[at + 1], 1) for at in (1, 3))
+    return Zoom(low, high, by_step=not found[2]) if low < high else None
 
 
 def ranks_chosen(request: Request) -> list[int]:

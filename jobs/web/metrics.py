@@ -1,17 +1,20 @@
 """The charts of a job: what training reported, then the resource usage of its processes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from django.utils.safestring import SafeString
 
 from common.text import format_bytes, format_number
-from jobs.analysis import metrics, progress
-from jobs.models import Job
+from jobs.analysis import metrics, progress, rollups
+from jobs.models import Job, Rank
 
 from . import charts
 
 SYSTEM = "system/"
+SPREAD_POINTS = 120  # of each curve: charts are at most some 400 pixels wide
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,38 @@ _SYSTEM = {
 
 
 @dataclass(frozen=True)
-class Key:
-    """An entry of a legend: a rank, and the CSS classes of its line."""
+class Zoom:
+    """A stretch of the charts' axis: of steps, or of seconds since the first value."""
 
-    rank: int
+    low: float
+    high: float
+    by_step: bool
+
+    def has(self, x: float) -> bool:
+        return self.low <= x <= self.high
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a page's address says of its charts. `smooth`: from 0 to below 1. `other`: a job drawn beside this one."""
+
+    page: int = 1
+    pinned: Sequence[int] = ()
+    failed: int | None = None  # the rank that failed first
+    zoom: Zoom | None = None
+    is_log: bool = False
+    smooth: float = 0.0
+    other: Job | None = None
+
+
+ALL = Asked()
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend, and the CSS classes of its line."""
+
+    words: str
     look: str
 
 
@@ -60,7 +91,7 @@ class Drawn:
 class Drawing:
     """The charts of one page of series.
 
-    `page` counts from 1; `first` to `last` of `total` reported series are drawn.
+    `page` counts from 1; `first` to `last` of `total` reported series are drawn. `is_spread`: as bands over all ranks.
     """
 
     reported: list[Drawn] = field(default_factory=list)
@@ -69,6 +100,7 @@ class Drawing:
     first: int = 0
     last: int = 0
     total: int = 0
+    is_spread: bool = False
 
     @property
     def earlier(self) -> int | None:
@@ -79,41 +111,160 @@ class Drawing:
         return self.page + 1 if self.last < self.total else None
 
 
-def drawn(job: Job, *, attempt: int, first: Sequence[int] = (), page: int = 1) -> Drawing:
-    """Return at most MAX_NAMES series, including the system's, of at most MAX_RANKS ranks each.
+def drawn(job: Job, *, attempt: int, asked: Asked = ALL) -> Drawing:
+    """Return at most MAX_NAMES series, including the system's.
 
-    Ranks in `first` take precedence.
+    Up to MAX_RANKS ranks have a line each. Of more, the spread over all of them is drawn, with lines for the pinned ones
+    and the worst; until the first roll-up lines of the pinned ones and of some spread evenly.
     """
     known = metrics.names(job=job, attempt=attempt)
     system = [name for name in _SYSTEM if name in known]
     reported = [name for name in known if not name.startswith(SYSTEM) and name != progress.SERIES]
     room = metrics.MAX_NAMES - len(system)
-    page = max(1, min(page, -(-len(reported) // room)))
+    page = max(1, min(asked.page, -(-len(reported) // room)))
     shown = reported[(page - 1) * room : page * room]
-    by_name: dict[str, list[metrics.Series]] = {}
-    for one in metrics.some_series(job=job, attempt=attempt, names=[*shown, *system], first=first):
-        by_name.setdefault(one.name, []).append(one)
+    names = [*shown, *system]
+    source = _source(job, attempt, names, asked)
+    other = asked.other
+    beside = _source(other, other.attempt, names, replace(asked, pinned=())) if other else Source()
+    made = {name: _draw(name, source, asked, beside) for name in names if source.has(name)}
+    charts_by_name = {name: one for name, one in made.items() if one is not None}
     return Drawing(
-        [_draw(name, by_name[name]) for name in shown if name in by_name],
-        [_draw(name, by_name[name]) for name in system if name in by_name],
-        page, (page - 1) * room + 1, (page - 1) * room + len(shown), len(reported),
+        [charts_by_name[name] for name in shown if name in charts_by_name],
+        [charts_by_name[name] for name in system if name in charts_by_name],
+        page, (page - 1) * room + 1, (page - 1) * room + len(shown), len(reported), bool(source.spread),
     )  # fmt: skip
 
 
-def _draw(name: str, series: list[metrics.Series]) -> Drawn:
+# -- what is drawn
+
+
+@dataclass(frozen=True)
+class Source:
+    """The values of some series of one attempt. `start`: when the first of them was reported, in seconds since the epoch."""
+
+    start: float = 0.0
+    lines: Mapping[str, list[metrics.Series]] = field(default_factory=dict)
+    spread: Mapping[str, list[rollups.Bucket]] = field(default_factory=dict)
+    worst: Mapping[str, list[int]] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        return bool(self.lines.get(name) or self.spread.get(name))
+
+    def by_step(self, name: str) -> bool:
+        points = (step for one in self.lines.get(name, ()) for _, step, _ in one.points)
+        return all(step is not None for step in (*points, *(one.step for one in self.spread.get(name, ()))))
+
+
+def _source(job: Job, attempt: int, names: Sequence[str], asked: Asked) -> Source:
+    start = metrics.began(job=job, attempt=attempt, names=names)
+    window = _window(job, attempt, names, asked.zoom, start)
+    of: dict[str, Any] = {"job": job, "attempt": attempt}
+    whole = rollups.extent(**of, names=names) if _is_large(job, attempt) else None
+    if whole is None:
+        found = metrics.some_series(**of, names=names, first=asked.pinned, window=window)
+        return Source(start, _by_name(found))
+    over = window or whole
+    spread = rollups.spread(**of, names=names, window=over, points=SPREAD_POINTS)
+    worst = rollups.worst(**of, names=names, window=over)
+    pairs = [(name, rank) for name in spread for rank in dict.fromkeys([*asked.pinned, *worst.get(name, ())])]
+    found = metrics.lines(**of, pairs=pairs, points=SPREAD_POINTS, window=window)
+    rest = [name for name in names if name not in spread]
+    found += metrics.some_series(**of, names=rest, first=asked.pinned, window=window) if rest else []
+    return Source(start, _by_name(found), spread, worst)
+
+
+def _is_large(job: Job, attempt: int) -> bool:
+    ranks = Rank.objects.filter(job=job, attempt=attempt).order_by()
+    return len(ranks.values_list("pk")[: metrics.MAX_RANKS + 1]) > metrics.MAX_RANKS
+
+
+def _window(job: Job, attempt: int, names: Sequence[str], zoom: Zoom | None, start: float) -> rollups.Window | None:
+    """Return the time that is zoomed into; None for all of it. Steps of the last seconds are in no roll-up yet."""
+    if zoom is None:
+        return None
+    if not zoom.by_step:
+        return rollups.Window(start + zoom.low, start + zoom.high)
+    return rollups.at_steps(job=job, attempt=attempt, names=names, low=int(zoom.low), high=int(zoom.high))
+
+
+def _by_name(found: Iterable[metrics.Series]) -> dict[str, list[metrics.Series]]:
+    by_name: dict[str, list[metrics.Series]] = {}
+    for one in found:
+        by_name.setdefault(one.name, []).append(one)
+    return by_name
+
+
+# -- how it is drawn
+
+
+def _draw(name: str, source: Source, asked: Asked, beside: Source) -> Drawn | None:
+    """Return a chart; None if nothing was reported within the zoom."""
     title, unit = _SYSTEM.get(name, (name, _NUMBER))
-    by_step = all(step is not None for one in series for _, step, _ in one.points)
-    start = min(one.points[0][0] for one in series)
+    by_step = source.by_step(name) and (not beside.has(name) or beside.by_step(name))
+    within = asked.zoom if asked.zoom and asked.zoom.by_step == by_step else None
+    spread = _spread_points(source, name, by_step, within)
+    ranks = source.lines.get(name, [])
+    lines = [
+        charts.Line(f"rank {one.rank}", _points(one, source.start, by_step, within), charts.look(index + bool(spread)), asked.smooth)
+        for index, one in enumerate(ranks)
+    ]  # fmt: skip
+    worst = source.worst.get(name, ())
+    words = [_rank_words(one.rank, asked.failed, worst, is_first=one is ranks[0]) for one in ranks]
+    keys = [Key(said, line.look) for said, line in zip(words, lines, strict=True)]
+    if spread:
+        median = charts.Line("median", [(x, bucket.median) for x, bucket in spread], "c0 median", asked.smooth)
+        lines, keys = [median, *lines], [Key("median", "c0"), *keys]
+    if not any(line.points for line in lines):
+        return None
+    if (other := asked.other) and beside.has(name):
+        line = _main_line(name, beside, by_step, within)
+        lines.append(charts.Line(f"job {other.pk}", line, "other", asked.smooth))
+        keys.append(Key(f"job {other.pk}, {other.name}", "other"))
     chart = charts.Chart(
-        title=title,
-        lines=[
-            charts.Line(f"rank {one.rank}", charts.points_of(one.points, start=start, by_step=by_step))
-            for one in series
-        ],
-        x_kind="step" if by_step else "time",
-        unit=unit.write,
-        unit_name=unit.name,
-        floor=unit.floor,
+        title=title, lines=lines, x_kind="step" if by_step else "time", unit=unit.write, unit_name=unit.name, floor=unit.floor,
+        bands=_bands(spread), is_log=asked.is_log,
+    )  # fmt: skip
+    current = f"median {unit.write(spread[-1][1].median)}" if spread else chart.current
+    return Drawn(
+        title, current, keys if len(keys) > 1 else [], charts.draw(chart), "by step" if by_step else "over time"
     )
-    legend = [Key(one.rank, charts.look(index)) for index, one in enumerate(series)] if len(series) > 1 else []
-    return Drawn(chart.title, chart.current, legend, charts.draw(chart), "by step" if by_step else "over time")
+
+
+def _rank_words(rank: int, failed: int | None, worst: Sequence[int], *, is_first: bool) -> str:
+    said = f"rank {rank}" if is_first else str(rank)
+    if rank == failed:
+        return f"{said} failed first"
+    return f"{said}, the worst" if worst and rank == worst[0] else said
+
+
+def _points(one: metrics.Series, start: float, by_step: bool, within: Zoom | None) -> list[charts.Point]:
+    points = charts.points_of(one.points, start=datetime.fromtimestamp(start, UTC), by_step=by_step)
+    # A clock may be a little ahead of that of the rank which began the series.
+    points = points if by_step else [(max(0.0, x), y) for x, y in points]
+    return [point for point in points if within is None or within.has(point[0])]
+
+
+def _spread_points(
+    source: Source, name: str, by_step: bool, within: Zoom | None
+) -> list[tuple[float, rollups.Bucket]]:  # fmt: skip
+    found = [
+        (float(bucket.step) if by_step and bucket.step is not None else max(0.0, bucket.at - source.start), bucket)
+        for bucket in source.spread.get(name, ())
+    ]
+    return [pair for pair in found if within is None or within.has(pair[0])]
+
+
+def _main_line(name: str, source: Source, by_step: bool, within: Zoom | None) -> list[charts.Point]:
+    """Return the one line that stands for a whole job: its median, or of few ranks the first one's."""
+    if spread := _spread_points(source, name, by_step, within):
+        return [(x, bucket.median) for x, bucket in spread]
+    lines = source.lines.get(name)
+    return _points(lines[0], source.start, by_step, within) if lines else []
+
+
+def _bands(spread: Sequence[tuple[float, rollups.Bucket]]) -> list[charts.Band]:
+    if not spread:
+        return []
+    outer = charts.Band([(x, one.low, one.high) for x, one in spread], "c0 outer")
+    return [outer, charts.Band([(x, one.p5, one.p95) for x, one in spread], "c0")]
