@@ -6,7 +6,7 @@ import sys
 from .figures import Result
 
 NAMES = (
-    "overhead", "idle", "list", "keepalive", "submit", "ingest", "sync", "frameworks", "launch", "watch", "delete", "verdicts",
+    "overhead", "idle", "list", "pages", "keepalive", "submit", "ingest", "sync", "frameworks", "launch", "watch", "delete", "verdicts",
 )  # fmt: skip
 
 

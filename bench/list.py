@@ -30,8 +30,10 @@ def run() -> Result:
             "api_first": "/api/v1/jobs",
             "api_last": _last_of_api(muster),
         }
+        size = _size(muster, "/jobs")
         times = {name: _times(muster, path) for name, path in pages.items()}
-    figures = [Figure(f"{name}_p95", 1000 * _p95(taken), "ms", 100.0) for name, taken in times.items()]
+    figures = [Figure(f"{name}_p95", 1000 * _p95(taken), "ms", 50.0) for name, taken in times.items()]
+    figures.append(Figure("page_size", size / 1000, "KB", 20.0))
     figures.append(Figure("queries_of_a_page", seeded["queries"][-1], "queries", seeded["queries"][0]))
     notes = {f"{name}_median_ms": round(1000 * statistics.median(taken), 1) for name, taken in times.items()}
     return Result("list", figures, {"jobs": JOBS, "queries_first_and_last": seeded["queries"], **notes})
@@ -60,6 +62,13 @@ def _get(muster: Rig, path: str) -> bytes:
     with urllib.request.urlopen(urllib.request.Request(url, headers=who), timeout=60) as answer:
         body: bytes = answer.read()
     return body
+
+
+def _size(muster: Rig, path: str) -> int:
+    """Bytes of a page as a browser is sent it."""
+    headers = {"Cookie": muster.cookie, "Accept-Encoding": "gzip"}
+    with urllib.request.urlopen(urllib.request.Request(muster.url + path, headers=headers), timeout=60) as answer:
+        return len(answer.read())
 
 
 def _last_of_api(muster: Rig) -> str:

@@ -1,0 +1,168 @@
+"""The page of a job with 1,024 and with 10,000 ranks and an hour of five series, and a quiet page of 16 ranks.
+
+The rows are loaded through ingest and rolled up by the code of the task. Pages are asked for over HTTP by one signed-in
+reader, compressed as a browser asks for them. Other pages are timed alone and while four job pages are open. A quiet page is
+open in Chromium for a minute: bytes as its network reports them, CPU of all processes beyond an idle minute.
+"""
+
+import gzip
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from .figures import Figure, Result
+from .procs import Meter, descendants
+from .rig import ROOT, Rig, rig
+
+SIZES = (1024, 10_000)
+LOOKS, OPEN_PAGES = 20, 4
+MINUTE = 60.0
+PARTS = {"charts": 5.0, "ranks": 2.5}  # seconds between two requests of an open page, as in static/live.js
+
+
+def run() -> Result:
+    figures, notes = list[Figure](), dict[str, object]()
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder, rig(Path(folder) / "installation") as muster:
+        for ranks in SIZES:
+            seeded = _seed(muster, ranks)
+            page = f"/jobs/{seeded['job']}"
+            notes[f"seed_{ranks}"] = seeded
+            notes[f"cold_{ranks}_ms"] = _cold(muster, page)
+            whole, size = _looks(muster, page)
+            charts, chart_bytes = _looks(muster, page, part="charts")
+            _, live = _looks(muster, page, part="ranks")
+            figures += [
+                Figure(f"job_page_{ranks}", whole, "ms", 150.0), Figure(f"job_page_{ranks}_size", size / 1000, "KB", 100.0),
+                Figure(f"charts_{ranks}", charts, "ms", 60.0), Figure(f"ranks_update_{ranks}", live / 1000, "KB", 20.0),
+            ]  # fmt: skip
+            notes[f"charts_{ranks}_kb"] = round(chart_bytes / 1000, 1)
+        alone = _p95(muster, "/jobs")
+        with _opened(muster, page):
+            beside = _p95(muster, "/jobs")
+        figures.append(Figure("other_pages_p95", beside, "ms", 1.5, reference=alone, bound_on="ratio"))
+        figures += _quiet(muster)
+    return Result("pages", figures, notes)
+
+
+def _seed(muster: Rig, ranks: int) -> dict[str, object]:
+    words = [sys.executable, "-m", "bench.pages_seed", str(ranks)]
+    done = subprocess.run(words, env=muster.env, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+    print(f"{ranks} ranks: {found}", flush=True)
+    return found
+
+
+def _cold(muster: Rig, page: str) -> float:
+    """The first look after the kernel's cache of files was dropped; Postgres' own buffers hold a few percent of the data."""
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        return -1.0
+    return round(1000 * _ask(muster, page)[0], 1)
+
+
+def _looks(muster: Rig, page: str, part: str = "") -> tuple[float, float]:
+    """Median milliseconds and bytes."""
+    found = [_ask(muster, page, part) for _ in range(LOOKS + 3)][3:]
+    return 1000 * statistics.median(seconds for seconds, _ in found), statistics.median(size for _, size in found)
+
+
+def _ask(muster: Rig, page: str, part: str = "") -> tuple[float, int]:
+    headers = {"Cookie": muster.cookie, "Accept-Encoding": "gzip"}
+    headers |= {"HX-Request": "true", "HX-Target": f"section#{part}"} if part else {}
+    began = time.perf_counter()
+    with urllib.request.urlopen(urllib.request.Request(muster.url + page, headers=headers), timeout=120) as answer:
+        body: bytes = answer.read()
+        taken = time.perf_counter() - began
+        text = gzip.decompress(body) if answer.headers.get("Content-Encoding") == "gzip" else body
+    assert b"<section" in text, "not the page that was asked for"
+    return taken, len(body)
+
+
+def _p95(muster: Rig, page: str) -> float:
+    return 1000 * statistics.quantiles([_ask(muster, page)[0] for _ in range(80)], n=20)[-1]
+
+
+@contextmanager
+def _opened(muster: Rig, page: str) -> Iterator[None]:
+    """Keep some job pages open, each asking for its parts as often as a live one may."""
+    over = threading.Event()
+
+    def read(part: str, every: float) -> None:
+        while not over.wait(every):
+            _ask(muster, page, part)
+
+    readers = [
+        threading.Thread(target=read, args=pair, daemon=True) for pair in PARTS.items() for _ in range(OPEN_PAGES)
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+
+
+def _quiet(muster: Rig) -> list[Figure]:
+    """A job of 16 ranks that print nothing, its page open for a minute in Chromium."""
+    with tempfile.TemporaryDirectory() as code:
+        (Path(code) / "quiet.py").write_text("import time\nwhile True:\n    time.sleep(60)\n")
+        muster.manage("queue", "default", "--team", "demo", "--slots", "20000")
+        job = muster.client.submit(
+            "python3 quiet.py", queue="default", directory=code, framework="plain", nodes=16, nproc_per_node=1
+        )  # fmt: skip
+    give_up = time.monotonic() + 300
+    while muster.client.job(job.id).ranks.running < 16:
+        if time.monotonic() > give_up:
+            raise RuntimeError(f"job {job.id} does not run: {muster.client.job(job.id).message}")
+        time.sleep(0.5)
+    time.sleep(20)
+    before = _cpu(muster)
+    received = 0
+
+    def count(event: dict[str, float]) -> None:
+        nonlocal received
+        received += int(event["encodedDataLength"])
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        context = browser.new_context()
+        for pair in muster.cookie.split("; "):
+            name, _, value = pair.partition("=")
+            context.add_cookies([{"name": name, "value": value, "url": muster.url}])
+        page = context.new_page()
+        page.goto(f"{muster.url}/jobs/{job.id}")
+        page.wait_for_timeout(5000)
+        network = context.new_cdp_session(page)
+        network.send("Network.enable")
+        network.on("Network.dataReceived", count)
+        began = time.monotonic()
+        meter = Meter(lambda: descendants(muster.pid), every=5)
+        with meter:
+            while time.monotonic() < began + MINUTE:
+                page.wait_for_timeout(1000)
+        browser.close()
+    muster.client.cancel(job.id)
+    more = max(0.0, meter.cpu_seconds() - before)
+    return [
+        Figure("quiet_page_bytes", received / 1000, "KB/min", 60.0),
+        Figure("quiet_page_cpu", 1000 * more, "ms/min", 50.0),
+    ]
+
+
+def _cpu(muster: Rig) -> float:
+    with Meter(lambda: descendants(muster.pid), every=5) as meter:
+        time.sleep(MINUTE)
+    return meter.cpu_seconds()
