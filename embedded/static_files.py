@@ -28,14 +28,15 @@ PACKAGES = (
 _NAME = re.compile(r"[0-9a-f]{16}")
 KEPT = 3  # folders of other states of the checkout
 # What packages bring for pages that Muster does not have, or does not link to.
-LEFT_OUT = ("rest_framework", "drf_spectacular_sidecar/redoc", "django_htmx/htmax*", "django_htmx/htmx-2*")
+LEFT_OUT = ("rest_framework", "drf_spectacular_sidecar/redoc/*", "django_htmx/htmax*", "django_htmx/htmx-2*")
 
 
 def folder() -> Path:
     """Return the folder of this checkout's files; it may not be there yet. Without the right to write beside the
     environment it is in the user's cache.
     """
-    digest = hashlib.sha256(" ".join(metadata.version(name) for name in PACKAGES).encode())
+    parts = (*(metadata.version(name) for name in PACKAGES), *LEFT_OUT)
+    digest = hashlib.sha256(" ".join(parts).encode())
     for path in sorted((CHECKOUT / "static").rglob("*")):
         if path.is_file():
             digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())

@@ -97,7 +97,7 @@
   // Mark the rank or replica whose log is open, as the address of the page says (jobs/web/logs.py, _with_address).
   const mark = () => {
     const asked = new URLSearchParams(location.search), rank = asked.get("rank"), replica = asked.get("replica");
-    for (const link of document.querySelectorAll("#ranks .cell[href], #ranks .replica-link")) {
+    for (const link of document.querySelectorAll("#ranks :is(.cell[href], .replica-link, .needs a)")) {
       const own = new URL(link.href).searchParams;
       if ((rank && own.get("rank") === rank) || (replica && own.get("replica") === replica)) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");

@@ -32,6 +32,9 @@
     const [x, y] = corner(map, number);
     at.setAttribute("x", x - 1);
     at.setAttribute("y", y - 1);
+  };
+  const tell = (map, number) => {
+    point(map, number);
     places.set(map.id, number);
     document.getElementById("map-tip").textContent = words(map, number);
   };
@@ -43,11 +46,11 @@
 
   document.body.addEventListener("pointermove", (event) => {
     const map = event.target.closest?.("svg.map"), number = map && find(map, event);
-    if (map && number !== null) point(map, number);
+    if (map && number !== null) tell(map, number);
   });
   document.body.addEventListener("click", (event) => {
     const map = event.target.closest?.("svg.map"), number = map && find(map, event);
-    if (map && number !== null) { point(map, number); open(map, number); }
+    if (map && number !== null) { tell(map, number); open(map, number); }
   });
   document.body.addEventListener("keydown", (event) => {
     const map = event.target.closest?.("svg.map");
@@ -57,7 +60,7 @@
     if (event.key === "Enter") { event.preventDefault(); open(map, at); return; }
     if (!step) return;
     event.preventDefault();
-    point(map, Math.min(count - 1, Math.max(0, at + step)));
+    tell(map, Math.min(count - 1, Math.max(0, at + step)));
   });
   // An update in place takes our own rectangle out of the drawing.
   document.addEventListener("htmx:after:swap", () => {

@@ -69,24 +69,43 @@ document.addEventListener("submit", (event) => {
   form.dataset.sent = "1";
   for (const button of form.querySelectorAll("button:not([type=button])")) button.classList.add("busy");
 });
-addEventListener("pageshow", () => {
+const release = () => {
   for (const form of document.querySelectorAll("form[data-sent]")) {
     delete form.dataset.sent;
     for (const button of form.querySelectorAll(".busy")) button.classList.remove("busy");
   }
+};
+// A form that htmx has sent is answered in place where something in it is wrong: it leads to the first such field.
+document.addEventListener("htmx:finally:request", ({ detail: { ctx } }) => {
+  const form = ctx.sourceElement.closest?.("form[data-once]");
+  if (!form || ctx.sourceEvent?.type !== "submit" || ctx.hx?.redirect) return;
+  release();
+  document.getElementById(form.id)?.querySelector('[aria-invalid="true"]')?.focus();
 });
+addEventListener("pageshow", release);
 
 // htmx keeps the element that a request is to fill. Another answer may have replaced that element meanwhile, and of two
 // requests of the user for the same place only the later one counts, whichever is answered first.
-const newest = new Map();
+const newest = new Map(), askedAs = new WeakMap();
+const isOfUser = ({ sourceEvent, sourceElement }) => sourceEvent?.isTrusted || "ofUser" in sourceElement.dataset;
 document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
-  if (ctx.sourceEvent?.isTrusted && ctx.target?.id) newest.set(ctx.target.id, ctx);
+  askedAs.set(ctx, ctx.sourceElement.getAttribute("hx-get"));
+  if (isOfUser(ctx) && ctx.target?.id) newest.set(ctx.target.id, ctx);
 });
-// Before the answer may change the address of the page.
+// Before the answer may change the address of the page. What an element asked for by itself no longer counts if it has
+// come to ask for something else, such as a list with another filter.
 document.addEventListener("htmx:before:response", (event) => {
-  const { ctx } = event.detail;
-  if (ctx.sourceEvent?.isTrusted && ctx.target?.id && newest.get(ctx.target.id) !== ctx) event.preventDefault();
+  const { ctx } = event.detail, { sourceElement: source } = ctx, last = newest.get(ctx.target?.id);
+  const now = source.id ? document.getElementById(source.id) : source;
+  const isOld = isOfUser(ctx) ? last && last !== ctx : now && now.getAttribute("hx-get") !== askedAs.get(ctx);
+  if (isOld) event.preventDefault();
 });
+// An answer that never came, or was refused, leaves the place to the one before it.
+for (const name of ["htmx:error", "htmx:response:error"]) {
+  document.addEventListener(name, ({ detail: { ctx } }) => {
+    if (ctx && newest.get(ctx.target?.id) === ctx) newest.delete(ctx.target.id);
+  });
+}
 document.addEventListener("htmx:before:swap", ({ detail: { tasks } }) => {
   for (const task of tasks) if (task.target?.isConnected === false && task.target.id) task.target = document.getElementById(task.target.id);
 });
@@ -108,9 +127,18 @@ document.addEventListener("htmx:after:swap", () => {
   kept.clear();
 });
 
+// The title and the icon of the page follow its state, so that a tab in the background tells it.
+document.addEventListener("htmx:after:swap", () => {
+  const told = document.querySelector("[data-title]");
+  if (!told) return;
+  const title = `${told.dataset.title} · Muster`, icon = document.querySelector('link[rel="icon"]');
+  if (document.title !== title) document.title = title;
+  if (told.dataset.icon && icon && icon.getAttribute("href") !== told.dataset.icon) icon.setAttribute("href", told.dataset.icon);
+});
+
 // What the page itself has changed in an element survives when the element is updated in place.
 const OWN = { DETAILS: ["open"], BUTTON: ["hidden", "aria-pressed", "aria-label"] };
-htmx.registerExtension("muster", {
+if (window.htmx) htmx.registerExtension("muster", {
   htmx_before_morph_attr: (element, { attrName }) => !OWN[element.tagName]?.includes(attrName),
 });
 

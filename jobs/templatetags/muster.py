@@ -48,8 +48,14 @@ def icon(name: str) -> SafeString:
 @register.simple_tag
 def tag(phase: str, is_importing: bool = False) -> SafeString:
     """Return the state tag of a job: shape, word and colour. `is_importing`: it runs, and none of its ranks does yet."""
-    look = present.IMPORTING if is_importing else present.PHASES[Phase(phase)]
-    return format_html('<span class="tag {}">{}{}</span>', look.tone, icon(look.shape), look.word)
+    shown = look(phase, is_importing)
+    return format_html('<span class="tag {}">{}{}</span>', shown.tone, icon(shown.shape), shown.word)
+
+
+@register.simple_tag
+def look(phase: str, is_importing: bool = False) -> present.Look:
+    """Return how a job's state looks, for the title and the icon of its page."""
+    return present.IMPORTING if is_importing else present.PHASES[Phase(phase)]
 
 
 @register.simple_tag

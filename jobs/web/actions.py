@@ -79,6 +79,9 @@ def bulk(request: Request) -> HttpResponse:
     jobs = found.filter(pk__in=[number for number in numbers if number]).order_by("pk")
     done, refused = 0, []
     for job in jobs:
+        if job.is_finished and verb != "resubmit":
+            refused.append(f"{job.name}: it has ended already")
+            continue
         try:
             BULK[verb](job=job, by=request.user)
             done += 1

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Avg, Count, F, Max, Min, Q
+from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Q
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
@@ -21,7 +21,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 from django_filters import CharFilter, ChoiceFilter
 
-from accounts.permissions import Act, teams_where
+from accounts.permissions import Act, is_platform_admin, teams_where
 from jobs.analysis import failures
 from jobs.analysis.judging import Failure
 from jobs.analysis.metrics import Latest, latest
@@ -32,7 +32,8 @@ from jobs.filters import JobFilters
 from jobs.models import AttemptFailure, Job, JobEvent, JobQuerySet, Rank
 from queues.readable import readable_queues
 
-from .parts import Context, Part, Request, answer, named_part, whole
+from .look import is_silent
+from .parts import Context, Part, Request, answer, named_part, unchanged, whole
 
 PAGE = 100
 MOST_PAGE = 1000
@@ -62,13 +63,16 @@ class Row:
     job: Job
     running: int = 0
     ended: int = 0
+    failed: int = 0
     step: int | None = None
     gpu: float | None = None  # of a GPU in use, the mean over its running ranks
     idle_gpus: int = 0
+    silent: int = 0
     failure: Failure | None = None
     metric: Latest | None = None
     progress: Progress | None = None
     admitted_at: datetime | None = None  # for the first time
+    last_ran_at: datetime | None = None
     may_control: bool = False
 
     @property
@@ -77,7 +81,11 @@ class Row:
 
     @property
     def is_importing(self) -> bool:
-        return self.job.phase == Phase.RUNNING and bool(self.job.world_size) and not (self.running or self.ended)
+        return (
+            self.job.phase == Phase.RUNNING
+            and bool(self.job.world_size)
+            and not (self.running or self.ended or self.failed)
+        )
 
     @property
     def share(self) -> float:
@@ -92,11 +100,13 @@ class Row:
     @property
     def ran_since(self) -> datetime | None:
         """When its newest attempt began to run, of a job that has not been left waiting again."""
+        if self.job.phase == Phase.SUSPENDED:
+            return self.last_ran_at
         return self.job.running_at if self.job.phase not in (Phase.QUEUED, Phase.ADMITTED) else None
 
     @property
     def ran_until(self) -> datetime | None:
-        return self.job.finished_at or (self.job.phase_since if self.job.phase == Phase.SUSPENDED else None)
+        return self.job.phase_since if self.job.phase == Phase.SUSPENDED else self.job.finished_at
 
     @property
     def waited_until(self) -> datetime | None:
@@ -118,7 +128,7 @@ def jobs(request: Request) -> HttpResponse:
     if known and [*known] == [row.job.pk for row in context["rows"]]:
         context["changed"] = [one for one in context["drawn"] if known[one.pk] != one.version]
         if not context["changed"]:
-            return HttpResponse(status=204)  # htmx leaves the page as it is
+            return unchanged()
         return answer(request, template="jobs/_list_changes.html", context=context)
     return answer(request, template=part.template if part else "jobs/list.html", context=context)
 
@@ -148,14 +158,23 @@ def _context(request: Request) -> Context:
         "asked": asked,
         "order": order,
         "show": asked.get("show") or "all",
+        "first": None if summed else _first(request, has_queue=bool(queues)),
         "queues": [name for name, _ in queues],
         "teams": sorted({team for _, team in queues}),
         "kinds": AttemptFailure.KINDS,
         "phases": list(Phase),  # a template would call the class
         "since": SINCE,
-        "has_more_filters": any(asked.get(name) for name in ("team", "user", "phase", "since", "kind")),
+        "has_more_filters": any(asked.get(name) for name in ("team", "user", "phase", "since", "kind", "silent")),
         "is_filtered": any(value for name, value in asked.items() if name != "show"),
     }
+
+
+def _first(request: Request, *, has_queue: bool) -> str:
+    """Return what somebody without any job can do first: submit, queue, look or ask."""
+    if not has_queue:
+        return "queue" if is_platform_admin(request.user) else "ask"
+    may_submit = teams_where(request.user, Act.SUBMIT)
+    return "submit" if may_submit is None or may_submit else "look"
 
 
 PARTS = {"jobs": Part("jobs/_list.html", _context)}
@@ -167,6 +186,7 @@ class PageFilters(JobFilters):
     show = ChoiceFilter(choices=SEGMENTS, method="by_segment")
     mine = ChoiceFilter(choices=[("1", "Mine only")], method="by_user")
     since = ChoiceFilter(choices=SINCE, method="by_age")
+    silent = ChoiceFilter(choices=[("1", "Silent ones")], method="by_silence")
     q = CharFilter(max_length=80, method="by_text")
 
     def by_segment(self, jobs: JobQuerySet, name: str, segment: str) -> JobQuerySet:
@@ -177,6 +197,11 @@ class PageFilters(JobFilters):
 
     def by_age(self, jobs: JobQuerySet, _: str, age: str) -> JobQuerySet:
         return jobs.filter(created_at__gte=timezone.now() - _SINCE[age])
+
+    def by_silence(self, jobs: JobQuerySet, *_: str) -> JobQuerySet:
+        """Keep running jobs with a rank that does nothing and says nothing."""
+        mine = Rank.objects.filter(is_silent(timezone.now()), job=OuterRef("pk"), attempt=OuterRef("attempt"))
+        return jobs.filter(Exists(mine), phase=Phase.RUNNING)
 
     def by_text(self, jobs: JobQuerySet, _: str, text: str) -> JobQuerySet:
         """Match names and users; a number, such as 12 or #12, also as a job's id."""
@@ -203,19 +228,26 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
         .annotate(
             running=Count("id", filter=Q(state="running")),
             ended=Count("id", filter=Q(state="succeeded")),
+            failed=Count("id", filter=Q(state="failed")),
             step=Max("step"),
             idle_gpus=Count("id", filter=Q(state="running", gpu__lt=IDLE_GPU)),  # before `gpu` is the name of the mean
+            silent=Count("id", filter=is_silent(timezone.now())),
             gpu=Avg("gpu", filter=Q(state="running")),
         )
     }
-    steps = JobEvent.objects.filter(job__in=ids, kind="step", phase=Phase.ADMITTED).order_by()
-    admitted = dict(steps.values("job_id").annotate(at=Min("at")).values_list("job_id", "at"))
+    steps = JobEvent.objects.filter(job__in=ids, kind="step", phase__in=(Phase.ADMITTED, Phase.RUNNING)).order_by()
+    times = {
+        one["job_id"]: {"admitted_at": one["admitted"], "last_ran_at": one["ran"]}
+        for one in steps.values("job_id").annotate(
+            admitted=Min("at", filter=Q(phase=Phase.ADMITTED)), ran=Max("at", filter=Q(phase=Phase.RUNNING))
+        )
+    }
     running = [job for job in jobs if job.phase == Phase.RUNNING]
     metrics, far = latest([(job.pk, job.attempt) for job in running]), progress(running)
     return [
         Row(
             job, **_counts(tallies.get(job.pk)), failure=found.get(job.pk), metric=metrics.get(job.pk),
-            progress=far.get(job.pk), admitted_at=admitted.get(job.pk),
+            progress=far.get(job.pk), **times.get(job.pk, {}),
         )
         for job in jobs
     ]  # fmt: skip

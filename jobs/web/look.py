@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from itertools import islice
+from typing import Any, Protocol
+
+from django.db.models import Avg, Count, Q
 
 from common.text import format_duration
+from jobs.core import exits, unexpected_ranks
 from jobs.core.verdict import ASKED_FOR
-from jobs.models import Replica
+from jobs.models import Job, Rank, RankState, Replica
 
 SILENT_AFTER = timedelta(minutes=5)  # without a line
 IDLE = 0.05  # of a core or a GPU
@@ -23,6 +27,28 @@ class Ranked(Protocol):
     last_line_at: datetime | None
     cpu: float | None
     gpu: float | None
+    gpu_ecc_errors: int | None
+    gpu_xid: int | None
+
+
+# Meanings of critical errors that end a training or announce its end. Source: NVIDIA's Xid errors.
+XIDS = {
+    31: "memory page fault", 48: "double-bit ECC error", 63: "a memory row was retired", 64: "a memory row could not be retired",
+    74: "NVLink error", 79: "the GPU has fallen off the bus", 94: "contained ECC error", 95: "uncontained ECC error",
+    119: "GSP timeout", 120: "GSP error",
+}  # fmt: skip
+
+
+def gpu_trouble(one: Ranked) -> str:
+    """Return what the driver reports of a rank's GPU, empty if all is well."""
+    said = []
+    if one.gpu_xid is not None:
+        said.append(f"its GPU reports Xid {one.gpu_xid}" + (f" ({XIDS[one.gpu_xid]})" if one.gpu_xid in XIDS else ""))
+    if one.gpu_ecc_errors:
+        said.append(
+            f"its GPU's memory has {one.gpu_ecc_errors:,} uncorrected error{'s' if one.gpu_ecc_errors > 1 else ''}"
+        )
+    return " and ".join(said)
 
 
 @dataclass(frozen=True)
@@ -50,15 +76,19 @@ class Needs:
 def needs_a_look(
     ranks: Sequence[Ranked], *, names: Mapping[int, str], late: Mapping[int, int], first: int | None, now: datetime
 ) -> Needs:
-    """Return the ranks that need a look. `names`: of replicas by their key; `late`: how many steps a rank is behind.
+    """Return the ranks that need a look: failed, with a broken GPU, silent, behind, or idle.
+
+    `names`: of replicas by their key; `late`: how many steps a rank is behind.
 
     Silent are those that run and have printed nothing for minutes while neither processor nor GPU does anything.
     """
-    failed, silent, behind, idle = [], [], [], []
+    failed, broken, silent, behind, idle = [], [], [], [], []
     for one in ranks:
         where = names.get(one.replica_id, "")
         if one.state == "failed" and not one.is_stopped:
             failed.append(Need(one.rank, where, "failed first" if one.rank == first else "failed", "bad"))
+        elif trouble := gpu_trouble(one):
+            broken.append(Need(one.rank, where, trouble, "bad"))
         elif one.state == "running" and (gap := _silence(one, now)):
             silent.append(Need(one.rank, where, f"silent for {gap}: no line, and its CPU does nothing"))
         elif one.rank in late:
@@ -67,8 +97,14 @@ def needs_a_look(
             idle.append(Need(one.rank, where, f"its GPU is used {one.gpu:.0%}"))
     failed.sort(key=lambda one: one.words != "failed first")
     behind.sort(key=lambda pair: -pair[0])
-    found = [*failed, *silent, *(need for _, need in behind), *idle]
+    found = [*failed, *broken, *silent, *(need for _, need in behind), *idle]
     return Needs(found[:SHOWN], max(0, len(found) - SHOWN))
+
+
+def is_silent(now: datetime) -> Q:
+    """Return the condition of `_silence` for rows of ranks."""
+    does_nothing = Q(cpu__lt=IDLE) & (Q(gpu=None) | Q(gpu__lt=IDLE))
+    return does_nothing & Q(state=RankState.RUNNING, last_line_at__lte=now - SILENT_AFTER)
 
 
 def _silence(one: Ranked, now: datetime) -> str:
@@ -76,6 +112,37 @@ def _silence(one: Ranked, now: datetime) -> str:
         return ""
     is_idle = (one.cpu or 0.0) < IDLE and (one.gpu or 0.0) < IDLE
     return format_duration((now - one.last_line_at).total_seconds()) if is_idle and one.cpu is not None else ""
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """How busy the GPUs of an attempt's running ranks are, as a mean from 0 to 1."""
+
+    count: int
+    mean: float
+    idle: int
+
+
+def gpu_use(job: Job, attempt: int) -> GpuUse | None:
+    """Return it for an attempt that runs, with one query; None where no rank has told of a GPU."""
+    running = Rank.objects.filter(job=job, attempt=attempt, state=RankState.RUNNING)
+    told = running.aggregate(count=Count("gpu"), mean=Avg("gpu"), idle=Count("gpu", filter=Q(gpu__lt=IDLE)))
+    return GpuUse(**told) if told["count"] else None
+
+
+SHOWN_UNEXPECTED = 8
+
+
+def unexpected(replicas: Iterable[Replica]) -> list[tuple[Replica, dict[str, Any], str]]:
+    """Return ranks that are not the job's, with how they ended; of many only the first few."""
+    found = ((replica, one) for replica in replicas for one in unexpected_ranks.rows(replica.unexpected_ranks))
+    return [(replica, one, _end(one)) for replica, one in islice(found, SHOWN_UNEXPECTED)]
+
+
+def _end(one: Mapping[str, Any]) -> str:
+    if one["state"] in ("succeeded", "failed"):
+        return exits.explained(one["exit_code"], one["signal"])
+    return str(one["state"] or "known by its output only")
 
 
 def reasons(replicas: Iterable[Replica]) -> list[tuple[str, list[Replica]]]:

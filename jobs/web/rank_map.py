@@ -6,10 +6,11 @@ compress to a few kilobytes and scale to the width that there is. static/map.js 
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median_low
+from typing import Any
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -20,7 +21,7 @@ from jobs.core.verdict import ENDED, RoleView
 from jobs.models import Job, Rank, RankState, Replica
 
 from . import present
-from .look import Needs, needs_a_look, reasons
+from .look import Needs, needs_a_look, reasons, unexpected
 
 UNIT, GAP = 8, 4  # of a cell with its margin, and between tiles, in units of the drawing
 SHAPE_RATIO = 1.3  # width to height of the whole drawing
@@ -35,6 +36,7 @@ _SHAPES = {
 }
 _FIELDS = (
     "rank", "local_rank", "replica_id", "state", "is_stopped", "step", "started_at", "last_line_at", "cpu", "gpu",
+    "gpu_ecc_errors", "gpu_xid",
 )  # fmt: skip
 
 
@@ -52,6 +54,8 @@ class Spot:
     last_line_at: datetime | None
     cpu: float | None
     gpu: float | None
+    gpu_ecc_errors: int | None
+    gpu_xid: int | None
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,9 @@ class RankMap:
     median: int | None = None
     furthest: int | None = None
     is_map: bool = True
-    unexpected: tuple[()] = ()
-    late: tuple[()] = ()
+    unexpected: list[tuple[Replica, dict[str, Any], str]] = field(default_factory=list)
+    behind: Mapping[int, int] = field(default_factory=dict)  # how many steps, by rank
+    late: tuple[()] = ()  # they are in `needs`
     cluster_words: tuple[()] = ()
     admitted_at: datetime | None = None
 
@@ -111,6 +116,8 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
         has_gpu=any(spot.gpu is not None for spot in spots),
         median=median_low(steps) if steps else None,
         furthest=max(steps, default=None),
+        unexpected=unexpected(replicas),
+        behind=late,
     )
 
 

@@ -12,7 +12,7 @@ from django.db.models import Max
 
 from common.text import format_bytes, format_duration
 from jobs.analysis import failures
-from jobs.core import exits, nodes, unexpected_ranks
+from jobs.core import exits, nodes
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import ENDED, ReplicaState, RoleView
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
@@ -20,7 +20,6 @@ from jobs.models import Job, JobEvent, Rank, RankState, Replica
 from . import look, present
 
 ROOMY = 16  # up to here a cell has room for meters, if a replica has no more than NARROW ranks
-SHOWN_UNEXPECTED = 8
 NARROW, WIDE = 4, 8  # ranks per replica
 COMPACT = 64  # above that a cell is a square with a number
 _FAILED = present.RANKS["failed"]
@@ -55,7 +54,17 @@ class Cell:
 
     @property
     def memory(self) -> str:
+        """Of its GPU, of how much, or without one its own."""
+        if self.rank.gpu_mem_bytes and self.rank.gpu_mem_total_bytes:
+            return f"{format_bytes(self.rank.gpu_mem_bytes)} of {format_bytes(self.rank.gpu_mem_total_bytes)}"
         return format_bytes(self.rank.gpu_mem_bytes or self.rank.rss_bytes)
+
+    @property
+    def gpu_words(self) -> str:
+        """The state of its GPU beside its use: "612 W, 64 °C"."""
+        watts, celsius = self.rank.gpu_watts, self.rank.gpu_celsius
+        said = [f"{watts:.0f} W" if watts is not None else "", f"{celsius:.0f} °C" if celsius is not None else ""]
+        return ", ".join(word for word in (*said, look.gpu_trouble(self.rank)) if word)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,10 @@ class Matrix:
     )
     roles: Mapping[str, RoleView] = field(default_factory=dict)
     admitted_at: datetime | None = None  # all replicas of the attempt together
+    needs: look.Needs = field(
+        default_factory=look.Needs
+    )  # beside those that failed or are behind, which are told apart
+    counts: list[tuple[present.Look, int]] | None = None  # of all ranks, where only some are shown
 
     @cached_property
     def alone(self) -> dict[int, Alone]:
@@ -171,21 +184,23 @@ class Matrix:
 
     @property
     def unexpected(self) -> list[tuple[Replica, dict[str, Any], str]]:
-        """Ranks that are not the job's, with how they ended; of many only the first few."""
-        found = [(replica, one) for replica, _ in self.rows for one in unexpected_ranks.rows(replica.unexpected_ranks)]
-        return [(replica, one, _unexpected_words(one)) for replica, one in found[:SHOWN_UNEXPECTED]]
+        return look.unexpected(replica for replica, _ in self.rows)
 
     @property
     def summary(self) -> list[tuple[present.Look, int]]:
         """How many ranks are in which state, without empty states."""
+        if self.counts is not None:
+            return self.counts
         looks = {cell.look.word: cell.look for cell in self.cells}
         return [(look, sum(cell.look == look for cell in self.cells)) for look in looks.values()]
 
 
-def matrix(job: Job, *, attempt: int, now: datetime, only: range | None = None) -> Matrix:
+def matrix(
+    job: Job, *, attempt: int, now: datetime, only: range | None = None, late: Mapping[int, int] | None = None
+) -> Matrix:  # fmt: skip
     """Return a job's matrix with at most four queries, whatever the job's size. Empty before the first launch.
 
-    `only`: these ranks, of a job that has too many for one page.
+    `only`: these ranks, of a job that has too many for one page; `late`: how far which ranks are behind all others.
     """
     replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id"))
     roles = job.role_views
@@ -197,13 +212,16 @@ def matrix(job: Job, *, attempt: int, now: datetime, only: range | None = None) 
     ranks = list(mine if only is None else mine.filter(rank__gte=only.start, rank__lt=only.stop))
     # The rows are loaded already; the first failure is queried only if a rank failed.
     first = failures.first_failing_rank(job, attempt) if any(rank.state == RankState.FAILED for rank in ranks) else None
-    grid = arrange(replicas, ranks, now=now, first=first)
+    grid = arrange(replicas, ranks, now=now, first=first, late=late)
     return replace(grid, roles={role.name: role for role in roles}, admitted_at=admitted)
 
 
-def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime, first: int | None = None) -> Matrix:
+def arrange(
+    replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime, first: int | None = None,
+    late: Mapping[int, int] | None = None,
+) -> Matrix:  # fmt: skip
     """Arrange rows as a matrix. `first` is the rank that failed first."""
-    late = present.lagging(ranks, now)
+    late = present.lagging(ranks, now) if late is None else late
     over = {replica.pk for replica in replicas if replica.state in ENDED}
     by_replica: dict[int, list[Cell]] = {}
     for rank in ranks:
@@ -213,7 +231,10 @@ def arrange(replicas: Sequence[Replica], ranks: Sequence[Rank], *, now: datetime
     rows = [(replica, by_replica.get(replica.pk, [])) for replica in replicas]
     steps = [rank.step for rank in ranks if rank.step is not None]
     columns = _columns(rows)
+    names = {replica.pk: f"{replica.role}-{replica.index}" for replica in replicas}
+    others = [rank for rank in ranks if rank.state == RankState.RUNNING and rank.rank not in late]
     return Matrix(
+        needs=look.needs_a_look(others, names=names, late={}, first=None, now=now),
         rows=rows,
         columns=columns,
         size="roomy" if len(ranks) <= ROOMY and columns <= NARROW else "dense" if len(ranks) <= COMPACT else "compact",
@@ -248,13 +269,6 @@ def _amounts(told: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _columns(rows: Sequence[tuple[Replica, list[Cell]]]) -> int:
     return max((len(cells) for _, cells in rows), default=0)
-
-
-def _unexpected_words(one: dict[str, Any]) -> str:
-    is_over = one["state"] in ("succeeded", "failed")
-    return (
-        exits.explained(one["exit_code"], one["signal"]) if is_over else str(one["state"] or "known by its output only")
-    )
 
 
 def _cell(rank: Rank, behind: int, is_over: bool, *, is_first: bool) -> Cell:

@@ -103,7 +103,7 @@ def test_the_page_of_an_ended_job_shows_its_end_and_stops_refreshing(page, lab):
     live(page)
     lab.finish(job, 0, 0)
     expect(page.locator("h1")).to_contain_text("Succeeded")
-    expect(page.locator("[hx-trigger]")).to_have_count(0)
+    expect(page.locator("[hx-trigger*='from:body']")).to_have_count(0)
 
 
 def test_the_job_list_updates_while_it_is_open(page, lab):

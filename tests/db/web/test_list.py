@@ -1,8 +1,12 @@
 """/jobs"""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from jobs import services
+from jobs.models import Rank
 from jobs.web import listing
 from tests.support import seed
 
@@ -11,7 +15,7 @@ def test_home_redirects_to_the_list(owner):
     assert owner.get("/").url == "/jobs"
 
 
-def test_an_empty_list_explains_how_to_submit_a_job(owner):
+def test_an_empty_list_explains_how_to_submit_a_job(owner, queue):
     page = owner.get("/jobs").text
     assert "bin/muster submit" in page
     assert "/jobs/new" in page
@@ -113,3 +117,37 @@ def test_cancelled_jobs_are_listed_as_finished(owner, lab, people):
     services.cancel(job=job, by=people.owner)
     lab.visit(job)
     assert "short-lived" in owner.get("/jobs?show=finished").text
+
+
+def test_jobs_with_silent_ranks_say_so_and_are_found(owner, lab):
+    quiet, busy = (
+        seed.running(lab, nodes=1, per_node=2, steps=2, name="quiet"),
+        seed.running(lab, nodes=1, per_node=2, steps=2, name="busy"),
+    )
+    Rank.objects.filter(job=quiet, rank=1).update(cpu=0.01, last_line_at=timezone.now() - timedelta(minutes=6))
+    Rank.objects.filter(job=busy, rank=1).update(cpu=0.9, last_line_at=timezone.now() - timedelta(minutes=6))
+    page = owner.get("/jobs").text
+    assert page.count("1 rank silent") == 1
+    found = owner.get("/jobs?silent=1").text
+    assert "quiet</a>" in found and "busy</a>" not in found
+    assert "Rank 1</a> on worker-0: silent for 6 min" in owner.get(f"/jobs/{quiet.pk}").text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("owner", "Fill in the form"), ("viewer", "ask an administrator of a team to make you a member"),
+        ("stranger", "You cannot see any jobs yet"),
+    ],
+)  # fmt: skip
+def test_an_empty_list_says_what_this_role_can_do(as_, people, queue, name, words):
+    page = as_(getattr(people, name)).get("/jobs").text
+    assert words in page and ("Fill in the form" in page) == (name == "owner")
+
+
+def test_an_empty_installation_leads_its_administrator_to_a_queue(as_, people):
+    people.owner.is_superuser = True
+    people.owner.save()
+    assert "Create a queue" in as_(people.owner).get("/jobs").text
+    assert "Create a queue" in as_(people.owner).get("/queues").text
+    assert "Create a queue" not in as_(people.viewer).get("/queues").text

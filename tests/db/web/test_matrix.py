@@ -5,6 +5,7 @@ import re
 import pytest
 from django.utils import timezone
 
+from common.errors import InvalidInput
 from jobs.ingest import apply
 from jobs.models import Rank
 from jobs.web.ranks import arrange, matrix
@@ -94,3 +95,56 @@ def test_an_earlier_attempt_marks_its_own_first_failure(owner, lab, htmx):
     second = htmx(owner, f"/jobs/{job.pk}", "ranks").text
     assert 'title="Rank 1: failed, failed first' in first
     assert 'title="Rank 2: failed, failed first' in second
+
+
+def test_the_state_of_a_gpu_is_in_its_cell_and_errors_in_words(owner, lab, htmx):
+    job = seed.running(lab, nodes=1, per_node=2, steps=2)
+    gpu = {
+        "gpu": 0.93,
+        "gpu_mem_bytes": 66 << 30,
+        "gpu_mem_total_bytes": 80 << 30,
+        "gpu_watts": 612.4,
+        "gpu_celsius": 64,
+    }
+    now = timezone.now().timestamp()
+    items = [
+        item(
+            "sample",
+            rank=rank,
+            at=now,
+            cpu=0.9,
+            rss_bytes=1,
+            **gpu,
+            **({"gpu_xid": 79, "gpu_ecc_errors": 2} if rank else {}),
+        )
+        for rank in (0, 1)
+    ]
+    apply.apply_batch(identity=identity(job), batch=batch(2, *items))
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "66 GiB of 80 GiB" in page and "612 W, 64 °C" in page
+    assert (
+        "Rank 1</a> on worker-0: its GPU reports Xid 79 (the GPU has fallen off the bus) and its GPU&#x27;s memory has 2 uncorrected errors"
+        in page
+    )
+    assert 'GPU <b class="num">93 %</b> of 2' in page
+    assert 'GPU <b class="num">93 %</b> of 2' in htmx(owner, f"/jobs/{job.pk}", "ranks").text
+    ranks = owner.get(f"/api/v1/jobs/{job.pk}/ranks").json()["results"]
+    assert [(one["gpu_watts"], one["gpu_xid"], one["gpu_ecc_errors"]) for one in ranks] == [
+        (612.4, None, None),
+        (612.4, 79, 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("gpu_watts", -1), ("gpu_celsius", 1e4), ("gpu_xid", 2**31), ("gpu_ecc_errors", "many")]
+)
+def test_an_impossible_state_of_a_gpu_is_refused_by_name(lab, name, value):
+    job = seed.running(lab, nodes=1, per_node=2, steps=2)
+    with pytest.raises(InvalidInput, match=name):
+        apply.apply_batch(identity=identity(job), batch=batch(2, item("sample", rank=0, at=1.0, **{name: value})))
+
+
+def test_the_last_sample_of_an_ended_rank_is_not_shown_as_current(owner, lab):
+    job = seed.failed(lab, steps=4)
+    page = owner.get(f"/jobs/{job.pk}").text
+    assert "<dt>CPU</dt>" not in page and 'class="meter"' not in page

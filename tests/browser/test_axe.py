@@ -1,0 +1,56 @@
+"""axe finds nothing on any page, in both themes and at each width that a layout changes at."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from accounts.models import Membership, Role
+from tests.browser.conftest import new_context
+from tests.browser.test_pages import live
+from tests.support import seed
+
+WIDTHS, THEMES = (1440, 1024, 821, 390), ("light", "dark")
+LOOKS = [
+    pytest.param(width, theme, marks=() if (width, theme) in {(1440, "light"), (390, "dark")} else pytest.mark.long)
+    for width in WIDTHS for theme in THEMES
+]  # fmt: skip
+RULES = {
+    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+}
+
+
+def troubles(page) -> list[str]:
+    """What axe finds on the page, each with the first element that has it."""
+    found = Axe().run(page, options=RULES).response["violations"]
+    return [f"{page.url}: {one['id']}: {one['help']}: {one['nodes'][0]['html'][:160]}" for one in found]
+
+
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
+def test_axe_finds_nothing(chromium, site, lab, people, team, width, theme):
+    people.owner.is_superuser = True
+    people.owner.save()
+    Membership.objects.filter(team=team, user=people.owner).update(role=Role.ADMIN)
+    failed = seed.failed(lab, steps=10)
+    running = seed.running(lab, steps=20)
+    seed.queued(lab)
+    context = new_context(chromium, site, viewport={"width": width, "height": 900}, color_scheme=theme)
+    page = context.new_page()
+    page.goto("/login")
+    found = troubles(page)
+    page.fill("[name=username]", "owner")
+    page.fill("[name=password]", "owner-has-a-password")
+    page.click("button")
+    page.wait_for_url("**/jobs")
+    paths = (
+        "/jobs", f"/jobs/{running.pk}", f"/jobs/{failed.pk}", f"/jobs/{running.pk}?view=list", f"/jobs/{running.pk}/logs", "/jobs/new",
+        "/queues", "/queues/default", "/make-queue", "/teams", "/teams/nlp", "/teams/nlp/audit", "/people", "/account",
+        "/account/tokens", "/account/password", "/account/sessions", "/account/second-factor", "/jobs/999999",
+    )  # fmt: skip
+    for path in paths:
+        page.goto(path)
+        if path != "/jobs/999999":
+            live(page)
+        expect(page.locator("h1").first).to_be_visible()
+        found += troubles(page)
+    context.close()
+    assert not found, "\n".join(found)
