@@ -41,7 +41,7 @@ def legs(steps: Iterable[tuple[Phase, datetime, int]]) -> list[Leg]:
     A terminal phase is no stay.
     """
     entered = list(steps)
-    following = [*(at for _, at, _ in entered[1:]), None]
+    following = [*(at for _, at, _ in entered[1:]), None][: len(entered)]
     return [
         Leg(phase, since, until, attempt)
         for (phase, since, attempt), until in zip(entered, following, strict=True)
