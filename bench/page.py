@@ -16,10 +16,11 @@ from collections.abc import Iterator
 PARTS = {
     "ranks": ("ranks",),
     "metrics": ("charts",),
+    "samples": ("ranks", "charts"),
     "logs": ("log-tail",),
     "state": ("state", "ranks", "charts", "events", "log-tail"),
 }
-GAPS = {"state": 0.3, "logs": 2.0, "ranks": 2.0, "metrics": 5.0}  # seconds, as in static/live.js
+GAPS = {"state": 0.3, "logs": 2.0, "ranks": 2.5, "metrics": 5.0, "samples": 15.0}  # seconds, as in static/live.js
 _CURSOR = re.compile(r"cursor=([^\"&]+)")
 
 

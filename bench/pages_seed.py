@@ -14,6 +14,7 @@ import django
 django.setup()
 
 from django.db import connection  # noqa: E402
+from django.db.models import Max  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
 from accounts.models import User  # noqa: E402
@@ -22,7 +23,7 @@ from jobs.core.agent_identity import AgentIdentity  # noqa: E402
 from jobs.core.batch import Batch, Item  # noqa: E402
 from jobs.core.spec import JobSpec  # noqa: E402
 from jobs.ingest import apply  # noqa: E402
-from jobs.models import Job, JobEvent, Rank, Replica  # noqa: E402
+from jobs.models import Job, JobEvent, MetricChunk, Rank, Replica, RollupPosition  # noqa: E402
 from queues.models import Queue  # noqa: E402
 
 PER_NODE, SECONDS, EVERY, PER_BATCH = 8, 3600, 5, 60
@@ -49,7 +50,12 @@ def main(ranks: int) -> dict[str, object]:
     rolled = time.monotonic()
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
-    return {"job": job.pk, "load_s": round(loaded - began, 1), "until_rolled_up_s": round(rolled - loaded, 1), "rolling_up_s": round(spent, 1)}
+    return {
+        "job": job.pk,
+        "load_s": round(loaded - began, 1),
+        "until_rolled_up_s": round(rolled - loaded, 1),
+        "rolling_up_s": round(spent, 1),
+    }
 
 
 def _job(ranks: int) -> Job:
@@ -60,7 +66,8 @@ def _job(ranks: int) -> Job:
         launched_at=now, running_at=now, next_reconcile_at=None,
     )  # fmt: skip
     JobEvent.objects.bulk_create(
-        JobEvent(job=job, kind="step", phase=phase, message=phase, attempt=1) for phase in ("queued", "admitted", "running")
+        JobEvent(job=job, kind="step", phase=phase, message=phase, attempt=1)
+        for phase in ("queued", "admitted", "running")
     )
     replicas = Replica.objects.bulk_create(
         Replica(job=job, attempt=1, role="worker", index=index, name=f"{job.run}-1-worker-{index}", state="running",
@@ -91,7 +98,10 @@ def _value(name: str, rank: int, number: int) -> float:
 
 
 def _is_behind(job: Job) -> bool:
-    """Whether a bucket of the job that is long over is still due; the tasks process may be at it, too."""
+    """Whether chunks are yet to be read, or a bucket that is over is still due; the tasks process may be at it, too."""
+    newest = MetricChunk.objects.aggregate(id=Max("id"))["id"]
+    if RollupPosition.objects.filter(read__lt=newest).exists():
+        return True
     return job.rollups.filter(is_due=True, begins__lt=timezone.now().timestamp() - 60).exists()
 
 

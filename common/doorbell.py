@@ -74,7 +74,7 @@ def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
 
 
 def hint(*, job: int, team: int, what: str) -> None:
-    """Notify open pages that part of a job changed. `what`: state, ranks, logs or metrics."""
+    """Notify open pages that part of a job changed. `what`: state, ranks, logs, metrics or samples."""
     text = json.dumps({"job": job, "team": team, "what": what})
     transaction.on_commit(lambda: _bell.ring(text, lambda: _publish(text)))
 

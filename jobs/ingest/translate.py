@@ -240,7 +240,7 @@ class _Reading:
             self._change(rank, **{name: int(value) if name.endswith(_WHOLE) else value})
             if name in SAMPLES:
                 self._add(rank, SAMPLES[name][0], at, None, value)
-        self.changes.what |= {"ranks", "metrics"}
+        self.changes.what.add("samples")
 
     def _nodes(self, item: Item) -> None:
         self.changes.nodes = nodes.read(item)

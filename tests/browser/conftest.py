@@ -11,9 +11,9 @@ from tests.support.site import Site, serve
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 COUNT_SYNCS = "window.syncs = 0; addEventListener('live-sync', () => { window.syncs += 1 }, true)"
-POLL_MS = 15_000  # templates poll "every 15s" if no hint comes
+POLL_MS = 30_000  # templates poll every minute if no hint comes
 NO_POLLING = (
-    f"{{const set = setTimeout; window.setTimeout = (f, ms, ...more) => ms >= {POLL_MS} ? 0 : set(f, ms, ...more)}}"
+    f"{{const set = setInterval; window.setInterval = (f, ms, ...more) => ms >= {POLL_MS} ? 0 : set(f, ms, ...more)}}"
 )
 
 
