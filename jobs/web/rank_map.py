@@ -50,6 +50,7 @@ _OF_REPLICAS = (
 class Spot:
     """What a map needs of a rank. `last_line_at`: only where that is minutes ago; `started_at`: of the first rank that runs."""
 
+    started_at: datetime | None
     rank: int
     local_rank: int
     replica_id: int
@@ -61,7 +62,6 @@ class Spot:
     gpu_ecc_errors: int | None
     gpu_xid: int | None
     last_line_at: datetime | None
-    started_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
     began = ranks.filter(state=RankState.RUNNING, step__isnull=False).aggregate(at=Min("started_at"))["at"]
     quiet_since = Case(When(last_line_at__lte=now - SILENT_AFTER, then="last_line_at"))
     rows = ranks.order_by("rank").annotate(quiet_since=quiet_since).values_list(*_FIELDS)
-    spots = [Spot(*values, started_at=began) for values in rows]
+    spots = [Spot(began, *values) for values in rows]
     has_failed = any(spot.state == RankState.FAILED for spot in spots)
     first = failures.first_failing_rank(job, attempt) if has_failed else None
     late = present.lagging(spots, now)
