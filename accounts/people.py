@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from common.errors import Conflict, InvalidInput, Problem
+from common.errors import Conflict, InvalidInput, NotAllowed, Problem
 
 from . import audit
 from .audit import AuditAction
@@ -83,6 +83,10 @@ def set_active(*, username: str, is_active: bool, by: User | None = None) -> Use
     _require(by)
     _refuse_self(username, by, "you cannot deactivate yourself; another platform administrator can")
     with transaction.atomic():
+        if by is not None:  # both, in one order: two administrators who deactivate each other cannot both succeed
+            both = User.objects.select_for_update(no_key=True).filter(Q(pk=by.pk) | Q(username=username)).order_by("pk")
+            if not any(one.pk == by.pk and one.is_active and one.is_superuser for one in both):
+                raise NotAllowed(f"{by.get_username()} may not manage people any longer")
         user = _locked(username)
         if user.is_active != is_active:
             user.is_active = is_active

@@ -57,20 +57,19 @@ class Progress:
 def progress(jobs: Iterable[Job]) -> dict[int, Progress]:
     """Return the progress of those jobs' newest attempts that report it, by the job's id.
 
-    One query for all. Of jobs that tell their total only now and then, the steps are taken from another of their
-    series, with one small query each.
+    One query for all; two more where jobs tell their total only now and then: their speed is taken from another series.
     """
     asked = {job.pk: job for job in jobs if job.attempt}
+    told = {pk: rest for pk, *rest in _recent([(job, SERIES) for job in asked.values()])}
+    behind = [asked[pk] for pk, (step, *_, furthest) in told.items() if furthest is not None and furthest > (step or 0)]
+    speeds = {pk: (seconds, steps) for pk, _, _, seconds, steps, _ in _recent(_stepping(behind))}
     found = {}
-    for pk, step, total, seconds, steps, furthest in _recent([(job, SERIES) for job in asked.values()]):
-        job = asked[pk]
-        if furthest is not None and step is not None and furthest > step and (name := _stepping(job)):
-            step = furthest
-            for _, _, _, *other, _ in _recent([(job, name)]):
-                seconds, steps = other
+    for pk, (step, total, seconds, steps, furthest) in told.items():
+        if asked[pk] in behind:
+            step, (seconds, steps) = furthest, speeds.get(pk, (None, None))
         one = _read(step, total, seconds, steps)
         if one is not None:
-            found[pk] = one if job.phase == Phase.RUNNING else replace(one, seconds_left=None)
+            found[pk] = one if asked[pk].phase == Phase.RUNNING else replace(one, seconds_left=None)
     return found
 
 
@@ -83,19 +82,22 @@ def _recent(asked: Sequence[tuple[Job, str]]) -> list[Any]:
         return list(cursor.fetchall())
 
 
-def _stepping(job: Job) -> str:
-    """Return the series of which rank 0 reported last; empty if it reports none but its total."""
-    known = [name for name in metrics.names(job=job, attempt=job.attempt) if not name.startswith("system/")]
+def _stepping(jobs: Sequence[Job]) -> list[tuple[Job, str]]:
+    """Return for each job the one of `HEADLINES` of which rank 0 reported a step last, if there is one."""
+    if not jobs:
+        return []
+    known = {job.pk: job for job in jobs}
     with connection.cursor() as cursor:
-        cursor.execute(_NEWEST, [[name for name in known if name != SERIES], job.pk, job.attempt])
-        return next((name for (name,) in cursor.fetchall()), "")
+        cursor.execute(_NEWEST, [list(known), [job.attempt for job in jobs], list(metrics.HEADLINES)])
+        return [(known[pk], name) for pk, name in cursor.fetchall()]
 
 
 _NEWEST = """
-    SELECT n.name FROM unnest(%s::text[]) AS n(name) CROSS JOIN LATERAL (
-        SELECT id, steps FROM jobs_metricchunk WHERE job_id = %s AND attempt = %s AND name = n.name AND rank = 0
+    SELECT DISTINCT ON (j.id) j.id, n.name FROM unnest(%s::bigint[], %s::int[]) AS j(id, attempt)
+    CROSS JOIN unnest(%s::text[]) AS n(name) CROSS JOIN LATERAL (
+        SELECT id, steps FROM jobs_metricchunk WHERE job_id = j.id AND attempt = j.attempt AND name = n.name AND rank = 0
         ORDER BY id DESC LIMIT 1
-    ) c WHERE c.steps[cardinality(c.steps)] IS NOT NULL ORDER BY c.id DESC LIMIT 1
+    ) c WHERE c.steps[cardinality(c.steps)] IS NOT NULL ORDER BY j.id, c.id DESC
 """
 
 

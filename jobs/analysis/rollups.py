@@ -9,6 +9,7 @@ hour. `low` and `high` of a longer bucket are exact; its p5, median and p95 are 
 their ranks.
 """
 
+import logging
 import math
 import re
 import time
@@ -23,6 +24,7 @@ from django.db import connection
 from common import faultpoints
 from jobs.models import Job, RollupPosition
 
+log = logging.getLogger(__name__)
 WIDTHS = (10, 80, 640, 5120)  # seconds
 WORST = 3
 # An agent sends once a second, and a disconnected one within a few: a bucket is over this long after its end.
@@ -30,6 +32,9 @@ GRACE = timedelta(seconds=15)
 AGAIN = timedelta(minutes=1)  # least time between two computations of one bucket: late data may trickle in
 MOST_CHUNKS = 200_000  # read at once
 MOST_BUCKETS = 2_000  # computed at once
+# Ingest moves what a wrong clock puts further before the job's submission than an hour to that hour: all values of a node
+# would be in one bucket, whose chunks are all there are. They are in no roll-up.
+EARLIEST_SECONDS = 3590
 SETTLING_LOOKS, SETTLING_SECONDS = 20, 0.1  # for transactions that are under way
 TURN_SECONDS = 8.0  # of one task; what is left waits for the next
 # Beyond these, sums and squares would leave the range of a double, and Postgres refuses that: a smaller value counts as 0,
@@ -85,6 +90,9 @@ def _settled() -> int:
             if cursor.fetchall() == [(True,)]:
                 return int(newest)
             time.sleep(SETTLING_SECONDS)
+    log.warning(
+        "metrics are not rolled up: a transaction of the database cluster does not end; the next turn tries again"
+    )
     return 0
 
 
@@ -95,19 +103,29 @@ _NEWEST = """
 
 def _mark(position: RollupPosition, newest: int) -> None:
     """Mark the buckets of the next chunks."""
-    end = min(newest, position.read + MOST_CHUNKS)
-    if end > position.read:
-        with connection.cursor() as cursor:
-            cursor.execute(_MARK, {"read": position.read, "end": end, "width": WIDTHS[0]})
-        position.read = end
-        position.save()
+    if newest <= position.read:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, [position.read, newest, MOST_CHUNKS])
+        ((end,),) = cursor.fetchall()
+        if end is not None:
+            asked = {"read": position.read, "end": end, "width": WIDTHS[0], "earliest": EARLIEST_SECONDS}
+            cursor.execute(_MARK, asked)
+    position.read = newest if end is None else end
+    position.save()
+
+
+# Counted, not computed: there may be large gaps between ids.
+_NEXT = "SELECT max(id) FROM (SELECT id FROM jobs_metricchunk WHERE id > %s AND id <= %s ORDER BY id LIMIT %s) AS next"
 
 
 _MARK = """
     INSERT INTO jobs_metricrollup (job_id, attempt, name, width, begins, ranks, worst, chunks, is_due)
     SELECT job_id, attempt, name, %(width)s, bucket * %(width)s, 0, '{}', int8multirange(int8range(min(id), max(id), '[]')), true
-    FROM jobs_metricchunk CROSS JOIN LATERAL (SELECT DISTINCT floor(at / %(width)s)::bigint FROM unnest(times) AS t(at)) AS b(bucket)
-    WHERE id > %(read)s AND id <= %(end)s
+    FROM (
+        SELECT c.*, extract(epoch FROM j.created_at) - %(earliest)s AS earliest
+        FROM jobs_metricchunk c JOIN jobs_job j ON j.id = c.job_id WHERE c.id > %(read)s AND c.id <= %(end)s
+    ) m CROSS JOIN LATERAL (SELECT DISTINCT floor(at / %(width)s)::bigint FROM unnest(times) AS t(at) WHERE at > earliest) AS b(bucket)
     GROUP BY job_id, attempt, name, bucket ORDER BY job_id, attempt, name, bucket
     ON CONFLICT (job_id, attempt, name, width, begins) DO UPDATE SET is_due = true,
         chunks = jobs_metricrollup.chunks + excluded.chunks
@@ -177,6 +195,7 @@ _ROLL = """
         SELECT c.job_id, c.attempt, c.name, c.rank, floor(p.at / %(width)s)::bigint * %(width)s AS begins, p.step,
             CASE WHEN abs(p.value) >= %(least)s AND abs(p.value) <= %(most)s THEN p.value WHEN abs(p.value) < %(least)s THEN 0 END AS value
         FROM needed JOIN jobs_metricchunk c ON c.id >= needed.low AND c.id < needed.high
+        JOIN (SELECT DISTINCT job_id, attempt, name FROM due) mine USING (job_id, attempt, name)
         CROSS JOIN LATERAL unnest(c.times, c.steps, c.values) AS p(at, step, value)
     ), means AS MATERIALIZED (
         SELECT d.id, d.side, p.rank, avg(p.value) AS mean, min(p.value) AS low, max(p.value) AS high, max(p.step) AS step,
@@ -331,28 +350,38 @@ _WORST = """
 
 
 def at_steps(*, job: Job, attempt: int, names: Sequence[str], low: int, high: int) -> Window | None:
-    """Return when the steps from `low` to `high` were reported; None if there are no roll-ups of them."""
+    """Return when the steps from `low` to `high` were reported; None if there are no roll-ups.
+
+    A bucket has the furthest of its steps: `low` lies after the last bucket below it, `high` in the first that reaches it.
+    """
     whole = extent(job=job, attempt=attempt, names=names)
     if whole is None:
         return None
     width = next((one for one in WIDTHS if (whole.ends - whole.begins) / one <= MOST_SEARCHED), WIDTHS[-1])
     with connection.cursor() as cursor:
-        cursor.execute(_AT_STEPS, [job.pk, attempt, list(names), width, low, high])
+        cursor.execute(_AT_STEPS, [low, high, job.pk, attempt, list(names), width])
         ((begins, ends),) = cursor.fetchall()
-    return None if begins is None else Window(float(begins - width), float(ends + width))
+    return Window(
+        whole.begins if begins is None else float(begins),
+        whole.ends + RECENT_SECONDS if ends is None else float(ends + width),
+    )
 
 
 MOST_SEARCHED = 4000  # buckets per series
+RECENT_SECONDS = 120  # what is not rolled up yet
 _AT_STEPS = """
-    SELECT min(begins), max(begins) FROM jobs_metricrollup
-    WHERE job_id = %s AND attempt = %s AND name = ANY(%s) AND width = %s AND step BETWEEN %s AND %s
+    SELECT max(begins) FILTER (WHERE step < %s), min(begins) FILTER (WHERE step >= %s) FROM jobs_metricrollup
+    WHERE job_id = %s AND attempt = %s AND name = ANY(%s) AND width = %s
 """
 
 
 def chunks(*, job: Job, attempt: int, names: Sequence[str], window: Window) -> tuple[int, int] | None:
-    """Return between which ids the chunks of that time lie, the higher one excluded; None if none has been read yet."""
+    """Return between which ids the chunks of that time lie, the higher one excluded; None if none has been read yet.
+
+    Late chunks in the middle of a long window may lie beyond.
+    """
     asked: dict[str, Any] = {
-        "names": list(names), "job": job.pk, "attempt": attempt, "width": WIDTHS[0],
+        "names": list(names), "job": job.pk, "attempt": attempt, "width": WIDTHS[0], "most": MOST_SEARCHED // 2,
         "begins": math.floor(window.begins) - WIDTHS[0], "ends": math.ceil(window.ends),
     }  # fmt: skip
     with connection.cursor() as cursor:
@@ -361,13 +390,15 @@ def chunks(*, job: Job, attempt: int, names: Sequence[str], window: Window) -> t
     return None if low is None or high is None else (low, high)
 
 
-# Ids rise with time but for late chunks, so the first and the last buckets tell.
+# Ids rise with time but for late chunks, so of a very long window the first and the last buckets tell.
 _CHUNKS = """
-    SELECT min(lower(first.chunks)), max(upper(last.chunks)) FROM unnest(%(names)s::text[]) AS n(name) CROSS JOIN LATERAL (
-        SELECT chunks FROM jobs_metricrollup WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name AND width = %(width)s
-            AND begins >= %(begins)s AND begins < %(ends)s ORDER BY begins LIMIT 4
-    ) first CROSS JOIN LATERAL (
-        SELECT chunks FROM jobs_metricrollup WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name AND width = %(width)s
-            AND begins >= %(begins)s AND begins < %(ends)s ORDER BY begins DESC LIMIT 4
-    ) last
+    SELECT min(low), max(high) FROM unnest(%(names)s::text[]) AS n(name) CROSS JOIN LATERAL (
+        SELECT min(lower(chunks)) AS low, max(upper(chunks)) AS high FROM (
+            (SELECT chunks FROM jobs_metricrollup WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
+                AND width = %(width)s AND begins >= %(begins)s AND begins < %(ends)s ORDER BY begins LIMIT %(most)s)
+            UNION ALL
+            (SELECT chunks FROM jobs_metricrollup WHERE job_id = %(job)s AND attempt = %(attempt)s AND name = n.name
+                AND width = %(width)s AND begins >= %(begins)s AND begins < %(ends)s ORDER BY begins DESC LIMIT %(most)s)
+        ) AS both_ends
+    ) of_series
 """

@@ -21,13 +21,14 @@ PIECE_LINES = 20_000
 SEARCH_BYTES = 256 * 2**20  # of text searched per call; its answer says where to continue
 SEARCH_SECONDS = 1.0  # of CPU time; the answer of a call that was cut short says where to continue, too
 SEARCHES = 2  # concurrent ones in this process: a search takes a core, and pages need the other
-LOOK_LINES = 4096  # lines between two checks of the time: one segment may have millions
+LOOK_LINES, REGEX_LOOK_LINES = 4096, 16  # lines between two checks of the time: one segment may have millions
 SEARCH_LINES = 200
 MOST_SEARCH_LINES = 1000
 ROWS = 200  # per query
 MOST_WAITING = 4  # searches of one user
-# RE2 takes time in proportion to a line's length, whatever the pattern: Python's own `re` may take forever.
-MOST_PATTERN, PATTERN_BYTES = 1000, 8 * 2**20
+# RE2 takes time in proportion to the pattern and to a line's length, where Python's own `re` may take forever. Both are
+# bounded (characters, bytes of a compiled pattern, characters of a line), and the time is looked at after fewer lines.
+MOST_PATTERN, PATTERN_BYTES, MOST_MATCHED = 200, 2**20, 16_384
 
 searching = ThreadTurns(
     SEARCHES,
@@ -85,7 +86,8 @@ def search(
     after, line = _start(start)
     give_back()  # do not hold a database connection while waiting for a turn, or reading files
     with searching.turn(job.team_id, by):
-        return scan(job.pk, matches, source, which, limit, after=after, line=line)
+        look_lines = REGEX_LOOK_LINES if is_regex else LOOK_LINES
+        return scan(job.pk, matches, source, which, limit, after=after, line=line, look_lines=look_lines)
 
 
 def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
@@ -102,15 +104,16 @@ def matcher(text: str, *, is_regex: bool) -> Callable[[str], object]:
     options = re2.Options()
     options.case_sensitive, options.log_errors, options.max_mem = False, False, PATTERN_BYTES
     try:
-        return cast(Callable[[str], object], re2.compile(text, options=options).search)
+        find = cast(Callable[[str], object], re2.compile(text, options=options).search)
     except re2.error as error:
         why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         words = f"is not a regular expression that can be searched for: {why}. The syntax is RE2's"
         raise InvalidInput(Problem("text", text, words)) from error
+    return lambda line: find(line[:MOST_MATCHED])
 
 
 def scan(
-    job: int, matches: Callable[[str], object], source: Source, attempt: int, limit: int, *, after: int, line: int
+    job: int, matches: Callable[[str], object], source: Source, attempt: int, limit: int, *, after: int, line: int, look_lines: int = LOOK_LINES
 ) -> Found:  # fmt: skip
     """Search one attempt from a position on, for a bounded time; the caller holds the turn."""
     found: list[FoundLine] = []
@@ -118,7 +121,7 @@ def scan(
     for segment in _rows(job, source, attempt, after):
         for number, one in _numbered(segment, attempt, line if segment.id == after + 1 else 0):
             is_here = matches(one.text)
-            if (is_here and len(found) == limit) or (read and not read % LOOK_LINES and time.thread_time() > until):
+            if (is_here and len(found) == limit) or (read and not read % look_lines and time.thread_time() > until):
                 return Found(found, f"{segment.id - 1}.{number}")
             read += 1
             if is_here:

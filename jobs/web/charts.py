@@ -20,6 +20,7 @@ BOX = 1000  # the inner drawing's own units in both directions
 ROWS, COLUMNS, LOG_TICKS = 3, 4, 4  # about as many ticks as there is room for
 # Values are clipped to this: beyond it the width of an axis would not be finite.
 LARGEST = 1e300
+LEAST_LOGGED = 1e-300  # on a logarithmic axis; powers of ten below cannot be written
 # A spread below these is drawn as none: it could not be distinguished from rounding, and ticks on it would coincide.
 LEAST_SPREAD, LEAST_SHARE = 1e-290, 1e-9
 COLOURS = 8  # classes c0 to c7 in job.css; further lines have the same colours, dashed
@@ -95,7 +96,7 @@ def axis(values: Sequence[float], *, floor: float | None = None, is_binary: bool
 
 def log_axis(values: Sequence[float]) -> Axis | None:
     """Return the smallest range of powers of ten that shows all values above 0; None if there is none."""
-    shown = [value for value in values if value > 0]
+    shown = [value for value in values if value >= LEAST_LOGGED]
     if not shown:
         return None
     first, last = math.floor(math.log10(min(shown)) + 1e-9), math.ceil(math.log10(max(shown)) - 1e-9)

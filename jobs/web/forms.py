@@ -40,6 +40,11 @@ _AT = {
 }
 
 
+def _is_some(text: Any) -> bool:
+    """Whether a number was given that is not 0: then the total of GPUs decides on the shape."""
+    return bool(str(text or "").strip().strip("0"))
+
+
 class Unseen(forms.Textarea):
     """Accepts text and never renders it: a secret is in no page, not even in a form that failed."""
 
@@ -127,7 +132,7 @@ class SubmitForm(forms.Form):
         self.fields |= {field.name: _own(field) for field in self.own_fields}
         self.fields["queue"].queryset = self.queues  # type: ignore[attr-defined]
         self.fields["workspace"].queryset = self.workspaces  # type: ignore[attr-defined]
-        for name in SHAPE if self["gpus"].value() else ():
+        for name in SHAPE if _is_some(self["gpus"].value()) else ():
             self.fields[name].required = False
         for field in self.fields.values():
             field.error_messages["required"] = "is missing"
@@ -183,7 +188,7 @@ class SubmitForm(forms.Form):
         """Return what `services.submit` takes. Empty fields are left to the queue's defaults, and wrong ones left out."""
         data = self.cleaned_data
         names = ("name", "command", "framework", "gpus", *(field.name for field in (*NUMBERS, *self.own_fields)))
-        left_out = SHAPE if data.get("gpus") else ()
+        left_out = SHAPE if _is_some(data.get("gpus")) else ("gpus",)
         flat = {name: data[name] for name in names if data.get(name) and name not in left_out}
         return {**flat, **{name: data[name] for name in ("env", "secrets", "volumes") if data.get(name)}}
 

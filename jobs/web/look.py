@@ -86,8 +86,9 @@ def needs_a_look(
     for one in ranks:
         where = names.get(one.replica_id, "")
         if one.state == "failed" and not one.is_stopped:
-            failed.append(Need(one.rank, where, "failed first" if one.rank == first else "failed", "bad"))
-        elif trouble := gpu_trouble(one):
+            words = "failed first" if one.rank == first else "failed"
+            failed.append(Need(one.rank, where, ", ".join(filter(None, (words, gpu_trouble(one)))), "bad"))
+        elif one.state == "running" and (trouble := gpu_trouble(one)):
             broken.append(Need(one.rank, where, trouble, "bad"))
         elif one.state == "running" and (gap := _silence(one, now)):
             silent.append(Need(one.rank, where, f"silent for {gap}: no line, and its CPU does nothing"))
@@ -95,7 +96,7 @@ def needs_a_look(
             behind.append((late[one.rank], Need(one.rank, where, f"{late[one.rank]:,} steps behind the others")))
         elif one.state == "running" and one.gpu is not None and one.gpu < IDLE:
             idle.append(Need(one.rank, where, f"its GPU is used {one.gpu:.0%}"))
-    failed.sort(key=lambda one: one.words != "failed first")
+    failed.sort(key=lambda one: not one.words.startswith("failed first"))
     behind.sort(key=lambda pair: -pair[0])
     found = [*failed, *broken, *silent, *(need for _, need in behind), *idle]
     return Needs(found[:SHOWN], max(0, len(found) - SHOWN))

@@ -2,7 +2,7 @@
 
 import math
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from statistics import mean, median
 
 import psycopg
@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from jobs.analysis import rollups
 from jobs.analysis.rollups import Window, bad_side
-from jobs.models import MetricChunk, MetricRollup, RollupPosition
+from jobs.models import Job, MetricChunk, MetricRollup, RollupPosition
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("files")]
 LATER = timezone.now() + timedelta(days=1)
@@ -23,6 +23,12 @@ START = 1_763_700_000  # a multiple of the first three widths
 def patience(monkeypatch):
     """Postgres' own housekeeping may hold a transaction for a while."""
     monkeypatch.setattr(rollups, "SETTLING_LOOKS", 600)
+
+
+def submitted_then(lab):
+    job = lab.running()
+    Job.objects.filter(pk=job.pk).update(created_at=datetime.fromtimestamp(START, UTC))
+    return job
 
 
 def chunk(job, rank, points, *, name="loss"):
@@ -50,7 +56,7 @@ def at_percent(values, share):
 
 
 def test_a_bucket_equals_a_plain_computation(lab):
-    job, dice = lab.running(), random.Random(4)
+    job, dice = submitted_then(lab), random.Random(4)
     told: dict[int, dict[int, list[float]]] = {}
     for rank in range(37):
         points = [(second, second * 2, dice.gauss(rank / 10, 1)) for second in range(0, 95, 3)]
@@ -82,7 +88,7 @@ def test_a_bucket_equals_a_plain_computation(lab):
 
 
 def test_computing_again_changes_nothing(lab):
-    job = lab.running()
+    job = submitted_then(lab)
     for rank in range(4):
         chunk(job, rank, [(second, second, rank + second) for second in range(20)])
     rollups.roll_up(now=LATER)
@@ -94,7 +100,7 @@ def test_computing_again_changes_nothing(lab):
 
 
 def test_late_chunks_are_counted_and_at_most_once_a_minute(lab):
-    job = lab.running()
+    job = submitted_then(lab)
     for rank in (0, 1, 2):
         chunk(job, rank, [(second, second, 1.0) for second in range(30)])
     rollups.roll_up(now=LATER)
@@ -116,7 +122,7 @@ def test_a_bucket_waits_until_it_is_over(lab):
 
 
 def test_a_chunk_that_is_committed_after_later_ones_is_not_missed(lab, monkeypatch):
-    job = lab.running()
+    job = submitted_then(lab)
     monkeypatch.setattr(rollups, "SETTLING_LOOKS", 2)
     insert = "INSERT INTO jobs_metricchunk (job_id, attempt, rank, name, times, steps, values) VALUES (%s, 1, 7, 'loss', %s, %s, %s)"
     other = psycopg.connect(**connection.get_connection_params() | {"cursor_factory": psycopg.Cursor})
@@ -134,7 +140,7 @@ def test_a_chunk_that_is_committed_after_later_ones_is_not_missed(lab, monkeypat
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 1.7e308])
 def test_a_rank_with_values_beyond_all_bounds_is_the_worst_and_in_no_number(lab, odd):
-    job = lab.running()
+    job = submitted_then(lab)
     for rank in range(5):
         chunk(job, rank, [(1, 1, float(rank)), (2, 2, 5e-324)])
     chunk(job, 2, [(3, 3, odd)])
@@ -150,7 +156,7 @@ def test_a_rank_with_values_beyond_all_bounds_is_the_worst_and_in_no_number(lab,
 
 
 def test_a_backlog_is_worked_off_in_parts(lab, monkeypatch):
-    job = lab.running()
+    job = submitted_then(lab)
     monkeypatch.setattr(rollups, "MOST_CHUNKS", 7)
     monkeypatch.setattr(rollups, "MOST_BUCKETS", 5)
     for second in range(0, 400, 10):
@@ -160,7 +166,7 @@ def test_a_backlog_is_worked_off_in_parts(lab, monkeypatch):
 
 
 def test_a_months_training_is_read_in_few_rows(lab):
-    job = lab.running()
+    job = submitted_then(lab)
     for hour in range(24 * 30):
         chunk(job, 0, [(3600 * hour, hour, float(hour))])
     rollups.roll_up(now=LATER)
@@ -170,14 +176,32 @@ def test_a_months_training_is_read_in_few_rows(lab):
     assert 80 <= len(found["loss"]) <= 101 and list(found) == ["loss"]
     assert found["loss"][-1].high == 719 and found["loss"][0].low == 0
     near = rollups.at_steps(job=job, attempt=1, names=["loss"], low=100, high=110)
-    assert near.begins <= START + 3600 * 100 and START + 3600 * 110 <= near.ends < START + 3600 * 114
+    assert (
+        START + 3600 * 96 <= near.begins <= START + 3600 * 100 and START + 3600 * 110 <= near.ends < START + 3600 * 114
+    )
+    assert rollups.at_steps(job=job, attempt=1, names=["loss"], low=0, high=9999).begins == START
     low, high = rollups.chunks(job=job, attempt=1, names=["loss"], window=near)
     inside = MetricChunk.objects.filter(pk__gte=low, pk__lt=high).count()
     assert 11 <= inside <= 20
 
 
-def test_the_worst_are_those_of_the_last_minutes(lab):
+def test_a_zoom_within_one_bucket_finds_it(lab):
+    job = submitted_then(lab)
+    chunk(job, 0, [(second, 50 * second, 1.0) for second in range(60)])
+    rollups.roll_up(now=LATER)
+    near = rollups.at_steps(job=job, attempt=1, names=["loss"], low=1020, high=1030)
+    assert near.begins <= START + 20 and START + 21 <= near.ends <= START + 60
+
+
+def test_what_a_wrong_clock_moved_is_in_no_bucket(lab):
     job = lab.running()
+    moved = job.created_at.timestamp() - 3600
+    MetricChunk.objects.create(job=job, attempt=1, rank=0, name="loss", times=[moved], steps=[1], values=[1.0])
+    assert rollups.roll_up(now=LATER) == 0 and not MetricRollup.objects.exists()
+
+
+def test_the_worst_are_those_of_the_last_minutes(lab):
+    job = submitted_then(lab)
     for rank in range(8):
         chunk(
             job,

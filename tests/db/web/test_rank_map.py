@@ -63,6 +63,7 @@ def test_failed_ranks_come_first_among_those_that_need_a_look(owner, large):
 def test_only_the_first_of_many_are_named():
     class One:
         replica_id, is_stopped, step, last_line_at, cpu, gpu, state = 1, False, None, None, None, None, "failed"
+        gpu_ecc_errors, gpu_xid = None, None
 
         def __init__(self, rank):
             self.rank = rank

@@ -46,6 +46,8 @@ USES: dict[str, tuple[tuple[Any, ...], dict[str, Any], Callable[[Any], bool]]] =
     "workspace_diff": ((1, "job-1"), {}, lambda found: found.is_empty),
     "queue": (("research",), {}, lambda found: found.nominal == 4),
     "create_queue": (("new",), {"team": "vision", "nominal": 2}, lambda found: found.team == "vision"),
+    "ceilings": (("vision",), {}, lambda found: [one.slots for one in found] == [None, 16]),
+    "set_ceiling": (("vision", "gpu", 64), {"reason": "nodes"}, lambda found: found.slots == 64),
     "set_queue": (("research",), {"nominal": 9}, lambda found: found.nominal == 9),
     "tokens": ((), {}, lambda found: [one.name for one in found] == ["laptop", "ci"]),
     "create_token": (("x",), {"scope": "read"}, lambda found: (found.text, found.scope) == ("mst_new_and_secret", "read")),
