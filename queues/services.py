@@ -63,7 +63,7 @@ def change(*, queue: Queue, by: User | None, reason: str = "", **values: Any) ->
     """
     if by is not None:
         require(by, Act.MANAGE, queue.team)
-    if problems := [*problems_in(values), *_reason_problems(reason)]:
+    if problems := [*problems_in(values), *_text_problems("reason", reason)]:
         raise InvalidInput(*problems)
     with transaction.atomic():
         _lock(queue.team)
@@ -96,7 +96,7 @@ def set_ceiling(*, team: Team, resource: str, slots: int | None, by: User | None
     """
     if by is not None:
         require_platform_admin(by, "set the ceilings of teams")
-    problems = _reason_problems(reason)
+    problems = _text_problems("reason", reason)
     if resource not in Resource.values:
         problems.append(Problem("resource", resource, f"must be one of {', '.join(Resource.values)}"))
     if slots is not None:
@@ -115,7 +115,7 @@ def set_ceiling(*, team: Team, resource: str, slots: int | None, by: User | None
 
 
 def ceilings_of(team: Team) -> dict[str, int | None]:
-    """Return the team's ceilings by resource: those that are set, and today's quota for resources that it has queues of."""
+    """Return the team's ceilings by resource; without one, today's quota of each resource for which the team has queues."""
     found = {resource: quota_of(team, resource) for resource in Resource.values}
     known = dict(Ceiling.objects.filter(team=team).values_list("resource", "slots"))
     return {resource: known.get(resource, quota) for resource, quota in found.items() if quota or resource in known}
@@ -170,10 +170,10 @@ def _beyond(ceiling: Ceiling, queue: Queue, total: int) -> str:
     )
 
 
-def _reason_problems(reason: Any) -> list[Problem]:
-    if isinstance(reason, str) and len(reason) <= 200 and "\0" not in reason:
+def _text_problems(name: str, text: Any) -> list[Problem]:
+    if isinstance(text, str) and len(text) <= 200 and "\0" not in text:
         return []
-    return [Problem("reason", reason, "must be text of at most 200 characters")]
+    return [Problem(name, text, "must be text of at most 200 characters")]
 
 
 def set_defaults(*, queue: Queue, by: User | None, defaults: Mapping[str, Any]) -> Queue:
@@ -207,9 +207,7 @@ def problems_in(values: Mapping[str, Any]) -> list[Problem]:
     found += _count_problems(values, "gpus_per_node", MOST_GPUS_PER_NODE, "0 where replicas are not bound to GPU nodes")
     if not isinstance(values.get("is_open", True), bool):
         found.append(Problem("is_open", values["is_open"], "must be true or false"))
-    text = values.get("description", "")
-    if not isinstance(text, str) or len(text) > 200 or "\0" in text:
-        found.append(Problem("description", text, "must be text of at most 200 characters"))
+    found += _text_problems("description", values.get("description", ""))
     return found
 
 

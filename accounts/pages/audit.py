@@ -1,10 +1,8 @@
 """/teams/NAME/audit and /audit: what was changed, by whom and from where."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
@@ -14,9 +12,8 @@ from accounts.audit import WORDS, AuditAction
 from accounts.filters import AuditFilters
 from accounts.models import AuditEntry, Team
 from accounts.permissions import Act, require, require_platform_admin
-from common.errors import NotAllowed
 
-from .parts import Request, answer
+from .parts import Request, allowed, answer
 
 PAGE = 50
 
@@ -61,7 +58,7 @@ def said(values: dict[str, object], name: str) -> str:
 @require_safe
 def of_team(request: Request, team: str) -> HttpResponse:
     found = members.readable_team(request.user, team)
-    _allowed(lambda: require(request.user, Act.MANAGE, found))
+    allowed(lambda: require(request.user, Act.MANAGE, found))
     return _page(request, AuditEntry.objects.filter(team=found), found)
 
 
@@ -69,15 +66,8 @@ def of_team(request: Request, team: str) -> HttpResponse:
 @require_safe
 def of_all(request: Request) -> HttpResponse:
     """Show every entry, including those of no team: sign-ins and failed ones."""
-    _allowed(lambda: require_platform_admin(request.user, "read the audit of every team"))
+    allowed(lambda: require_platform_admin(request.user, "read the audit of every team"))
     return _page(request, AuditEntry.objects.all(), None)
-
-
-def _allowed(ask: Callable[[], None]) -> None:
-    try:
-        ask()
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
 
 
 def _page(request: Request, entries: QuerySet[AuditEntry], team: Team | None) -> HttpResponse:

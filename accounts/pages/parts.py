@@ -27,6 +27,14 @@ def answer(request: HttpRequest, *, template: str, context: dict[str, Any], stat
     return response
 
 
+def allowed(ask: Callable[[], None]) -> None:
+    """Answer 403 with its reason where `ask` raises NotAllowed."""
+    try:
+        ask()
+    except NotAllowed as error:
+        raise PermissionDenied(str(error)) from error
+
+
 def attempt(request: HttpRequest, change: Callable[[], Any], *, done: str) -> bool:
     """Carry out a change and report success, or what is wrong with it.
 

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -15,9 +14,8 @@ from django.views.decorators.http import require_http_methods
 from accounts import people
 from accounts.models import Role, SecondFactor, Team
 from accounts.permissions import require_platform_admin
-from common.errors import NotAllowed
 
-from .parts import Request, answer, attempt, knows_password, text
+from .parts import Request, allowed, answer, attempt, knows_password, text
 
 SHOWN = 100
 
@@ -25,10 +23,7 @@ SHOWN = 100
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def page(request: Request) -> HttpResponse:
-    try:
-        require_platform_admin(request.user, "manage people")
-    except NotAllowed as error:
-        raise PermissionDenied(str(error)) from error
+    allowed(lambda: require_platform_admin(request.user, "manage people"))
     if request.method != "POST":
         return answer(request, template="accounts/people.html", context=_context(request, {}))
     told: dict[str, Any] = {}

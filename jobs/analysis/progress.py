@@ -17,7 +17,7 @@ from . import metrics
 
 SERIES = "total_steps"
 RECENT_CHUNKS = 30  # of rank 0, about a second each: what the speed is taken from
-# What is asked for: jobs with their attempts and the series that tells the steps; without one, `total_steps` itself.
+# Asked for are jobs with their attempts, each with the series to look at.
 _RECENT = """
     SELECT j.id, (array_agg(c.last_step ORDER BY c.id DESC))[1], (array_agg(c.total ORDER BY c.id DESC))[1],
            (array_agg(c.last_at ORDER BY c.id DESC))[1] - (array_agg(c.first_at ORDER BY c.id))[1],
@@ -61,11 +61,12 @@ def progress(jobs: Iterable[Job]) -> dict[int, Progress]:
     """
     asked = {job.pk: job for job in jobs if job.attempt}
     told = {pk: rest for pk, *rest in _recent([(job, SERIES) for job in asked.values()])}
-    behind = [asked[pk] for pk, (step, *_, furthest) in told.items() if furthest is not None and furthest > (step or 0)]
-    speeds = {pk: (seconds, steps) for pk, _, _, seconds, steps, _ in _recent(_stepping(behind))}
+    behind = {pk for pk, (step, *_, furthest) in told.items() if furthest is not None and furthest > (step or 0)}
+    stepping = _stepping([asked[pk] for pk in behind])
+    speeds = {pk: (seconds, steps) for pk, _, _, seconds, steps, _ in _recent(stepping)}
     found = {}
     for pk, (step, total, seconds, steps, furthest) in told.items():
-        if asked[pk] in behind:
+        if pk in behind:
             step, (seconds, steps) = furthest, speeds.get(pk, (None, None))
         one = _read(step, total, seconds, steps)
         if one is not None:

@@ -218,7 +218,7 @@ _ROLL = """
     FROM spread s LEFT JOIN worst w USING (id) WHERE r.id = s.id
 """
 
-# The worst of a longer bucket are those that were among the worst of most of its parts.
+# A longer bucket's worst ranks are those that most of its parts count among their worst.
 _WIDEN = """
     WITH touched AS (
         SELECT DISTINCT job_id, attempt, name, begins / %(wide)s * %(wide)s AS start FROM jobs_metricrollup WHERE id = ANY(%(ids)s)
@@ -292,6 +292,11 @@ _EXTENT = """
 """
 
 
+def _width(window: Window, most: int) -> int:
+    """Return the narrowest width of which at most `most` buckets lie within the window; else the widest there is."""
+    return next((one for one in WIDTHS if (window.ends - window.begins) / one <= most), WIDTHS[-1])
+
+
 def spread(
     *, job: Job, attempt: int, names: Sequence[str], window: Window, points: int
 ) -> dict[str, list[Bucket]]:  # fmt: skip
@@ -299,9 +304,8 @@ def spread(
 
     A series without roll-ups, or without one finite value, is left out.
     """
-    seconds = max(1.0, window.ends - window.begins)
-    width = next((one for one in WIDTHS if seconds / one <= MOST_ROWS), WIDTHS[-1])
-    joined = width * max(1, math.ceil(seconds / width / points))
+    width = _width(window, MOST_ROWS)
+    joined = width * max(1, math.ceil((window.ends - window.begins) / width / points))
     asked: dict[str, Any] = {
         "job": job.pk, "attempt": attempt, "names": list(names), "width": width, "joined": joined,
         "begins": math.floor(window.begins / joined) * joined, "ends": math.ceil(window.ends),
@@ -327,8 +331,7 @@ _SPREAD = """
 
 def worst(*, job: Job, attempt: int, names: Sequence[str], window: Window) -> dict[str, list[int]]:
     """Return the ranks that were most often among the worst in the last minutes of `window`, by series, the worst first."""
-    seconds = max(1.0, window.ends - window.begins)
-    width = next((one for one in WIDTHS if seconds / one <= MOST_ROWS), WIDTHS[-1])
+    width = _width(window, MOST_ROWS)
     tallies: dict[str, Counter[int]] = {}
     with connection.cursor() as cursor:
         cursor.execute(_WORST, [list(names), job.pk, attempt, width, math.ceil(window.ends), LOOKED_AT])
@@ -357,7 +360,7 @@ def at_steps(*, job: Job, attempt: int, names: Sequence[str], low: int, high: in
     whole = extent(job=job, attempt=attempt, names=names)
     if whole is None:
         return None
-    width = next((one for one in WIDTHS if (whole.ends - whole.begins) / one <= MOST_SEARCHED), WIDTHS[-1])
+    width = _width(whole, MOST_SEARCHED)
     with connection.cursor() as cursor:
         cursor.execute(_AT_STEPS, [low, high, job.pk, attempt, list(names), width])
         ((begins, ends),) = cursor.fetchall()

@@ -1,5 +1,6 @@
 """The current use of a queue, and warnings about it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
@@ -38,8 +39,7 @@ def consequences(queue: Any, *, slots: int, is_open: bool) -> list[str]:
         )
     never = [f"{name} (job {pk}, {wants})" for pk, name, wants in waiting if slots < wants <= queue.nominal]
     if never:
-        more = f" and {len(never) - NAMED} more" if len(never) > NAMED else ""
-        said.append(f"Larger than the new quota, so never to start with it: {', '.join(never[:NAMED])}{more}.")
+        said.append(f"Larger than the new quota, so never to start with it: {_some(never)}.")
     if queue.is_open and not is_open and waiting:
         said.append(f"{_jobs(len(waiting))} will wait until the queue is opened again; running jobs go on.")
     if is_open and waiting and (slots > queue.nominal or not queue.is_open):
@@ -60,8 +60,12 @@ def _starting(waiting: list[tuple[int, str, int]], free: int) -> str:
         fitting.append(f"{name} (job {pk})")
     if not fitting:
         return "No waiting job starts by that alone."
-    more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
-    return f"There is room at once for {', '.join(fitting[:NAMED])}{more}."
+    return f"There is room at once for {_some(fitting)}."
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def _jobs(count: int) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -34,6 +35,10 @@ class Line:
     points: Sequence[Point]
     look: str = ""
     smooth: float = 0.0
+
+    @cached_property
+    def drawn(self) -> Sequence[Point]:
+        return smoothed(self.points, self.smooth) if self.smooth else self.points
 
 
 @dataclass(frozen=True)
@@ -218,8 +223,7 @@ def _curves(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
         classes = line.look or look(index)
         if line.smooth:
             drawn.append((f"raw {classes}", "", _path(line.points, across, up)))
-        points = smoothed(line.points, line.smooth) if line.smooth else line.points
-        drawn.append((f"line {classes}", line.name, _path(points, across, up)))
+        drawn.append((f"line {classes}", line.name, _path(line.drawn, across, up)))
     return format_html_join("", '<polyline class="{}" data-name="{}" points="{}"/>', drawn)
 
 
@@ -236,15 +240,11 @@ def _ends(lines: Sequence[Line], across: Axis, up: Axis) -> SafeString:
             (
                 line.look or f"c{index % COLOURS}",
                 f"{across.place(line.points[-1][0]) * 100:.2f}",
-                f"{(1 - up.place(_last(line))) * 100:.2f}",
+                f"{(1 - up.place(line.drawn[-1][1])) * 100:.2f}",
             )
             for index, line in enumerate(lines)
         ),
     )
-
-
-def _last(line: Line) -> float:
-    return smoothed(line.points, line.smooth)[-1][1] if line.smooth else line.points[-1][1]
 
 
 def _rows(up: Axis, unit: Callable[[float], str]) -> SafeString:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from django.contrib.auth.decorators import login_required
 from django.db.models import Max, QuerySet
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
@@ -23,7 +23,7 @@ from . import present
 from .logs import opening_context
 from .look import gpu_use
 from .metrics import Asked, Zoom, drawn
-from .parts import Context, Part, Request, answer, named_part, readable_job, whole
+from .parts import Context, Part, Request, answer, named_part, readable_job, tell_address, whole
 from .phases import bar, legs
 from .rank_map import RankMap, rank_map
 from .ranks import Matrix, matrix
@@ -43,20 +43,9 @@ def detail(request: Request, pk: int) -> HttpResponse:
         context |= piece.context(request, job=job)
     response = answer(request, template=part.template if part else "jobs/detail.html", context=context)
     if part is PARTS["charts"] and request.headers.get("HX-Source", "").endswith("#chart-form"):
-        _tell_address(response, request, job)
+        now = {name: value for name in CHART_FIELDS if (value := request.GET.get(name, "").strip())}
+        tell_address(response, request, job=job, names=CHART_FIELDS, now=now)
     return response
-
-
-def _tell_address(response: HttpResponse, request: Request, job: Job) -> None:
-    """Let the address of the page say what its charts show, so that it can be reloaded and sent to somebody."""
-    path, _, query = (request.htmx.current_url_abs_path or "").partition("?")
-    if path == job.get_absolute_url():
-        asked = QueryDict(query, mutable=True)
-        for name in CHART_FIELDS:
-            asked.pop(name, None)
-            if value := request.GET.get(name, "").strip():
-                asked[name] = value
-        response["HX-Replace-Url"] = path + (f"?{asked.urlencode()}" if asked else "")
 
 
 def common(request: Request, *, job: Job) -> Context:

@@ -32,7 +32,7 @@ from jobs.filters import JobFilters
 from jobs.models import AttemptFailure, Job, JobEvent, JobQuerySet, Rank
 from queues.readable import readable_queues
 
-from .look import is_silent
+from .look import IDLE, is_silent
 from .parts import Context, Part, Request, answer, named_part, unchanged, whole
 
 PAGE = 100
@@ -50,7 +50,6 @@ ORDERS = {
     "size": ("-slots", "-pk"),
     "ended": (F("finished_at").desc(nulls_first=True), "-pk"),
 }
-IDLE_GPU = 0.05  # of a rank's GPU in use: below that it does nothing
 # How long ago something was, in words, which the page itself keeps current (static/ui.js).
 _TICKING = re.compile(r"(?<=>)[^<>]*(?=</time>)")
 KNOWN_HEADER = "Muster-Rows"  # "12=9f3a01bc,11=...": the rows that an open page has, in their order
@@ -230,7 +229,7 @@ def rows(jobs: Iterable[Job]) -> list[Row]:
             ended=Count("id", filter=Q(state="succeeded")),
             failed=Count("id", filter=Q(state="failed")),
             step=Max("step"),
-            idle_gpus=Count("id", filter=Q(state="running", gpu__lt=IDLE_GPU)),  # before `gpu` is the name of the mean
+            idle_gpus=Count("id", filter=Q(state="running", gpu__lt=IDLE)),  # before `gpu` is the name of the mean
             silent=Count("id", filter=is_silent(timezone.now())),
             gpu=Avg("gpu", filter=Q(state="running")),
         )

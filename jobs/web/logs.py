@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpResponse, QueryDict, StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.http import urlencode
@@ -23,7 +23,7 @@ from jobs.logs import reader, search
 from jobs.logs.reader import EVERYBODY, LAUNCHER, Source
 from jobs.models import Job, Rank
 
-from .parts import Context, Request, answer, readable_job, target_id, whole
+from .parts import Context, Request, answer, readable_job, target_id, tell_address, unchanged, whole
 
 TAIL = 500
 MOST_LINE = 2**31 - 1
@@ -51,7 +51,7 @@ def log_page(request: Request, pk: int) -> HttpResponse:
     if target_id(request) == "log-choices":
         pane = _pane(request, job, *chosen(request, job=job))
         if str(len(pane["log_choices"])) == request.GET.get("known"):
-            return HttpResponse(status=204)  # htmx leaves the links, and the focus on one of them, as they are
+            return unchanged()  # the links, and the focus on one of them, stay as they are
         return answer(request, template="jobs/_log_choices.html", context=pane)
     template = "jobs/_log.html" if request.htmx else "jobs/logs.html"
     return _with_address(answer(request, template=template, context=log_context(request, job=job)), request, job=job)
@@ -59,21 +59,14 @@ def log_page(request: Request, pk: int) -> HttpResponse:
 
 def _with_address(response: HttpResponse, request: Request, *, job: Job) -> HttpResponse:
     """Let the address of a job's page say whose log is open, so that it can be reloaded and sent to somebody."""
-    path, _, query = (request.htmx.current_url_abs_path or "").partition("?")
-    if path == job.get_absolute_url():
-        asked = QueryDict(query, mutable=True)
-        for name in ("rank", "replica", "attempt", "line", "q", "re"):
-            asked.pop(name, None)
-        if text := _asked(request):
-            asked["q"] = text
-            if "re" in request.GET:
-                asked["re"] = "1"
-        if line := whole(request.GET.get("line"), most=MOST_LINE):
-            asked["line"] = str(line)
-        source, attempt = chosen(request, job=job)
-        for name, value in (_query(source) | ({"attempt": str(attempt)} if attempt != job.attempt else {})).items():
-            asked[name] = value
-        response["HX-Replace-Url"] = path + (f"?{asked.urlencode()}" if asked else "")
+    now = {}
+    if text := _asked(request):
+        now = {"q": text, **({"re": "1"} if "re" in request.GET else {})}
+    if line := whole(request.GET.get("line"), most=MOST_LINE):
+        now["line"] = str(line)
+    source, attempt = chosen(request, job=job)
+    now |= _query(source) | ({"attempt": str(attempt)} if attempt != job.attempt else {})
+    tell_address(response, request, job=job, names=("rank", "replica", "attempt", "line", "q", "re"), now=now)
     return response
 
 

@@ -1,10 +1,10 @@
 """Shared by the pages: find a job that the user may read, and answer with a page or one part of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, render
 from django.utils.cache import patch_vary_headers
 from django_htmx.middleware import HtmxDetails
@@ -68,6 +68,23 @@ def uncached(response: HttpResponse) -> HttpResponse:
     patch_vary_headers(response, ["HX-Request", "HX-Target", "Cookie", "Accept-Encoding"])
     response["Cache-Control"] = "private, no-store"
     return response
+
+
+def tell_address(
+    response: HttpResponse, request: Request, *, job: Job, names: Iterable[str], now: Mapping[str, str]
+) -> None:
+    """Let the address of a job's open page say what it shows, so that it can be reloaded and sent to somebody.
+
+    `names`: the parameters that the answer decides on; `now`: what they are, the others are taken out.
+    """
+    path, _, query = (request.htmx.current_url_abs_path or "").partition("?")
+    if path == job.get_absolute_url():
+        asked = QueryDict(query, mutable=True)
+        for name in names:
+            asked.pop(name, None)
+        for name, value in now.items():
+            asked[name] = value
+        response["HX-Replace-Url"] = path + (f"?{asked.urlencode()}" if asked else "")
 
 
 def whole(value: str | None, *, most: int = LARGEST) -> int | None:

@@ -79,7 +79,8 @@ class RankMap:
 
     rows: list[Replica]
     cells: list[Spot]
-    bands: list[Band]
+    looks: list[present.Look]  # of the cells
+    roles: Sequence[RoleView]
     summary: list[tuple[present.Look, int]]
     needs: Needs
     reasons: list[tuple[str, list[Replica]]]
@@ -93,6 +94,11 @@ class RankMap:
     late: tuple[()] = ()  # they are in `needs`
     cluster_words: tuple[()] = ()
     admitted_at: datetime | None = None
+
+    @cached_property
+    def bands(self) -> list[Band]:
+        """The drawings, one for each role; made where the map is shown, not for the list beside it."""
+        return _bands(self.roles, self.cells, self.looks)
 
 
 def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
@@ -119,7 +125,8 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
     return RankMap(
         rows=replicas,
         cells=spots,
-        bands=_bands(job, spots, looks, replicas),
+        looks=looks,
+        roles=job.role_views,
         summary=[(by_word[word], count) for word, count in counts.items()],
         needs=needs_a_look(spots, names=names, late=late, first=first, now=now),
         reasons=reasons(replicas),
@@ -189,11 +196,9 @@ def drawn(looks: Sequence[present.Look], plan: Layout) -> SafeString:
     return format_html_join("", '<path class="{}" d="{}"/>', ((tone, "".join(one)) for tone, one in paths.items()))
 
 
-def _bands(
-    job: Job, spots: Sequence[Spot], looks: Sequence[present.Look], replicas: Sequence[Replica]
-) -> list[Band]:  # fmt: skip
+def _bands(roles: Sequence[RoleView], spots: Sequence[Spot], looks: Sequence[present.Look]) -> list[Band]:
     made = []
-    for role in job.role_views:
+    for role in roles:
         end = role.first_rank + role.replicas * role.processes
         mine = [look for spot, look in zip(spots, looks, strict=True) if role.first_rank <= spot.rank < end]
         if mine and role.processes:

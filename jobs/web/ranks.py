@@ -95,7 +95,7 @@ class Matrix:
     admitted_at: datetime | None = None  # all replicas of the attempt together
     needs: look.Needs = field(
         default_factory=look.Needs
-    )  # beside those that failed or are behind, which are told apart
+    )  # without those that failed or are behind: the matrix shows them
     counts: list[tuple[present.Look, int]] | None = None  # of all ranks, where only some are shown
 
     @cached_property
