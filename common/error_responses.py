@@ -21,6 +21,9 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from .db_connections import AWAY, RETRY_SECONDS
 from .errors import Problem, bounded
 
+# Only the pages of these ask who is signed in. The others may be made outside of the middlewares: a connection to the
+# database that they took would never be given back.
+AFTER_THE_PERSON_IS_KNOWN = (403, 404)
 PROGRAMS = ("/api/v1/", "/agent/v1/", "/healthz", "/readyz", "/live")
 TITLES = {
     400: "The request cannot be understood",
@@ -101,7 +104,8 @@ def _stop(request: HttpRequest, status: int, detail: str, **context: Any) -> Htt
     """Return problem details or a page; for pages each of these statuses has its own template."""
     if is_program(request) or is_fragment(request):
         return problem_details(status, detail)
-    return render(request, f"{status}.html", {"is_plain": status >= 500, **context}, status=status)
+    is_plain = status not in AFTER_THE_PERSON_IS_KNOWN
+    return render(request, f"{status}.html", {"is_plain": is_plain, **context}, status=status)
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -110,7 +114,7 @@ def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
         return problem_details(
             403, "you signed in or out since this page was opened; nothing was changed; reload it and try again"
         )
-    return render(request, "403_csrf.html", status=403)
+    return render(request, "403_csrf.html", {"is_plain": True}, status=403)
 
 
 class Fragments:

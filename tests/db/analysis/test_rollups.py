@@ -23,8 +23,6 @@ START = 1_763_700_000  # a multiple of the first three widths
 def patience(monkeypatch):
     """Postgres' own housekeeping may hold a transaction for a while."""
     monkeypatch.setattr(rollups, "SETTLING_LOOKS", 600)
-    yield
-    connection.close_pool()  # connections that threads of earlier tests hold would be missed by later ones
 
 
 def submitted_then(lab):

@@ -1,9 +1,11 @@
 """What pages show and offer to each role. Access to routes is tested in tests/db/security/test_access.py."""
 
+import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils.functional import SimpleLazyObject
 
-from common.error_responses import broken
+from common.error_responses import bad_request, broken, forged
 
 JOB_PAGES = ["job", "job-code", "job-logs", "job-logs-file"]
 ACTS = ["job-cancel", "job-suspend", "job-resume", "job-resubmit"]
@@ -91,3 +93,13 @@ def test_a_page_of_a_failure_asks_for_no_person(db, django_assert_num_queries, r
     with django_assert_num_queries(0):
         page = broken(rf.get("/jobs/1"))
     assert page.status_code == 500 and 'href="/queues"' in page.text
+
+
+def test_a_page_made_before_the_person_is_known_asks_for_none(owner, django_assert_num_queries):
+    """Outside of the middlewares nobody would give its connection back, and eight such requests would use up the pool."""
+    request = owner.get("/account").wsgi_request
+    del request._cached_user, request.session
+    request.user = SimpleLazyObject(lambda: pytest.fail("asked who is signed in"))
+    with django_assert_num_queries(0):
+        assert bad_request(request, ValueError()).status_code == 400
+        assert forged(request).status_code == 403
