@@ -95,10 +95,9 @@ def test_a_page_of_a_failure_asks_for_no_person(db, django_assert_num_queries, r
     assert page.status_code == 500 and 'href="/queues"' in page.text
 
 
-def test_a_page_made_before_the_person_is_known_asks_for_none(owner, django_assert_num_queries):
+def test_a_page_made_before_the_person_is_known_asks_for_none(db, django_assert_num_queries, rf):
     """Outside of the middlewares nobody would give its connection back, and eight such requests would use up the pool."""
-    request = owner.get("/account").wsgi_request
-    del request._cached_user, request.session
+    request = rf.get("/account")  # as it is before any middleware has seen it
     request.user = SimpleLazyObject(lambda: pytest.fail("asked who is signed in"))
     with django_assert_num_queries(0):
         assert bad_request(request, ValueError()).status_code == 400
