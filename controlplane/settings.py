@@ -9,10 +9,13 @@ import re
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
 from common import addresses, environment, job_user, log_config
+
+from . import npm
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
@@ -28,6 +31,21 @@ def _secret(name: str, default: str = "") -> str:
 
 def _flag(name: str, default: bool = False) -> bool:
     return os.environ.get(name, "1" if default else "0").lower() in ("1", "true", "yes", "on")
+
+
+def _clusters(text: str) -> dict[str, dict[str, Any]]:
+    """Read alias -> BACKEND and OPTIONS; the value itself may hold secrets and stands in no error."""
+    try:
+        found = json.loads(text or "{}")
+        if all(
+            isinstance(one.get("BACKEND"), str) and isinstance(one.get("OPTIONS", {}), dict) for one in found.values()
+        ):
+            return {alias: {"OPTIONS": {}, **one} for alias, one in found.items()}
+    except (ValueError, AttributeError):
+        pass
+    raise ImproperlyConfigured(
+        'MUSTER_CLUSTERS must be JSON of the form {"ALIAS": {"BACKEND": "CLASS", "OPTIONS": {...}}} (docs/kubernetes.md)'
+    )
 
 
 DATA_DIR = Path(os.environ.get("MUSTER_DATA_DIR", BASE_DIR / ".muster"))
@@ -149,7 +167,9 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 STATIC_ROOT = os.environ.get("MUSTER_STATIC_ROOT") or None  # where they were collected (image, demo)
-STATICFILES_DIRS = [BASE_DIR / "static"]
+# Libraries from the npm registry (controlplane/npm.py); where they could not be fetched, pages work without.
+HAS_CHART_LIBRARY = npm.folder().exists()
+STATICFILES_DIRS = [BASE_DIR / "static", *([("npm", npm.folder())] if HAS_CHART_LIBRARY else [])]
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = False
 MEDIA_ROOT = DATA_DIR / "files"  # workspaces and log segments, through Django's storage API
@@ -208,11 +228,12 @@ CELERY_BEAT_SCHEDULE = {
     "collect": {"task": "jobs.collect", "schedule": 86400.0, "options": {"expires": 3600}},
 }
 
-CLUSTERS = json.loads(
-    _secret("MUSTER_CLUSTERS")
-    or json.dumps(
-        {"local": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(DATA_DIR / "local")}}}
-    )
+# The image turns local jobs off: they would be processes in the control plane's own container.
+_LOCAL: dict[str, dict[str, Any]] = {
+    "local": {"BACKEND": "jobs.clusters.local.LocalCluster", "OPTIONS": {"ROOT": str(DATA_DIR / "local")}}
+}
+CLUSTERS: dict[str, dict[str, Any]] = _clusters(_secret("MUSTER_CLUSTERS")) or (
+    _LOCAL if _flag("MUSTER_LOCAL_JOBS", default=True) else {}
 )
 
 MUSTER_TEAMS_TRUST = _flag("MUSTER_TEAMS_TRUST")

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+from controlplane import npm
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 SETTING = "MUSTER_STATIC_ROOT"
 MANIFEST = "staticfiles.json"
@@ -37,6 +39,7 @@ def folder() -> Path:
     """
     parts = (*(metadata.version(name) for name in PACKAGES), *LEFT_OUT)
     digest = hashlib.sha256(" ".join(parts).encode())
+    digest.update(npm.folder().name.encode() if npm.folder().exists() else b"")
     for path in sorted((CHECKOUT / "static").rglob("*")):
         if path.is_file():
             digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())

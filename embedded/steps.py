@@ -124,7 +124,7 @@ def _administrator() -> User:
 
 
 def _local_jobs() -> list[Job]:
-    here = [name for name, one in settings.CLUSTERS.items() if one["BACKEND"].endswith(".LocalCluster")]
+    here = [name for name, one in settings.CLUSTERS.items() if str(one["BACKEND"]).endswith(".LocalCluster")]
     # Waiting jobs come first: they must not be admitted to the slots that the others free.
     found = Job.objects.active().filter(queue__cluster__in=here).select_related("queue", "team")
     return sorted(found, key=lambda job: job.phase != Phase.QUEUED)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.conf import settings
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -43,6 +44,12 @@ def icon(name: str) -> SafeString:
     return format_html(
         '<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">{}</svg>', drawing
     )
+
+
+@register.simple_tag
+def has_chart_library() -> bool:
+    """Return whether charts can be drawn by uPlot; else they are the server's drawings (jobs/web/charts.py)."""
+    return settings.HAS_CHART_LIBRARY
 
 
 @register.simple_tag

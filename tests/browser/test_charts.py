@@ -15,7 +15,7 @@ def ends(page) -> tuple[float, float]:
 
 
 def drag(page, begin: float, end: float) -> None:
-    box = page.locator(".chart[data-x] .curves").first.bounding_box()
+    box = page.locator(".plot .u-over").first.bounding_box()
     page.mouse.move(box["x"] + begin * box["width"], box["y"] + 30)
     page.mouse.down()
     page.mouse.move(box["x"] + end * box["width"], box["y"] + 40, steps=4)
@@ -38,7 +38,7 @@ def test_a_drag_zooms_and_a_double_click_shows_all_again(page, lab):
     assert ends(page) == (low, high)
     page.reload()
     assert ends(page) == (low, high)
-    page.locator(".chart[data-x]").first.dblclick(position={"x": 40, "y": 40})
+    page.locator(".plot .u-over").first.dblclick(position={"x": 40, "y": 40})
     expect(page).not_to_have_url(re.compile("zoom="))
     assert ends(page)[0] == whole[0]
 
@@ -48,10 +48,50 @@ def test_the_scale_and_the_smoothing_are_chosen_on_the_page(page, lab):
     page.goto(f"/jobs/{job.pk}")
     live(page)
     page.get_by_label("Log scale").check()
-    expect(page.locator(".chart[data-scale=log]").first).to_be_visible()
+    expect(page.locator(".chart[data-scale=log]").first).to_be_attached()
     page.get_by_label("Smooth").select_option("0.9")
     expect(page.locator(".chart .raw").first).to_be_attached()
     expect(page).to_have_url(re.compile(r"smooth=0\.9"))
     expect(page).to_have_url(re.compile("scale=log"))
-    page.locator(".chart[data-x]").first.hover(position={"x": 60, "y": 40})
+    page.locator(".plot .u-over").first.hover(position={"x": 60, "y": 40})
     expect(page.locator(".read-out.hover").first).to_contain_text("at step")
+
+
+PAINTED = """canvas => {
+    const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data, seen = {};
+    for (let at = 0; at < data.length; at += 4) {
+        const colour = data.slice(at, at + 4).join();
+        seen[colour] = (seen[colour] ?? 0) + 1;
+    }
+    return seen;
+}"""
+
+
+def test_a_plot_is_painted_in_the_colours_of_the_theme(page, lab):
+    """The canvas of the first chart holds its line's colour, at both themes, and nothing of the other theme's text."""
+    job = seed.running(lab, steps=100)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    canvas = page.locator(".plot canvas").first
+    seen = []
+    for theme in ("light", "dark"):
+        page.evaluate("theme => document.documentElement.dataset.theme = theme", theme)
+        colour = page.locator(".chart polyline").first.evaluate("line => getComputedStyle(line).stroke")
+        numbers = ",".join(re.findall(r"\d+", colour)[:3]) + ",255"
+        page.wait_for_function(f"canvas => ({PAINTED})(canvas)[{numbers!r}] > 20", arg=canvas.element_handle())
+        seen.append(canvas.evaluate(PAINTED))
+    assert seen[0] != seen[1]
+
+
+def test_the_pointer_reads_all_charts_at_once_and_a_plot_outlives_updates(page, lab):
+    job = seed.running(lab, steps=100)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    page.locator(".plot .u-over").first.hover(position={"x": 60, "y": 40})
+    expect(page.locator(".read-out.hover")).to_have_count(page.locator('.chart[data-x="step"]').count())
+    before = page.locator(".read-out").first.text_content()
+    news(job, 2, 101)
+    page.evaluate("document.body.dispatchEvent(new Event('live-sync'))")
+    expect(page.locator(".plot canvas").first).to_be_visible()
+    expect(page.locator(".read-out.hover").first).to_contain_text("at step")
+    assert before

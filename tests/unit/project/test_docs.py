@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from controlplane import npm
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -51,7 +53,7 @@ def test_every_dependency_is_documented_with_a_reason():
     documented = {
         name.lower() for name in re.findall(r"^\| `([^`]+)`", (ROOT / "docs/dependencies.md").read_text(), re.M)
     }
-    assert names == documented
+    assert names | set(npm.listed()) == documented
 
 
 @pytest.mark.parametrize("name", ["advisories", "demo", "dev", "server"])
@@ -61,6 +63,13 @@ def test_lock_files_pin_with_hashes_and_contain_no_url(name):
     assert len(packages) > 20
     assert all(line.endswith("\\") for line in packages)
     assert "://" not in text
+
+
+def test_files_from_the_npm_registry_are_pinned_with_hashes_and_name_no_url():
+    assert "://" not in npm.LIST.read_text()
+    for name, library in npm.listed().items():
+        assert library["integrity"].startswith("sha512-")
+        assert library["tarball"] == f"{name}/-/{name}-{library['version']}.tgz"
 
 
 def test_no_source_file_is_longer_than_500_lines():
