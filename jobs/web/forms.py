@@ -141,6 +141,16 @@ class SubmitForm(forms.Form):
         """Return the fields that only jobs of the chosen framework have."""
         return [self[field.name] for field in self.own_fields]
 
+    @property
+    def framework_word(self) -> str:
+        return str(self["framework"].value())
+
+    def has_own(self) -> bool:
+        """Whether the chosen framework's fields are shown unfolded: torchrun's are seldom needed."""
+        fields = self.own()
+        filled = any(str(field.value()) not in ("", str(None), str(False)) or field.errors for field in fields)
+        return filled or self.framework_word != FIELDS["framework"].default
+
     def frameworks_with_fields(self) -> list[str]:
         return [name for name, own in frameworks.OPTIONS.items() if own]
 

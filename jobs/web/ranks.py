@@ -56,7 +56,9 @@ class Cell:
     def memory(self) -> str:
         """Of its GPU, of how much, or without one its own."""
         if self.rank.gpu_mem_bytes and self.rank.gpu_mem_total_bytes:
-            return f"{format_bytes(self.rank.gpu_mem_bytes)} of {format_bytes(self.rank.gpu_mem_total_bytes)}"
+            used, total = format_bytes(self.rank.gpu_mem_bytes), format_bytes(self.rank.gpu_mem_total_bytes)
+            # The unit once, where it is the same: a cell is narrow.
+            return f"{used.removesuffix(total[total.index(' ') :])} of {total}"
         return format_bytes(self.rank.gpu_mem_bytes or self.rank.rss_bytes)
 
     @property

@@ -225,16 +225,18 @@ def test_keys_and_theme(page, lab):
 def test_hovering_over_a_chart_shows_its_values(page, lab):
     job = seed.running(lab, steps=50)
     page.goto(f"/jobs/{job.pk}")
-    page.locator(".chart").first.hover()
+    page.locator(".plot .u-over").first.hover()
     expect(page.locator(".read-out").first).to_contain_text("at step")
 
 
-@pytest.mark.parametrize("url", ["/jobs", "/queues", "/jobs/new", "job"])
-def test_nothing_is_wider_than_a_phone(page, lab, url):
+@pytest.mark.parametrize("url", ["/jobs", "/queues", "/queues/default", "/jobs/new", "job"])
+def test_nothing_is_wider_than_the_window(page, lab, url):
     job = seed.running(lab, steps=5)
-    page.set_viewport_size({"width": 375, "height": 800})
+    seed.queued(lab, name="x" * 40)
     page.goto(f"/jobs/{job.pk}" if url == "job" else url)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    for width in (375, 640, 641, 820, 821, 870, 920, 921, 1024, 1100, 1440):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, width
 
 
 def test_every_page_works_without_javascript(chromium, site, lab):
@@ -247,6 +249,7 @@ def test_every_page_works_without_javascript(chromium, site, lab):
     page.click("button")
     page.wait_for_url("**/jobs")
     page.goto(f"/jobs/{job.pk}")
+    expect(page.locator(".chart polyline").first).to_be_visible()
     page.locator(".rank-links a", has_text="3").click()
     expect(page.locator("#log-lines .l")).to_have_count(5)
     page.goto(f"/jobs/{job.pk}")

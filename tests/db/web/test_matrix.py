@@ -121,7 +121,7 @@ def test_the_state_of_a_gpu_is_in_its_cell_and_errors_in_words(owner, lab, htmx)
     ]
     apply.apply_batch(identity=identity(job), batch=batch(2, *items))
     page = owner.get(f"/jobs/{job.pk}").text
-    assert "66 GiB of 80 GiB" in page and "612 W, 64 °C" in page
+    assert "66 of 80 GiB" in page and "612 W, 64 °C" in page
     assert (
         "Rank 1</a> on worker-0: its GPU reports Xid 79 (the GPU has fallen off the bus) and its GPU&#x27;s memory has 2 uncorrected errors"
         in page

@@ -47,7 +47,7 @@ def test_members_see_who_waits_in_which_order_and_what_runs(as_, people, lab):
     first, second = lab.submit(name="older"), lab.submit(name="newer", priority=5)
     schedule()
     page = as_(people.viewer).get("/queues/default").text
-    names = re.findall(r'<td class="num">(\d)</td><td><a href="/jobs/(\d+)">', page)
+    names = re.findall(r'<td class="num c-extra">(\d)</td><td class="c-main"><a href="/jobs/(\d+)">', page)
     assert names == [("1", str(second.pk)), ("2", str(first.pk))], "a higher priority first"
     assert f'<a href="/jobs/{second.pk}">job {second.pk}</a> is first' in page
     assert running.name in page and "2 waiting" in page
