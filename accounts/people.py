@@ -43,6 +43,19 @@ def make(*, username: str, team: Team | None, role: str, by: User | None = None)
     return user, password
 
 
+def make_first(*, username: str) -> str | None:
+    """Create the first platform administrator and return their first password; None if there are people already."""
+    if problems := _name_problems(username):
+        raise InvalidInput(*problems)
+    password, until = first_password()
+    with transaction.atomic():
+        if User.objects.exists():
+            return None
+        user = User.objects.create_superuser(username, password=password, first_password_until=until)
+        audit.record(AuditAction.PERSON_MADE, by=None, on=user)
+    return password
+
+
 def first_password() -> tuple[str, datetime]:
     """Return a password to hand to another person, and when it expires: they use it to choose their own."""
     text = "-".join("".join(secrets.choice(_LETTERS) for _ in range(5)) for _ in range(4))

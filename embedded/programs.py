@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from controlplane import processes
+
 from . import static_files
 from .files import open_log
 from .processes import spawn
@@ -53,30 +55,11 @@ def programs(env: Mapping[str, str], *, logs: Path, listener: socket.socket) -> 
         return PythonProgram(name, arguments, env, logs / f"{name}.log", stops, keeps)
 
     return [
-        program("web", *WEB, "--fd", str(listener.fileno()), stops=soft, keeps=(listener.fileno(),)),
-        program("tasks", *_TASKS, stops=warm),
-        program("beat", "-m", "celery", "-A", "controlplane.celery", "beat", "--pidfile=", "-l", "WARNING", stops=soft),
-        program("watcher", "manage.py", "watch", stops=soft),
+        program("web", *processes.WEB, "--fd", str(listener.fileno()), stops=soft, keeps=(listener.fileno(),)),
+        program("tasks", *processes.TASKS, stops=warm),
+        program("beat", *processes.BEAT, stops=soft),
+        program("watcher", *processes.WATCHER, stops=soft),
     ]
-
-
-WEB = (
-    *(
-        "-m",
-        "uvicorn",
-        "controlplane.asgi:application",
-        "--loop",
-        "uvloop",
-        "--http",
-        "controlplane.http_protocol:BoundedHttp",
-    ),
-    *("--no-access-log", "--timeout-graceful-shutdown", "3", "--lifespan", "off"),
-    *("--no-server-header", "--no-proxy-headers"),  # which proxies are trusted: MUSTER_TRUSTED_PROXIES
-)
-_TASKS = (
-    *("-m", "celery", "-A", "controlplane.celery", "worker", "--pool", "threads", "--concurrency", "4"),
-    *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"),
-)
 
 
 def environment(

@@ -1,12 +1,13 @@
-"""The watcher process: `manage.py watch`."""
+"""The watcher process: `manage.py watch`. Of several, one watches and the others stand by."""
 
 import signal
 import threading
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from common import gc_tuning
+from common.leadership import Leadership
 from jobs.control.watcher import watch
 
 
@@ -14,8 +15,19 @@ class Command(BaseCommand):
     help = "Follow the clusters and wake the jobs whose replicas changed."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        stop = threading.Event()
+        stop, lost = threading.Event(), threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         gc_tuning.settle()
+        lead = Leadership("watcher")
+        if not lead.wait(stop):
+            return
+
+        def end() -> None:
+            lost.set()
+            stop.set()
+
+        threading.Thread(target=lead.watch, args=(stop,), kwargs={"lost": end}, name="lead", daemon=True).start()
         watch(stop)
+        if lost.is_set():  # whoever started us starts us again, to stand by
+            raise CommandError("another process took over while this one had no connection to the database")

@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection, transaction
 
 from accounts.models import Token
 from common.redaction import Redacted
+from controlplane import processes
 from controlplane.celery import app as celery_app
 from jobs.core.agent_identity import AgentIdentity
 from jobs.ingest import agent_tokens
@@ -241,14 +242,7 @@ def test_the_server_sends_no_server_header(people, transactional_db):
         assert "server" not in httpx.get(f"{site.url}/healthz", timeout=PATIENCE_SECONDS).headers
 
 
-def test_every_start_command_hides_the_server_header_and_bounds_heads():
-    from pathlib import Path
-
-    from embedded.programs import WEB
-
-    root = Path(__file__).resolve().parents[3]
-    starts = [" ".join(WEB), *((root / name).read_text() for name in ("Dockerfile", "docker-compose.yml"))]
-    for start in starts:
-        assert "controlplane.http_protocol:BoundedHttp" in start
-        assert "--no-server-header" in start and "--no-proxy-headers" in start and "--no-access-log" in start
-    assert sys.executable
+def test_the_start_command_hides_the_server_header_and_bounds_heads():
+    start = " ".join(processes.WEB)
+    assert "controlplane.http_protocol:BoundedHttp" in start
+    assert "--no-server-header" in start and "--no-proxy-headers" in start and "--no-access-log" in start

@@ -1,0 +1,133 @@
+"""muster-server check: try everything an installation depends on, and say in one table what is wrong and what to write."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+from django.core import checks
+from redis import Redis
+from redis.exceptions import RedisError
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from common.errors import ClusterError
+from common.text import format_bytes
+from jobs import clusters
+
+from . import migrating
+
+SHORTEST_KEY = 32  # characters
+LEAST_FREE = 2**30
+WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the table. `remedy`: what to write or run; empty if all is well."""
+
+    what: str
+    said: str
+    remedy: str = ""
+    is_wrong: bool = False
+
+
+def look() -> list[Finding]:
+    """Try each dependency once. Takes as long as their connection timeouts if they are away."""
+    return [*_settings(), _database(), _redis(), _data(), _static_files(), _agent(), *_clusters()]
+
+
+def table(found: list[Finding], *, width: int = WIDTH) -> str:
+    """Return the findings as text with a line for each."""
+    drawn = Table("", "what", "state", "what to write or run", box=box.SIMPLE, pad_edge=False)
+    for one in found:
+        mark = "wrong" if one.is_wrong else "note" if one.remedy else "ok"
+        drawn.add_row(mark, *(escape(text) for text in (one.what, one.said, one.remedy)))
+    console = Console(width=width, color_system=None, highlight=False)
+    with console.capture() as text:
+        console.print(drawn)
+    return text.get().rstrip()
+
+
+def _settings() -> Iterator[Finding]:
+    messages = checks.run_checks()
+    for one in messages:
+        yield Finding("settings", str(one.msg), str(one.hint or ""), is_wrong=one.level >= checks.ERROR)
+    if len(settings.SECRET_KEY) < SHORTEST_KEY:
+        said = f"MUSTER_SECRET_KEY has {len(settings.SECRET_KEY)} characters"
+        yield Finding("settings", said, "a longer one: openssl rand -hex 32", is_wrong=True)
+    elif not messages:
+        yield Finding("settings", "read")
+
+
+def _database() -> Finding:
+    if reason := migrating.obstacle(with_tables=True):
+        remedy = (
+            "muster-server migrate" if "migrate" in reason else "DATABASE_URL=postgres://USER:PASSWORD@HOST:5432/NAME"
+        )
+        return Finding("Postgres", reason, remedy, is_wrong=True)
+    return Finding("Postgres", "answers, all tables are there")
+
+
+def _redis() -> Finding:
+    try:
+        with Redis.from_url(settings.REDIS_URL, socket_timeout=3, socket_connect_timeout=3) as redis:
+            redis.ping()
+    except (RedisError, OSError) as error:
+        said = f"cannot be used, so jobs start some seconds later and pages are updated less often: {error}"
+        return Finding("Redis", said, "REDIS_URL=redis://:PASSWORD@HOST:6379/0", is_wrong=True)
+    return Finding("Redis", "answers")
+
+
+def _data() -> Finding:
+    folder = Path(settings.DATA_DIR)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        remedy = f"a folder that user {os.geteuid()} may write to, shared by web and tasks: MUSTER_DATA_DIR=/data"
+        return Finding("files", f"{folder}: {error.strerror}", remedy, is_wrong=True)
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE:
+        return Finding(
+            "files", f"{folder} has {format_bytes(free)} left", "more disk, or fewer days in MUSTER_LOG_DAYS"
+        )
+    return Finding("files", f"{folder} can be written to, {format_bytes(free)} free")
+
+
+def _static_files() -> Finding:
+    root = settings.STATIC_ROOT
+    if not root:
+        return Finding("static files", "served from the checkout")
+    if not (Path(root) / "staticfiles.json").exists():
+        return Finding("static files", f"{root} has none", "python manage.py collectstatic --noinput", is_wrong=True)
+    said = "collected" if settings.HAS_CHART_LIBRARY else "collected, without the library of charts"
+    return Finding("static files", said, "" if settings.HAS_CHART_LIBRARY else "python controlplane/npm.py")
+
+
+def _agent() -> Finding:
+    program = settings.BASE_DIR / "agent" / "agent.pyz"
+    if not program.exists():
+        return Finding("agent", "agent/agent.pyz is missing", "python -m agent.build", is_wrong=True)
+    return Finding("agent", "built")
+
+
+def _clusters() -> Iterator[Finding]:
+    for alias in settings.CLUSTERS:
+        try:
+            attempts = len(clusters.get(alias).open_attempts())
+        except ClusterError as error:
+            yield Finding(
+                f"cluster {alias}", str(error), "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True
+            )
+        except Exception as error:  # wrong options end in whatever the adapter meets first
+            said = f"{type(error).__name__}: {error}"
+            yield Finding(f"cluster {alias}", said, "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True)
+        else:
+            yield Finding(f"cluster {alias}", f"answers, {attempts} attempts there")

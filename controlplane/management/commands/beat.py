@@ -1,0 +1,34 @@
+"""The beat process: `manage.py beat` starts what is due regularly. Of several, one does and the others stand by."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from common.leadership import Leadership
+from controlplane.celery import app
+
+
+class Command(BaseCommand):
+    help = "Start the regular tasks (cleaning, packing, trimming, rolling up) when they are due."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        Path(settings.CELERY_BEAT_SCHEDULE_FILENAME).parent.mkdir(parents=True, exist_ok=True)
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        lead = Leadership("beat")
+        if not lead.wait(stop):
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)  # until Celery's service has its own
+
+        def end() -> None:  # whoever started us starts us again, to stand by
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=lead.watch, args=(stop,), kwargs={"lost": end}, name="lead", daemon=True).start()
+        app.Beat(loglevel="WARNING", quiet=True, pidfile=None).run()

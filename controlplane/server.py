@@ -1,0 +1,120 @@
+"""muster-server: one word for each process and each task of an installation, in the image, in compose and in the chart.
+
+    muster-server web | tasks | beat | watcher       run a process; it waits for the database and its tables
+    muster-server migrate [--first-admin NAME]       create or change the tables; the first person, if there is none
+    muster-server check                              what is misconfigured, and what to write instead
+    muster-server secrets FOLDER                     what compose needs before its first start
+
+A process waits without end and says for what: whatever order they are started in, and however long a database is away,
+none of them is restarted again and again without a word.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from . import processes
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Run the processes of a Muster installation. Settings come from the environment (docs/settings.md)."""
+
+
+@cli.command()
+@click.option("--host", default="0.0.0.0", show_default=True)  # noqa: S104 - in a container, everything is outside
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535), envvar="MUSTER_PORT")
+def web(host: str, port: int) -> None:
+    """Serve the pages, the API and the agents."""
+    _become(*processes.WEB, "--host", host, "--port", str(port), role="web")
+
+
+@cli.command()
+def tasks() -> None:
+    """Drive jobs: admit, launch, observe and end them. Any number may run at once."""
+    _become(*processes.TASKS, role="tasks")
+
+
+@cli.command()
+def beat() -> None:
+    """Start what is due regularly. Of several, one does and the others stand by."""
+    _become(*processes.BEAT, role="beat")
+
+
+@cli.command()
+def watcher() -> None:
+    """Follow the clusters' changes. Of several, one does and the others stand by."""
+    _become(*processes.WATCHER, role="watcher")
+
+
+@cli.command()
+@click.option("--first-admin", metavar="NAME", help="create this platform administrator if there are no people yet")
+def migrate(first_admin: str | None) -> None:
+    """Create or change the database's tables. Safe beside running processes of the release before."""
+    _read_settings()
+    from . import migrating
+
+    try:
+        for line in migrating.migrate(first_admin=first_admin, say=_say):
+            click.echo(line)
+    except migrating.MigrationFailed as error:
+        raise click.ClickException(str(error)) from None
+
+
+@cli.command()
+def check() -> None:
+    """Print what is set up wrong, and what to write instead; exit 1 if something is."""
+    _read_settings()
+    from . import checking
+
+    found = checking.look()
+    click.echo(checking.table(found))
+    sys.exit(1 if any(one.is_wrong for one in found) else 0)
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def secrets(folder: Path) -> None:
+    """Make the secrets that compose needs in FOLDER, once: those that are there stay."""
+    from . import first_secrets
+
+    for line in first_secrets.make(folder):
+        click.echo(line)
+
+
+def _read_settings() -> None:
+    """Make Django ready; a wrong setting is one line, not a traceback. Commands import what needs Django after it."""
+    import django
+    from django.core.exceptions import ImproperlyConfigured
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    try:
+        django.setup()
+    except ImproperlyConfigured as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _become(*words: str, role: str) -> None:
+    """Wait until the database can be used, then replace this process with the role's own."""
+    _read_settings()
+    from . import migrating
+
+    migrating.wait_until_usable(say=lambda line: _say(f"{role}: {line}"))
+    os.chdir(CHECKOUT)
+    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - our own words
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def main() -> None:
+    cli(prog_name="muster-server")
+
+
+if __name__ == "__main__":
+    main()

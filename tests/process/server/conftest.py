@@ -1,0 +1,130 @@
+"""muster-server as the image runs it: real processes, on a database that does not exist yet."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from embedded.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def until(true: Callable[[], Any]) -> Any:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (found := true()):
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+class Database:
+    """A name on the tests' Postgres; `create` makes it."""
+
+    def __init__(self) -> None:
+        self.name = f"server_{uuid.uuid4().hex[:12]}"
+        self._server = os.environ["DATABASE_URL"]
+        parts = urlsplit(self._server)
+        self.url = parts._replace(path=f"/{self.name}").geturl()
+
+    def create(self) -> None:
+        self._act(f'CREATE DATABASE "{self.name}"')
+
+    def drop(self) -> None:
+        self._act(f'DROP DATABASE IF EXISTS "{self.name}" WITH (FORCE)')
+
+    def run(self, statement: str) -> list[Any]:
+        with psycopg.connect(self.url, autocommit=True) as session:
+            done = session.execute(statement)
+            return done.fetchall() if done.description else []
+
+    def _act(self, statement: str) -> None:
+        with psycopg.connect(self._server, autocommit=True) as session:
+            session.execute(statement)
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    found = Database()
+    yield found
+    found.drop()
+
+
+class Process:
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path):
+        self._process, self._log, self.pid = process, log, process.pid
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def until_said(self, words: str) -> None:
+        until(lambda: words in self.said or self._process.poll() is not None)
+        assert words in self.said, self.said
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(PATIENCE_SECONDS)
+
+    def end(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(PATIENCE_SECONDS)
+
+
+class Server:
+    """`run` waits for the end of a command and returns (exit code, what it said); `start` does not wait."""
+
+    def __init__(self, folder: Path, database: Database):
+        self.port = free_port()
+        self._folder, self._number = folder, 0
+        self.env = {
+            **os.environ,
+            "DATABASE_URL": database.url,
+            "MUSTER_SECRET_KEY": "only-for-the-tests-of-muster-server-0000",
+            "MUSTER_DATA_DIR": str(folder / "data"),
+            "MUSTER_LOCAL_JOBS": "0",
+            "MUSTER_LOG_LEVEL": "INFO",
+            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+        }
+
+    def run(self, *words: str, **env: str) -> tuple[int, str]:
+        done = subprocess.run(
+            self._argv(*words), env=self.env | env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, timeout=PATIENCE_SECONDS, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    @contextmanager
+    def start(self, *words: str, **env: str) -> Iterator[Process]:
+        self._number += 1
+        log = self._folder / f"{self._number}.log"
+        with log.open("wb") as out:
+            child = subprocess.Popen(self._argv(*words), env=self.env | env, cwd=ROOT, stdout=out, stderr=out)
+        found = Process(child, log)
+        try:
+            yield found
+        finally:
+            if found.is_running():
+                found.kill()
+
+    def _argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "controlplane.server", *words]
+
+
+@pytest.fixture
+def server(tmp_path, database) -> Server:
+    return Server(tmp_path, database)

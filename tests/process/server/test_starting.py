@@ -1,0 +1,93 @@
+"""Every process waits by itself for the database and its tables, and says for what; wrong settings are one line."""
+
+import re
+import signal
+
+import httpx
+import pytest
+
+from tests.process.server.conftest import until
+
+
+def answers(server, path: str = "/healthz") -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{server.port}{path}", timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_the_web_process_waits_for_the_database_then_for_its_tables(server, database):
+    with server.start("web", "--host", "127.0.0.1", "--port", str(server.port)) as web:
+        web.until_said("web: waiting: Postgres cannot be used: connection failed")
+        assert f'database "{database.name}" does not exist' in web.said
+        database.create()
+        web.until_said("migrations, first ")
+        assert "run muster-server migrate" in web.said
+        assert web.said.count("waiting:") == 2 and "Traceback" not in web.said
+        code, said = server.run("migrate", "--first-admin", "ada")
+        assert code == 0 and re.search(r"^\d+ migrations applied$", said, re.M)
+        password = re.search(r"first administrator: ada signs in with (\S+) within 14 days", said)[1]
+        until(lambda: answers(server, "/readyz"))
+        with httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+            client.get("/login")
+            form = {"username": "ada", "password": password, "csrfmiddlewaretoken": client.cookies["csrftoken"]}
+            assert client.post("/login", data=form).status_code == 302
+            assert client.get("/people").status_code == 200
+        assert web.end() in (0, -signal.SIGTERM)  # uvicorn ends orderly, then raises the signal again
+    code, said = server.run("migrate", "--first-admin", "eve")
+    assert code == 0
+    assert said.splitlines()[-2:] == [
+        "the tables are up to date",
+        "there are people already: no administrator was created",
+    ]
+
+
+def test_a_migration_that_fails_is_one_line_and_can_be_repeated(server, database):
+    """In the way of it is a table of the same name, as another program in the same database may have one."""
+    database.create()
+    database.run("CREATE TABLE queues_ceiling (mine integer)")
+    code, said = server.run("migrate")
+    assert code == 1 and "Traceback" not in said
+    assert re.match(
+        r"Error: migration queues\.\d{4}_\w+ failed and left nothing of itself: relation \S+ already exists",
+        said.splitlines()[-1],
+    )
+    assert re.search(r"\d+ of \d+ migrations are applied; the release before runs with them", said)
+    database.run("DROP TABLE queues_ceiling")
+    assert server.run("migrate")[0] == 0
+    assert database.run("SELECT count(*) FROM queues_ceiling") == [(0,)]
+
+
+def test_two_migrations_at_once_take_turns(server, database):
+    database.create()
+    with server.start("migrate", "--first-admin", "ada") as one, server.start("migrate", "--first-admin", "ada") as two:
+        until(lambda: not one.is_running() and not two.is_running())
+        said = one.said + two.said
+    assert "Traceback" not in said
+    assert sorted(re.findall(r"migrations applied|up to date|first administrator|people already", said)) == [
+        "first administrator", "migrations applied", "people already", "up to date",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({"MUSTER_SECRET_KEY": ""}, "MUSTER_SECRET_KEY is not set"),
+        ({"MUSTER_CLUSTERS": "{"}, "MUSTER_CLUSTERS must be JSON of the form"),
+        ({"MUSTER_CLUSTERS": '["lab"]'}, "MUSTER_CLUSTERS must be JSON of the form"),
+        ({"DATABASE_URL": "mysql://db/muster"}, "DATABASE_URL must begin with postgres://"),
+        ({"MUSTER_SECRET_KEY": "", "MUSTER_SECRET_KEY_FILE": "/nowhere"}, "MUSTER_SECRET_KEY_FILE names /nowhere"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(server, env, words):
+    code, said = server.run("tasks", **env)
+    assert code == 1 and words in said and len(said.splitlines()) == 1
+
+
+def test_an_unknown_word_names_the_known_ones(server):
+    code, said = server.run("worker")
+    assert code == 2 and "No such command 'worker'" in said
+    code, said = server.run("--help")
+    assert code == 0 and all(
+        word in said for word in ("web", "tasks", "beat", "watcher", "migrate", "check", "secrets")
+    )
