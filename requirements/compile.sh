@@ -10,3 +10,5 @@ uv pip compile "${options[@]}" --extra train -c requirements/dev.lock pyproject.
 uv pip compile "${options[@]}" -c requirements/dev.lock pyproject.toml -o requirements/server.lock
 # What `bin/advisories` asks with lives in an environment of its own.
 echo pip-audit | uv pip compile "${options[@]}" - -o requirements/advisories.lock
+# What tests of docker-compose.yml run it with (rig/containers.py), in an environment of its own too.
+echo podman-compose | uv pip compile "${options[@]}" - -o requirements/containers.lock

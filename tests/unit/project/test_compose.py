@@ -6,11 +6,13 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
 import yaml
 
+from controlplane import first_secrets
 from embedded.binaries import find_binaries
 from embedded.ports import free_port
 from tests.support.patience import PATIENCE_SECONDS
@@ -20,11 +22,39 @@ TEXT = (ROOT / "docker-compose.yml").read_text()
 SERVICES = yaml.safe_load(TEXT)["services"]
 
 
-def test_no_password_has_a_default():
-    named = re.findall(r"\$\{(\w*(?:PASSWORD|KEY)\w*)([^}]*)\}", TEXT)
-    assert {name for name, _ in named} == {"MUSTER_SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD"}
-    assert all(rest.startswith(":?") for _, rest in named)
-    assert "redis://:${REDIS_PASSWORD:?" in SERVICES["web"]["environment"]["REDIS_URL"]
+def test_secrets_come_from_files_and_none_has_a_default():
+    assert not re.findall(r"\$\{\w*(?:PASSWORD|KEY|SECRET)\w*", TEXT)
+    for name in ("migrate", "web", "tasks", "beat", "watcher"):
+        given = SERVICES[name]["environment"]
+        assert {"MUSTER_SECRET_KEY_FILE", "DATABASE_URL_FILE", "REDIS_URL_FILE"} <= set(given)
+        assert "keys-muster:/run/keys:ro" in SERVICES[name]["volumes"]
+
+
+def test_each_server_sees_its_own_password_only():
+    for name in ("postgres", "redis"):
+        keys = [one for one in SERVICES[name]["volumes"] if one.startswith("keys-")]
+        assert keys == [f"keys-{name}:/run/keys:ro"]
+
+
+def test_the_secrets_are_made_once_and_belong_together(tmp_path):
+    lines = list(first_secrets.make(tmp_path))
+    assert len(lines) == 5 and all(line.endswith("was written") for line in lines)
+    made = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert urlsplit(made["muster/database_url"]).password == made["postgres/password"]
+    assert urlsplit(made["muster/redis_url"]).password == made["redis/password"]
+    assert len({made["muster/secret_key"], made["postgres/password"], made["redis/password"]}) == 3
+    assert all(stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o400 for name in made)
+    list(first_secrets.make(tmp_path))
+    assert {name: (tmp_path / name).read_text() for name in made} == made
+
+
+def test_an_interrupted_first_start_is_completed(tmp_path):
+    list(first_secrets.make(tmp_path))
+    (tmp_path / "muster/database_url").unlink()
+    (tmp_path / "redis/password").unlink()
+    list(first_secrets.make(tmp_path))
+    password = (tmp_path / "redis/password").read_text()
+    assert urlsplit((tmp_path / "muster/redis_url").read_text()).password == password
 
 
 @pytest.fixture
@@ -35,8 +65,12 @@ def server(tmp_path):
     wrapper = tmp_path / "redis-server"
     wrapper.write_text(f'#!/bin/sh\nexec {program} "$@" --port {port} --bind 127.0.0.1 --dir {tmp_path}\n')
     wrapper.chmod(0o755 | stat.S_IXUSR)
-    command = [word.replace("$$", "$") for word in SERVICES["redis"]["command"]]
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "REDIS_PASSWORD": "0123456789abcdef"}
+    (tmp_path / "password").write_text("0123456789abcdef")
+    command = [
+        word.replace("$$", "$").replace("/run/keys/password", str(tmp_path / "password"))
+        for word in SERVICES["redis"]["command"]
+    ]
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
     yield process, port
     process.terminate()

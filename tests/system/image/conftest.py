@@ -1,0 +1,45 @@
+"""The image, built once for these tests from a copy of the checkout in which secrets lie about."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rig.containers import Engine
+
+ROOT = Path(__file__).resolve().parents[3]
+TAG, REVISION = "localhost/muster:0.1.0", "0123456789abcdef0123456789abcdef01234567"
+MARK = "never-in-an-image-7f3a"  # what no layer may hold
+
+
+@pytest.fixture(scope="session")
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture(scope="session")
+def context() -> Iterator[Path]:
+    """What a person has who builds: the checkout, an installation's data, and a file with their secrets."""
+    with tempfile.TemporaryDirectory(prefix="muster-context-") as place:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (ROOT / name).is_file():
+                (Path(place) / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, Path(place) / name)
+        (Path(place) / ".env").write_text(f"MUSTER_SECRET_KEY={MARK}\n")
+        (Path(place) / ".muster").mkdir()
+        (Path(place) / ".muster/secret").write_text(MARK)
+        yield Path(place)
+
+
+@pytest.fixture(scope="session")
+def image(engine, context) -> str:
+    return engine.build(context, tag=TAG, args={"REVISION": REVISION})

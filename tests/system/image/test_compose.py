@@ -1,0 +1,116 @@
+"""`docker compose up` with docker-compose.yml as it is: real Postgres, Redis and the four processes in containers.
+
+`docker` is podman-compose here, and Postgres and Redis are stand-ins (rig/containers.py). podman runs health checks by
+systemd's timers, which this machine may not have, so the test runs them.
+"""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from embedded.ports import free_port
+from rig.containers import Engine, docker
+from tests.support.patience import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.long
+PROCESSES = ("web", "tasks", "beat", "watcher")
+
+
+def until(true: Callable[[], Any], why: Callable[[], str]) -> Any:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (found := true()):
+        assert time.monotonic() < end, why()
+        time.sleep(0.3)
+    return found
+
+
+class Compose:
+    def __init__(self, engine: Engine, context):
+        self._engine, self._context = engine, context
+        self._program = str(docker() / "docker")
+        self.project, port = f"muster-test-{uuid.uuid4().hex[:8]}", free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        (context / ".env").write_text(f"MUSTER_IMAGE=localhost/muster:0.1.0\nMUSTER_LISTEN=127.0.0.1:{port}\n")
+
+    def __call__(self, *words: str, check: bool = True) -> str:
+        done = self._engine.run(self._program, "compose", "-p", self.project, *words, cwd=self._context, check=check)
+        return done.stdout + done.stderr
+
+    def container(self, service: str) -> str:
+        return f"{self.project}_{service}_1"
+
+    def inside(self, service: str, *words: str) -> tuple[int, str]:
+        done = self._engine.run("podman", "exec", self.container(service), *words, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def inspect(self, service: str) -> Any:
+        return json.loads(self._engine.run("podman", "inspect", self.container(service)).stdout)[0]
+
+    def status(self, path: str = "/readyz") -> int:
+        try:
+            return httpx.get(f"{self.url}{path}", timeout=PATIENCE_SECONDS).status_code
+        except httpx.TransportError:
+            return 0
+
+    def until_ready(self) -> None:
+        until(lambda: self.status() == 200, lambda: self("logs", check=False)[-4000:])
+
+
+@pytest.fixture(scope="module")
+def compose(engine, image, context) -> Iterator[Compose]:
+    found = Compose(engine, context)
+    try:
+        yield found
+    finally:
+        found("down", "--volumes", check=False)
+
+
+@contextmanager
+def sign_in(url: str, password: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as client:
+        client.get("/login")
+        form = {"username": "admin", "password": password, "csrfmiddlewaretoken": client.cookies["csrftoken"]}
+        assert client.post("/login", data=form).status_code == 302
+        yield client
+
+
+def test_one_command_gives_a_working_installation_that_outlives_its_containers(engine, compose):
+    compose("up", "-d")
+    compose.until_ready()
+    password = re.search(r"admin signs in with (\S+) within", compose("logs", "migrate"))[1]
+    with sign_in(compose.url, password) as client:
+        assert "Muster" in client.get("/people").text
+
+    code, said = compose.inside("web", "muster-server", "check")
+    assert code == 0, said
+    assert compose.inside("web", *compose.inspect("web")["Config"]["Healthcheck"]["Test"][1:])[0] == 0
+    for service in PROCESSES:
+        about = compose.inspect(service)
+        assert about["State"]["Running"], compose("logs", service)
+        assert about["HostConfig"]["ReadonlyRootfs"] and about["Config"]["User"] == "10001:10001"
+
+    secrets = [compose.inside(service, "cat", f"/run/keys/{name}")[1] for service, name in (
+        ("web", "secret_key"), ("web", "database_url"), ("web", "redis_url"), ("postgres", "password"), ("redis", "password"),
+    )]  # fmt: skip
+    assert all(len(secret) >= 48 for secret in secrets)
+    shown = compose("logs") + "".join(json.dumps(compose.inspect(one)) for one in (*PROCESSES, "postgres", "redis"))
+    assert not [secret for secret in secrets if secret in shown]
+
+    engine.run("podman", "stop", compose.container("postgres"))
+    until(lambda: compose.status() == 503, lambda: compose("logs", "web"))
+    engine.run("podman", "start", compose.container("postgres"))
+    compose.until_ready()
+
+    compose("down")
+    assert compose.status() == 0
+    compose("up", "-d")
+    compose.until_ready()
+    with sign_in(compose.url, password):
+        pass
