@@ -164,7 +164,7 @@ def docker() -> Path:
             "--no-input",
             "--require-hashes",
             "-r",
-            lock,
+            str(lock),
         ]
         subprocess.run([place / "env/bin/python", *words], check=True)
         shim = place / "docker.draft"

@@ -152,6 +152,7 @@ def show_queue(page: Page) -> None:
 
 
 def show_list(page: Page) -> None:
+    page.set_viewport_size({"width": 1440, "height": 440})
     page.goto("/jobs")
     for words in ("byte-lm-base", "byte-lm-ablation-2", "IndexError"):
         expect(page.locator("main")).to_contain_text(words)
