@@ -142,7 +142,9 @@ def _compute(now: datetime) -> tuple[int, bool]:
             return 0, False
         ids, names = [pk for pk, *_ in chosen], sorted({name for _, name, _ in chosen})
         asked: dict[str, Any] = {"ids": ids, "names": names, "sides": [bad_side(name) for name in names]}
+        cursor.execute(_NO_LOOPS)
         cursor.execute(_ROLL, {**asked, "width": WIDTHS[0], "worst": WORST, "now": now, "most": MOST, "least": LEAST})
+        cursor.execute("SET LOCAL enable_nestloop = on")
         cursor.execute("UPDATE jobs_metricrollup SET is_due = false, rolled_at = %s WHERE id = ANY(%s)", [now, ids])
         for narrow, wide in zip(WIDTHS, WIDTHS[1:], strict=False):
             cursor.execute(_WIDEN, {"ids": ids, "narrow": narrow, "wide": wide, "worst": WORST, "now": now})
@@ -180,6 +182,9 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
             found.append((low, high))
     return found
 
+
+# Of tables without statistics Postgres expects a handful of rows, and compared each of millions of points with each bucket.
+_NO_LOOPS = "SET LOCAL enable_nestloop = off"
 
 # One value per rank and bucket, its mean, so that ranks which report more often do not weigh more. Infinite, undefined
 # and absurd values are in no number, but a rank that reports one is the worst.
