@@ -27,7 +27,7 @@
 
   // Least milliseconds between two requests for the same part: nobody reads a chart five times a second, and the server
   // that draws it may share its cores with the training. A log being followed is at most two seconds behind.
-  const GAPS = { state: 300, logs: 1000, ranks: 2500, metrics: 5000, samples: 15000 };
+  const GAPS = { state: 300, logs: 1000, ranks: 2500, metrics: 5000, samples: 30000 };
 
   // Dispatches at once, then at most once per `gap` milliseconds; the last of several calls always has an effect.
   const rungAt = new Map(), timers = new Map();

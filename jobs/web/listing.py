@@ -15,7 +15,7 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Q
 from django.http import HttpResponse
 from django.shortcuts import redirect
-from django.template.loader import render_to_string
+from django.template.loader import get_template
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
@@ -144,10 +144,11 @@ def _context(request: Request) -> Context:
     queues = list(readable_queues(request.user).order_by("name").values_list("name", "team__name"))
     teams = teams_where(request.user, Act.CONTROL)
     summed = [replace(row, may_control=teams is None or row.job.team_id in teams) for row in rows(found[:PAGE])]
+    template = get_template("jobs/_list_row.html")
     return {
         "rows": summed,
         "may_control": any(row.may_control for row in summed),
-        "drawn": [_drawn(row) for row in summed],
+        "drawn": [_drawn(row, template) for row in summed],
         "older": found[PAGE - 1].pk if has_more and not order else None,
         "next_page": number + 1 if has_more and order else None,
         "previous_page": number - 1 if number > 1 else None,
@@ -268,8 +269,8 @@ class Drawn:
     html: SafeString
 
 
-def _drawn(row: Row) -> Drawn:
-    html = render_to_string("jobs/_list_row.html", {"row": row, "job": row.job})
+def _drawn(row: Row, template: Any) -> Drawn:
+    html = template.render({"row": row, "job": row.job})
     return Drawn(row.job.pk, f"{zlib.crc32(_TICKING.sub('', html).encode()):08x}", html)
 
 
