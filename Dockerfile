@@ -2,7 +2,7 @@
 #   docker build -t REGISTRY/muster:0.1.0 --build-arg REVISION=$(git rev-parse HEAD) .
 FROM node:20-slim AS front
 WORKDIR /front
-COPY requirements/npm.json .
+COPY controlplane/npm.json .
 # Which tarball this must be, controlplane/npm.py checks below.
 RUN npm pack "uplot@$(node -p 'require("./npm.json").uplot.version')"
 
@@ -36,7 +36,6 @@ LABEL org.opencontainers.image.title="Muster" \
 COPY --from=build /opt/muster /opt/muster
 WORKDIR /muster
 COPY --from=build /build/LICENSE /build/manage.py ./
-COPY --from=build /build/requirements/npm.json requirements/
 COPY --from=build /build/accounts accounts
 COPY --from=build /build/agent agent
 COPY --from=build /build/client/muster client/muster

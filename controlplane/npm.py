@@ -1,8 +1,8 @@
 """Front-end libraries that no Python package carries: fetched from the npm registry when Muster is installed.
 
-    python controlplane/npm.py [TARBALL ...]     fetches what requirements/npm.json lists, or takes it from these files
+    python controlplane/npm.py [TARBALL ...]     fetches what controlplane/npm.json lists, or takes it from these files
 
-It needs neither Node nor a package: a tarball is downloaded, compared with the hash in requirements/npm.json, and the
+It needs neither Node nor a package: a tarball is downloaded, compared with the hash in controlplane/npm.json, and the
 files listed there are put beside the environment. Which registry: `npm_config_registry`, else an .npmrc, else npm's own
 answer where it is installed. Without any, pages work without these libraries.
 """
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LIST = Path(__file__).resolve().parents[1] / "requirements" / "npm.json"
+LIST = Path(__file__).with_name("npm.json")
 SECONDS = 30  # for each request
 MOST_BYTES = 20 * 2**20  # of a tarball
 _SETTING = re.compile(r"^\s*registry\s*=\s*[\"']?(https?://[^\s\"']+)", re.MULTILINE)
@@ -101,7 +101,7 @@ def unpacked(data: bytes, *, name: str, library: Mapping[str, Any]) -> dict[str,
     """Return our name -> content of a library's files; raises NpmError if the tarball is not the listed one."""
     if integrity(data) != library["integrity"]:
         raise NpmError(
-            f"{name} {library['version']} is not what requirements/npm.json lists: its hash is {integrity(data)}"
+            f"{name} {library['version']} is not what controlplane/npm.json lists: its hash is {integrity(data)}"
         )
     with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as tar:
         files = {ours: tar.extractfile(inside) for inside, ours in library["files"].items()}

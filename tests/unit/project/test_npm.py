@@ -81,7 +81,7 @@ def test_listed_files_are_fetched_from_the_registry(tmp_path, packed, registry):
 def test_another_content_is_refused_and_leaves_nothing(tmp_path, packed, registry):
     address, served = registry
     served["/npm/plot/-/plot-1.2.3.tgz"] = tarball(b"evil()")
-    with pytest.raises(npm.NpmError, match=r"plot 1\.2\.3 is not what requirements/npm\.json lists"):
+    with pytest.raises(npm.NpmError, match=r"plot 1\.2\.3 is not what controlplane/npm\.json lists"):
         npm.install(tmp_path / "a/b", environ=home(tmp_path, npm_config_registry=address))
     assert not (tmp_path / "a").exists()
 
