@@ -79,7 +79,7 @@ def check() -> None:
 @cli.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def secrets(folder: Path) -> None:
-    """Make the secrets that compose needs in FOLDER, once: those that are there stay."""
+    """Create the secrets that compose needs in FOLDER; existing ones are kept."""
     from . import first_secrets
 
     for line in first_secrets.make(folder):

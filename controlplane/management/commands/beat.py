@@ -27,7 +27,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)  # until Celery's service has its own
 
-        def end() -> None:  # whoever started us starts us again, to stand by
+        def end() -> None:  # our supervisor restarts us, to stand by
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=lead.watch, args=(stop,), kwargs={"lost": end}, name="lead", daemon=True).start()

@@ -29,5 +29,5 @@ class Command(BaseCommand):
 
         threading.Thread(target=lead.watch, args=(stop,), kwargs={"lost": end}, name="lead", daemon=True).start()
         watch(stop)
-        if lost.is_set():  # whoever started us starts us again, to stand by
+        if lost.is_set():  # our supervisor restarts us, to stand by
             raise CommandError("another process took over while this one had no connection to the database")
