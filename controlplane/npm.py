@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import Any
 
 LIST = Path(__file__).with_name("npm.json")
 SECONDS = 30  # for each request
+ATTEMPTS, PAUSE_SECONDS = 3, 2.0
 MOST_BYTES = 20 * 2**20  # of a tarball
 _SETTING = re.compile(r"^\s*registry\s*=\s*[\"']?(https?://[^\s\"']+)", re.MULTILINE)
 
@@ -120,12 +123,17 @@ def integrity(data: bytes) -> str:
 
 
 def _fetch(address: str, name: str) -> bytes:
-    try:
-        with urllib.request.urlopen(address, timeout=SECONDS) as answer:  # noqa: S310 - http or https, see `_SETTING`
-            data: bytes = answer.read(MOST_BYTES)
-            return data
-    except (OSError, ValueError) as error:
-        raise NpmError(f"{name} could not be fetched from the npm registry: {error}") from None
+    """Download it; a connection that breaks is tried again, an answer of the registry is final."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with urllib.request.urlopen(address, timeout=SECONDS) as answer:  # noqa: S310 - http or https, see `_SETTING`
+                data: bytes = answer.read(MOST_BYTES)
+                return data
+        except (OSError, ValueError) as error:
+            if attempt == ATTEMPTS or isinstance(error, urllib.error.HTTPError | ValueError):
+                raise NpmError(f"{name} could not be fetched from the npm registry: {error}") from None
+            time.sleep(PAUSE_SECONDS)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def main(words: Sequence[str]) -> int:
