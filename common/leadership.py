@@ -92,6 +92,10 @@ def own_connection() -> "psycopg.Connection[Any]":
     parameters = connection.get_connection_params()
     for name in ("pool", "cursor_factory", "context", "prepare_threshold"):
         parameters.pop(name, None)
+    parameters |= {
+        "connect_timeout": "5",
+        "tcp_user_timeout": "10000",
+    }  # a server that says nothing is one that is away
     session = psycopg.connect(**parameters, autocommit=True)
     session.execute(_KEEPALIVE)
     return session

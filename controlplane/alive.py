@@ -14,7 +14,7 @@ def host() -> str:
 
 
 def main() -> int:
-    server = http.client.HTTPConnection("127.0.0.1", int(os.environ.get("MUSTER_PORT", "8000")), timeout=SECONDS)
+    server = http.client.HTTPConnection("127.0.0.1", int(os.environ.get("MUSTER_LISTEN_PORT", "8000")), timeout=SECONDS)
     try:
         server.request("GET", "/healthz", headers={"Host": host()})
         return 0 if server.getresponse().status == 200 else 1

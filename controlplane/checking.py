@@ -108,7 +108,13 @@ def _static_files() -> Finding:
     if not (Path(root) / "staticfiles.json").exists():
         return Finding("static files", f"{root} has none", "python manage.py collectstatic --noinput", is_wrong=True)
     said = "collected" if settings.HAS_CHART_LIBRARY else "collected, without the library of charts"
-    return Finding("static files", said, "" if settings.HAS_CHART_LIBRARY else "python controlplane/npm.py")
+    return Finding(
+        "static files",
+        said,
+        ""
+        if settings.HAS_CHART_LIBRARY
+        else "python controlplane/npm.py, then python manage.py collectstatic --noinput",
+    )
 
 
 def _agent() -> Finding:
@@ -119,6 +125,8 @@ def _agent() -> Finding:
 
 
 def _clusters() -> Iterator[Finding]:
+    if not settings.CLUSTERS:
+        yield Finding("cluster", "none, so no job can run", "MUSTER_CLUSTERS (docs/kubernetes.md)")
     for alias in settings.CLUSTERS:
         try:
             attempts = len(clusters.get(alias).open_attempts())

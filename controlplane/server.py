@@ -10,6 +10,7 @@ none of them is restarted again and again without a word.
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def cli() -> None:
 
 @cli.command()
 @click.option("--host", default="0.0.0.0", show_default=True)  # noqa: S104 - in a container, everything is outside
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535), envvar="MUSTER_PORT")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(1, 65535), envvar="MUSTER_LISTEN_PORT")
 def web(host: str, port: int) -> None:
     """Serve the pages, the API and the agents."""
     _become(*processes.WEB, "--host", host, "--port", str(port), role="web")
@@ -113,6 +114,8 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
+    # In a container this is process 1, which the kernel sends no signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cli(prog_name="muster-server")
 
 

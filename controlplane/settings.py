@@ -169,8 +169,11 @@ TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 STATIC_ROOT = os.environ.get("MUSTER_STATIC_ROOT") or None  # where they were collected (image, demo)
 # Libraries from the npm registry (controlplane/npm.py); where they could not be fetched, pages work without.
-HAS_CHART_LIBRARY = npm.folder().exists()
-STATICFILES_DIRS = [BASE_DIR / "static", *([("npm", npm.folder())] if HAS_CHART_LIBRARY else [])]
+HAS_CHART_LIBRARY = (Path(STATIC_ROOT) / "npm" / "uplot.js").exists() if STATIC_ROOT else npm.folder().exists()
+STATICFILES_DIRS = [
+    *([BASE_DIR / "static"] if (BASE_DIR / "static").exists() else []),  # the image has the collected ones only
+    *([("npm", npm.folder())] if npm.folder().exists() else []),
+]
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = False
 MEDIA_ROOT = DATA_DIR / "files"  # workspaces and log segments, through Django's storage API

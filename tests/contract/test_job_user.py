@@ -374,7 +374,7 @@ def test_stopping_muster_ends_guardians_that_a_job_stopped(cluster):
         return [child for pid in agents for child in psutil.Process(pid).children()]
 
     # A replica is noted as running just before its guardian and its command are started.
-    until(lambda: sum(child.cmdline()[-1] == "sleep 600" for child in children()) == 2)
+    until(lambda: sum(child.cmdline()[-1:] == ["sleep 600"] for child in children()) == 2)
     guardians = [child for child in children() if child.cmdline()[-1].startswith(str(cluster.root))]
     assert len(guardians) == 2
     for pid in (*(one.pid for one in guardians), *agents):

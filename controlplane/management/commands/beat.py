@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class Command(BaseCommand):
         if not lead.wait(stop):
             return
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)  # until Celery's service has its own
+            signal.signal(number, lambda *_: sys.exit(143))  # until Celery's service has its own
 
         def end() -> None:  # our supervisor restarts us, to stand by
             os.kill(os.getpid(), signal.SIGTERM)

@@ -20,13 +20,15 @@ class Command(BaseCommand):
         parser.add_argument("name")
         parser.add_argument("--team", required=True)
         parser.add_argument("--slots", type=int, required=True, help="how many processes may run at once")
-        parser.add_argument("--cluster", default=next(iter(settings.CLUSTERS)))
+        parser.add_argument("--cluster", default=next(iter(settings.CLUSTERS), None))
         parser.add_argument("--resource", choices=Resource.values, default=Resource.CPU)
         parser.add_argument("--member", action="append", default=[], help="user who may submit; may be repeated")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["slots"] < 1:
             raise CommandError(f"--slots must be at least 1, not {options['slots']}")
+        if not settings.CLUSTERS:
+            raise CommandError("this installation has no cluster: set MUSTER_CLUSTERS (docs/kubernetes.md)")
         if options["cluster"] not in settings.CLUSTERS:
             raise CommandError(f"--cluster {options['cluster']} is not one of {', '.join(settings.CLUSTERS)}")
         team, _ = Team.objects.get_or_create(name=options["team"])

@@ -41,4 +41,4 @@ def test_an_installation_that_is_well_is_all_ok(server, database):
     server.run("migrate")
     code, said = server.run("check")
     assert code == 0
-    assert set(states(said).values()) == {"ok"}
+    assert {what: state for what, state in states(said).items() if state != "ok"} == {"cluster": "note"}
