@@ -57,6 +57,10 @@ class Leadership:
         except psycopg.OperationalError:
             return False
 
+    def keep(self, stop: threading.Event, *, lost: Callable[[], None]) -> None:
+        """Watch the lock from a thread of its own, which from now on is the only one to use this object."""
+        threading.Thread(target=self.watch, args=(stop,), kwargs={"lost": lost}, name="lead", daemon=True).start()
+
     def watch(self, stop: threading.Event, *, lost: Callable[[], None]) -> None:
         """Block until `stop` is set; call `lost` and return when another process has the lock.
 

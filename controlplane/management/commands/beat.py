@@ -31,5 +31,5 @@ class Command(BaseCommand):
         def end() -> None:  # our supervisor restarts us, to stand by
             os.kill(os.getpid(), signal.SIGTERM)
 
-        threading.Thread(target=lead.watch, args=(stop,), kwargs={"lost": end}, name="lead", daemon=True).start()
+        lead.keep(stop, lost=end)
         app.Beat(loglevel="WARNING", quiet=True, pidfile=None).run()

@@ -27,7 +27,7 @@ class Command(BaseCommand):
             lost.set()
             stop.set()
 
-        threading.Thread(target=lead.watch, args=(stop,), kwargs={"lost": end}, name="lead", daemon=True).start()
+        lead.keep(stop, lost=end)
         watch(stop)
         if lost.is_set():  # our supervisor restarts us, to stand by
             raise CommandError("another process took over while this one had no connection to the database")
