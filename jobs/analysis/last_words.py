@@ -202,6 +202,9 @@ def _without_place(words: str) -> str:
 
 _WHAT = re.compile(r"^\s*what\(\):\s*(.{1,2000})")
 _THROWN = re.compile(r"terminate called after throwing an instance of '([^']{1,200})'")
+# std::terminate without an exception: a native thread was still joinable when the process ran its exit handlers, as
+# gloo's are after `sys.exit` without destroy_process_group.
+_UNJOINED = re.compile(r"^terminate called without an active exception\s*$")
 _FATAL = re.compile(r"^Fatal Python error: (.{1,400})")
 _ASSERT = re.compile(
     r"^\S{1,200}: .{1,300}: Assertion `.{1,300}' failed|^(free|malloc|munmap_chunk|double free|corrupted|\*\*\* stack smashing|realloc)\b.{0,120}"
@@ -234,6 +237,8 @@ def _of_signal(said: Said, signal: int) -> tuple[str, Found]:
     lines = [tracebacks.clean(line) for line in said.stderr]
     if signal == SIGKILL:
         return _of_kill(said, lines)
+    if signal == SIGABRT and any(map(_UNJOINED.match, lines[-3:])):
+        return _of_abort_at_exit(said)
     words = _native(lines)
     text = "\n".join([words, *(line for line in lines[-15:] if _WATCHDOG.search(line))])
     found = failure_kinds.of_words(text)
@@ -241,6 +246,15 @@ def _of_signal(said: Said, signal: int) -> tuple[str, Found]:
         return words or _last_matching(lines, _WATCHDOG) or _loud(lines), found
     name = f"{exits.signal_name(signal)} ({signal})"
     return f"{words} ({name})" if words and signal != SIGABRT else words, (Kind.SIGNAL, _SURE)
+
+
+def _of_abort_at_exit(said: Said) -> tuple[str, Found]:
+    """Judge a process that was exiting when it aborted: what it printed before says why it exited, if anything does."""
+    before = tuple(line for line in said.stderr if not _UNJOINED.match(tracebacks.clean(line)))
+    words, (kind, _) = _of_exit(replace(said, stderr=before), None, ending="aborted by a native thread as it exited")
+    if words:
+        return words, (kind, _LIKELY)
+    return "aborted by a native thread that still ran as it exited (SIGABRT)", (Kind.SIGNAL, _LIKELY)
 
 
 def _of_kill(said: Said, lines: Sequence[str]) -> tuple[str, Found]:
@@ -264,10 +278,10 @@ def _native(lines: Sequence[str]) -> str:
     return thrown or _last_matching(lines, _ASSERT)
 
 
-def _of_exit(said: Said, exit_code: int | None) -> tuple[str, Found]:
+def _of_exit(said: Said, exit_code: int | None, *, ending: str = "") -> tuple[str, Found]:
     """Judge a process that exited with a code and without a traceback, by its last message if that gives a reason."""
     errors = [tracebacks.clean(line) for line in said.stderr]
-    ending = exits.ending(exit_code, None)
+    ending = ending or exits.ending(exit_code, None)
     if not_started := next((found[1] for line in errors if (found := _NOT_STARTED.match(line))), ""):
         kind = Kind.CONFIG if not_started.startswith("can't open") else Kind.IMPORT_ERROR
         return not_started, (kind, _SURE)

@@ -15,6 +15,7 @@ PLACE = "/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp"
 TIMED_OUT = f"RuntimeError: [{PLACE}/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete"
 CLOSED = f"RuntimeError: [{PLACE}/pair.cc:561] Connection closed by peer [127.0.0.1]:44442. This is typically caused by a remote worker crashing."
 RESET = f"RuntimeError: [{PLACE}/pair.cc:545] Read error [127.0.0.1]:43400: Connection reset by peer."
+UNJOINED = "terminate called without an active exception"
 WATCHDOG = (
     "[rank1]:[E1122 15:34:56.261 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: "
     "WorkNCCL(SeqNum=4, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=10000) ran for 10047 milliseconds before timing out."
@@ -289,6 +290,10 @@ def test_source_locations_of_gloo_are_left_out_of_the_headline():
         (printed(f"{WATCHDOG}\nterminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [PG ID 0 Rank 1] "
                  "Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout"),
          None, 6, "comm_timeout", "Watchdog caught collective operation timeout"),
+        (printed(f"epoch 2\nvalidation loss did not improve, giving up\n{UNJOINED}", stdout="epoch 1"), None, 6,
+         "user_code", "validation loss did not improve, giving up (aborted by a native thread as it exited)"),
+        (printed(f"error: HF_TOKEN is not set\n{UNJOINED}"), None, 6, "config", "HF_TOKEN is not set"),
+        (printed(f"{UNJOINED}", stdout="step 1"), None, 6, "signal", "aborted by a native thread that still ran"),
         (printed("", oom_kills=0), None, 9, "signal", "was ended by SIGKILL (9)"),
         (printed("", oom_kills=1), None, 9, "host_memory", "the kernel ran out of memory"),
     ],
