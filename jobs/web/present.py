@@ -1,7 +1,7 @@
 """How states look to users: words, tones and shapes, each in one table. Pure; times are arguments."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median_low
@@ -86,10 +86,17 @@ LEAST_LAG = 2
 def lagging(ranks: Iterable[Stepping], now: datetime) -> dict[int, int]:
     """Return {rank: steps behind the median} for running ranks further behind than reporting delays explain."""
     running = [one for one in ranks if one.state == "running" and one.step is not None]
-    if len(running) < 2:
-        return {}
-    middle = median_low(one.step for one in running if one.step is not None)
     starts = [one.started_at for one in running if one.started_at]
-    elapsed = max(1.0, (now - min(starts)).total_seconds()) if starts else 1.0
-    allowed = max(LEAST_LAG, middle / elapsed * PATIENCE_SECONDS) if starts else LEAST_LAG
-    return {one.rank: middle - one.step for one in running if one.step is not None and middle - one.step > allowed}
+    steps = {one.rank: one.step for one in running if one.step is not None}
+    return behind(steps, began=min(starts, default=None), now=now)
+
+
+def behind(steps: Mapping[int, int], *, began: datetime | None, now: datetime) -> dict[int, int]:
+    """Return the same from the steps of running ranks, by rank, the first of which began to run at `began`."""
+    if len(steps) < 2:
+        return {}
+    middle = median_low(steps.values())
+    allowed: float = LEAST_LAG
+    if began is not None:
+        allowed = max(allowed, middle / max(1.0, (now - began).total_seconds()) * PATIENCE_SECONDS)
+    return {rank: middle - step for rank, step in steps.items() if middle - step > allowed}

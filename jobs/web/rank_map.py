@@ -5,25 +5,28 @@ compress to a few kilobytes and scale to the width that there is. static/map.js 
 """
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import Case, Min, When
+from django.contrib.postgres.aggregates import ArrayAgg, StringAgg
+from django.db.models import Case, CharField, Count, Min, Q, QuerySet, Value, When
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from common.text import format_duration
 from jobs.analysis import failures
-from jobs.core.verdict import ENDED, RoleView
+from jobs.core.silence import SILENT
+from jobs.core.verdict import ENDED, ReplicaState, RoleView
 from jobs.models import Job, Rank, RankState, Replica
 
 from . import present
-from .look import SILENT_AFTER, Needs, needs_a_look, reasons, unexpected
+from .look import IDLE, Needs, is_silent, needs_a_look, reasons, unexpected
 
 UNIT, GAP = 8, 4  # of a cell with its margin, and between tiles, in units of the drawing
 SHAPE_RATIO = 1.3  # width to height of the whole drawing
@@ -36,32 +39,37 @@ _SHAPES = {
     "warn": "m3.5 0l3.5 7h-7zm-3.5 0",
     "bad": "m-.5-.5h8v8h-8zm.5 .5",
 }
-_FIELDS = (
-    "rank", "local_rank", "replica_id", "state", "is_stopped", "step", "cpu", "gpu", "gpu_ecc_errors", "gpu_xid", "quiet_since",
-)  # fmt: skip
+# One letter for each rank, so that ten thousand of them are one value of one row.
+_LETTER = Case(
+    When(state=RankState.FAILED, is_stopped=True, then=Value("x")),
+    When(state=RankState.FAILED, then=Value("f")),
+    When(state=RankState.WAITING, replica__state__in=ENDED, then=Value("u")),
+    When(state=RankState.WAITING, then=Value("w")),
+    When(state=RankState.RUNNING, then=Value("r")),
+    default=Value("s"),
+    output_field=CharField(),
+)
+_LOOKS = {
+    letter: present.RANKS[name]
+    for letter, name in (
+        ("x", "stopped"), ("f", "failed"), ("u", "unseen"), ("w", "waiting"), ("r", "running"), ("s", "succeeded"), ("b", "behind"),
+    )
+}  # fmt: skip
 
 
-_OF_REPLICAS = (
-    "job_id", "attempt", "role", "index", "name", "node", "state", "reason", "started_at", "last_batch_at", "unexpected_ranks",
-)  # fmt: skip
+class Spot(NamedTuple):
+    """What is told in words of a rank that needs a look."""
 
-
-@dataclass(slots=True)
-class Spot:
-    """What a map needs of a rank. `last_line_at`: only where that is minutes ago; `started_at`: of the first rank that runs."""
-
-    started_at: datetime | None
     rank: int
-    local_rank: int
     replica_id: int
     state: str
     is_stopped: bool
     step: int | None
+    last_line_at: datetime | None
     cpu: float | None
     gpu: float | None
     gpu_ecc_errors: int | None
     gpu_xid: int | None
-    last_line_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -77,9 +85,8 @@ class Band:
 class RankMap:
     """Stands in for `ranks.Matrix` where a job has too many ranks for cells of their own."""
 
-    rows: list[Replica]
-    cells: list[Spot]
-    looks: list[present.Look]  # of the cells
+    cells: list[int]  # all ranks, in order
+    letters: str  # how each of them looks
     roles: Sequence[RoleView]
     summary: list[tuple[present.Look, int]]
     needs: Needs
@@ -95,56 +102,82 @@ class RankMap:
     cluster_words: tuple[()] = ()
     admitted_at: datetime | None = None
 
+    @property
+    def rows(self) -> list[int]:
+        """What a template asks whether there is anything to show."""
+        return self.cells
+
     @cached_property
     def bands(self) -> list[Band]:
         """The drawings, one for each role; made where the map is shown, not for the list beside it."""
-        return _bands(self.roles, self.cells, self.looks)
+        return _bands(self.roles, self.cells, self.letters)
 
 
 def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
     """Return the map of an attempt with four queries, whatever the job's size.
 
-    Of ten thousand times only those are read that say something: reading a time costs more than the rest of a row.
+    Of all ranks the database makes one row, of letters and steps; rows of their own come only for ranks and replicas of
+    which something is said.
     """
-    replicas = list(Replica.objects.filter(job=job, attempt=attempt).order_by("id").only(*_OF_REPLICAS))
     ranks = Rank.objects.filter(job=job, attempt=attempt)
-    began = ranks.filter(state=RankState.RUNNING, step__isnull=False).aggregate(at=Min("started_at"))["at"]
-    quiet_since = Case(When(last_line_at__lte=now - SILENT_AFTER, then="last_line_at"))
-    rows = ranks.order_by("rank").annotate(quiet_since=quiet_since).values_list(*_FIELDS)
-    spots = [Spot(began, *values) for values in rows]
-    has_failed = any(spot.state == RankState.FAILED for spot in spots)
-    first = failures.first_failing_rank(job, attempt) if has_failed else None
-    late = present.lagging(spots, now)
-    over = {replica.pk for replica in replicas if replica.state in ENDED}
-    looks = [_look(spot, late, over) for spot in spots]
-    counts = Counter(look.word for look in looks)
-    by_word = {look.word: look for look in looks}
-    steps = [spot.step for spot in spots if spot.step is not None]
-    silent = [(replica, gap) for replica in replicas if (gap := replica.silent_for(now))]
-    names = {replica.pk: f"{replica.role}-{replica.index}" for replica in replicas}
+    is_stepping = Q(state=RankState.RUNNING, step__isnull=False)
+    found = ranks.aggregate(
+        numbers=ArrayAgg("rank", order_by="rank", default=[]),
+        letters=StringAgg(_LETTER, delimiter="", order_by="rank", default=Value("")),
+        steps=ArrayAgg("step", order_by="rank", default=[]),
+        began=Min("started_at", filter=is_stepping),
+        gpus=Count("gpu"),
+    )
+    numbers, steps = found["numbers"], found["steps"]
+    told = zip(numbers, found["letters"], steps, strict=True)
+    running = {rank: step for rank, letter, step in told if letter == "r" and step is not None}
+    late = present.behind(running, began=found["began"], now=now)
+    letters = found["letters"]
+    if late:
+        letters = "".join("b" if rank in late else one for rank, one in zip(numbers, letters, strict=True))
+    has_failed = any(one in letters for one in "fx")
+    reached = [step for step in steps if step is not None]
+    counts = Counter(letters)
+    replicas = _with_news(job, attempt, now)
+    gaps = [(replica, gap) for replica in replicas if (gap := replica.silent_for(now))]
+    spots, names = _needing(ranks, late, now)
     return RankMap(
-        rows=replicas,
-        cells=spots,
-        looks=looks,
+        cells=numbers,
+        letters=letters,
         roles=job.role_views,
-        summary=[(by_word[word], count) for word, count in counts.items()],
-        needs=needs_a_look(spots, names=names, late=late, first=first, now=now),
+        summary=[(_LOOKS[one], count) for one, count in counts.items()],
+        needs=needs_a_look(
+            spots, names=names, late=late, first=failures.first_failing_rank(job, attempt) if has_failed else None, now=now
+        ),
         reasons=reasons(replicas),
-        silent=[(replica, format_duration(gap.total_seconds())) for replica, gap in silent],
-        has_gpu=any(spot.gpu is not None for spot in spots),
-        median=median_low(steps) if steps else None,
-        furthest=max(steps, default=None),
+        silent=[(replica, format_duration(gap.total_seconds())) for replica, gap in gaps],
+        has_gpu=bool(found["gpus"]),
+        median=median_low(reached) if reached else None,
+        furthest=max(reached, default=None),
         unexpected=unexpected(replicas),
         behind=late,
+    )  # fmt: skip
+
+
+def _with_news(job: Job, attempt: int, now: datetime) -> list[Replica]:
+    """Return the replicas of which there is something to say: a reason, an agent that is silent, unexpected ranks."""
+    is_silent = Q(state=ReplicaState.RUNNING) & Q(
+        Q(last_batch_at__lte=now - SILENT) | Q(last_batch_at=None, started_at__lte=now - SILENT)
     )
+    told = ~Q(reason="") | ~Q(unexpected_ranks={}) | is_silent
+    return list(Replica.objects.filter(told, job=job, attempt=attempt).order_by("id"))
 
 
-def _look(spot: Spot, late: dict[int, int], over: set[int]) -> present.Look:
-    if spot.state == RankState.FAILED and spot.is_stopped:
-        return present.RANKS["stopped"]
-    if spot.state == RankState.WAITING and spot.replica_id in over:
-        return present.RANKS["unseen"]
-    return present.RANKS["behind" if spot.rank in late else spot.state]
+def _needing(ranks: QuerySet[Rank], late: Mapping[int, int], now: datetime) -> tuple[list[Spot], dict[int, str]]:
+    """Return the ranks that may need a look, and the names of their replicas."""
+    is_idle = Q(state=RankState.RUNNING) & (Q(gpu__lt=IDLE) | Q(gpu_xid__isnull=False) | Q(gpu_ecc_errors__gt=0))
+    has_failed = Q(state=RankState.FAILED, is_stopped=False)
+    asked = ranks.filter(has_failed | is_idle | is_silent(now) | Q(rank__in=list(late))).order_by("rank")
+    spots, names = [], {}
+    for role, index, *values in asked.values_list("replica__role", "replica__index", *Spot._fields):
+        spots.append(spot := Spot(*values))
+        names[spot.replica_id] = f"{role}-{index}"
+    return spots, names
 
 
 # -- drawing
@@ -184,23 +217,31 @@ def layout(tiles: int, per: int) -> Layout:
     return Layout(per, columns, across, tiles)
 
 
-def drawn(looks: Sequence[present.Look], plan: Layout) -> SafeString:
+def drawn(letters: str, plan: Layout) -> SafeString:
     """Return one path for each state, in which each cell is placed relative to the one before it."""
-    paths: dict[str, list[str]] = {}
-    last: dict[str, tuple[int, int]] = {}
-    for number, look in enumerate(looks):
-        x, y = plan.corner(number)
-        before = last.get(look.tone, (0, 0))
-        paths.setdefault(look.tone, []).append(f"m{x - before[0]} {y - before[1]}{_SHAPES[look.tone]}")
-        last[look.tone] = x, y
-    return format_html_join("", '<path class="{}" d="{}"/>', ((tone, "".join(one)) for tone, one in paths.items()))
+    corners = _corners(plan)
+    paths: list[tuple[str, str]] = []
+    for letter in dict.fromkeys(letters):
+        tone, (left, top), path = _LOOKS[letter].tone, (0, 0), []
+        shape = _SHAPES[tone]
+        for one, (x, y) in zip(letters, corners, strict=False):
+            if one == letter:
+                path.append(f"m{x - left} {y - top}{shape}")
+                left, top = x, y
+        paths.append((tone, "".join(path)))
+    return format_html_join("", '<path class="{}" d="{}"/>', paths)
 
 
-def _bands(roles: Sequence[RoleView], spots: Sequence[Spot], looks: Sequence[present.Look]) -> list[Band]:
+@lru_cache(16)
+def _corners(plan: Layout) -> list[tuple[int, int]]:
+    return [plan.corner(number) for number in range(plan.tiles * plan.per)]
+
+
+def _bands(roles: Sequence[RoleView], ranks: Sequence[int], letters: str) -> list[Band]:
     made = []
     for role in roles:
-        end = role.first_rank + role.replicas * role.processes
-        mine = [look for spot, look in zip(spots, looks, strict=True) if role.first_rank <= spot.rank < end]
+        first, end = role.first_rank, role.first_rank + role.replicas * role.processes
+        mine = letters[bisect_left(ranks, first) : bisect_left(ranks, end)]
         if mine and role.processes:
             made.append(Band(role.name, _words(role, len(mine)), _svg(role, mine)))
     return made
@@ -210,13 +251,12 @@ def _words(role: RoleView, ranks: int) -> str:
     return f"{role.replicas} replica{'s' if role.replicas != 1 else ''}, {ranks:,} ranks"
 
 
-def _svg(role: RoleView, looks: Sequence[present.Look]) -> SafeString:
+def _svg(role: RoleView, letters: str) -> SafeString:
     plan = layout(role.replicas, role.processes)
-    counts = Counter(look.word.lower() for look in looks)
-    said = ", ".join(f"{count:,} {word}" for word, count in counts.most_common())
+    said = ", ".join(f"{count:,} {_LOOKS[one].word.lower()}" for one, count in Counter(letters).most_common())
     return format_html(
         '<svg class="map" id="map-{}" tabindex="0" role="img" aria-label="{}: {}" viewBox="-1 -1 {} {}" data-role="{}" data-first="{}" '
         'data-count="{}" data-per="{}" data-columns="{}" data-across="{}" data-unit="{}" data-gap="{}">{}</svg>',
-        role.name, role.name, said, plan.size[0] + 2, plan.size[1] + 2, role.name, role.first_rank, len(looks),
-        plan.per, plan.columns, plan.across, UNIT, GAP, drawn(looks, plan),
+        role.name, role.name, said, plan.size[0] + 2, plan.size[1] + 2, role.name, role.first_rank, len(letters),
+        plan.per, plan.columns, plan.across, UNIT, GAP, drawn(letters, plan),
     )  # fmt: skip
