@@ -153,7 +153,13 @@
     }
   });
 
+  // While a chart is dragged all stay as they are: what is chosen there was chosen on what is seen.
+  let isDragged = false;
+  document.addEventListener("mousedown", ({ target }) => { isDragged = Boolean(target.closest?.(".plot")); }, true);
+  addEventListener("mouseup", () => { if (isDragged) { isDragged = false; drawAll(); } }); // after uPlot's, which is the document's
+
   const drawAll = () => {
+    if (isDragged) return;
     for (const [box, { plot }] of drawn) if (!box.isConnected) { sizes.unobserve(box); plot.destroy(); drawn.delete(box); }
     for (const box of document.querySelectorAll(".plot")) draw(box);
   };

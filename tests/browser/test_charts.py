@@ -89,9 +89,35 @@ def test_the_pointer_reads_all_charts_at_once_and_a_plot_outlives_updates(page, 
     live(page)
     page.locator(".plot .u-over").first.hover(position={"x": 60, "y": 40})
     expect(page.locator(".read-out.hover")).to_have_count(page.locator('.chart[data-x="step"]').count())
-    before = page.locator(".read-out").first.text_content()
-    news(job, 2, 101)
+    chart = page.locator(".chart[data-x=step]").nth(1)  # the loss, which the news are about
+    before = chart.get_attribute("data-x1")
+    news(job, 2, 151)
     page.evaluate("document.body.dispatchEvent(new Event('live-sync'))")
+    expect(chart).not_to_have_attribute("data-x1", before)
     expect(page.locator(".plot canvas").first).to_be_visible()
     expect(page.locator(".read-out.hover").first).to_contain_text("at step")
-    assert before
+
+
+def test_what_is_dragged_across_stays_as_it_was_until_the_button_is_released(page, lab):
+    """An update in between does not change what was chosen: half of the old axis, not half of the new one."""
+    job = seed.running(lab, steps=100)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    page.locator("#charts").scroll_into_view_if_needed()
+    begin, end = ends(page)
+    box = page.locator(".plot .u-over").nth(1).bounding_box()
+    canvas = page.locator(".plot canvas").nth(1).element_handle()
+    chart = page.locator(".chart[data-x=step]").nth(1)  # the loss, which the news are about
+    before = chart.get_attribute("data-x1")
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 40, steps=4)
+    news(job, 2, 1000)
+    page.evaluate("document.body.dispatchEvent(new Event('live-sync'))")
+    expect(chart).not_to_have_attribute("data-x1", before)
+    assert canvas.evaluate("canvas => canvas.isConnected"), "the plot was drawn again under the pointer"
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"zoom=\d+-\d+"))
+    low, high = map(int, re.search(r"zoom=(\d+)-(\d+)", page.url).groups())
+    length = end - begin
+    assert abs(low - (begin + 0.25 * length)) <= 0.02 * length and abs(high - (begin + 0.5 * length)) <= 0.02 * length
