@@ -8,11 +8,11 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property, lru_cache
 from statistics import median_low
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg, StringAgg
 from django.db.models import Case, CharField, Count, Min, Q, QuerySet, Value, When
@@ -57,7 +57,8 @@ _LOOKS = {
 }  # fmt: skip
 
 
-class Spot(NamedTuple):
+@dataclass(slots=True)
+class Spot:
     """What is told in words of a rank that needs a look."""
 
     rank: int
@@ -70,6 +71,9 @@ class Spot(NamedTuple):
     gpu: float | None
     gpu_ecc_errors: int | None
     gpu_xid: int | None
+
+
+_SPOT = tuple(one.name for one in fields(Spot))
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ def _needing(ranks: QuerySet[Rank], late: Mapping[int, int], now: datetime) -> t
     has_failed = Q(state=RankState.FAILED, is_stopped=False)
     asked = ranks.filter(has_failed | is_idle | is_silent(now) | Q(rank__in=list(late))).order_by("rank")
     spots, names = [], {}
-    for role, index, *values in asked.values_list("replica__role", "replica__index", *Spot._fields):
+    for role, index, *values in asked.values_list("replica__role", "replica__index", *_SPOT):
         spots.append(spot := Spot(*values))
         names[spot.replica_id] = f"{role}-{index}"
     return spots, names
