@@ -8,9 +8,17 @@ from typing import Any, ClassVar
 from psycopg import Connection, OperationalError
 from psycopg.errors import _WaitTimeout
 
+from .db_times import read_times_fast
+
 
 class PatientConnection(Connection[Any]):
     answer_seconds: ClassVar[float | None] = None  # no limit: migrations and tasks may take their time
+
+    @classmethod
+    def connect(cls, *arguments: Any, **options: Any) -> "PatientConnection":
+        connection = super().connect(*arguments, **options)
+        read_times_fast(connection)
+        return connection
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         try:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -37,7 +38,9 @@ def milliseconds(at: datetime) -> int:
     return int(at.timestamp() * 1000)
 
 
+# A page of a hundred jobs has thousands of these; there are some dozens of them.
 @register.simple_tag
+@lru_cache(256)
 def icon(name: str) -> SafeString:
     """Return an inline drawing in the surrounding text's colour; it is decoration beside a word."""
     drawing = mark_safe(SHAPES[name])  # noqa: S308 - our own literals
@@ -53,6 +56,7 @@ def has_chart_library() -> bool:
 
 
 @register.simple_tag
+@lru_cache(256)
 def tag(phase: str, is_importing: bool = False) -> SafeString:
     """Return the state tag of a job: shape, word and colour. `is_importing`: it runs, and none of its ranks does yet."""
     shown = look(phase, is_importing)
@@ -82,7 +86,7 @@ def ago(at: datetime | None) -> SafeString:
 def running_for(since: datetime | None, until: datetime | None = None) -> SafeString:
     """Return a duration: fixed if `until` is known, else updated by ui.js."""
     if since is not None and until is not None:
-        return format_html("<span>{}</span>", format_duration((until - since).total_seconds()))
+        return mark_safe(f"<span>{format_duration((until - since).total_seconds())}</span>")  # noqa: S308 - a duration
     return _ticking(since, suffix="")
 
 
@@ -90,13 +94,9 @@ def _ticking(at: datetime | None, *, suffix: str) -> SafeString:
     if at is None:
         return mark_safe("")
     text = format_duration((timezone.now() - at).total_seconds()) + suffix
-    return format_html(
-        '<time datetime="{}" title="{}" data-since="{}" data-suffix="{}">{}</time>',
-        at.isoformat(),
-        at.strftime("%Y-%m-%d %H:%M:%S UTC"),
-        int(at.timestamp() * 1000),
-        suffix,
-        text,
+    seconds = at.isoformat(" ", "seconds")[:19]
+    return mark_safe(  # noqa: S308 - times and words of our own
+        f'<time datetime="{at.isoformat()}" title="{seconds} UTC" data-since="{int(at.timestamp() * 1000)}" data-suffix="{suffix}">{text}</time>'
     )
 
 

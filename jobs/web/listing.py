@@ -15,6 +15,7 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import Avg, Count, Exists, F, Max, Min, OuterRef, Q
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.template import Context
 from django.template.loader import get_template
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -33,7 +34,8 @@ from jobs.models import AttemptFailure, Job, JobEvent, JobQuerySet, Rank
 from queues.readable import readable_queues
 
 from .look import IDLE, is_silent
-from .parts import Context, Part, Request, answer, named_part, unchanged, whole
+from .parts import Context as Values
+from .parts import Part, Request, answer, named_part, unchanged, whole
 
 PAGE = 100
 MOST_PAGE = 1000
@@ -132,7 +134,7 @@ def jobs(request: Request) -> HttpResponse:
     return answer(request, template=part.template if part else "jobs/list.html", context=context)
 
 
-def _context(request: Request) -> Context:
+def _context(request: Request) -> Values:
     readable = Job.objects.readable_by(request.user)
     filters = PageFilters(request.GET, readable, request=request)
     asked = filters.values
@@ -144,7 +146,7 @@ def _context(request: Request) -> Context:
     queues = list(readable_queues(request.user).order_by("name").values_list("name", "team__name"))
     teams = teams_where(request.user, Act.CONTROL)
     summed = [replace(row, may_control=teams is None or row.job.team_id in teams) for row in rows(found[:PAGE])]
-    template = get_template("jobs/_list_row.html")
+    template = get_template("jobs/_list_row.html").template  # type: ignore[attr-defined]
     return {
         "rows": summed,
         "may_control": any(row.may_control for row in summed),
@@ -270,7 +272,8 @@ class Drawn:
 
 
 def _drawn(row: Row, template: Any) -> Drawn:
-    html = template.render({"row": row, "job": row.job})
+    # Numbers are formatted by filters; Django's own formatting of each would take a tenth of the page's time.
+    html = template.render(Context({"row": row, "job": row.job}, use_l10n=False))
     return Drawn(row.job.pk, f"{zlib.crc32(_TICKING.sub('', html).encode()):08x}", html)
 
 
