@@ -1,7 +1,8 @@
 """Doorbells wake tasks and notify browsers; every message is only a hint to read the row again.
 
 A doorbell never delays or fails its caller: `ring` only queues the message, and one thread per process sends it. Lost
-messages are made up for by the sweeper (tasks) and by slow polling (browsers).
+messages are made up for: tasks by the sweeper; browsers are told that something was lost as soon as Redis answers again,
+and look at what they show once a minute in case the process that changed it died before it could say so.
 """
 
 import json
@@ -24,6 +25,7 @@ from . import faultpoints
 log = logging.getLogger(__name__)
 
 CHANNEL = "muster:live"
+LOST = json.dumps({"lost": True})  # hints may be missing: every page fetches everything
 MOST_WAITING = 5000  # beyond that Redis has been away for long, and the sweeper takes over
 REST_SECONDS = 1.0  # pause after a failure, so that an unavailable Redis is not called a thousand times
 
@@ -57,6 +59,7 @@ class Bell:
             except Exception as error:  # anything the broker's client raises: the row, which is what counts, is written
                 log.warning("doorbell %s not rung: %s", key, error)
                 time.sleep(REST_SECONDS)
+                self.ring(LOST, lambda: _publish(LOST))
 
 
 _bell = Bell()

@@ -32,12 +32,13 @@ HEARTBEAT_SECONDS = 15.0  # shorter than the idle timeout of every common proxy
 LIFETIME_SECONDS = 15 * 60.0  # then the browser reconnects, and is authenticated again
 RECHECK_SECONDS = 30.0  # a stream's access is also checked without a hint: access can expire, and hints can be lost
 RECHECK_WITHOUT_HINTS_SECONDS = 3.0
+SYNC_WITHOUT_HINTS_SECONDS = 30.0  # without Redis pages are told to fetch everything this often
 SETTLE_SECONDS = 1.0
 RECONNECT_SECONDS = (0.5, 5.0)
 MOST_OPEN = 100  # streams and waits of one user: each has a connection, and each new log line wakes its followers
 COME_AGAIN_SECONDS = 5
 SYNC = "event: sync\ndata: {}\n\n"
-HEARTBEAT = ": still here\n\n"
+HEARTBEAT = "event: beat\ndata:\n\n"  # an event, not a comment: a page has to see that its stream is alive
 
 Hint = tuple[int, str]  # (job, what)
 
@@ -158,7 +159,7 @@ class Hub:
     async def _listen(self) -> None:
         """Relay hints until cancelled, when the last listener leaves.
 
-        A dead Redis costs latency only: browsers also poll, slowly.
+        A dead Redis costs latency only: streams then tell their pages to fetch everything, slowly.
         """
         pause, longest = RECONNECT_SECONDS
         while True:
@@ -186,7 +187,9 @@ class Hub:
         try:
             hint = json.loads(text)
             for listener in self.listeners:
-                if "access" in hint:
+                if "lost" in hint:
+                    listener.miss()
+                elif "access" in hint:
                     listener.doubt(hint["access"])
                 else:
                     listener.hear(hint)

@@ -16,6 +16,7 @@ from common.hints import (
     HEARTBEAT_SECONDS,
     LIFETIME_SECONDS,
     RECHECK_WITHOUT_HINTS_SECONDS,
+    SYNC_WITHOUT_HINTS_SECONDS,
     Listener,
     counted,
     listening,
@@ -32,7 +33,7 @@ async def stream(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         return HttpResponse(status=401)  # a browser's EventSource does not retry after this
     if words := too_many(access.user):
         return refusal(request, status=429, detail=words, retry_after=COME_AGAIN_SECONDS)
-    response = StreamingHttpResponse(_events(access), content_type="text/event-stream")
+    response = StreamingHttpResponse(events(access), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"  # nginx buffers streams unless told not to
     return response
@@ -48,7 +49,7 @@ def _access(request: HttpRequest) -> Access | None:
     )
 
 
-async def _events(access: Access) -> AsyncIterator[str]:
+async def events(access: Access) -> AsyncIterator[str]:
     loop = asyncio.get_running_loop()
     over = loop.time() + LIFETIME_SECONDS
     listener = Listener(access.teams, access)
@@ -56,7 +57,11 @@ async def _events(access: Access) -> AsyncIterator[str]:
         # If access ended between authentication and the subscription, no hint about it was received.
         listener.is_doubtful = True
         yield "retry: 2000\n\n"
+        synced_at = loop.time()
         while loop.time() < over and await listener.may_go_on(hub):
+            listener.wants_sync |= not hub.hears.is_set() and loop.time() - synced_at >= SYNC_WITHOUT_HINTS_SECONDS
+            if listener.wants_sync:
+                synced_at = loop.time()
             yield listener.take()
             await news(listener, within=HEARTBEAT_SECONDS if hub.hears.is_set() else RECHECK_WITHOUT_HINTS_SECONDS)
 

@@ -42,9 +42,23 @@
   const hush = () => { silence ??= setTimeout(() => { state.hidden = false; }, 6000); };
   const speak = () => { clearTimeout(silence); silence = null; state.hidden = true; };
 
+  // Pages poll only where the stream cannot help. While it is away, for everything; and once a minute for what changes by
+  // the clock alone, such as a rank that has become silent.
+  let isDown = true;
+  setInterval(() => { if (isDown && !document.hidden) ring("live-sync"); }, 30_000);
+  setInterval(() => { if (!isDown && !document.hidden) ring("live-check"); }, 60_000);
+
+  // Where that look finds the job in another phase than the page shows, the hint was lost with the process that owed it.
+  const compare = () => {
+    const [shown, found] = ["state", "ranks"].map((id) => document.getElementById(id)?.dataset.phase);
+    const isOpen = [...inFlight].some(({ id }) => id === "state" || id === "ranks");
+    if (shown && found && shown !== found && !isOpen) soon(`job-${document.getElementById("ranks").dataset.job}-state`, GAPS.state);
+  };
+  document.addEventListener("htmx:finally:request", compare);
+
   const hear = ({ kind, hints }) => {
-    if (kind === "down") hush();
-    if (kind === "sync") { speak(); ring("live-sync"); }
+    if (kind === "down") { isDown = true; hush(); }
+    if (kind === "sync") { isDown = false; speak(); ring("live-sync"); }
     if (kind !== "hints") return;
     for (const [job, what] of hints) soon(`job-${job}-${what}`, GAPS[what] ?? 1000);
     // Lists show many jobs: once a second is enough.
@@ -60,11 +74,8 @@
     return () => { worker.port.postMessage("leave"); worker.port.close(); };
   };
   const viaOwnStream = () => {
-    const source = new EventSource(script.dataset.stream);
-    source.addEventListener("sync", () => hear({ kind: "sync" }));
-    source.addEventListener("hints", (event) => hear({ kind: "hints", hints: JSON.parse(event.data) }));
-    source.onerror = () => hear({ kind: "down" });
-    return () => source.close();
+    const { leave } = liveStream(script.dataset.stream, hear);
+    return leave;
   };
   const join = () => { leave ??= (window.SharedWorker ? viaWorker : viaOwnStream)(); };
   const part = () => { leave?.(); leave = null; };

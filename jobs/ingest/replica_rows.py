@@ -15,7 +15,7 @@ from jobs.core.lifecycle import HOLDS_QUOTA
 from jobs.models import Rank
 from jobs.models.inserts import begun, values
 
-from .translate import Baseline, RowChanges, StreamPosition
+from .translate import SAMPLED, Baseline, RowChanges, StreamPosition
 
 _READ = """
     SELECT r.id, r.batch_seq, j.id, j.team_id, j.attempt, j.phase, extract(epoch FROM j.created_at)::float8, p.positions,
@@ -26,16 +26,18 @@ _READ = """
             ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
         j.logs_collected_at IS NOT NULL
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
-        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts)) AS positions FROM (
-            SELECT rank, lines AS line, last_line_at AS at, state, restarts FROM jobs_rank WHERE replica_id = r.id
+        SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts, {sampled})) AS positions FROM (
+            SELECT rank, lines AS line, last_line_at AS at, state, restarts, {sampled} FROM jobs_rank
+            WHERE replica_id = r.id
             UNION ALL
-            (SELECT rank, first_line + lines, last_at, '', 0 FROM jobs_logsegment
+            (SELECT rank, first_line + lines, last_at, '', 0, {none_sampled} FROM jobs_logsegment
              WHERE replica_id = r.id AND rank = -1 ORDER BY first_line DESC LIMIT 1)
         ) streams
     ) p
     WHERE j.id = %s AND j.uid = %s AND r.attempt = %s AND r.role = %s AND r.index = %s
         AND r.incarnation = %s
 """
+_READ = _READ.replace("{sampled}", ", ".join(SAMPLED)).replace("{none_sampled}", ", ".join(["NULL"] * len(SAMPLED)))
 
 # All or nothing, and once: if the batch number differs from the one read, or the place was given to another agent, no
 # row is written.
@@ -166,7 +168,8 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
     ended_at, is_closed, is_log_deleted = end
     is_over = is_closed or attempt != identity.attempt or phase not in HOLDS_QUOTA
     by_rank = {
-        rank: StreamPosition(line, at or 0.0, state, restarts) for rank, line, at, state, restarts in positions or ()
+        rank: StreamPosition(line, at or 0.0, state, restarts, tuple(sampled))
+        for rank, line, at, state, restarts, *sampled in positions or ()
     }
     lines_before = {int(rank): lines for rank, lines in json.loads(before).items()}
     if kept_lines:

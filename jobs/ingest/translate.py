@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.errors import InvalidInput, Problem
+from common.text import format_bytes
 from jobs.core import nodes
 from jobs.core import unexpected_ranks as unexpected
 from jobs.core.batch import LAUNCHER, MAX_SEGMENT_RAW_BYTES, Batch, Item, clean, last_words
@@ -36,17 +37,22 @@ SAMPLES = {
 GPU_STATE = {
     "gpu_mem_total_bytes": 2.0**60, "gpu_watts": 1e5, "gpu_celsius": 1e3, "gpu_ecc_errors": 2.0**53, "gpu_xid": float(2**31 - 1),
 }  # fmt: skip
+SAMPLED = (*SAMPLES, *GPU_STATE)
 _WHOLE = ("bytes", "errors", "xid")  # how names of whole numbers end
 
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """A stream's next line number and its last line's time, in seconds since the epoch; for a rank also its state."""
+    """A stream's next line number and its last line's time, in seconds since the epoch.
+
+    For a rank also its state, and its newest value of each of SAMPLED.
+    """
 
     line: int = 0
     at: float = 0.0
     state: str = ""
     restarts: int = 0
+    sampled: tuple[float | None, ...] = (None,) * len(SAMPLED)
 
 
 @dataclass(frozen=True)
@@ -231,6 +237,7 @@ class _Reading:
         rank, at = self._own(item), self._time(item)
         if rank is None:
             return
+        known = dict(zip(SAMPLED, self.positions[rank].sampled, strict=True))
         for name, most in (*((name, most) for name, (_, most) in SAMPLES.items()), *GPU_STATE.items()):
             value = item.real(name)
             if value is None:
@@ -242,7 +249,8 @@ class _Reading:
             self._change(rank, **{name: int(value) if name.endswith(_WHOLE) else value})
             if name in SAMPLES:
                 self._add(rank, SAMPLES[name][0], at, None, value)
-        self.changes.what.add("samples")
+            if _as_shown(name, value) != _as_shown(name, known[name]):
+                self.changes.what.add("samples")
 
     def _nodes(self, item: Item) -> None:
         self.changes.nodes = nodes.read(item)
@@ -323,6 +331,15 @@ def _point(entry: Any) -> tuple[float, int | None, dict[str, float | None]]:
         case [int() | float() as at, None | int() as step, dict() as values] if not isinstance(at, bool):
             return _real(at) or 0.0, _step(step), {str(name): _real(value) for name, value in values.items()}
     raise _wrong("metrics.points", None, "each must be [time, step or null, {name: number}]")
+
+
+def _as_shown(name: str, value: float | None) -> object:
+    """Reduce a sample to what pages show of it: they are told of nothing that nobody would see."""
+    if value is None:
+        return None
+    if name.endswith("bytes"):
+        return format_bytes(value)
+    return round(100 * value) if name in ("cpu", "gpu") else round(value)
 
 
 def _small(value: Any) -> int | None:

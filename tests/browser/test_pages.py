@@ -312,3 +312,30 @@ def test_typing_into_the_log_filter_keeps_the_place(page, lab):
     assert page.locator(".l[hidden]").count() > 100
     page.fill("[data-log-filter]", "")
     assert page.locator(".l[hidden]").count() == 0 and page.evaluate(top) == before
+
+
+def test_a_page_whose_hint_was_lost_finds_out_by_looking(page, lab):
+    """The process that ended the job died before it said so: once a minute the ranks are asked for all the same."""
+    job = seed.running(lab, steps=5)
+    page.goto(f"/jobs/{job.pk}")
+    live(page)
+    Job.objects.filter(pk=job.pk).update(
+        phase="succeeded", finished_at=timezone.now(), phase_since=timezone.now(), message="all replicas succeeded"
+    )
+    page.evaluate("document.body.dispatchEvent(new Event('live-check'))")
+    expect(page.locator("h1")).to_contain_text("Succeeded")
+    expect(page.locator("#charts")).not_to_have_attribute("hx-get", re.compile("."))
+
+
+def test_a_page_polls_while_its_stream_is_away(chromium, site, page, lab):
+    """Here a page with a stream of its own, as in a browser without shared workers."""
+    job = seed.running(lab, steps=5)
+    other = chromium.new_context(base_url=site.url, storage_state=page.context.storage_state())
+    other.add_init_script("delete window.SharedWorker")
+    other.route("**/live", lambda route: route.abort())
+    tab = other.new_page()
+    tab.clock.install()
+    tab.goto(f"/jobs/{job.pk}")
+    with tab.expect_request(lambda request: request.headers.get("hx-target", "").endswith("#state")):
+        tab.clock.run_for(61_000)
+    other.close()

@@ -72,3 +72,22 @@ def test_a_failing_ring_does_not_stop_the_bell(monkeypatch):
     bell.ring("bad", lambda: 1 / 0)
     bell.ring("good", done.set)
     assert done.wait(PATIENCE_SECONDS)
+
+
+def test_pages_are_told_that_hints_were_lost_once_redis_answers_again(settings, transactional_db, monkeypatch):
+    listener = Redis.from_url(settings.REDIS_URL).pubsub()
+    listener.subscribe(doorbell.CHANNEL)
+    listener.get_message(timeout=PATIENCE_SECONDS)
+    monkeypatch.setattr(doorbell, "REST_SECONDS", 0.01)
+    away = iter(range(3))
+
+    def client() -> Redis:
+        if next(away, None) is not None:
+            raise ConnectionError("away")
+        return Redis.from_url(settings.REDIS_URL)
+
+    monkeypatch.setattr(doorbell, "redis_client", client)
+    doorbell.hint(job=1, team=1, what="never sent")
+    heard = iter(lambda: listener.get_message(timeout=PATIENCE_SECONDS)["data"], None)
+    assert next(text for text in heard if b"lost" in text or b"never" in text) == doorbell.LOST.encode()
+    listener.close()

@@ -14,7 +14,7 @@ from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
 from jobs.core.lifecycle import Step
 from jobs.core.verdict import ReplicaSeen, ReplicaState, Seen
-from jobs.ingest import apply
+from jobs.ingest import apply, replica_rows, translate
 from jobs.ingest.agent_tokens import issue, read
 from jobs.logs import reader
 from jobs.models import LogSegment, Rank
@@ -124,6 +124,10 @@ def test_rank_states_samples_and_metrics_are_stored(job):
     )
     rank = Rank.objects.get(job=job, rank=3)
     assert (rank.state, rank.pid, rank.cpu, rank.step) == ("running", 4711, 0.98, 120)
+    known = replica_rows.find(identity(job, 1)).positions[3]
+    assert dict(zip(translate.SAMPLED, known.sampled, strict=True)) == {
+        name: getattr(rank, name) for name in translate.SAMPLED
+    }
     assert [(one.name, one.rank, one.points[0][1:]) for one in metrics.series(job=job, names=["loss", "bad"])] == [
         ("loss", 3, (120, 0.42))
     ]

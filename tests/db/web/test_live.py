@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from accounts.access import Access
-from common import doorbell
+from common import doorbell, hints
 from common.hints import HEARTBEAT, SYNC, Hub, Listener
 from controlplane import live
 from tests.support.site import serve
@@ -68,6 +68,36 @@ def test_after_a_gap_a_full_sync_is_sent():
         return listener.take()
 
     assert inside(act) == SYNC
+
+
+def test_all_pages_fetch_everything_if_hints_were_lost():
+    def act():
+        hub, listener = Hub(), Listener(frozenset(), SOMEBODY)
+        hub.listeners.add(listener)
+        listener.take()
+        hub.tell(doorbell.LOST.encode())
+        return listener.take()
+
+    assert inside(act) == SYNC
+
+
+def test_without_redis_a_stream_says_again_and_again_to_fetch_everything(settings, monkeypatch, db, people):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    monkeypatch.setattr(live, "SYNC_WITHOUT_HINTS_SECONDS", 0.01)
+    monkeypatch.setattr(live, "RECHECK_WITHOUT_HINTS_SECONDS", 0.02)
+    monkeypatch.setattr(hints, "SETTLE_SECONDS", 0.01)
+
+    async def may_go_on(self, hub: Hub) -> bool:
+        self.is_doubtful = False
+        return True
+
+    monkeypatch.setattr(Listener, "may_go_on", may_go_on)
+
+    async def run():
+        said = live.events(SOMEBODY)
+        return [await anext(said) for _ in range(4)]
+
+    assert asyncio.run(run())[1:] == [SYNC] * 3
 
 
 @pytest.mark.parametrize("text", [b"not json", b"[]", b"{}", b'{"job": 1}', b"\xff"])

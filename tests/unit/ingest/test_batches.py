@@ -239,3 +239,23 @@ def test_series_beyond_the_limit_are_dropped_and_named():
 def test_an_item_of_an_unknown_kind_may_carry_bytes():
     found = read({"kind": "hologram", "bytes": 4}, {"kind": "replica", "state": "running"}, rest=zlib.compress(b"x"))
     assert found.has_replica_state
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_news"),
+    [
+        ({}, {"cpu": 0.0}, True),
+        ({"cpu": 0.0}, {"cpu": 0.004}, False),
+        ({"cpu": 0.0}, {"cpu": 0.02}, True),
+        ({"rss_bytes": 812 * 2**20}, {"rss_bytes": 812 * 2**20 + 4096}, False),
+        ({"rss_bytes": 812 * 2**20}, {"rss_bytes": 813 * 2**20}, True),
+        ({"gpu": 0.931, "gpu_watts": 612.2}, {"gpu": 0.93, "gpu_watts": 611.9}, False),
+        ({"gpu": 0.93, "gpu_watts": 612.2}, {"gpu": 0.93, "gpu_watts": 613.0}, True),
+    ],
+)
+def test_pages_are_told_of_a_sample_only_if_they_would_show_another_value(before, now, is_news):
+    sampled = tuple(before.get(name) for name in translate.SAMPLED)
+    baseline = Baseline({0: StreamPosition(sampled=sampled)}, since=NOW - 1000)
+    changes = read({"kind": "sample", "rank": 0, "at": NOW, **now}, baseline=baseline)
+    assert ("samples" in changes.what) is is_news
+    assert set(now) <= set(changes.ranks[0]), "it is stored all the same"
