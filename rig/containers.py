@@ -86,7 +86,6 @@ FROM {PYTHON}
 RUN groupadd -g 999 redis && useradd -u 999 -g 999 redis && install -d -o 999 -g 999 /data
 COPY redis-server /usr/local/bin/redis-server
 WORKDIR /data
-USER redis
 CMD ["redis-server"]
 """
 

@@ -5,6 +5,7 @@ systemd's timers, which this machine may not have, so the test runs them.
 """
 
 import json
+import os
 import re
 import time
 import uuid
@@ -81,9 +82,13 @@ def sign_in(url: str, password: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_one_command_gives_a_working_installation_that_outlives_its_containers(engine, compose):
+def test_one_command_gives_a_working_installation_that_outlives_its_containers(engine, compose, context):
+    kubeconfig = context / "deploy/clusters/lab.kubeconfig"
+    kubeconfig.write_text("clusters: []\n")
+    os.chown(kubeconfig, 10001, 10001)
     compose("up", "-d")
     compose.until_ready()
+    assert compose.inside("tasks", "cat", "/etc/muster/lab.kubeconfig") == (0, "clusters: []\n")
     password = re.search(r"admin signs in with (\S+) within", compose("logs", "migrate"))[1]
     with sign_in(compose.url, password) as client:
         assert "Muster" in client.get("/people").text
@@ -96,6 +101,7 @@ def test_one_command_gives_a_working_installation_that_outlives_its_containers(e
         assert about["State"]["Running"], compose("logs", service)
         assert about["HostConfig"]["ReadonlyRootfs"] and about["Config"]["User"] == "10001:10001"
 
+    assert compose.inspect("redis")["Config"]["User"] == "redis"  # the image itself begins as root
     secrets = [compose.inside(service, "cat", f"/run/keys/{name}")[1] for service, name in (
         ("web", "secret_key"), ("web", "database_url"), ("web", "redis_url"), ("postgres", "password"), ("redis", "password"),
     )]  # fmt: skip
