@@ -1,6 +1,7 @@
 """Front-end libraries that no Python package carries: fetched from the npm registry when Muster is installed.
 
     python controlplane/npm.py [TARBALL ...]     fetches what controlplane/npm.json lists, or takes it from these files
+    python controlplane/npm.py --if-due          the same, but not within an hour after it failed
 
 It needs neither Node nor a package: a tarball is downloaded, compared with the hash in controlplane/npm.json, and the
 files listed there are put beside the environment. Which registry: `npm_config_registry`, else an .npmrc, else npm's own
@@ -8,7 +9,9 @@ answer where it is installed. Without any, pages work without these libraries.
 """
 
 import binascii
+import contextlib
 import hashlib
+import http.client
 import io
 import json
 import os
@@ -26,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 LIST = Path(__file__).with_name("npm.json")
-SECONDS = 30  # for each request
+SECONDS = 15  # for each request
+REST_SECONDS = 3600.0  # after a failure, for --if-due
 ATTEMPTS, PAUSE_SECONDS = 3, 2.0
 MOST_BYTES = 20 * 2**20  # of a tarball
 _SETTING = re.compile(r"^\s*registry\s*=\s*[\"']?(https?://[^\s\"']+)", re.MULTILINE)
@@ -67,7 +71,12 @@ def _registries(environ: Mapping[str, str]) -> Iterator[str]:
             continue
     if npm := shutil.which("npm", path=environ.get("PATH")):
         words = [npm, "config", "get", "registry"]
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS, check=False, env=dict(environ))
+        try:
+            answer = subprocess.run(
+                words, capture_output=True, text=True, timeout=SECONDS, check=False, env=dict(environ)
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return
         yield from _SETTING.findall(f"registry={answer.stdout.strip()}")
 
 
@@ -129,7 +138,7 @@ def _fetch(address: str, name: str) -> bytes:
             with urllib.request.urlopen(address, timeout=SECONDS) as answer:  # noqa: S310 - http or https, see `_SETTING`
                 data: bytes = answer.read(MOST_BYTES)
                 return data
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             if attempt == ATTEMPTS or isinstance(error, urllib.error.HTTPError | ValueError):
                 raise NpmError(f"{name} could not be fetched from the npm registry: {error}") from None
             time.sleep(PAUSE_SECONDS)
@@ -137,12 +146,20 @@ def _fetch(address: str, name: str) -> bytes:
 
 
 def main(words: Sequence[str]) -> int:
+    is_if_due = "--if-due" in words
+    failed = folder().with_suffix(".failed")
     if folder().exists():
         return 0
+    if is_if_due and failed.exists() and 0 <= time.time() - failed.stat().st_mtime < REST_SECONDS:
+        return 1
     try:
-        install(folder(), tarballs=[Path(word) for word in words])
+        install(folder(), tarballs=[Path(word) for word in words if word != "--if-due"])
     except (NpmError, OSError) as error:
-        print(f"Charts are drawn without their library (uPlot): {error}.", file=sys.stderr)
+        again = " It is tried again in an hour; at once by python controlplane/npm.py." if is_if_due else ""
+        print(f"Charts are drawn without their library (uPlot): {error}.{again}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            failed.parent.mkdir(parents=True, exist_ok=True)
+            failed.touch()
         return 1
     return 0
 

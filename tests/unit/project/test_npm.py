@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,34 @@ def test_the_command_says_what_pages_do_without(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, env=home(tmp_path), check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("Charts are drawn without their library (uPlot): no npm registry is known")
+
+
+def test_after_a_failure_commands_do_not_ask_again_for_an_hour(tmp_path, packed, registry, monkeypatch, capsys):
+    address, served = registry
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setenv("npm_config_registry", address)
+    assert npm.main(["--if-due"]) == 1
+    assert "could not be fetched" in capsys.readouterr().err
+    served["/npm/plot/-/plot-1.2.3.tgz"] = packed
+    assert npm.main(["--if-due"]) == 1 and capsys.readouterr().err == ""
+    failed = npm.folder().with_suffix(".failed")
+    os.utime(failed, (time.time() - 3700,) * 2)
+    assert npm.main(["--if-due"]) == 0 and (npm.folder() / "plot.js").exists()
+
+
+def test_by_hand_it_is_tried_at_once(tmp_path, packed, registry, monkeypatch):
+    address, served = registry
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setenv("npm_config_registry", address)
+    assert npm.main(["--if-due"]) == 1
+    served["/npm/plot/-/plot-1.2.3.tgz"] = packed
+    assert npm.main([]) == 0
+
+
+def test_an_npm_that_hangs_is_left_alone(tmp_path, monkeypatch):
+    program = tmp_path / "npm"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(npm, "SECONDS", 0.2)
+    with pytest.raises(npm.NpmError, match="no npm registry is known"):
+        npm.registry(home(tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin"))
