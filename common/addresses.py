@@ -27,13 +27,19 @@ def database(url: str, *, pool: int, seconds: int = 20) -> dict[str, Any]:
         raise BadSetting(
             f"DATABASE_URL: {', '.join(unknown)} is not a known parameter; known are host, port, {', '.join(PASSED_ON)}"
         )
+    try:
+        port = str(parts.port or query.get("port", "") or "")
+    except ValueError:  # its words would quote what may be a part of the password
+        raise BadSetting(
+            "DATABASE_URL: the port is no number up to 65535; a password with : / or @ in it must be percent-encoded"
+        ) from None
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": unquote(parts.path.lstrip("/")),
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.get("host", "") or unquote(parts.hostname or ""),
-        "PORT": str(parts.port or query.get("port", "") or ""),
+        "PORT": port,
         # A pool, not persistent connections: a thread of the web server lives only as long as one request. Four
         # connections serve all requests; streams and requests that wait for updates hold none.
         "OPTIONS": {

@@ -4,6 +4,7 @@
 it too.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +30,21 @@ def secret(name: str, default: str = "", *, environ: Mapping[str, str] = os.envi
     if not text:
         raise BadSetting(f"{name}_FILE names {path}, which is empty")
     return text
+
+
+def number(name: str, default: float, *, least: float = 0, environ: Mapping[str, str] = os.environ) -> float:
+    """Return a number; a whole one is an int. Raises BadSetting for anything else, and below `least`."""
+    text = environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        found = float(text) if isinstance(default, float) else int(text)
+    except ValueError:
+        kind = "a number" if isinstance(default, float) else "a whole number"
+        raise BadSetting(f"{name} is {text[:40]!r}; it must be {kind}, such as {default:g}") from None
+    if not least <= found < math.inf:
+        raise BadSetting(f"{name} is {text[:40]}; it must be at least {least:g}")
+    return found
 
 
 def unfolded(environ: Mapping[str, str]) -> dict[str, str]:

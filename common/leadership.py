@@ -91,15 +91,18 @@ class Leadership:
         return bool(row and row[0])
 
 
-def own_connection() -> "psycopg.Connection[Any]":
-    """Open a connection outside of the pool, in autocommit mode; raises psycopg.OperationalError."""
+def own_connection(*, seconds: int = 5) -> "psycopg.Connection[Any]":
+    """Open a connection outside of the pool, in autocommit mode; raises psycopg.OperationalError.
+
+    `seconds`: how long to wait for it; a server that says nothing afterwards is away after twice as long.
+    """
     parameters = connection.get_connection_params()
     for name in ("pool", "cursor_factory", "context", "prepare_threshold"):
         parameters.pop(name, None)
     parameters |= {
-        "connect_timeout": "5",
-        "tcp_user_timeout": "10000",
-    }  # a server that says nothing is one that is away
+        "connect_timeout": str(seconds),
+        "tcp_user_timeout": str(2000 * seconds),
+    }
     session = psycopg.connect(**parameters, autocommit=True)
     session.execute(_KEEPALIVE)
     return session

@@ -66,11 +66,10 @@ def _settings() -> Iterator[Finding]:
 
 
 def _database() -> Finding:
+    if reason := migrating.obstacle(with_tables=False):
+        return Finding("Postgres", reason, "DATABASE_URL=postgres://USER:PASSWORD@HOST:5432/NAME", is_wrong=True)
     if reason := migrating.obstacle(with_tables=True):
-        remedy = (
-            "muster-server migrate" if "migrate" in reason else "DATABASE_URL=postgres://USER:PASSWORD@HOST:5432/NAME"
-        )
-        return Finding("Postgres", reason, remedy, is_wrong=True)
+        return Finding("Postgres", reason, "muster-server migrate", is_wrong=True)
     return Finding("Postgres", "answers, all tables are there")
 
 

@@ -77,7 +77,10 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None]) -> Iterator[
 
 
 def _what_holds(missing: list[str], error: Exception) -> str:
-    left = pending()
+    try:
+        left = pending()
+    except DatabaseError as gone:
+        return f"the database went away while it was migrated: {_one_line(gone)}. Run migrate again; it goes on where it was"
     done = len(missing) - len(left)
     return (
         f"migration {left[0] if left else missing[-1]} failed and left nothing of itself: {_one_line(error)}. "

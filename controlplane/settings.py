@@ -7,9 +7,9 @@ import json
 import os
 import re
 from datetime import timedelta
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -19,6 +19,7 @@ from . import npm
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
+_Number = TypeVar("_Number", int, float)
 
 
 def _secret(name: str, default: str = "") -> str:
@@ -31,6 +32,23 @@ def _secret(name: str, default: str = "") -> str:
 
 def _flag(name: str, default: bool = False) -> bool:
     return os.environ.get(name, "1" if default else "0").lower() in ("1", "true", "yes", "on")
+
+
+def _number(name: str, default: _Number, *, least: float = 0) -> _Number:
+    """Return a number from the environment, whole where the default is."""
+    try:
+        return type(default)(environment.number(name, default, least=least))
+    except environment.BadSetting as error:
+        raise ImproperlyConfigured(str(error)) from error
+
+
+def _networks(name: str) -> list[IPv4Network | IPv6Network]:
+    """Return addresses or networks, separated by commas."""
+    words = [one.strip() for one in os.environ.get(name, "").split(",") if one.strip()]
+    try:
+        return [ip_network(one) for one in words]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}; it must be addresses or networks, such as 10.0.0.0/8") from error
 
 
 def _clusters(text: str) -> dict[str, dict[str, Any]]:
@@ -60,9 +78,7 @@ ALLOWED_HOSTS = os.environ.get("MUSTER_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1
 CSRF_TRUSTED_ORIGINS = [one for one in os.environ.get("MUSTER_TRUSTED_ORIGINS", "").split(",") if one]
 MUSTER_HTTPS = _flag("MUSTER_HTTPS")
 # Proxies whose X-Forwarded-For is trusted; no other sender's is.
-TRUSTED_PROXIES = [
-    ip_network(one.strip()) for one in os.environ.get("MUSTER_TRUSTED_PROXIES", "").split(",") if one.strip()
-]
+TRUSTED_PROXIES = _networks("MUSTER_TRUSTED_PROXIES")
 PUBLIC_URL = os.environ.get("MUSTER_PUBLIC_URL", "")  # for links made outside a request
 
 INSTALLED_APPS = [
@@ -126,11 +142,11 @@ TEMPLATES = [
 
 _database_url = _secret("DATABASE_URL", "postgres://muster@127.0.0.1:5432/muster")
 REDIS_URL = _secret("REDIS_URL", "redis://127.0.0.1:6379/0")
-MUSTER_DB_SECONDS = int(os.environ.get("MUSTER_DB_SECONDS", "20"))
+MUSTER_DB_SECONDS = _number("MUSTER_DB_SECONDS", 20, least=1)
 try:
     DATABASES = {
         "default": addresses.database(
-            _database_url, pool=int(os.environ.get("MUSTER_DB_POOL", "8")), seconds=MUSTER_DB_SECONDS
+            _database_url, pool=_number("MUSTER_DB_POOL", 8, least=1), seconds=MUSTER_DB_SECONDS
         )
     }
     CELERY_BROKER_USE_SSL = addresses.broker_tls(REDIS_URL)
@@ -148,8 +164,8 @@ AUTH_PASSWORD_VALIDATORS = [
 PASSWORD_HASHERS = ["accounts.signin.password_hashing.InTurn"]
 # The first one refuses after too many failures; the second one checks the password.
 AUTHENTICATION_BACKENDS = ["accounts.signin.axes_backend.Pausing", "django.contrib.auth.backends.ModelBackend"]
-AXES_FAILURE_LIMIT = int(os.environ.get("MUSTER_LOGIN_FAILURES", "5"))
-AXES_COOLOFF_TIME = timedelta(minutes=int(os.environ.get("MUSTER_LOGIN_PAUSE_MINUTES", "15")))
+AXES_FAILURE_LIMIT = _number("MUSTER_LOGIN_FAILURES", 5)
+AXES_COOLOFF_TIME = timedelta(minutes=_number("MUSTER_LOGIN_PAUSE_MINUTES", 15))
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]  # so nobody can lock out another user from elsewhere
 AXES_LOCKOUT_CALLABLE = "accounts.signin.lockout.answer"
 AXES_CLIENT_IP_CALLABLE = "accounts.signin.lockout.client_address"
@@ -189,23 +205,23 @@ STORAGES = {
     "logs": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"allow_overwrite": True}},
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies, route by route
-MUSTER_MAX_WORKSPACE_BYTES = int(os.environ.get("MUSTER_MAX_WORKSPACE_BYTES", str(256 * 2**20)))
-MUSTER_MAX_STORE_BYTES = int(os.environ.get("MUSTER_MAX_STORE_BYTES", str(20 * 2**30)))
+MUSTER_MAX_WORKSPACE_BYTES = _number("MUSTER_MAX_WORKSPACE_BYTES", 256 * 2**20)
+MUSTER_MAX_STORE_BYTES = _number("MUSTER_MAX_STORE_BYTES", 20 * 2**30)
 # How long after its attempt an agent may deliver what it still has. An agent itself continues for 60 s after its
 # replica ended (docs/wire.md); one that was cut off needs those from the moment it can connect again.
-MUSTER_AGENT_DRAIN_SECONDS = float(os.environ.get("MUSTER_AGENT_DRAIN_SECONDS", "300"))
+MUSTER_AGENT_DRAIN_SECONDS = _number("MUSTER_AGENT_DRAIN_SECONDS", 300.0)
 if MUSTER_AGENT_DRAIN_SECONDS < 60:
     raise ImproperlyConfigured(
         f"MUSTER_AGENT_DRAIN_SECONDS is {MUSTER_AGENT_DRAIN_SECONDS:g}; agents send for 60 s after their replica ended, so it must be at least 60"
     )
-MUSTER_LOG_JOB_BYTES = int(os.environ.get("MUSTER_LOG_JOB_BYTES", str(2 * 2**30)))  # as stored; 0 is no limit
-MUSTER_LOG_TEAM_BYTES = int(os.environ.get("MUSTER_LOG_TEAM_BYTES", str(20 * 2**30)))
-MUSTER_LOG_FREE_BYTES = int(os.environ.get("MUSTER_LOG_FREE_BYTES", str(2**30)))
-MUSTER_LOG_DAYS = float(os.environ.get("MUSTER_LOG_DAYS", "90"))
-MUSTER_AUDIT_DAYS = float(os.environ.get("MUSTER_AUDIT_DAYS", "0"))  # 0: kept forever
+MUSTER_LOG_JOB_BYTES = _number("MUSTER_LOG_JOB_BYTES", 2 * 2**30)  # as stored; 0 is no limit
+MUSTER_LOG_TEAM_BYTES = _number("MUSTER_LOG_TEAM_BYTES", 20 * 2**30)
+MUSTER_LOG_FREE_BYTES = _number("MUSTER_LOG_FREE_BYTES", 2**30)
+MUSTER_LOG_DAYS = _number("MUSTER_LOG_DAYS", 90.0)
+MUSTER_AUDIT_DAYS = _number("MUSTER_AUDIT_DAYS", 0.0)  # 0: kept forever
 if 0 < MUSTER_AUDIT_DAYS < 90 or MUSTER_AUDIT_DAYS < 0:
     raise ImproperlyConfigured(f"MUSTER_AUDIT_DAYS is {MUSTER_AUDIT_DAYS:g}; it must be 0 (forever) or at least 90")
-MUSTER_JOB_DAYS = float(os.environ.get("MUSTER_JOB_DAYS", "30"))
+MUSTER_JOB_DAYS = _number("MUSTER_JOB_DAYS", 30.0)
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
@@ -259,8 +275,8 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = MUSTER_HTTPS
 if MUSTER_HTTPS:  # browsers accept these names only with Secure, for this host only and for all paths
     SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-muster-session", "__Host-muster-csrf"
-MUSTER_SESSION_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_HOURS", "168"))
-MUSTER_SESSION_IDLE_SECONDS = 3600 * int(os.environ.get("MUSTER_SESSION_IDLE_HOURS", "24"))
+MUSTER_SESSION_SECONDS = 3600 * _number("MUSTER_SESSION_HOURS", 168)
+MUSTER_SESSION_IDLE_SECONDS = 3600 * _number("MUSTER_SESSION_IDLE_HOURS", 24)
 SESSION_COOKIE_AGE = MUSTER_SESSION_SECONDS
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # no cookie of its own
 MUSTER_SECOND_FACTOR = os.environ.get("MUSTER_SECOND_FACTOR", "optional")
@@ -268,9 +284,9 @@ if MUSTER_SECOND_FACTOR not in ("off", "optional", "admins", "all"):
     raise ImproperlyConfigured(
         f"MUSTER_SECOND_FACTOR is {MUSTER_SECOND_FACTOR}; it must be off, optional, admins or all"
     )
-MUSTER_RATE_USER = int(os.environ.get("MUSTER_RATE_USER", "6000"))  # requests per minute; 0 is no limit
-MUSTER_RATE_AGENT = int(os.environ.get("MUSTER_RATE_AGENT", "6000"))
-MUSTER_RATE_LOGIN = int(os.environ.get("MUSTER_RATE_LOGIN", "60"))
+MUSTER_RATE_USER = _number("MUSTER_RATE_USER", 6000)  # requests per minute; 0 is no limit
+MUSTER_RATE_AGENT = _number("MUSTER_RATE_AGENT", 6000)
+MUSTER_RATE_LOGIN = _number("MUSTER_RATE_LOGIN", 60)
 # Our own middleware sends HSTS, also where TLS ends at a proxy; redirecting is the proxy's task, since programs must
 # not be redirected.
 SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008"]

@@ -1,9 +1,11 @@
 """Every process waits by itself for the database and its tables, and says for what; wrong settings are one line."""
 
+import contextlib
 import re
 import signal
 
 import httpx
+import psycopg
 import pytest
 
 from tests.process.server.conftest import until
@@ -58,6 +60,21 @@ def test_a_migration_that_fails_is_one_line_and_can_be_repeated(server, database
     assert database.run("SELECT count(*) FROM queues_ceiling") == [(0,)]
 
 
+def test_a_database_that_goes_away_while_it_is_migrated_is_one_line(server, database):
+    """Another session holds the name of a table, so that the migration waits; then the database is dropped."""
+    database.create()
+    with contextlib.closing(psycopg.connect(database.url)) as session:
+        session.execute("CREATE TABLE queues_ceiling (mine integer)")  # in a transaction that stays open
+        with server.start("migrate", MUSTER_DB_SECONDS="3") as migrate:
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            until(lambda: database.run(waiting))
+            database.drop()
+            until(lambda: not migrate.is_running())
+    last = migrate.said.splitlines()[-1]
+    assert "the database went away while it was migrated" in last and "Run migrate again" in last
+    assert "Traceback" not in migrate.said
+
+
 def test_two_migrations_at_once_take_turns(server, database):
     database.create()
     with server.start("migrate", "--first-admin", "ada") as one, server.start("migrate", "--first-admin", "ada") as two:
@@ -76,6 +93,14 @@ def test_two_migrations_at_once_take_turns(server, database):
         ({"MUSTER_CLUSTERS": "{"}, "MUSTER_CLUSTERS must be JSON of the form"),
         ({"MUSTER_CLUSTERS": '["lab"]'}, "MUSTER_CLUSTERS must be JSON of the form"),
         ({"DATABASE_URL": "mysql://db/muster"}, "DATABASE_URL must begin with postgres://"),
+        (
+            {"DATABASE_URL": "postgres://muster:pass:word@db:x/muster"},
+            "DATABASE_URL: the port is no number up to 65535",
+        ),
+        ({"MUSTER_DB_POOL": "0"}, "MUSTER_DB_POOL is 0; it must be at least 1"),
+        ({"MUSTER_RATE_USER": "many"}, "MUSTER_RATE_USER is 'many'; it must be a whole number, such as 6000"),
+        ({"MUSTER_LOG_DAYS": "a week"}, "MUSTER_LOG_DAYS is 'a week'; it must be a number, such as 90"),
+        ({"MUSTER_TRUSTED_PROXIES": "10.0.0.0/40"}, "MUSTER_TRUSTED_PROXIES: '10.0.0.0/40' does not appear to be"),
         ({"MUSTER_SECRET_KEY": "", "MUSTER_SECRET_KEY_FILE": "/nowhere"}, "MUSTER_SECRET_KEY_FILE names /nowhere"),
     ],
 )

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_every_setting_is_documented():
     code = (ROOT / "controlplane/settings.py").read_text()
-    named = set(re.findall(r'(?:environ\.get\(|environ\[|_flag\(|_secret\()\s*"([A-Z_]+)"', code))
+    named = set(re.findall(r'(?:environ\.get\(|environ\[|_flag\(|_secret\(|_number\(|_networks\()\s*"([A-Z_]+)"', code))
     documented = set(re.findall(r"^\| `([A-Z_]+)`", (ROOT / "docs/settings.md").read_text(), re.M))
     assert named == documented
 
