@@ -139,9 +139,7 @@ def _quiet(muster: Rig) -> list[Figure]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         context = browser.new_context()
-        for pair in muster.cookie.split("; "):
-            name, _, value = pair.partition("=")
-            context.add_cookies([{"name": name, "value": value, "url": muster.url}])
+        context.add_cookies(muster.browser_cookies)
         for is_open in (False, True, True, False):  # agents keep sending meanwhile, in all four
             page = context.new_page()
             if is_open:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from muster.client import Client
+from playwright.sync_api import SetCookieParam
 
 from embedded.installation import Installation
 
@@ -49,6 +50,12 @@ class Rig:
         }
         browser.open(f"{self.url}/login", urllib.parse.urlencode(form).encode()).read()
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
+
+    @property
+    def browser_cookies(self) -> list[SetCookieParam]:
+        """The same for Chromium: what a browser context of Playwright takes in `add_cookies`."""
+        pairs = (pair.partition("=") for pair in self.cookie.split("; "))
+        return [{"name": name, "value": value, "url": self.url} for name, _, value in pairs]
 
     def manage(self, *arguments: str) -> str:
         """`manage.py ...` with the installation's settings; what it printed."""

@@ -110,9 +110,7 @@ def test_pictures_show_a_running_and_a_failed_job_the_queue_and_the_list(tmp_pat
         )
         context.set_default_timeout(1000 * PATIENCE_SECONDS)
         expect.set_options(1000 * PATIENCE_SECONDS)
-        for pair in muster.cookie.split("; "):
-            name, _, value = pair.partition("=")
-            context.add_cookies([{"name": name, "value": value, "url": muster.url}])
+        context.add_cookies(muster.browser_cookies)
         page = context.new_page()
         show_running(page, running.id)
         show_failed(page, failed.id)
