@@ -11,9 +11,9 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from muster.client import Client
-from playwright.sync_api import SetCookieParam
 
 from embedded.installation import Installation
 
@@ -52,7 +52,7 @@ class Rig:
         return "; ".join(f"{cookie.name}={cookie.value}" for cookie in jar)
 
     @property
-    def browser_cookies(self) -> list[SetCookieParam]:
+    def browser_cookies(self) -> Any:
         """The same for Chromium: what a browser context of Playwright takes in `add_cookies`."""
         pairs = (pair.partition("=") for pair in self.cookie.split("; "))
         return [{"name": name, "value": value, "url": self.url} for name, _, value in pairs]

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from . import migrating
 SHORTEST_KEY = 32  # characters
 LEAST_FREE = 2**30
 WIDTH = 120
+CLUSTER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,24 @@ def _agent() -> Finding:
     return Finding("agent", "built")
 
 
+def _attempts(alias: str) -> int:
+    """Count a cluster's attempts. A watch that has just begun knows nothing yet, so it is asked for some seconds."""
+    end = time.monotonic() + CLUSTER_SECONDS
+    while True:
+        try:
+            return len(clusters.get(alias).open_attempts())
+        except ClusterError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
 def _clusters() -> Iterator[Finding]:
     if not settings.CLUSTERS:
         yield Finding("cluster", "none, so no job can run", "MUSTER_CLUSTERS (docs/kubernetes.md)")
     for alias in settings.CLUSTERS:
         try:
-            attempts = len(clusters.get(alias).open_attempts())
+            attempts = _attempts(alias)
         except ClusterError as error:
             yield Finding(
                 f"cluster {alias}", str(error), "its entry of MUSTER_CLUSTERS (docs/kubernetes.md)", is_wrong=True

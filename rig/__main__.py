@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import image, network, programs
+from . import helm, image, network, programs
 from .lending import lend, raised
 from .node import NAME, Node, why_not
 from .plane import ControlPlane
@@ -45,7 +45,8 @@ def build(*, is_real: bool) -> None:
     """Build what is missing; a node's programs only where it could run."""
     if is_real and (problem := why_not()):
         raise programs.CanNotBuild(problem)
-    for sources in (programs.SOURCES, programs.NODE_SOURCES if is_real else ()):
+    real = (programs.NODE_SOURCES, programs.PROXY_SOURCES, helm.SOURCES) if is_real else ()
+    for sources in (programs.SOURCES, *real):
         programs.build(sources)
     print(programs.folder(), flush=True)
 

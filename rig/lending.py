@@ -16,15 +16,18 @@ from .world import NAMESPACE, settle
 
 
 @contextmanager
-def raised() -> Iterator[tuple[ControlPlane, Node]]:
-    """Run a cluster with one real node and nothing else; `node.cable` connects it to this machine."""
+def raised(*, has_services: bool = False) -> Iterator[tuple[ControlPlane, Node]]:
+    """Run a cluster with one real node and nothing else; `node.cable` connects it to this machine.
+
+    `has_services`: with a kube-proxy, so that pods reach each other by Services.
+    """
     with ExitStack() as at_the_end:
         cable = network.lay()
         at_the_end.callback(cable.remove)
         plane = ControlPlane(address=cable.host)
         at_the_end.callback(plane.stop)
         plane.start()
-        node = Node(plane, cable)
+        node = Node(plane, cable, has_services=has_services)
         at_the_end.callback(node.stop)
         node.start()
         yield plane, node
@@ -34,15 +37,15 @@ def lend(plane: ControlPlane, node: Node) -> dict[str, Any]:
     """Return the OPTIONS of a cluster of real pods, except CONTROL_URL: Muster itself supplies that address."""
     kubeconfig = settle(plane, NAMESPACE)
     with plane.client() as admin:
-        _claim(admin, "packages", path=LENT)
-        _claim(admin, "jobs", path=str(node.jobs))
+        claim(admin, "packages", path=LENT)
+        claim(admin, "jobs", path=str(node.jobs))
     return {
         "KUBECONFIG": str(kubeconfig), "NAMESPACE": NAMESPACE, "IMAGE": image.NAME, "PULL_POLICY": "Never",
         "JOB_CLAIM": "jobs", "JOB_CLAIM_PATH": "", "CLAIMS": {"packages": "packages"},
     }  # fmt: skip
 
 
-def _claim(admin: httpx.Client, name: str, *, path: str) -> None:
+def claim(admin: httpx.Client, name: str, *, path: str, namespace: str = NAMESPACE) -> None:
     """Create a claim on a folder of the node that many pods may mount."""
     what = {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": name}
     size = {"storage": "1Gi"}
@@ -51,11 +54,11 @@ def _claim(admin: httpx.Client, name: str, *, path: str) -> None:
         "metadata": {"name": name},
         "spec": {
             "accessModes": ["ReadWriteMany"], "storageClassName": "", "capacity": size, "hostPath": {"path": path},
-            "claimRef": {"namespace": NAMESPACE, "name": name},
+            "claimRef": {"namespace": namespace, "name": name},
         },
     }  # fmt: skip
     for url, thing in (
-        ("/api/v1/persistentvolumes", volume), (f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims", claim)
+        ("/api/v1/persistentvolumes", volume), (f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", claim)
     ):  # fmt: skip
         answer = admin.post(url, json=thing)
         assert answer.status_code == 201, answer.text

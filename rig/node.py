@@ -27,7 +27,11 @@ LENT = "/run/muster/packages"  # this environment's packages, as the node sees t
 START_SECONDS = 600
 CGROUPS = Path("/sys/fs/cgroup")
 PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))  # Debian's location, and everyone else's
-DEBIAN = {"containerd": "containerd", "runc": "runc"}  # program to package; the plug-ins have no program of their name
+DEBIAN = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "iptables": "iptables",
+}  # program to package; the plug-ins have no program of their name
 NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc", "--propagation", "private")  # fmt: skip
 # What kubelet and containerd write outside the folders given to them as options.
 HIDDEN = ("/run", "/var/lib/kubelet", "/var/log/containers", "/var/lib/cni")
@@ -39,10 +43,13 @@ KERNEL = {
 
 
 class Node:
-    """`cable` leads to it, `plane` must listen on the cable's address. Claims are in `folder` below the plane's."""
+    """`cable` leads to it, `plane` must listen on the cable's address. Claims are in `folder` below the plane's.
 
-    def __init__(self, plane: ControlPlane, cable: Cable):
-        self.plane, self.cable = plane, cable
+    `has_services`: with a kube-proxy; else pods reach only the API server's own Service.
+    """
+
+    def __init__(self, plane: ControlPlane, cable: Cable, *, has_services: bool = False):
+        self.plane, self.cable, self.has_services = plane, cable, has_services
         self.folder = plane.folder / NAME
         self.jobs = self.folder / "jobs"  # the claim `jobs`: ReadWriteMany on real disks
         self.group = f"muster-{NAME}-{cable.number}"
@@ -88,6 +95,20 @@ class Node:
         lists = group.glob(f"**/pod{pod}/**/cgroup.procs")
         return [int(pid) for file in lists for pid in file.read_text().split()]
 
+    @property
+    def pid(self) -> int:
+        """Of the node's first process; its namespaces are the node's."""
+        return self._init()
+
+    def inside(self, *words: str) -> str:
+        """Run a program of this machine in the node's network and mounts, and return what it printed."""
+        entered = ["nsenter", "--target", str(self._init()), "--net", "--mount", *words]
+        return subprocess.run(entered, check=True, capture_output=True, text=True).stdout
+
+    def take_image(self, archive: Path) -> None:
+        """Import a docker-archive, so that pods can use its images with the pull policy Never."""
+        self.inside("ctr", "--address", SOCKET, "--namespace", "k8s.io", "images", "import", str(archive))
+
     def _init(self) -> int:
         if not self.process.is_running:
             return 0
@@ -112,7 +133,7 @@ class Node:
                 "cable": self.cable.far_end,
                 "host": self.cable.host,
                 "node": self.cable.node,
-                "service": SERVICE,
+                "service": "" if self.has_services else SERVICE,
             },
             "logs": str(self.folder / "logs"),
             "ready": [*ctr, "version"],
@@ -121,7 +142,9 @@ class Node:
                 "containerd": ["containerd", "--config", str(self._containerd())],
                 "coredns": [str(there / "coredns"), "-conf", str(self._dns())],
                 "kubelet": self._kubelet(there / "kubelet"),
-                "service": [
+                "service": self._proxy()
+                if self.has_services
+                else [
                     sys.executable,
                     str(Path(__file__).with_name("service.py")),
                     f"{SERVICE}:443",
@@ -170,6 +193,18 @@ class Node:
         mine = self.plane.component("rig-dns", group="system:masters")
         text = f"cluster.local:53 {{\n bind {self.cable.node}\n errors\n kubernetes cluster.local {{\n  kubeconfig {mine}\n }}\n}}\n"
         return self._write("Corefile", text)
+
+    def _proxy(self) -> list[str]:
+        """Pods of one bridge answer each other directly, so what comes by a Service is masqueraded."""
+        config = {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "iptables",
+            "clientConnection": {"kubeconfig": str(self.plane.component("system:kube-proxy"))}, "hostnameOverride": NAME,
+            "clusterCIDR": self.cable.subnet, "iptables": {"masqueradeAll": True},
+            "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+            "healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
+        }  # fmt: skip
+        program = programs.build(programs.PROXY_SOURCES) / "kube-proxy"
+        return [str(program), f"--config={self._write('proxy.json', config)}"]
 
     def _kubelet(self, program: Path) -> list[str]:
         mine = self.plane.component(f"system:node:{NAME}", group="system:nodes")

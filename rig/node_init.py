@@ -73,7 +73,11 @@ def connect(network: Mapping[str, str]) -> None:
     for name in (network["cable"], "pods"):
         run("ip", "link", "set", name, "up")
     run("ip", "address", "add", f"{network['node']}/24", "dev", "pods")
-    run("ip", "address", "add", f"{network['service']}/32", "dev", "pods")
+    if network["service"]:
+        run("ip", "address", "add", f"{network['service']}/32", "dev", "pods")
+    else:  # a kube-proxy sends what pods send to Services on to other pods
+        with open("/proc/sys/net/ipv4/ip_forward", "w", encoding="ascii") as file:
+            file.write("1")
     run("ip", "route", "add", "default", "via", network["host"])
 
 

@@ -108,7 +108,9 @@ class ControlPlane:
             f"--client-ca-file={self.authority.pair.certificate}", f"--tls-cert-file={server.certificate}",
             f"--tls-private-key-file={server.key}", f"--service-cluster-ip-range={SERVICES}",
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={accounts.certificate}",
-            f"--service-account-signing-key-file={accounts.key}", "--endpoint-reconciler-type=none",
+            f"--service-account-signing-key-file={accounts.key}",
+            # Its own Service leads to it where a kube-proxy can follow; Kubernetes refuses loopback there.
+            f"--endpoint-reconciler-type={'none' if self.address.startswith('127.') else 'lease'}",
             f"--kubelet-client-certificate={kubelets.certificate}", f"--kubelet-client-key={kubelets.key}",
             "--kubelet-preferred-address-types=InternalIP",
         ]  # fmt: skip

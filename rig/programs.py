@@ -67,6 +67,8 @@ NODE_SOURCES = (
     Source("k8s.io/kubernetes", KUBERNETES, {"kubelet": "k8s.io/kubernetes/cmd/kubelet"}),
     Source("github.com/coredns/coredns", COREDNS, {"coredns": "."}, main=RESOLVER),
 )
+# Only where pods of a test reach each other by Services.
+PROXY_SOURCES = (Source("k8s.io/kubernetes", KUBERNETES, {"kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy"}),)
 
 
 class CanNotBuild(Exception):

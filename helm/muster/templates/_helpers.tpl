@@ -1,0 +1,137 @@
+{{/* Names. A release that is called muster, or has it in its name, is not called so twice. */}}
+{{- define "muster.name" -}}
+{{- if contains "muster" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-muster" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "muster.labels" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* What selects the pods of one part: (list . "web") */}}
+{{- define "muster.selector" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "muster.image" -}}
+{{ required "image.repository is not set: push the image to a registry of yours and name it (docs/install.md)" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{- define "muster.isOwnSecret" -}}
+{{- if and (not .Values.secrets.existing) .Values.postgres.embedded .Values.redis.embedded }}yes{{ end }}
+{{- end }}
+
+{{- define "muster.secret" -}}
+{{- if include "muster.isOwnSecret" . }}{{ include "muster.name" . }}-secrets
+{{- else }}{{ required "secrets.existing is not set: create a Secret with the keys secret_key, database_url and redis_url and name it, or set postgres.embedded and redis.embedded for trying out" .Values.secrets.existing }}
+{{- end }}
+{{- end }}
+
+{{- define "muster.claim" -}}
+{{ .Values.data.existingClaim | default (printf "%s-data" (include "muster.name" .)) }}
+{{- end }}
+
+{{- define "muster.host" -}}
+{{ get (urlParse (required "publicUrl is not set: the address that people use, such as https://muster.example.com" .Values.publicUrl)) "host" | splitList ":" | first }}
+{{- end }}
+
+{{/* The Service's own address, which pods of jobs in this cluster use. */}}
+{{- define "muster.inside" -}}
+http://{{ include "muster.name" . }}.{{ .Release.Namespace }}.svc{{ if ne (int .Values.service.port) 80 }}:{{ .Values.service.port }}{{ end }}
+{{- end }}
+
+{{- define "muster.clusters" -}}
+{{- $found := dict }}
+{{- $defaults := dict "NAMESPACE" (first .Values.jobs.namespaces) "CONTROL_URL" (include "muster.inside" .) }}
+{{- range $alias, $options := .Values.clusters }}
+{{- $_ := set $found $alias (dict "BACKEND" "jobs.clusters.kubernetes.KubernetesCluster" "OPTIONS" (merge (dict) $options $defaults)) }}
+{{- end }}
+{{- toJson $found }}
+{{- end }}
+
+{{- define "muster.env" -}}
+- {name: MUSTER_SECRET_KEY_FILE, value: /run/keys/secret_key}
+- {name: DATABASE_URL_FILE, value: /run/keys/database_url}
+- {name: REDIS_URL_FILE, value: /run/keys/redis_url}
+- name: MUSTER_PUBLIC_URL
+  value: {{ .Values.publicUrl | quote }}
+- name: MUSTER_ALLOWED_HOSTS
+  value: {{ concat (list (include "muster.name" .) (include "muster.host" .) (printf "%s.%s" (include "muster.name" .) .Release.Namespace) (printf "%s.%s.svc" (include "muster.name" .) .Release.Namespace) (printf "%s.%s.svc.cluster.local" (include "muster.name" .) .Release.Namespace)) .Values.allowedHosts | uniq | join "," | quote }}
+- name: MUSTER_HTTPS
+  value: {{ hasPrefix "https://" .Values.publicUrl | ternary "1" "0" | quote }}
+- name: MUSTER_TRUSTED_PROXIES
+  value: {{ join "," .Values.trustedProxies | quote }}
+- name: MUSTER_SECOND_FACTOR
+  value: {{ .Values.secondFactor | quote }}
+- name: MUSTER_CLUSTERS
+  value: {{ include "muster.clusters" . | quote }}
+{{- range $name, $value := .Values.settings }}
+- name: {{ $name }}
+  value: {{ $value | toString | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Kubernetes' profile "restricted", and a root that nothing can be written to. */}}
+{{- define "muster.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "muster.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "muster.mounts" -}}
+- {name: data, mountPath: /data}
+- {name: keys, mountPath: /run/keys, readOnly: true}
+- {name: tmp, mountPath: /tmp}
+{{- if .Values.clusterFiles }}
+- {name: clusters, mountPath: /etc/muster, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "muster.volumes" -}}
+- name: data
+  persistentVolumeClaim: {claimName: {{ include "muster.claim" . }}}
+- name: keys
+  secret:
+    secretName: {{ include "muster.secret" . }}
+    defaultMode: 0440
+    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}]
+- name: tmp
+  emptyDir: {}
+{{- if .Values.clusterFiles }}
+- name: clusters
+  secret: {secretName: {{ .Values.clusterFiles }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+
+{{/* What every pod of ours has in common. */}}
+{{- define "muster.placement" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,108 @@
+"""What the chart renders of five typical values, and which values it refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rig import helm
+from tests.cluster.chart.conftest import EXAMPLES
+
+ROOT = Path(__file__).resolve().parents[3]
+SETS = ("--set", "image.repository=r/muster", "--set", "publicUrl=https://m.example.com")
+
+
+def test_the_five_examples_are_there():
+    assert EXAMPLES == ["gateway", "ingress", "large", "other-clusters", "try-out"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_renders_as_before(render, golden, example):
+    """After a wanted change delete its file: this test then writes it anew, fails once, and a person reads the difference."""
+    text, file = shown(render(example)), golden / f"{example}.yaml"
+    if not file.exists():
+        file.write_text(text)
+        pytest.fail(f"{file} was missing and is written")
+    assert text == file.read_text()
+
+
+def shown(objects) -> str:
+    """The objects as text, without what is made by chance."""
+    text = yaml.safe_dump_all(objects, sort_keys=True, width=120)
+    for made in sorted({*re.findall(r"(?:_password|secret_key): (\w{48,64})\n", text)}):
+        text = text.replace(made, "MADE-BY-CHANCE")
+    return text
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_helm_has_nothing_to_object(render, example):
+    said = helm.helm("lint", "--strict", str(helm.CHART), "-f", str(helm.EXAMPLES / f"{example}.yaml"))
+    assert "0 chart(s) failed" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "image.repository is not set"),
+        (("image.repository=r/m",), "publicUrl is not set"),
+        (("image.repository=r/m", "publicUrl=https://m"), "secrets.existing is not set"),
+        (("image.repository=r/m:1",), "/image/repository"),
+        (("publicUrl=m.example.com",), "/publicUrl"),
+        (("web.replicas=0",), "/web/replicas"),
+        (("web.replica=2",), "'replica' not allowed"),
+        (("secondFactor=yes please",), "/secondFactor"),
+        (("settings.MUSTER_SECRET_KEY=x",), "MUSTER_SECRET_KEY"),
+        (("clusters.lab.NAMESPACE=x",), "IMAGE"),
+        (("service.port=70000",), "/service/port"),
+        (("postgres.size=ten",), "/postgres/size"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(render, words, said):
+    sets = [part for word in words for part in ("--set", word)]
+    with pytest.raises(helm.HelmError) as refused:
+        helm.helm("template", "muster", str(helm.CHART), *sets)
+    assert said in str(refused.value), str(refused.value)
+
+
+def test_the_account_has_the_rights_of_deploy_account_yaml_and_no_others(render):
+    wanted = {
+        (one["metadata"]["name"], str(one["rules"]))
+        for one in yaml.safe_load_all((ROOT / "deploy/account.yaml").read_text())
+        if one["kind"] == "Role"
+    }
+    objects = render("ingress")
+    assert {(one["metadata"]["name"], str(one["rules"])) for one in objects if one["kind"] == "Role"} == wanted
+    (nodes,) = [one for one in objects if one["kind"] == "ClusterRole"]
+    assert nodes["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
+    assert not [one for one in render("other-clusters") if one["kind"] == "ClusterRole"]
+
+
+def test_only_the_processes_that_reach_clusters_have_the_account(render):
+    of = {}
+    for one in render("try-out"):
+        pod = one["spec"] if one["kind"] == "Pod" else one.get("spec", {}).get("template", {}).get("spec")
+        if pod:
+            of[one["metadata"]["name"]] = pod.get("automountServiceAccountToken", True)
+    assert {name for name, has in of.items() if has} == {
+        "muster-web", "muster-tasks", "muster-beat", "muster-watcher", "muster-test",
+    }  # fmt: skip
+
+
+def test_no_secret_is_in_an_environment(render):
+    """Secrets are files: `kubectl describe pod` shows the environment."""
+    for one in render("try-out"):
+        if one["kind"] == "Secret":
+            made = [value for name, value in one["stringData"].items() if name.endswith(("password", "key"))]
+    rest = yaml.safe_dump_all([one for one in render("try-out") if one["kind"] != "Secret"])
+    assert len(made) == 3 and not [secret for secret in made if secret in rest]
+
+
+def test_the_migration_is_a_hook_of_upgrades_only(render):
+    def job(*words):
+        (found,) = [one for one in render("ingress", *words) if one["kind"] == "Job"]
+        return found["metadata"].get("annotations", {}), found["spec"]["template"]["spec"]["containers"][0]["args"]
+
+    assert job() == ({}, ["migrate", "--first-admin", "admin"])
+    notes, words = job("--is-upgrade")
+    assert notes["helm.sh/hook"] == "pre-upgrade" and words == ["migrate"]
