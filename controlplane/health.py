@@ -1,5 +1,8 @@
 """Whether this process is up (healthz) and can do its work (readyz). Neither needs an account or reveals secrets."""
 
+import threading
+import time
+
 import psycopg
 from django.conf import settings
 from django.db import DatabaseError
@@ -11,6 +14,7 @@ from redis.exceptions import RedisError
 from common.leadership import own_connection
 
 PROBE_SECONDS = 2  # kubelets and load balancers wait a few seconds
+KEPT_SECONDS = 1.0
 
 
 @require_safe
@@ -25,14 +29,27 @@ def readyz(request: HttpRequest) -> HttpResponse:
     return JsonResponse(checks, status=200 if checks["database"] else 503)
 
 
+_probing = threading.Lock()
+_probed: tuple[float, bool] = (0.0, False)  # when, on the monotonic clock, and what was found
+
+
 def _database_answers() -> bool:
-    """Ask on a connection of its own: one from the pool would be waited for longer than a probe waits."""
-    try:
-        with own_connection(seconds=PROBE_SECONDS) as session:
-            session.execute("SELECT 1")
-        return True
-    except (psycopg.Error, DatabaseError):
-        return False
+    """Ask on a connection of its own: one from the pool would be waited for longer than a probe waits.
+
+    One at a time, and what it found holds for a second: anybody may ask, and Postgres has few connections.
+    """
+    global _probed
+    with _probing:
+        at, found = _probed
+        if time.monotonic() - at > KEPT_SECONDS:
+            try:
+                with own_connection(seconds=PROBE_SECONDS) as session:
+                    session.execute("SELECT 1")
+                found = True
+            except (psycopg.Error, DatabaseError):
+                found = False
+            _probed = time.monotonic(), found
+        return found
 
 
 def _redis_answers() -> bool:

@@ -27,6 +27,8 @@
 
   // Least milliseconds between two requests for the same part: nobody reads a chart five times a second, and the server
   // that draws it may share its cores with the training. A log being followed is at most two seconds behind.
+  const SYNC_GAP = 2000; // also when hints are lost again and again
+  const COMPARE_GAP = 10000;
   const GAPS = { state: 300, logs: 1000, ranks: 2500, metrics: 5000, samples: 30000 };
 
   // Dispatches at once, then at most once per `gap` milliseconds; the last of several calls always has an effect.
@@ -52,13 +54,14 @@
   const compare = () => {
     const [shown, found] = ["state", "ranks"].map((id) => document.getElementById(id)?.dataset.phase);
     const isOpen = [...inFlight].some(({ id }) => id === "state" || id === "ranks");
-    if (shown && found && shown !== found && !isOpen) soon(`job-${document.getElementById("ranks").dataset.job}-state`, GAPS.state);
+    if (shown && found && shown !== found && !isOpen && !document.hidden) soon("live-sync", COMPARE_GAP);
   };
-  document.addEventListener("htmx:finally:request", compare);
+  // After a swap only: a part whose request failed still shows what it did.
+  document.addEventListener("htmx:after:swap", () => setTimeout(compare));
 
   const hear = ({ kind, hints }) => {
     if (kind === "down") { isDown = true; hush(); }
-    if (kind === "sync") { isDown = false; speak(); ring("live-sync"); }
+    if (kind === "sync") { isDown = false; speak(); soon("live-sync", SYNC_GAP); }
     if (kind !== "hints") return;
     for (const [job, what] of hints) soon(`job-${job}-${what}`, GAPS[what] ?? 1000);
     // Lists show many jobs: once a second is enough.

@@ -339,3 +339,40 @@ def test_a_page_polls_while_its_stream_is_away(chromium, site, page, lab):
     with tab.expect_request(lambda request: request.headers.get("hx-target", "").endswith("#state")):
         tab.clock.run_for(61_000)
     other.close()
+
+
+def test_a_page_opens_another_stream_when_its_own_falls_silent(chromium, site, page, lab):
+    """A connection may die without a word; here the page's clock says that the last beat was long ago."""
+    job = seed.running(lab, steps=5)
+    other = chromium.new_context(base_url=site.url, storage_state=page.context.storage_state())
+    other.add_init_script("delete window.SharedWorker")
+    tab = other.new_page()
+    tab.clock.install()
+    with tab.expect_response("**/live"):
+        tab.goto(f"/jobs/{job.pk}")
+    with tab.expect_request("**/live"):
+        tab.clock.run_for(61_000)
+    other.close()
+
+
+def test_a_page_whose_stream_ended_after_it_spoke_polls_too(chromium, site, page, lab):
+    job = seed.running(lab, steps=5)
+    other = chromium.new_context(base_url=site.url, storage_state=page.context.storage_state())
+    other.add_init_script("delete window.SharedWorker")
+    spoken = []
+
+    def once(route):
+        if spoken:
+            return route.abort()
+        spoken.append(True)
+        return route.fulfill(content_type="text/event-stream", body="event: sync\ndata: {}\n\n")
+
+    other.route("**/live", once)
+    tab = other.new_page()
+    tab.clock.install()
+    tab.goto(f"/jobs/{job.pk}")
+    tab.clock.run_for(3_000)  # what the sync asked for is over
+    with tab.expect_request(lambda request: request.headers.get("hx-target", "").endswith("#state")):
+        tab.clock.run_for(61_000)
+    assert spoken
+    other.close()
