@@ -38,7 +38,7 @@ WORKDIR /muster
 COPY --from=build /build/LICENSE /build/manage.py ./
 COPY --from=build /build/accounts accounts
 COPY --from=build /build/agent agent
-COPY --from=build /build/client/muster client/muster
+COPY --from=build /build/client client
 COPY --from=build /build/common common
 COPY --from=build /build/controlplane controlplane
 COPY --from=build /build/jobs jobs

@@ -5,13 +5,15 @@ from django.urls import include, path
 
 from common import error_responses
 
-from . import health, live
+from . import client_download, health, live
 from .docs_page import ApiDocs
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("live", live.stream, name="live"),
+    path("client/", client_download.index, name="client"),
+    path("client/<str:name>", client_download.file, name="client-file"),
     path("api/docs", login_required(ApiDocs.as_view()), name="api-docs"),
     path("api/v1/", include("controlplane.api_urls")),
     path("agent/v1/", include("jobs.ingest.urls")),

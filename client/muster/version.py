@@ -1,3 +1,3 @@
-"""The client's version, alone in a file so that packaging can read it without importing anything."""
+"""The client's version; pyproject.toml has it too, and a test compares them."""
 
 VERSION = "0.1.0"

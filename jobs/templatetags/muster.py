@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from common.client_wheel import wheel
 from common.errors import bounded
 from common.text import format_bytes, format_duration, format_number, plain
 from jobs.analysis import traceback_view
@@ -47,6 +48,13 @@ def icon(name: str) -> SafeString:
     return format_html(
         '<svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">{}</svg>', drawing
     )
+
+
+@register.inclusion_tag("_get_client.html", takes_context=True)
+def get_client(context: Any) -> dict[str, str]:
+    """Say how to get the command line of this server and how to sign in with it."""
+    address = context["request"].build_absolute_uri("/")
+    return {"commands": f"pip install {address}client/{wheel().name}\nmuster login {address.rstrip('/')}"}
 
 
 @register.simple_tag

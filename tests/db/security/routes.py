@@ -19,6 +19,7 @@ from django.utils import timezone
 
 from accounts import members
 from accounts.models import Membership, Role, Team, Token, User
+from common import client_wheel
 from jobs.ingest import apply
 from jobs.models import Job
 from queues.models import Queue
@@ -100,6 +101,8 @@ TABLE: dict[str, Route] = {
     # no account needed
     "healthz": route(OPEN, GET=ANY),
     "readyz": route(OPEN, GET=ANY),
+    "client/": route(OPEN, GET=ANY),
+    "client/{name}": route(OPEN, GET=ANY, at=f"client/{client_wheel.wheel().name}"),
     "login": route(OPEN, GET=ANY, POST=ANY, body="username=x&password=y", kind=FORM),
     "login/code": route(OPEN, GET=ANY, POST=ANY, kind=FORM, body="code=123456"),
     "logout": route(OPEN, POST=ANY),

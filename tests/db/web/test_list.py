@@ -17,7 +17,7 @@ def test_home_redirects_to_the_list(owner):
 
 def test_an_empty_list_explains_how_to_submit_a_job(owner, queue):
     page = owner.get("/jobs").text
-    assert "bin/muster submit" in page
+    assert "muster submit --queue" in page and "pip install http://testserver/client/muster_client-" in page
     assert "/jobs/new" in page
 
 
