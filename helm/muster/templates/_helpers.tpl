@@ -58,21 +58,30 @@ http://{{ include "muster.name" . }}.{{ .Release.Namespace }}.svc{{ if ne (int .
 - {name: MUSTER_SECRET_KEY_FILE, value: /run/keys/secret_key}
 - {name: DATABASE_URL_FILE, value: /run/keys/database_url}
 - {name: REDIS_URL_FILE, value: /run/keys/redis_url}
+{{- if .Values.secrets.hasOldKeys }}
+- {name: MUSTER_OLD_SECRET_KEYS_FILE, value: /run/keys/old_secret_keys}
+{{- end }}
 - name: MUSTER_PUBLIC_URL
   value: {{ .Values.publicUrl | quote }}
 - name: MUSTER_ALLOWED_HOSTS
   value: {{ concat (list (include "muster.name" .) (include "muster.host" .) (printf "%s.%s" (include "muster.name" .) .Release.Namespace) (printf "%s.%s.svc" (include "muster.name" .) .Release.Namespace) (printf "%s.%s.svc.cluster.local" (include "muster.name" .) .Release.Namespace)) .Values.allowedHosts | uniq | join "," | quote }}
 - name: MUSTER_HTTPS
   value: {{ hasPrefix "https://" .Values.publicUrl | ternary "1" "0" | quote }}
+- name: MUSTER_TRUSTED_ORIGINS
+  value: {{ .Values.publicUrl | quote }}
 - name: MUSTER_TRUSTED_PROXIES
   value: {{ join "," .Values.trustedProxies | quote }}
 - name: MUSTER_SECOND_FACTOR
   value: {{ .Values.secondFactor | quote }}
+{{- if .Values.metrics.enabled }}
+- name: MUSTER_METRICS
+  value: {{ printf "0.0.0.0:%v" .Values.metrics.port | quote }}
+{{- end }}
 - name: MUSTER_CLUSTERS
   value: {{ include "muster.clusters" . | quote }}
 {{- range $name, $value := .Values.settings }}
 - name: {{ $name }}
-  value: {{ $value | toString | quote }}
+  value: {{ $value | quote }}
 {{- end }}
 {{- end }}
 
@@ -101,19 +110,39 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{/* (list . true): with the claim for code and logs, which web and tasks share; the others need a folder of their own at most. */}}
 {{- define "muster.volumes" -}}
+{{- $isShared := index . 1 }}
+{{- with index . 0 -}}
 - name: data
+  {{- if $isShared }}
   persistentVolumeClaim: {claimName: {{ include "muster.claim" . }}}
+  {{- else }}
+  emptyDir: {}
+  {{- end }}
 - name: keys
   secret:
     secretName: {{ include "muster.secret" . }}
     defaultMode: 0440
-    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}]
+    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}{{ if .Values.secrets.hasOldKeys }}, {key: old_secret_keys, path: old_secret_keys}{{ end }}]
 - name: tmp
   emptyDir: {}
 {{- if .Values.clusterFiles }}
 - name: clusters
   secret: {secretName: {{ .Values.clusterFiles }}, defaultMode: 0440}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A claim that one node at a time may mount keeps all pods that mount it on one node. */}}
+{{- define "muster.affinity" -}}
+{{- if not (has "ReadWriteMany" .Values.data.accessModes) }}
+affinity:
+  podAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {app.kubernetes.io/instance: {{ .Release.Name }}, muster/files: shared}
 {{- end }}
 {{- end }}
 

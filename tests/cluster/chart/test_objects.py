@@ -8,7 +8,7 @@ from tests.cluster.chart.conftest import EXAMPLES
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
 # Custom resources, whose definitions this API server does not have.
-ELSEWHERE = ("HTTPRoute",)
+ELSEWHERE = ("HTTPRoute", "ServiceMonitor", "PrometheusRule")
 CLUSTER_WIDE = ("Namespace", "ClusterRole", "ClusterRoleBinding")
 
 

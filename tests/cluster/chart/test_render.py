@@ -53,6 +53,9 @@ def test_helm_has_nothing_to_object(render, example):
         (("web.replica=2",), "'replica' not allowed"),
         (("secondFactor=yes please",), "/secondFactor"),
         (("settings.MUSTER_SECRET_KEY=x",), "MUSTER_SECRET_KEY"),
+        (("settings.MUSTER_HTTPS=x",), "MUSTER_HTTPS"),
+        (("settings.MUSTER_LOG_DAYS=30",), "/settings/MUSTER_LOG_DAYS"),
+        (("jobs.namespaces={a.b}",), "/jobs/namespaces"),
         (("clusters.lab.NAMESPACE=x",), "IMAGE"),
         (("service.port=70000",), "/service/port"),
         (("postgres.size=ten",), "/postgres/size"),
@@ -85,24 +88,53 @@ def test_only_the_processes_that_reach_clusters_have_the_account(render):
         if pod:
             of[one["metadata"]["name"]] = pod.get("automountServiceAccountToken", True)
     assert {name for name, has in of.items() if has} == {
-        "muster-web", "muster-tasks", "muster-beat", "muster-watcher", "muster-test",
+        "muster-web", "muster-tasks", "muster-watcher", "muster-test",
     }  # fmt: skip
 
 
 def test_no_secret_is_in_an_environment(render):
     """Secrets are files: `kubectl describe pod` shows the environment."""
-    for one in render("try-out"):
-        if one["kind"] == "Secret":
-            made = [value for name, value in one["stringData"].items() if name.endswith(("password", "key"))]
-    rest = yaml.safe_dump_all([one for one in render("try-out") if one["kind"] != "Secret"])
+    objects = render("try-out")
+    (secret,) = [one for one in objects if one["kind"] == "Secret"]
+    made = [value for name, value in secret["stringData"].items() if name.endswith(("password", "key"))]
+    rest = yaml.safe_dump_all([one for one in objects if one["kind"] != "Secret"])
     assert len(made) == 3 and not [secret for secret in made if secret in rest]
 
 
-def test_the_migration_is_a_hook_of_upgrades_only(render):
-    def job(*words):
-        (found,) = [one for one in render("ingress", *words) if one["kind"] == "Job"]
-        return found["metadata"].get("annotations", {}), found["spec"]["template"]["spec"]["containers"][0]["args"]
+@pytest.mark.parametrize(
+    ("example", "words", "name", "hook"),
+    [
+        ("ingress", (), "muster-migrate-1", None),
+        ("ingress", ("--is-upgrade",), "muster-migrate", "pre-upgrade"),
+        ("try-out", (), "muster-migrate-1", None),
+        ("try-out", ("--is-upgrade",), "muster-migrate-1", None),  # its Postgres may be what the upgrade repairs
+    ],
+)
+def test_the_migration_is_a_hook_where_the_database_is_outside(render, example, words, name, hook):
+    (job,) = [one for one in render(example, *words) if one["kind"] == "Job"]
+    assert (job["metadata"]["name"], job["metadata"].get("annotations", {}).get("helm.sh/hook")) == (name, hook)
+    assert ("activeDeadlineSeconds" in job["spec"]) is bool(hook), "it must not go on after its upgrade has failed"
+    assert job["spec"]["template"]["spec"]["containers"][0]["args"] == ["migrate", "--first-admin", "admin"]
 
-    assert job() == ({}, ["migrate", "--first-admin", "admin"])
-    notes, words = job("--is-upgrade")
-    assert notes["helm.sh/hook"] == "pre-upgrade" and words == ["migrate"]
+
+def test_a_new_version_does_not_restart_the_charts_own_servers(render):
+    for one in render("try-out"):
+        if one["kind"] == "StatefulSet":
+            assert not [
+                name for name in one["spec"]["template"]["metadata"]["labels"] if "version" in name or "chart" in name
+            ]
+
+
+def test_a_volume_of_one_node_keeps_its_pods_together(render):
+    """And those that do not need it are not kept: a migration must not wait for a volume."""
+    of = {one["metadata"]["name"]: one for one in render("try-out") if one["kind"] in ("Deployment", "Job", "Pod")}
+    pods = {name: one if one["kind"] == "Pod" else one["spec"]["template"] for name, one in of.items()}
+    claims = {
+        name: any("persistentVolumeClaim" in volume for volume in pod["spec"]["volumes"]) for name, pod in pods.items()
+    }
+    together = {name for name, pod in pods.items() if "podAffinity" in pod["spec"].get("affinity", {})}
+    assert {name for name, has in claims.items() if has} == together == {"muster-web", "muster-tasks", "muster-test"}
+    for name in together:
+        (term,) = pods[name]["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["labelSelector"]["matchLabels"].items() <= pods[name]["metadata"]["labels"].items()
+    assert not [one for one in render("ingress") if "affinity" in str(one.get("spec", {}))]

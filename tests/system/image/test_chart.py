@@ -187,7 +187,6 @@ def test_one_command_installs_it_and_jobs_run_through_an_upgrade(installed):
         )
         until(lambda: client.job(first.id).phase == "succeeded", lambda: (client.job(first.id), installed.states()))
         assert len([line for line in client.logs(first.id) if "hello from" in line.text]) == 2
-        assert len({one["spec"]["nodeName"] for one in installed.pods()}) == 1
 
         counting = "import time\nfor n in range(100000): print('line', n, flush=True); time.sleep(0.2)"
         job = client.submit(["python3", "-c", counting], queue="train", directory=None, framework="plain", nodes=1)
