@@ -20,11 +20,13 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import faultpoints
+from . import faultpoints, measures, request_ids
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "muster:live"
+CAUSE = "muster_request"  # a message's header: the id of the request that caused it
+HINT = "hint "  # how keys of hints begin
 LOST = json.dumps({"lost": True})  # hints may be missing: every page fetches everything
 MOST_WAITING = 5000  # beyond that Redis has been away for long, and the sweeper takes over
 REST_SECONDS = 1.0  # pause after a failure, so that an unavailable Redis is not called a thousand times
@@ -45,7 +47,9 @@ class Bell:
                 threading.Thread(target=self._run, daemon=True, name="doorbell").start()
             if len(self._waiting) < MOST_WAITING:
                 self._waiting.setdefault(key, say)
-                self._news.notify()
+            elif key.startswith(HINT):
+                self._waiting.setdefault(LOST, _say_lost)
+            self._news.notify()
 
     def _run(self) -> None:
         while True:
@@ -58,8 +62,11 @@ class Bell:
                 say()
             except Exception as error:  # anything the broker's client raises: the row, which is what counts, is written
                 log.warning("doorbell %s not rung: %s", key, error)
+                measures.lost_hints.inc()
                 time.sleep(REST_SECONDS)
-                self.ring(LOST, lambda: _publish(LOST))
+                if key == LOST or key.startswith(HINT):  # also when the queue is full: this one stands for the others
+                    with self._news:
+                        self._waiting.setdefault(LOST, _say_lost)
 
 
 _bell = Bell()
@@ -73,13 +80,14 @@ def poke(task: str, *args: Any) -> None:
 
 def poke_now(task: str, *args: Any, after_seconds: float = 0) -> None:
     """Like `poke`, but at once: for callers with neither a transaction nor a database connection."""
-    _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds))
+    cause = request_ids.current()
+    _bell.ring(f"{task}{args}", lambda: _send_task(task, args, after_seconds, cause))
 
 
 def hint(*, job: int, team: int, what: str) -> None:
     """Notify open pages that part of a job changed. `what`: state, ranks, logs, metrics or samples."""
     text = json.dumps({"job": job, "team": team, "what": what})
-    transaction.on_commit(lambda: _bell.ring(text, lambda: _publish(text)))
+    transaction.on_commit(lambda: _bell.ring(f"{HINT}{text}", lambda: _publish(text)))
 
 
 def access_changed(user: int) -> None:
@@ -98,9 +106,16 @@ def drain(within: float = 3.0) -> None:
     said.wait(within)
 
 
-def _send_task(task: str, args: tuple[Any, ...], after_seconds: float) -> None:
+def _send_task(task: str, args: tuple[Any, ...], after_seconds: float, cause: str) -> None:
+    headers = {CAUSE: cause} if cause else None
     with faultpoints.around("doorbell.task"):
-        current_app.send_task(task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True)
+        current_app.send_task(
+            task, args=args, countdown=after_seconds or None, retry=False, ignore_result=True, headers=headers
+        )
+
+
+def _say_lost() -> None:
+    _publish(LOST)
 
 
 def _publish(text: str) -> None:

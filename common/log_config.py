@@ -1,6 +1,7 @@
-"""Configure the server's log: text for people on stderr, security events as JSON for programs on stdout.
+"""Configure the server's log: text for people, or JSON, on stderr; security events as JSON for programs on stdout.
 
-The machine's or the cluster's log service can ship the latter elsewhere: one object per line, always the same fields.
+The machine's or the cluster's log service can ship JSON elsewhere: one object per line, always the same fields. Each line
+has the id of the request that caused it (request_ids.py).
 """
 
 import json
@@ -10,7 +11,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from .redaction import one_line, redacted, without_values
+from .redaction import Redacted, is_refusal, one_line, redacted, without_values
 
 EVENTS = "muster.events"
 # Besides our own events: refused requests, CSRF failures and bad hosts, and lockouts.
@@ -18,20 +19,32 @@ SOURCES = (EVENTS, "django.security", "django.request", "axes")
 _TEXT_LENGTH = 2000
 
 
-def configuration(*, level: str, events: str) -> dict[str, Any]:
-    """Return the value of Django's LOGGING. `events`: off or stdout."""
+def configuration(*, level: str, events: str, style: str = "text") -> dict[str, Any]:
+    """Return the value of Django's LOGGING. `events`: off or stdout; `style`: text or json."""
     if events not in ("off", "stdout"):
         raise ImproperlyConfigured(f"MUSTER_EVENT_LOG is {events}; it must be off or stdout")
-    line = {"()": "common.redaction.Redacted", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
-    stderr = {"class": "logging.StreamHandler", "formatter": "line", "level": level}
-    stdout = {"class": "logging.StreamHandler", "formatter": "json", "stream": "ext://sys.stdout"}
+    if style not in ("text", "json"):
+        raise ImproperlyConfigured(f"MUSTER_LOG_FORMAT is {style}; it must be text or json")
+    text = {
+        "()": "common.redaction.Redacted",
+        "format": "%(asctime)s %(levelname)s %(name)s %(caused_by)s%(message)s",
+        "defaults": {"caused_by": ""},
+    }
+    both = {"class": "logging.StreamHandler", "filters": ["request"]}
+    stderr = {**both, "formatter": style, "level": level}
+    stdout = {**both, "formatter": "event", "stream": "ext://sys.stdout"}
     is_told = events == "stdout"
     ours = {"handlers": ["stdout"] if is_told else [], "level": "INFO"}
     sources = SOURCES if is_told else (EVENTS,)
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": line, "json": {"()": "common.log_config.AsJson"}},
+        "filters": {"request": {"()": "common.request_ids.WithRequestId"}},
+        "formatters": {
+            "text": text,
+            "json": {"()": "common.log_config.AsJson", "with_traceback": True},
+            "event": {"()": "common.log_config.AsJson"},
+        },
         "handlers": {"stderr": stderr, "stdout": stdout},
         "root": {"handlers": ["stderr"], "level": level},
         # Our events are in the audit and need not be in the log for people; the others go to both.
@@ -47,6 +60,10 @@ def event(act: str, **fields: Any) -> None:
 class AsJson(logging.Formatter):
     """Format a record as one JSON object per line. Secrets are removed from every text, and line ends are escaped."""
 
+    def __init__(self, *, with_traceback: bool = False) -> None:
+        super().__init__()
+        self.with_traceback = with_traceback
+
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
         fields = {
@@ -55,9 +72,14 @@ class AsJson(logging.Formatter):
             "source": record.name,
             "message": without_values(record).getMessage(),
         }
+        if request := getattr(record, "request_id", ""):
+            fields["request"] = request
         if status := getattr(record, "status_code", None):
             fields["status"] = status
-        return json.dumps(_clean({**fields, **getattr(record, "event", {})}), default=str)
+        found = _clean({**fields, **getattr(record, "event", {})})
+        if self.with_traceback and record.exc_info and not is_refusal(record):
+            found["traceback"] = [one_line(line) for line in Redacted().formatException(record.exc_info).split("\n")]
+        return json.dumps(found, default=str)
 
 
 def _clean(value: Any) -> Any:

@@ -107,7 +107,7 @@ def without_values(record: logging.LogRecord) -> logging.LogRecord:
     return found
 
 
-def _is_refusal(record: logging.LogRecord) -> bool:
+def is_refusal(record: logging.LogRecord) -> bool:
     status = getattr(record, "status_code", 500)
     return record.name.startswith("django.security") or (record.name == "django.request" and status < 500)
 
@@ -120,13 +120,13 @@ class Redacted(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         record = without_values(record)
-        if _is_refusal(record):  # the client's error: where in our code it was noticed tells nothing
+        if is_refusal(record):  # the client's error: where in our code it was noticed tells nothing
             record = copy(record)
             record.exc_info = record.exc_text = None
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        most = REFUSAL_CHARACTERS if _is_refusal(record) else MESSAGE_CHARACTERS
+        most = REFUSAL_CHARACTERS if is_refusal(record) else MESSAGE_CHARACTERS
         record.message = one_line(redacted(record.message, most=most))
         return super().formatMessage(record)
 

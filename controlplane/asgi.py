@@ -20,6 +20,7 @@ from django.urls import reverse  # noqa: E402
 
 from common.db_timeout import answer_within  # noqa: E402
 from common.startup_checks import announce  # noqa: E402
+from controlplane import metrics  # noqa: E402
 from controlplane.form_input import CarefulRequest  # noqa: E402
 from controlplane.limits import Bounded  # noqa: E402
 from jobs.ingest.asgi import AgentDoor  # noqa: E402 - models can be imported only now
@@ -29,6 +30,7 @@ django_pages.request_class = CarefulRequest
 application = AgentDoor(Bounded(django_pages))
 answer_within(settings.MUSTER_DB_SECONDS)
 announce()
+metrics.serve(rows=True)
 sys.setswitchinterval(SWITCH_SECONDS)
 reverse("jobs")  # imports every view now, so that neither the first request nor the garbage collector pays for it
 gc_tuning.settle()

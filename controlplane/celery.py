@@ -6,8 +6,11 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging
+from celery.signals import setup_logging, task_postrun, task_prerun, worker_init
 from django.conf import settings
+
+from common import request_ids
+from common.doorbell import CAUSE
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 app = Celery("muster")
@@ -25,4 +28,23 @@ def _log_as_the_others_do(loglevel: int, **_: Any) -> None:
     logging.getLogger().setLevel(loglevel)
 
 
+def _serve_metrics(**_: Any) -> None:
+    from . import metrics  # models can be imported only now
+
+    metrics.serve()
+
+
+def _note_cause(task: Any, **_: Any) -> None:
+    # A worker puts a message's headers into the request itself; a task applied in place has them apart.
+    found = task.request.get(CAUSE) or (task.request.get("headers") or {}).get(CAUSE)
+    request_ids.current_id.set(str(found or ""))
+
+
+def _forget_cause(**_: Any) -> None:
+    request_ids.current_id.set("")
+
+
 setup_logging.connect(_log_as_the_others_do)
+task_prerun.connect(_note_cause)
+task_postrun.connect(_forget_cause)
+worker_init.connect(_serve_metrics)

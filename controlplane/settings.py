@@ -102,6 +102,8 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "common.db_connections.GiveBack",
+    "common.request_ids.NoteRequestId",
+    "controlplane.metrics.Timed",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.security.SecurityHeaders",
     "common.error_responses.Fragments",
@@ -329,6 +331,13 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},
 }
 
+# "ADDRESS:PORT", apart from pages and API: whoever reaches it reads names of teams and queues.
+MUSTER_METRICS = os.environ.get("MUSTER_METRICS", "")
+if MUSTER_METRICS and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}", MUSTER_METRICS):
+    raise ImproperlyConfigured(f"MUSTER_METRICS is {MUSTER_METRICS}; it must be ADDRESS:PORT, such as 0.0.0.0:9090")
+
 LOGGING = log_config.configuration(
-    level=os.environ.get("MUSTER_LOG_LEVEL", "INFO"), events=os.environ.get("MUSTER_EVENT_LOG", "off")
+    level=os.environ.get("MUSTER_LOG_LEVEL", "INFO"),
+    events=os.environ.get("MUSTER_EVENT_LOG", "off"),
+    style=os.environ.get("MUSTER_LOG_FORMAT", "text"),
 )

@@ -100,6 +100,11 @@ class Adapters:
                 self._made[alias] = backend(alias)(**settings.CLUSTERS[alias].get("OPTIONS", {}))
             return self._made[alias]
 
+    def made(self) -> dict[str, Cluster]:
+        """Return the adapters that this process has needed so far, by alias."""
+        with self._making:
+            return dict(self._made)
+
     def clear(self) -> None:
         """Forget all adapters, where settings.CLUSTERS has changed."""
         with self._making:

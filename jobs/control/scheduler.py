@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Q, Sum
 from django.utils import timezone
 
-from common import doorbell, faultpoints
+from common import doorbell, faultpoints, measures
 from jobs import clusters
 from jobs.core.lifecycle import Phase
 from jobs.core.verdict import RoleView
@@ -32,11 +32,19 @@ def schedule_queue(queue_id: int) -> int:
     A second scheduler waits for the lock on the queue's row, then sees our admissions.
     """
     with faultpoints.atomic("scheduler.queue"):
-        queue = Queue.objects.select_for_update(no_key=True).get(pk=queue_id)
+        queue = Queue.objects.select_related("team").select_for_update(no_key=True, of=("self",)).get(pk=queue_id)
         waiting = _waiting(queue)
         decisions = admission.decide(*_snapshot(queue, waiting, is_locked=True))
         by_id = {job.pk: job for job in waiting}
-        return sum(_record(by_id[decision.job], decision) for decision in decisions)
+        admitted = [by_id[decision.job] for decision in decisions if _record(by_id[decision.job], decision)]
+        transaction.on_commit(lambda: _measure(queue, admitted), robust=True)
+        return len(admitted)
+
+
+def _measure(queue: Queue, admitted: Iterable[Job]) -> None:
+    for job in admitted:
+        seconds = (timezone.now() - job.phase_since).total_seconds()  # as it was read, when it still waited
+        measures.waited.labels(queue.team.name, queue.name).observe(seconds)
 
 
 def snapshot(queue: Queue, *, roles: Iterable[RoleView] = ()) -> tuple[admission.QueueState, list[admission.Pending]]:

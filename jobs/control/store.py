@@ -7,10 +7,10 @@ from datetime import datetime
 from signal import SIGTERM
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from common import doorbell, faultpoints
+from common import doorbell, faultpoints, measures
 from common.errors import LeaseLost, Refused
 from jobs import frameworks, history, trust
 from jobs.analysis import failure_rows, failures
@@ -22,6 +22,7 @@ from jobs.core.replacement import GONE, Key, unconfirmed
 from jobs.core.verdict import ENDED, PORT_TAKEN, ReplicaState, Seen
 from jobs.ingest.agent_tokens import attempt_key, issue
 from jobs.models import Job, JobEvent, Rank, RankState, Replica
+from queues.models import Queue
 
 from . import attempt_rows, elastic_rows, lease_renewal, replica_status
 from . import job_secrets as vault
@@ -87,6 +88,8 @@ class DjangoStore:
                 doorbell.hint(job=job.pk, team=job.team_id, what="state")
             if is_step and not job.is_on_quota:
                 doorbell.poke("jobs.schedule")
+            if is_step and (job.is_finished or job.phase == Phase.RUNNING):
+                transaction.on_commit(lambda: _measure(job, now), robust=True)
             return _held(job)
 
     def record_applied(self, held: Held, *, now: datetime) -> Held:
@@ -316,6 +319,14 @@ def _give_anew(job: Job, keys: Iterable[Key], seen: Seen, now: datetime) -> None
 
 def _replica(job: int, attempt: int, role: str, index: int) -> QuerySet[Replica]:
     return Replica.objects.filter(job=job, attempt=attempt, role=role, index=index)
+
+
+def _measure(job: Job, now: datetime) -> None:
+    team, queue = Queue.objects.values_list("team__name", "name").get(pk=job.queue_id)
+    if job.is_finished:
+        measures.ended.labels(team, queue, job.phase).inc()
+    elif job.admitted_at is not None:
+        measures.started.labels(team, queue).observe((now - job.admitted_at).total_seconds())
 
 
 def _record_replicas(job: Job, seen: Seen, now: datetime) -> bool:

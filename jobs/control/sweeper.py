@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from django.db import connections
 from django.utils import timezone
 
+from common import measures
 from jobs import clusters
 from jobs.models import Job
 
@@ -44,14 +45,20 @@ last_run = LastRun()
 def visit_job(job: int) -> timedelta | None:
     """Visit one job, with this thread as the lease owner."""
     owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
-    return visit(
-        job,
-        store=DjangoStore(),
-        clusters=clusters.get,
-        clock=timezone.now,
-        owner=owner,
-        backfill_logs=container_logs.backfill,
-    )
+    began, outcome = time.perf_counter(), "failed"
+    try:
+        after = visit(
+            job,
+            store=DjangoStore(),
+            clusters=clusters.get,
+            clock=timezone.now,
+            owner=owner,
+            backfill_logs=container_logs.backfill,
+        )
+        outcome = "done"
+        return after
+    finally:
+        measures.visits.labels(outcome).observe(time.perf_counter() - began)
 
 
 def schedule() -> None:

@@ -7,6 +7,7 @@ take turns at the threads and share the memory, so one team's flood delays anoth
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from typing import Any
 
 from django.conf import settings
 
+from common import measures
 from common.rates import buckets
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import MAX_BATCH_BYTES
@@ -49,7 +51,10 @@ class AgentDoor:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
             with suppress(ConnectionAbortedError):  # the client is gone and needs no answer
-                await _send(send, await self._answer(dict(scope["headers"]), receive))
+                began = time.perf_counter()
+                found = await self._answer(dict(scope["headers"]), receive)
+                measures.batches.labels(str(found.status)).observe(time.perf_counter() - began)
+                await _send(send, found)
         else:
             await self.app(scope, receive, send)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import DatabaseError, DataError, IntegrityError, connection
 
+from common import measures
 from common.errors import InvalidInput, NotAllowed
 from jobs.core.agent_identity import AgentIdentity
 from jobs.core.batch import parse
@@ -38,7 +39,9 @@ def refused(status: int, title: str, *, retry_after: int = 0, **more: Any) -> An
 def answer(identity: AgentIdentity, body: bytes) -> Answer:
     """Apply a batch. Every error has an answer: without one an agent retries for ever."""
     try:
-        ack, commands = apply.apply_batch(identity=identity, batch=parse(body))
+        batch = parse(body)
+        measures.lag.observe(max(0.0, time.time() - batch.sent_at))
+        ack, commands = apply.apply_batch(identity=identity, batch=batch)
         return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
     except NotAllowed as error:
         return refused(403, str(error))

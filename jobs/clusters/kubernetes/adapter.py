@@ -151,6 +151,11 @@ class KubernetesCluster(View):
                 client.run(self.api.call("DELETE", f"{self.path}/services/{one.name}", body=body), CALL_SECONDS)
         return len(old)
 
+    def watch_ages(self) -> dict[str, float]:
+        """Return how many seconds ago the API server last sent something, for each resource that is watched."""
+        seen = {"pods": self.pods.as_of, "services": self.owners.as_of}
+        return {name: max(0.0, self._clock() - at) for name, at in seen.items() if at is not None}
+
     def close(self) -> None:
         """Stop watching. Not needed in a process that exits."""
         for one in self._following:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 import aiohttp
 import uvloop
 
+from common import measures
 from common.errors import Unreachable
 
 from .answers import Answer
@@ -158,6 +160,7 @@ class Api:
 
     async def _send(self, ask: _Request, line: _Line) -> Answer:
         self.requests += 1
+        began, status = time.monotonic(), "none"
         timeout = aiohttp.ClientTimeout(total=ask.seconds)
         headers = {**line.headers, "Accept": ask.accept, "Content-Type": ask.kind}
         try:
@@ -171,9 +174,13 @@ class Api:
                 server_hostname=line.session.server_name,
                 allow_redirects=False,  # do not send our credentials elsewhere
             ) as response:
-                return Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
+                answer = Answer(response.status, await response.read(), response.headers.get("Retry-After", ""))
+                status = str(response.status)
+                return answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"the cluster does not answer: {line.session.words(error)}") from error
+        finally:
+            measures.calls.labels(ask.verb, status).observe(time.monotonic() - began)
 
     async def _ready(self, instead_of: Session | None = None) -> _Line:
         """Return a session and the headers of its credentials. The server refused those of `instead_of`: re-read them."""

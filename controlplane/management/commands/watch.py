@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common import gc_tuning
 from common.leadership import Leadership
+from controlplane import metrics
 from jobs.control.watcher import watch
 
 
@@ -19,6 +20,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         gc_tuning.settle()
+        metrics.serve()
         lead = Leadership("watcher")
         if not lead.wait(stop):
             return

@@ -1,0 +1,146 @@
+"""What Prometheus is told of the database's rows and of this process's views of clusters, read when it asks.
+
+Every web process tells the same of the rows, so take the maximum over them, not the sum.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.models import Count, Min, Q, Sum
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from prometheus_client import REGISTRY
+from prometheus_client.core import GaugeMetricFamily as Gauges
+
+from common import measures
+from common.hints import open_streams
+from common.middleware import Middleware
+from jobs import clusters
+from jobs.core.lifecycle import HOLDS_QUOTA, Phase
+from jobs.core.silence import SILENT
+from jobs.core.verdict import ReplicaState
+from jobs.models import AttemptFailure, Job, Replica
+from queues.models import Queue
+
+log = logging.getLogger(__name__)
+FAILURES_OF = timedelta(hours=1)
+OF_QUEUE = ["team", "queue"]
+
+_status: ContextVar[int] = ContextVar("status", default=500)
+
+
+class Timed(Middleware):
+    """Time each request by its route; what matches none is one series together."""
+
+    @contextmanager
+    def around(self, request: HttpRequest) -> Iterator[None]:
+        began, before = time.perf_counter(), _status.set(500)
+        try:
+            yield
+        finally:
+            match = request.resolver_match
+            route = match.view_name if match else "none"
+            labels = request.method or "", route, f"{_status.get() // 100}xx"
+            measures.requests.labels(*labels).observe(time.perf_counter() - began)
+            _status.reset(before)
+
+    def after(self, response: HttpResponse) -> HttpResponse:
+        _status.set(response.status_code)
+        return response
+
+
+def serve(*, rows: bool = False) -> None:
+    """Serve this process's metrics; `rows`: also what the database holds. Does nothing without MUSTER_METRICS."""
+    measures.streams.set_function(lambda: sum(open_streams.values()))
+    measures.serve(settings.MUSTER_METRICS, Watches(), *([Rows()] if rows else []))
+
+
+def forget(collector: object) -> None:
+    """Take a collector out again; for tests."""
+    REGISTRY.unregister(collector)  # type: ignore[arg-type]
+
+
+class Watches:
+    """How old this process's views of the clusters are."""
+
+    def collect(self) -> Iterator[Gauges]:
+        ages = Gauges(
+            "muster_watch_age_seconds", "Since the cluster last sent something.", labels=["cluster", "resource"]
+        )
+        for alias, adapter in clusters.adapters.made().items():
+            for resource, age in getattr(adapter, "watch_ages", dict)().items():
+                ages.add_metric([alias, resource], age)
+        yield ages
+
+
+class Rows:
+    """Jobs, queues, replicas and failures as the database has them."""
+
+    def collect(self) -> Iterator[Gauges]:
+        up = Gauges("muster_database_up", "1 if Postgres answered.")
+        try:
+            found = [one for read in (_jobs, _queues, _replicas, _failures) for one in read(timezone.now())]
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("metrics without rows: %s", error)
+            found = []
+        finally:
+            if not connection.in_atomic_block:
+                connection.close()  # back to the pool: the thread that asks is not Django's
+        up.add_metric([], 1.0 if found else 0.0)
+        yield from (up, *found)
+
+
+Reader = Callable[[datetime], list[Gauges]]
+
+
+def _jobs(now: datetime) -> list[Gauges]:
+    count = Gauges("muster_jobs", "Jobs that have not ended, by phase.", labels=["phase", *OF_QUEUE])
+    oldest = Gauges(
+        "muster_queue_oldest_wait_seconds", "How long the job waits that has waited longest.", labels=OF_QUEUE
+    )
+    rows = Job.objects.active().order_by().values_list("phase", "queue__team__name", "queue__name")
+    for phase, team, queue, jobs, since in rows.annotate(jobs=Count("pk"), since=Min("phase_since")):
+        count.add_metric([phase, team, queue], jobs)
+        if phase == Phase.QUEUED:
+            oldest.add_metric([team, queue], max(0.0, (now - since).total_seconds()))
+    return [count, oldest]
+
+
+def _queues(_: datetime) -> list[Gauges]:
+    quota = Gauges("muster_queue_slots", "Processes that may hold a slot at once.", labels=OF_QUEUE)
+    used = Gauges("muster_queue_slots_used", "Processes that hold a slot.", labels=OF_QUEUE)
+    wanted = Gauges("muster_queue_slots_wanted", "Processes of jobs that wait.", labels=OF_QUEUE)
+    holding, waiting = Q(jobs__phase__in=list(HOLDS_QUOTA)), Q(jobs__phase=Phase.QUEUED)
+    rows = Queue.objects.order_by().values_list("team__name", "name", "nominal")
+    for team, name, nominal, holds, waits in rows.annotate(
+        holds=Sum("jobs__slots", filter=holding, default=0), waits=Sum("jobs__slots", filter=waiting, default=0)
+    ):
+        for family, value in ((quota, nominal), (used, holds), (wanted, waits)):
+            family.add_metric([team, name], value)
+    return [quota, used, wanted]
+
+
+def _replicas(now: datetime) -> list[Gauges]:
+    silent = Gauges("muster_silent_replicas", "Running replicas whose agents send nothing.", labels=OF_QUEUE)
+    heard = Q(last_batch_at__lte=now - SILENT) | Q(last_batch_at=None, started_at__lte=now - SILENT)
+    rows = Replica.objects.filter(heard, state=ReplicaState.RUNNING, job__finished_at=None).order_by()
+    for team, queue, count in rows.values_list("job__queue__team__name", "job__queue__name").annotate(n=Count("pk")):
+        silent.add_metric([team, queue], count)
+    return [silent]
+
+
+def _failures(now: datetime) -> list[Gauges]:
+    failed = Gauges(
+        "muster_failed_attempts", "Attempts judged as failed in the last hour, by kind.", labels=["kind", *OF_QUEUE]
+    )
+    rows = AttemptFailure.objects.filter(judged_at__gte=now - FAILURES_OF).order_by()
+    found = rows.values_list("kind", "job__queue__team__name", "job__queue__name").annotate(n=Count("pk"))
+    for kind, team, queue, count in found:
+        failed.add_metric([kind, team, queue], count)
+    return [failed]
