@@ -15,7 +15,6 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Count, Min, Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily as Gauges
 
 from common import measures
@@ -59,11 +58,6 @@ def serve(*, rows: bool = False) -> None:
     """Serve this process's metrics; `rows`: also what the database holds. Does nothing without MUSTER_METRICS."""
     measures.streams.set_function(lambda: sum(open_streams.values()))
     measures.serve(settings.MUSTER_METRICS, Watches(), *([Rows()] if rows else []))
-
-
-def forget(collector: object) -> None:
-    """Take a collector out again; for tests."""
-    REGISTRY.unregister(collector)  # type: ignore[arg-type]
 
 
 class Watches:

@@ -331,7 +331,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "list", "persistAuthorization": False},
 }
 
-# "ADDRESS:PORT", apart from pages and API: whoever reaches it reads names of teams and queues.
+# "ADDRESS:PORT", apart from pages and API: it needs no sign-in, and tells the names of teams and queues.
 MUSTER_METRICS = os.environ.get("MUSTER_METRICS", "")
 if MUSTER_METRICS and not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):[0-9]{1,5}", MUSTER_METRICS):
     raise ImproperlyConfigured(f"MUSTER_METRICS is {MUSTER_METRICS}; it must be ADDRESS:PORT, such as 0.0.0.0:9090")
