@@ -5,14 +5,15 @@ Every web process tells the same of the rows, so take the maximum over them, not
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
-from django.db.models import Count, Min, Q, Sum
+from django.db.models import Count, Min, Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily as Gauges
@@ -22,8 +23,6 @@ from common.hints import open_streams
 from common.middleware import Middleware
 from jobs import clusters
 from jobs.core.lifecycle import HOLDS_QUOTA, Phase
-from jobs.core.silence import SILENT
-from jobs.core.verdict import ReplicaState
 from jobs.models import AttemptFailure, Job, Replica
 from queues.models import Queue
 
@@ -79,7 +78,7 @@ class Rows:
     def collect(self) -> Iterator[Gauges]:
         up = Gauges("muster_database_up", "1 if Postgres answered.")
         try:
-            found = [one for read in (_jobs, _queues, _replicas, _failures) for one in read(timezone.now())]
+            found = [one for read in (_queues, _replicas, _failures) for one in read(timezone.now())]
         except (DatabaseError, InterfaceError) as error:
             log.warning("metrics without rows: %s", error)
             found = []
@@ -90,40 +89,33 @@ class Rows:
         yield from (up, *found)
 
 
-Reader = Callable[[datetime], list[Gauges]]
-
-
-def _jobs(now: datetime) -> list[Gauges]:
-    count = Gauges("muster_jobs", "Jobs that have not ended, by phase.", labels=["phase", *OF_QUEUE])
+def _queues(now: datetime) -> list[Gauges]:
+    """Read jobs that have not ended, and only those: ended ones are many."""
+    jobs = Gauges("muster_jobs", "Jobs that have not ended, by phase.", labels=["phase", *OF_QUEUE])
     oldest = Gauges(
         "muster_queue_oldest_wait_seconds", "How long the job waits that has waited longest.", labels=OF_QUEUE
     )
-    rows = Job.objects.active().order_by().values_list("phase", "queue__team__name", "queue__name")
-    for phase, team, queue, jobs, since in rows.annotate(jobs=Count("pk"), since=Min("phase_since")):
-        count.add_metric([phase, team, queue], jobs)
-        if phase == Phase.QUEUED:
-            oldest.add_metric([team, queue], max(0.0, (now - since).total_seconds()))
-    return [count, oldest]
-
-
-def _queues(_: datetime) -> list[Gauges]:
     quota = Gauges("muster_queue_slots", "Processes that may hold a slot at once.", labels=OF_QUEUE)
     used = Gauges("muster_queue_slots_used", "Processes that hold a slot.", labels=OF_QUEUE)
     wanted = Gauges("muster_queue_slots_wanted", "Processes of jobs that wait.", labels=OF_QUEUE)
-    holding, waiting = Q(jobs__phase__in=list(HOLDS_QUOTA)), Q(jobs__phase=Phase.QUEUED)
-    rows = Queue.objects.order_by().values_list("team__name", "name", "nominal")
-    for team, name, nominal, holds, waits in rows.annotate(
-        holds=Sum("jobs__slots", filter=holding, default=0), waits=Sum("jobs__slots", filter=waiting, default=0)
-    ):
-        for family, value in ((quota, nominal), (used, holds), (wanted, waits)):
-            family.add_metric([team, name], value)
-    return [quota, used, wanted]
+    holds, waits = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    rows = Job.objects.active().order_by().values_list("phase", "queue__team__name", "queue__name")
+    for phase, team, queue, count, slots, since in rows.annotate(Count("pk"), Sum("slots"), Min("phase_since")):
+        jobs.add_metric([phase, team, queue], count)
+        if phase in HOLDS_QUOTA:
+            holds[team, queue] += slots
+        if phase == Phase.QUEUED:
+            waits[team, queue] += slots
+            oldest.add_metric([team, queue], max(0.0, (now - since).total_seconds()))
+    for team, queue, nominal in Queue.objects.order_by().values_list("team__name", "name", "nominal"):
+        for family, value in ((quota, nominal), (used, holds[team, queue]), (wanted, waits[team, queue])):
+            family.add_metric([team, queue], value)
+    return [jobs, oldest, quota, used, wanted]
 
 
 def _replicas(now: datetime) -> list[Gauges]:
     silent = Gauges("muster_silent_replicas", "Running replicas whose agents send nothing.", labels=OF_QUEUE)
-    heard = Q(last_batch_at__lte=now - SILENT) | Q(last_batch_at=None, started_at__lte=now - SILENT)
-    rows = Replica.objects.filter(heard, state=ReplicaState.RUNNING, job__finished_at=None).order_by()
+    rows = Replica.objects.filter(Replica.is_silent(now), job__finished_at=None).order_by()
     for team, queue, count in rows.values_list("job__queue__team__name", "job__queue__name").annotate(n=Count("pk")):
         silent.add_metric([team, queue], count)
     return [silent]

@@ -69,6 +69,13 @@ class Replica(models.Model):
         """Return how long its agent has been silent, None while that is no cause for concern."""
         return silence.silent_for(self.state, started_at=self.started_at, last_batch_at=self.last_batch_at, now=now)
 
+    @staticmethod
+    def is_silent(now: datetime) -> Q:
+        """Return the condition of `silent_for` for rows."""
+        since = now - silence.SILENT
+        heard_before = Q(last_batch_at__lte=since) | Q(last_batch_at=None, started_at__lte=since)
+        return Q(state=verdict.ReplicaState.RUNNING) & heard_before
+
 
 class RankState(models.TextChoices):
     WAITING = "waiting", "Waiting"

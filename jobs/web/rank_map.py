@@ -21,8 +21,7 @@ from django.utils.safestring import SafeString
 
 from common.text import format_duration
 from jobs.analysis import failures
-from jobs.core.silence import SILENT
-from jobs.core.verdict import ENDED, ReplicaState, RoleView
+from jobs.core.verdict import ENDED, RoleView
 from jobs.models import Job, Rank, RankState, Replica
 
 from . import present
@@ -165,10 +164,7 @@ def rank_map(job: Job, *, attempt: int, now: datetime) -> RankMap:
 
 def _with_news(job: Job, attempt: int, now: datetime) -> list[Replica]:
     """Return the replicas of which there is something to say: a reason, an agent that is silent, unexpected ranks."""
-    is_silent = Q(state=ReplicaState.RUNNING) & Q(
-        Q(last_batch_at__lte=now - SILENT) | Q(last_batch_at=None, started_at__lte=now - SILENT)
-    )
-    told = ~Q(reason="") | ~Q(unexpected_ranks={}) | is_silent
+    told = ~Q(reason="") | ~Q(unexpected_ranks={}) | Replica.is_silent(now)
     return list(Replica.objects.filter(told, job=job, attempt=attempt).order_by("id"))
 
 

@@ -327,38 +327,38 @@ def test_a_page_whose_hint_was_lost_finds_out_by_looking(page, lab):
     expect(page.locator("#charts")).not_to_have_attribute("hx-get", re.compile("."))
 
 
-def test_a_page_polls_while_its_stream_is_away(chromium, site, page, lab):
-    """Here a page with a stream of its own, as in a browser without shared workers."""
+@pytest.fixture
+def own_stream(chromium, site, page):
+    """A page with a stream of its own, as in a browser without shared workers, and with its timers."""
+    context = chromium.new_context(base_url=site.url, storage_state=page.context.storage_state())
+    context.add_init_script("delete window.SharedWorker")
+    yield context.new_page()
+    context.close()
+
+
+def test_a_page_polls_while_its_stream_is_away(own_stream, lab):
     job = seed.running(lab, steps=5)
-    other = chromium.new_context(base_url=site.url, storage_state=page.context.storage_state())
-    other.add_init_script("delete window.SharedWorker")
-    other.route("**/live", lambda route: route.abort())
-    tab = other.new_page()
+    own_stream.context.route("**/live", lambda route: route.abort())
+    tab = own_stream
     tab.clock.install()
     tab.goto(f"/jobs/{job.pk}")
     with tab.expect_request(lambda request: request.headers.get("hx-target", "").endswith("#state")):
         tab.clock.run_for(61_000)
-    other.close()
 
 
-def test_a_page_opens_another_stream_when_its_own_falls_silent(chromium, site, page, lab):
+def test_a_page_opens_another_stream_when_its_own_falls_silent(own_stream, lab):
     """A connection may die without a word; here the page's clock says that the last beat was long ago."""
     job = seed.running(lab, steps=5)
-    other = chromium.new_context(base_url=site.url, storage_state=page.context.storage_state())
-    other.add_init_script("delete window.SharedWorker")
-    tab = other.new_page()
+    tab = own_stream
     tab.clock.install()
     with tab.expect_response("**/live"):
         tab.goto(f"/jobs/{job.pk}")
     with tab.expect_request("**/live"):
         tab.clock.run_for(61_000)
-    other.close()
 
 
-def test_a_page_whose_stream_ended_after_it_spoke_polls_too(chromium, site, page, lab):
+def test_a_page_whose_stream_ended_after_it_spoke_polls_too(own_stream, lab):
     job = seed.running(lab, steps=5)
-    other = chromium.new_context(base_url=site.url, storage_state=page.context.storage_state())
-    other.add_init_script("delete window.SharedWorker")
     spoken = []
 
     def once(route):
@@ -367,12 +367,11 @@ def test_a_page_whose_stream_ended_after_it_spoke_polls_too(chromium, site, page
         spoken.append(True)
         return route.fulfill(content_type="text/event-stream", body="event: sync\ndata: {}\n\n")
 
-    other.route("**/live", once)
-    tab = other.new_page()
+    own_stream.context.route("**/live", once)
+    tab = own_stream
     tab.clock.install()
     tab.goto(f"/jobs/{job.pk}")
     tab.clock.run_for(3_000)  # what the sync asked for is over
     with tab.expect_request(lambda request: request.headers.get("hx-target", "").endswith("#state")):
         tab.clock.run_for(61_000)
     assert spoken
-    other.close()
