@@ -19,7 +19,7 @@ def test_the_five_examples_are_there():
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_renders_as_before(render, golden, example):
-    """After a wanted change delete its file: this test then writes it anew, fails once, and a person reads the difference."""
+    """After an intended change delete the golden file: the test writes it again and fails once, so that the diff is reviewed."""
     text, file = shown(render(example)), golden / f"{example}.yaml"
     if not file.exists():
         file.write_text(text)
@@ -126,7 +126,7 @@ def test_a_new_version_does_not_restart_the_charts_own_servers(render):
 
 
 def test_a_volume_of_one_node_keeps_its_pods_together(render):
-    """And those that do not need it are not kept: a migration must not wait for a volume."""
+    """Pods that do not mount it may run anywhere: a migration must not wait for a volume."""
     of = {one["metadata"]["name"]: one for one in render("try-out") if one["kind"] in ("Deployment", "Job", "Pod")}
     pods = {name: one if one["kind"] == "Pod" else one["spec"]["template"] for name, one in of.items()}
     claims = {

@@ -218,7 +218,7 @@ def test_one_command_installs_it_and_jobs_run_through_an_upgrade(installed):
 
 
 def _images(installed: Installed) -> set[str]:
-    """The images of all processes, those that are ending included."""
+    """The images of all processes, including pods that are terminating."""
     found = [one for part in PROCESSES for one in installed.pods(component=part)]
     return {one["spec"]["containers"][0]["image"] for one in found}
 

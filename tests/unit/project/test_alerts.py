@@ -92,7 +92,7 @@ def of(text: str) -> tuple[str, str]:
 
 
 def labels(rule: dict, series: list[str]) -> dict[str, str]:
-    """Those of the raised alert: the rule's own, and those that its expression keeps."""
+    """Return the labels of the raised alert: the rule's own, and those that its expression keeps."""
     kept = {"team": "nlp", "queue": "train"} if series[0].split(" ")[0] in SHORT else {}
     kept |= dict(re.findall(r'(\w+)="(\w+)"', series[0]))
     return {**rule["labels"], **kept}
