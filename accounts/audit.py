@@ -47,6 +47,7 @@ class AuditAction(StrEnum):
     SERVICE_MADE = "service.make"
     SERVICE_REMOVED = "service.remove"
     AUDIT_TRIMMED = "audit.trim"
+    RESTORED = "installation.restore"
     QUEUE_MADE = "queue.make"
     QUEUE_CHANGED = "queue.change"
     CEILING_CHANGED = "ceiling.change"
@@ -97,6 +98,7 @@ WORDS: dict[str, str] = {
     AuditAction.SERVICE_MADE: "made service account",
     AuditAction.SERVICE_REMOVED: "removed service account",
     AuditAction.AUDIT_TRIMMED: "deleted old audit entries",
+    AuditAction.RESTORED: "restored this installation from a backup",
     AuditAction.QUEUE_MADE: "made queue",
     AuditAction.QUEUE_CHANGED: "changed queue",
     AuditAction.CEILING_CHANGED: "changed the quota ceiling of team",

@@ -16,7 +16,7 @@ from django.db import connection
 log = logging.getLogger(__name__)
 
 NAMESPACE = 0x6D757374  # "must": the first half of our advisory locks' keys
-KEYS = {"beat": 1, "watcher": 2, "migrate": 3}
+KEYS = {"beat": 1, "watcher": 2, "migrate": 3, "backup": 4}
 LOOK_SECONDS = 1.0
 SILENT_SECONDS = 15
 # How soon the server notices that the other side is gone: after a pause of 5 s, two probes 5 s apart.

@@ -14,12 +14,19 @@ DATABASE = "postgres://muster:{password}@postgres:5432/muster"
 REDIS = "redis://:{password}@redis:6379/0"
 
 
-def make(folder: Path) -> Iterator[str]:
-    """Write what is missing; yields a line for each file. Passwords are hexadecimal digits: they stand in addresses."""
+def make(folder: Path, *, key: str = "") -> Iterator[str]:
+    """Write what is missing; yields a line for each file. Passwords are hexadecimal digits: they stand in addresses.
+
+    `key`: the secret key to use instead of a new one, of a backup that is to be restored. Raises FileExistsError if there
+    is another one: data may be encrypted with it.
+    """
+    path = folder / "muster" / "secret_key"
+    if key and path.exists() and path.read_text().strip() != key:
+        raise FileExistsError(f"{path} holds another key; restore into new volumes, or remove it first")
     for name in ("postgres", "redis"):
         yield from _write(folder / name / "password", secrets.token_hex(24))
     passwords = {name: (folder / name / "password").read_text().strip() for name in ("postgres", "redis")}
-    yield from _write(folder / "muster" / "secret_key", secrets.token_hex(32))
+    yield from _write(path, key or secrets.token_hex(32))
     # Follow from the passwords, so they are written each time: an interrupted first start leaves no other password there.
     yield from _write(folder / "muster" / "database_url", DATABASE.format(password=passwords["postgres"]), again=True)
     yield from _write(folder / "muster" / "redis_url", REDIS.format(password=passwords["redis"]), again=True)

@@ -30,6 +30,11 @@ def wait_until_usable(*, say: Callable[[str], None]) -> None:
     _wait(lambda: obstacle(with_tables=True), say)
 
 
+def wait_for_server(*, say: Callable[[str], None]) -> None:
+    """Block until Postgres answers and is new enough, whatever is in the database."""
+    _wait(lambda: obstacle(with_tables=False), say)
+
+
 def obstacle(*, with_tables: bool) -> str | None:
     """Return what keeps the database from being used, in one line; None if nothing does."""
     try:
@@ -59,7 +64,7 @@ def migrate(*, first_admin: str | None, say: Callable[[str], None]) -> Iterator[
 
     Each migration is a transaction of its own, so one that fails leaves nothing of itself.
     """
-    _wait(lambda: obstacle(with_tables=False), say)
+    wait_for_server(say=say)
     lead = Leadership("migrate")
     lead.wait(threading.Event())
     try:

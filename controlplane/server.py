@@ -3,6 +3,8 @@
     muster-server web | tasks | beat | watcher       run a process; it waits for the database and its tables
     muster-server migrate [--first-admin NAME]       create or change the tables; the first person, if there is none
     muster-server check                              what is misconfigured, and what to write instead
+    muster-server backup FILE                        database, files and keys as one archive (docs/backup.md)
+    muster-server restore FILE                       that archive into an empty database
     muster-server secrets FOLDER                     what compose needs before its first start
 
 A process waits without end and says for what: whatever order they are started in, and however long a database is away,
@@ -12,7 +14,10 @@ none of them is restarted again and again without a word.
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -78,13 +83,89 @@ def check() -> None:
 
 
 @cli.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-def secrets(folder: Path) -> None:
-    """Create the secrets that compose needs in FOLDER; existing ones are kept."""
-    from . import first_secrets
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--without-keys", is_flag=True, help="leave out the secret key, which must then be kept elsewhere")
+def backup(file: Path, without_keys: bool) -> None:
+    """Write database, files and keys to FILE, or to standard output if it is -. Jobs go on meanwhile."""
+    _read_settings()
+    from . import backup, migrating
 
-    for line in first_secrets.make(folder):
-        click.echo(line)
+    migrating.wait_for_server(say=_say)
+    with _told(), _written(file) as out:
+        backup.write(out, with_keys=not without_keys, say=_say)
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--print-key", is_flag=True, help="print the backup's secret key and restore nothing")
+def restore(file: Path, print_key: bool) -> None:
+    """Restore FILE, or standard input if it is -, into a database without jobs and people."""
+    from . import archive
+
+    with _told(), click.open_file(str(file), "rb") as source:
+        found = archive.Reader(source)
+        if print_key:
+            click.echo(found.secret_key)
+            return
+        _read_settings()
+        from . import restore
+
+        for line in restore.restore(found, say=_say):
+            click.echo(line)
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--from", "backup", type=click.Path(path_type=Path, allow_dash=True), help="a backup, whose secret key is used"
+)
+def secrets(folder: Path, backup: Path | None) -> None:
+    """Create the secrets that compose needs in FOLDER; existing ones are kept."""
+    from . import archive, first_secrets
+
+    with _told():
+        key = ""
+        if backup:
+            with click.open_file(str(backup), "rb") as source:
+                key = archive.Reader(source).secret_key
+        for line in first_secrets.make(folder, key=key):
+            click.echo(line)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what may go wrong with an archive, its disk or the database into one line."""
+    from django.db import DatabaseError
+
+    from .archive import BadArchive
+
+    try:
+        yield
+    except (BadArchive, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    except DatabaseError as error:
+        raise click.ClickException(f"the database refused it: {' '.join(str(error).split())}") from None
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file that only its owner may read, and that has its name once it is complete; or standard output."""
+    if str(path) == "-":
+        if sys.stdout.isatty():
+            raise click.ClickException("a backup on a terminal helps nobody: muster-server backup - > FILE")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if path.exists() and not path.is_file():  # a pipe, a tape
+        with path.open("wb") as out:
+            yield out
+        return
+    draft = path.with_name(f".{path.name}.partial")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        yield out
+        out.flush()
+        os.fsync(out.fileno())
+    draft.rename(path)
 
 
 def _read_settings() -> None:

@@ -14,6 +14,8 @@ from django.core.files.storage import default_storage
 from common import faultpoints
 from common.errors import MusterError
 
+from .models import Pack, Workspace
+
 FOLDER = "workspaces"
 
 
@@ -63,6 +65,13 @@ def packed_text(name: str) -> bytes:
 
 def text(name: str) -> str:
     return zlib.decompress(packed_text(name)).decode()
+
+
+def named() -> Iterator[str]:
+    """Yield the names of all files that rows refer to, as the current transaction sees them."""
+    yield from Pack.objects.order_by().values_list("name", flat=True).iterator(chunk_size=10_000)
+    manifests = Workspace.objects.exclude(manifest="").order_by().values_list("manifest", flat=True)
+    yield from manifests.distinct().iterator(chunk_size=10_000)
 
 
 def listed() -> Iterator[tuple[str, datetime]]:

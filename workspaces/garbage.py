@@ -18,7 +18,7 @@ from django.db.models import Count, F, Q, Sum
 from django.utils import timezone
 
 from accounts.models import Team
-from common import faultpoints
+from common import faultpoints, file_deletion
 
 from . import files, frames, manifest
 from .models import Blob, Pack, TeamStore, Workspace
@@ -48,7 +48,8 @@ def collect(*, now: datetime | None = None) -> Collected:
         found.workspaces += expire(team, before=now - KEEP_WORKSPACES)
         found.blobs += sweep(team, before=now - KEEP_UNNAMED)
         found.packs += renew(team, before=now - KEEP_UNNAMED)
-    found.stored_files = delete_unnamed(before=now - KEEP_UNNAMED)
+    with file_deletion.allowed() as is_allowed:
+        found.stored_files = delete_unnamed(before=now - KEEP_UNNAMED) if is_allowed else 0
     log.info("collected %s", found)
     return found
 

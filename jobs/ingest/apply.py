@@ -27,14 +27,18 @@ from .replica_rows import ReplicaRow, known_names, note_names
 LINES_ONCE = "segment_lines_once"  # the name of a LogSegment constraint
 
 
+class NothingHere(Exception):
+    """A known agent meets an empty database. It must not end its replica: a restored backup may know it."""
+
+
 def apply_batch(*, identity: AgentIdentity, batch: Batch) -> tuple[int, list[dict[str, Any]]]:
     """Apply one batch. Return the last number applied and commands for the agent.
 
-    Raises NotAllowed if there is no such replica, whose agent must stop; InvalidInput for what no row can hold; and
-    NoRoom while the log store may still recover, so that the agent keeps the batch and retries.
+    Raises NotAllowed if there is no such replica, whose agent must stop; NothingHere if there is no job at all, and the
+    agent must retry; InvalidInput for what no row can hold; and NoRoom while the log store may still recover, so that the agent keeps the batch and retries.
     """
     row = _find(identity)
-    if batch.seq == row.batch_seq + 1:
+    if row.is_next(batch.seq):
         new = translate.unplanned(batch, positions=row.positions, planned=row.world)
         if new and not row.is_over and replica_rows.add_ranks(row, new):
             row = _find(identity)
@@ -87,6 +91,10 @@ def _write(row: ReplicaRow, batch: Batch, changes: translate.RowChanges, *, path
 
 def _find(identity: AgentIdentity) -> ReplicaRow:
     row = replica_rows.find(identity)
+    if row is None and not Job.objects.exists():
+        raise NothingHere(
+            "there are no jobs here, though this server started the agent: its backup is still to be restored"
+        )
     if row is None:
         raise NotAllowed("this attempt is not known here; the agent ends its replica")
     if is_shut_out(row):

@@ -45,6 +45,9 @@ def answer(identity: AgentIdentity, body: bytes) -> Answer:
         return Answer(200, {"ack": ack, "time": time.time(), "commands": commands})
     except NotAllowed as error:
         return refused(403, str(error))
+    except apply.NothingHere as error:
+        _warn_once(str(error))
+        return refused(503, str(error), retry_after=NO_ROOM_SECONDS)
     except NoRoom as error:
         _warn_once(str(error))
         return refused(507, str(error), retry_after=NO_ROOM_SECONDS)

@@ -24,7 +24,7 @@ _READ = """
             FROM jsonb_array_elements(j.roles) AS one(role)), 0), j.slots),
         extract(epoch FROM COALESCE(r.closed_at, CASE WHEN r.attempt < j.attempt THEN j.launched_at
             ELSE COALESCE(j.finished_at, j.phase_since) END))::float8, r.closed_at IS NOT NULL,
-        j.logs_collected_at IS NOT NULL
+        j.logs_collected_at IS NOT NULL, r.is_restored
     FROM jobs_replica r JOIN jobs_job j ON j.id = r.job_id, LATERAL (
         SELECT json_agg(json_build_array(rank, line, extract(epoch FROM at), state, restarts, {sampled})) AS positions FROM (
             SELECT rank, lines AS line, last_line_at AS at, state, restarts, {sampled} FROM jobs_rank
@@ -45,7 +45,7 @@ _WRITE = """
     WITH batch AS (
         SELECT %(changes)s::json AS changes
     ), won AS (
-        UPDATE jobs_replica SET batch_seq = %(seq)s, log_bytes = log_bytes + %(stored)s,
+        UPDATE jobs_replica SET batch_seq = %(seq)s, is_restored = is_restored AND %(seq)s = %(before)s, log_bytes = log_bytes + %(stored)s,
             last_batch_at = CASE WHEN %(seq)s > %(before)s THEN now() ELSE last_batch_at END,
             mirrored_at = CASE WHEN %(seq)s > %(before)s THEN mirrored_at ELSE now() END,
             unexpected_ranks = COALESCE(CASE WHEN %(is_over)s OR closed_at IS NOT NULL OR state IN {replica_ended}
@@ -141,6 +141,7 @@ class ReplicaRow(NamedTuple):
     is_mirrored: bool = False  # some of its lines were read from its container's own log
     is_log_deleted: bool = False
     unexpected: dict[str, Any] = {}
+    is_restored: bool = False  # from a backup: batches that its agent has sent since may be lost
     world: int = 1  # planned processes of the job; slots where its framework plans none
 
     @property
@@ -152,7 +153,11 @@ class ReplicaRow(NamedTuple):
         }
 
     def baseline(self, names: frozenset[str]) -> Baseline:
-        return Baseline(self.positions, self.since, names, self.before, self.unexpected, self.is_over)
+        return Baseline(self.positions, self.since, names, self.before, self.unexpected, self.is_over, self.is_restored)
+
+    def is_next(self, seq: int) -> bool:
+        """Return whether a batch continues what is here; behind a backup's end any later one does."""
+        return seq == self.batch_seq + 1 or (self.is_restored and seq > self.batch_seq)
 
 
 def find(identity: AgentIdentity) -> ReplicaRow | None:
@@ -165,7 +170,7 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
     if row is None:
         return None
     replica, seq, job, team, attempt, phase, since, positions, before, is_mirrored, kept, kept_lines, world, *end = row
-    ended_at, is_closed, is_log_deleted = end
+    ended_at, is_closed, is_log_deleted, is_restored = end
     is_over = is_closed or attempt != identity.attempt or phase not in HOLDS_QUOTA
     by_rank = {
         rank: StreamPosition(line, at or 0.0, state, restarts, tuple(sampled))
@@ -176,7 +181,7 @@ def find(identity: AgentIdentity) -> ReplicaRow | None:
         lines_before[LAUNCHER] = lines_before.get(LAUNCHER, 0) + kept_lines
     return ReplicaRow(
         replica, seq, job, team, is_over, ended_at, since, by_rank, identity.incarnation, lines_before, is_mirrored,
-        is_log_deleted, json.loads(kept), world,
+        is_log_deleted, json.loads(kept), is_restored, world,
     )  # fmt: skip
 
 
@@ -194,15 +199,14 @@ def add_ranks(row: ReplicaRow, found: Mapping[int, int]) -> bool:
 def write(row: ReplicaRow, *, seq: int, changes: RowChanges, path: str) -> bool:
     """Write all changes of a batch in one statement. Return False if another batch came first and nothing was written.
 
-    `seq` is the next number, or the current one for lines that are no batch of its agent.
+    `seq` is the batch's number, or the current one for lines that are no batch of its agent.
     """
     rows = {
         "segments": changes.segments,
         "chunks": list(changes.chunks.values()),
         "ranks": list(changes.ranks.values()),
     }
-    before = seq if seq == row.batch_seq else seq - 1
-    which = {"replica": row.id, "seq": seq, "before": before, "incarnation": row.incarnation}
+    which = {"replica": row.id, "seq": seq, "before": row.batch_seq, "incarnation": row.incarnation}
     which |= {"unexpected_lines": changes.unexpected_lines, "is_over": row.is_over}
     kept = kept_of_ended = None
     if changes.unexpected is not None:

@@ -38,6 +38,7 @@ GPU_STATE = {
     "gpu_mem_total_bytes": 2.0**60, "gpu_watts": 1e5, "gpu_celsius": 1e3, "gpu_ecc_errors": 2.0**53, "gpu_xid": float(2**31 - 1),
 }  # fmt: skip
 SAMPLED = (*SAMPLES, *GPU_STATE)
+LOST_SINCE_BACKUP = "this server was restored from a backup, and what came after the backup is lost"
 _WHOLE = ("bytes", "errors", "xid")  # how names of whole numbers end
 
 
@@ -67,6 +68,7 @@ class Baseline:
     )  # rank to lines of its stream that this agent does not count
     unexpected: Mapping[str, Any] = field(default_factory=dict)  # as in the replica's row
     is_over: bool = False  # its attempt ended
+    is_restored: bool = False  # from a backup: lines and states that came since are lost
 
     @property
     def ranks(self) -> list[int]:
@@ -195,6 +197,8 @@ class _Reading:
         if not lines:
             self.offset += len(item.blob)
             return
+        if self.baseline.is_restored and first > position.line:
+            self._mark_lost(rank, position, first)
         # Time never runs backwards within a stream, whatever its clock did: readers merge streams by it.
         first_at = max(self._time(item, "first_at", "last_at"), position.at)
         last_at = max(self._time(item, "last_at"), first_at)
@@ -210,6 +214,14 @@ class _Reading:
         if rank != LAUNCHER:
             self._change(rank, last_line_at=last_at, lines=first + lines)
         self.changes.what.add("logs")
+
+    def _mark_lost(self, rank: int, position: StreamPosition, first: int) -> None:
+        """Show the lines that came between a backup and the batch that follows its restoration as a gap."""
+        self.changes.segments.append(
+            {"rank": rank, "first_line": position.line, "lines": first - position.line, "first_at": position.at or self.now,
+             "last_at": position.at or self.now, "raw_bytes": 0, "is_text": False, "offset": 0, "size_bytes": 0}
+        )  # fmt: skip
+        self.changes.lost = LOST_SINCE_BACKUP
 
     def _metrics(self, item: Item) -> None:
         points = item.fields.get("points")
@@ -314,7 +326,14 @@ class _Reading:
         return None
 
     def _change(self, rank: int, **values: Any) -> None:
-        self.changes.ranks.setdefault(rank, {"rank": rank}).update(values)
+        changed = self.changes.ranks.setdefault(rank, {"rank": rank})
+        position = self.positions[rank]
+        if self.baseline.is_restored and position.state == "waiting" and not self.baseline.is_over:
+            # That it started was said after the backup, and an agent says it once.
+            changed |= {"state": "running", "restart": position.restarts, "at": self.now}
+            changed |= {"is_connection_error": False, "is_stopped": False}
+            self.positions[rank] = replace(position, state="running")
+        changed |= values
 
     def _time(self, item: Item, *names: str) -> float:
         """Return the first of these times that is given, else now."""

@@ -1,5 +1,6 @@
 """Delete what is old enough: logs of jobs that ended long ago, and folders of local jobs. Also sums up log sizes."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from django.utils import timezone
 from accounts import audit
 from accounts.models import User
 from accounts.permissions import Act, require
-from common import doorbell, faultpoints, trees
+from common import doorbell, faultpoints, file_deletion, trees
 from common.errors import Conflict
 from common.text import format_bytes
 from jobs.core.lifecycle import HOLDS_QUOTA
@@ -22,6 +23,8 @@ from jobs.models import Job, JobEvent, LogSegment
 
 from . import storage, usage
 from .compaction import UNREAD_FOR, sweep
+
+log = logging.getLogger(__name__)
 
 MOST_JOBS = 500  # per turn; the rest follows the next day
 MOST_TURNS = 200  # of settling, per day
@@ -41,8 +44,16 @@ class Collected:
 def collect(*, now: datetime, is_dry: bool = False) -> Collected:
     """Delete old logs, folders and files. May run concurrently, and be killed at any point.
 
-    Rows are deleted first, then files, and then the job is marked.
+    Rows are deleted first, then files, and then the job is marked. During a backup nothing is: the next turn does it.
     """
+    with file_deletion.allowed() as is_allowed:
+        if is_allowed or is_dry:
+            return _collect(now, is_dry)
+    log.info("nothing is collected while a backup is running")
+    return Collected()
+
+
+def _collect(now: datetime, is_dry: bool) -> Collected:
     found = Collected()
     for job in _with_old_logs(now):
         found.logs.append(f"{job.run} {job.name}")
@@ -66,7 +77,8 @@ def sweep_recent(*, now: datetime) -> int:
     """
     is_recent = Q(phase__in=HOLDS_QUOTA) | Q(finished_at__gt=now - RECENT)
     packed = LogSegment.objects.filter(job=OuterRef("pk"), is_packed=True)
-    return len(_sweep_all(Job.objects.filter(is_recent, Exists(packed)), now=now))
+    with file_deletion.allowed() as is_allowed:
+        return len(_sweep_all(Job.objects.filter(is_recent, Exists(packed)), now=now)) if is_allowed else 0
 
 
 def _sweep_all(jobs: Iterable[Job], *, now: datetime) -> list[str]:
@@ -128,8 +140,10 @@ def delete_log(*, job: Job, by: User | None) -> Job:
         )  # fmt: skip
         for what in ("state", "logs"):
             doorbell.hint(job=row.pk, team=row.team_id, what=what)
-    # If this process dies here, the daily turn deletes the remaining files: no row refers to them.
-    delete_files(row)
+    # If this process dies here, or a backup is running, the daily turn deletes the remaining files: no row refers to them.
+    with file_deletion.allowed() as is_allowed:
+        if is_allowed:
+            delete_files(row)
     usage.forget()
     return row
 

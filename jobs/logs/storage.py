@@ -3,6 +3,7 @@
 import os
 import time
 import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 
 from django.core.files.base import ContentFile
@@ -10,6 +11,7 @@ from django.core.files.storage import storages
 
 from common import faultpoints
 from jobs.core.agent_identity import AgentIdentity
+from jobs.models import LogSegment
 
 PATIENCE_SECONDS = 30.0  # how long agents keep what a full store refuses; after that states go on and text is given up
 
@@ -80,6 +82,12 @@ def read(path: str, *, offset: int, size_bytes: int) -> bytes:
         file.seek(offset)
         found: bytes = file.read(size_bytes)
     return found
+
+
+def named() -> Iterator[str]:
+    """Yield the names of all files that rows refer to, as the current transaction sees them."""
+    paths = LogSegment.objects.exclude(path="").order_by().values_list("path", flat=True)
+    yield from paths.distinct().iterator(chunk_size=10_000)
 
 
 def touch(path: str) -> None:

@@ -43,6 +43,11 @@ class Replica(models.Model):
     )
     seen_at = models.DateTimeField(null=True, help_text="when that was written")
     batch_seq = models.BigIntegerField(default=0, help_text="the last batch of its agent that was applied")
+    is_restored = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="from a backup: its agent may have sent batches since, which are lost",
+    )
     log_bytes = models.BigIntegerField(default=0, db_default=0, help_text="of its lines' text, as ingest stored it")
     last_batch_at = models.DateTimeField(null=True)
     mirrored_at = models.DateTimeField(null=True, help_text="when lines were last read from its container's own log")

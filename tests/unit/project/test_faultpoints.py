@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parents[3]
 # Postgres.
 FOLDERS = ("common", "controlplane", "jobs", "workspaces")
 # The supervisor of the embedded installation is not part of the control plane; a command is run by a person.
-# Callers of trees.py have the points; npm.py runs while Muster is installed.
-LEFT_OUT = ("migrations", "embedded", "commands", "trees.py", "npm.py")
+# Callers of trees.py have the points; npm.py runs while Muster is installed; backup and restore are commands, too, and
+# each of these is one transaction.
+LEFT_OUT = ("migrations", "embedded", "commands", "trees.py", "npm.py", "archive.py", "backup.py", "restore.py")
 WRITES = frozenset(
     {"save", "create", "update", "delete", "bulk_create", "bulk_update", "get_or_create", "update_or_create"}
 )

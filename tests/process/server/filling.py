@@ -1,0 +1,35 @@
+"""Fills the database of the settings with people, a queue, and a running and a failed job with logs: run as a program."""
+
+import os
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django.setup()
+
+from django.utils import timezone  # noqa: E402
+
+from accounts import people  # noqa: E402
+from accounts.models import Membership, Role, Team, User  # noqa: E402
+from jobs.analysis import rollups  # noqa: E402
+from queues.models import Queue  # noqa: E402
+from tests.support import seed  # noqa: E402
+from tests.support.builders import Lab  # noqa: E402
+
+
+def fill() -> None:
+    people.make_first(username="root")
+    user = User.objects.get(username="root")
+    user.last_login = timezone.now()
+    user.save()
+    team = Team.objects.create(name="vision")
+    Membership.objects.create(team=team, user=user, role=Role.ADMIN)
+    queue = Queue.objects.create(name="a100", team=team, cluster="memory", resource="gpu", nominal=16, gpus_per_node=8)
+    lab = Lab(queue, user)
+    seed.running(lab, name="goes-on", secrets={"TOKEN": "kept"})
+    seed.failed(lab, name="failed", lines=["a\ttab", "back\\slash", "\\N", "ünïcode \u2603"])
+    rollups.roll_up(now=timezone.now())
+
+
+if __name__ == "__main__":
+    fill()

@@ -1,0 +1,277 @@
+"""backup and restore as people run them: every row and file comes back, and what cannot be restored changes nothing."""
+
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import zlib
+from pathlib import Path
+
+import pytest
+
+from controlplane.archive import Writer
+from tests.process.server.conftest import ROOT, Database, Server
+
+CLUSTERS = json.dumps({"memory": {"BACKEND": "jobs.clusters.memory.MemoryCluster", "OPTIONS": {}}})
+LEFT_OUT = {"accounts_signin", "django_migrations"}
+TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
+LOAD_AT = "0019_gpu_state"  # the last migration of a release before
+
+
+@pytest.fixture(scope="module")
+def database():
+    found = Database()
+    found.create()
+    yield found
+    found.drop()
+
+
+@pytest.fixture(scope="module")
+def filled(database, tmp_path_factory) -> Server:
+    server = Server(tmp_path_factory.mktemp("filled"), database)
+    server.env["MUSTER_CLUSTERS"] = CLUSTERS
+    assert server.run("migrate")[0] == 0
+    subprocess.run([sys.executable, "-m", "tests.process.server.filling"], cwd=ROOT, env=server.env, check=True)
+    return server
+
+
+@pytest.fixture(scope="module")
+def archive(filled, tmp_path_factory) -> Path:
+    return backup(filled, tmp_path_factory.mktemp("archive") / "muster.tar")
+
+
+@dataclasses.dataclass
+class Elsewhere:
+    """Another machine: a server with the same key on a database and a folder of its own."""
+
+    server: Server
+    database: Database
+    data: Path
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    database = Database()
+    database.create()
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    yield Elsewhere(Server(folder, database), database, folder / "data")
+    database.drop()
+
+
+def rows(database: Database) -> dict[str, list[tuple]]:
+    names = {name for (name,) in database.run(TABLES)} - LEFT_OUT
+    return {name: sorted(map(str, database.run(f'SELECT * FROM "{name}"'))) for name in names}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() for path in (folder / "files").rglob("*") if path.is_file()
+    }
+
+
+def backup(server: Server, path: Path, *words: str) -> Path:
+    code, said = server.run("backup", str(path), *words)
+    assert code == 0, said
+    return path
+
+
+def edited(path: Path, folder: Path, change, *, is_whole: bool = False) -> Path:
+    """A copy of an archive; `change` gets about.json and the list of its other entries, as (name, content).
+
+    `is_whole`: with a right checksum.
+    """
+    with tarfile.open(path) as tar:
+        entries = [(one.name, tar.extractfile(one).read()) for one in tar]
+    about = json.loads(entries[0][1])
+    entries = change(about, entries[1:])
+    copy = folder / "edited.tar"
+    if is_whole:
+        counts = json.loads(entries[-1][1])
+        with copy.open("wb") as out:
+            writer = Writer(out)
+            writer.put_json("about.json", about)
+            for name, content in entries[:-1]:
+                writer.put(name, content)
+            writer.end(**{name: value for name, value in counts.items() if name != "sha256"})
+        return copy
+    with tarfile.open(copy, "w") as tar:
+        for name, content in [("about.json", json.dumps(about).encode()), *entries]:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return copy
+
+
+def test_every_row_and_file_comes_back(filled, database, archive, elsewhere):
+    before = rows(database)
+    code, said = elsewhere.server.run("restore", str(archive))
+    assert code == 0, said
+    after = rows(elsewhere.database)
+
+    restored = [row for row in after["accounts_auditentry"] if "installation.restore" in row]
+    assert len(restored) == 1
+    after["accounts_auditentry"].remove(restored[0])
+    flags = elsewhere.database.run("SELECT is_restored, closed_at IS NULL FROM jobs_replica")
+    assert {is_restored == is_open for is_restored, is_open in flags} == {True}
+    elsewhere.database.run("UPDATE jobs_replica SET is_restored = false")
+    after["jobs_replica"] = rows(elsewhere.database)["jobs_replica"]
+    assert {name for name in before if before[name] != after[name]} == set()
+    assert len(before["jobs_metricchunk"]) > 10
+    assert files(elsewhere.data) == files(Path(filled.env["MUSTER_DATA_DIR"])) != {}
+
+
+def test_numbers_go_on_and_those_of_jobs_with_a_distance(database, archive, elsewhere):
+    assert elsewhere.server.run("restore", str(archive))[0] == 0
+    (job,) = elsewhere.database.run("SELECT nextval(pg_get_serial_sequence('jobs_job', 'id'))")[0]
+    assert job == database.run("SELECT max(id) FROM jobs_job")[0][0] + 1001
+    (event,) = elsewhere.database.run("SELECT nextval(pg_get_serial_sequence('jobs_jobevent', 'id'))")[0]
+    assert event == database.run("SELECT max(id) FROM jobs_jobevent")[0][0] + 1
+
+
+def test_through_pipes(filled, elsewhere):
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "controlplane.server", "backup", "-"], cwd=ROOT, env=filled.env, stdout=subprocess.PIPE
+    )
+    reader = subprocess.run(
+        [sys.executable, "-m", "controlplane.server", "restore", "-"], cwd=ROOT, env=elsewhere.server.env,
+        stdin=writer.stdout, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (writer.wait(), reader.returncode) == (0, 0), reader.stderr
+    assert elsewhere.database.run("SELECT count(*) FROM jobs_job") == [(2,)]
+
+
+def test_what_a_first_start_creates_is_replaced(archive, elsewhere):
+    assert elsewhere.server.run("migrate", "--first-admin", "somebody")[0] == 0
+    assert elsewhere.server.run("restore", str(archive))[0] == 0
+    assert elsewhere.database.run("SELECT username FROM accounts_user") == [("root",)]
+
+
+def test_a_database_in_use_is_refused_and_stays(filled, database, archive):
+    before = rows(database)
+    code, said = filled.run("restore", str(archive))
+    assert code == 1
+    assert "the database has 2 jobs" in said
+    assert "DATABASE_URL" in said
+    assert rows(database) == before
+
+
+def test_another_key_is_refused_with_the_way_out(filled, archive, elsewhere):
+    elsewhere.server.env["MUSTER_SECRET_KEY"] = "another-key-than-the-one-of-the-backup-0000"
+    code, said = elsewhere.server.run("restore", str(archive))
+    assert (code, elsewhere.database.run(TABLES)) == (1, [])
+    assert "--print-key" in said
+    assert filled.env["MUSTER_SECRET_KEY"] not in said
+    assert elsewhere.server.run("restore", "--print-key", str(archive)) == (0, f"{filled.env['MUSTER_SECRET_KEY']}\n")
+    old = {"MUSTER_OLD_SECRET_KEYS": filled.env["MUSTER_SECRET_KEY"]}
+    assert elsewhere.server.run("restore", str(archive), **old)[0] == 0
+
+
+def test_a_backup_may_leave_the_keys_out(filled, elsewhere, tmp_path):
+    archive = backup(filled, tmp_path / "muster.tar", "--without-keys")
+    assert filled.env["MUSTER_SECRET_KEY"].encode() not in archive.read_bytes()
+    code, said = elsewhere.server.run("restore", "--print-key", str(archive))
+    assert (code, "without its secret key" in said) == (1, True)
+    assert elsewhere.server.run("restore", str(archive))[0] == 0
+
+
+def test_compose_can_begin_with_the_key_of_a_backup(filled, archive, tmp_path):
+    code, said = filled.run("secrets", str(tmp_path / "keys"), "--from", str(archive))
+    assert code == 0, said
+    assert (tmp_path / "keys/muster/secret_key").read_text() == filled.env["MUSTER_SECRET_KEY"]
+    assert filled.run("secrets", str(tmp_path / "keys"), "--from", str(archive))[0] == 0
+    filled.run("secrets", str(tmp_path / "others"))
+    code, said = filled.run("secrets", str(tmp_path / "others"), "--from", str(archive))
+    assert (code, "holds another key" in said) == (1, True)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.7])
+def test_one_that_was_cut_off_changes_nothing(archive, elsewhere, tmp_path, kept):
+    whole = archive.read_bytes()
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(whole[: int(len(whole.rstrip(b"\0")) * kept)])
+    code, said = elsewhere.server.run("restore", str(cut))
+    assert (code, said.count("Error: ")) == (1, 1), said
+    assert "Traceback" not in said
+    assert not elsewhere.database.run(TABLES) or elsewhere.database.run("SELECT count(*) FROM accounts_user") == [(0,)]
+    assert elsewhere.server.run("restore", str(archive))[0] == 0
+
+
+def test_a_damaged_one_changes_nothing(archive, elsewhere, tmp_path):
+    def change(about, entries):
+        name, content = next(one for one in entries if one[0].startswith("files/"))
+        return [(name, content[:-1] + b"!") if one[0] == name else one for one in entries]
+
+    code, said = elsewhere.server.run("restore", str(edited(archive, tmp_path, change)))
+    assert (code, "does not match its checksum" in said) == (1, True)
+    assert elsewhere.database.run("SELECT count(*) FROM accounts_user") == [(0,)]
+
+
+@pytest.mark.parametrize("name", ["files/../../outside", "tables/pg_authid/000001", "else"])
+def test_names_that_no_backup_has_change_nothing(archive, elsewhere, tmp_path, name):
+    def change(about, entries):
+        return [*entries[:-1], (name, b"x"), entries[-1]]
+
+    code, said = elsewhere.server.run("restore", str(edited(archive, tmp_path, change, is_whole=True)))
+    assert (code, "Traceback" in said) == (1, False), said
+    assert elsewhere.database.run("SELECT count(*) FROM accounts_user") == [(0,)]
+    assert not (tmp_path / "outside").exists()
+
+
+def test_one_of_a_newer_release_is_refused(archive, elsewhere, tmp_path):
+    def change(about, entries):
+        about["migrations"].append(["jobs", "9999_next"])
+        return entries
+
+    code, said = elsewhere.server.run("restore", str(edited(archive, tmp_path, change)))
+    assert (code, elsewhere.database.run(TABLES)) == (1, [])
+    assert "jobs.9999_next" in said
+
+
+@pytest.mark.parametrize("has_tables", [False, True])
+def test_one_of_a_release_before_is_brought_up_to_date(archive, elsewhere, tmp_path, has_tables):
+    def change(about, entries):
+        """What a release wrote that did not know the newest column of replicas."""
+        about["migrations"] = [one for one in about["migrations"] if one[0] != "jobs" or one[1] <= LOAD_AT]
+        columns = about["tables"]["jobs_replica"]
+        column = columns.index("is_restored")
+        columns.pop(column)
+        return [
+            (name, _without(content, column) if name.startswith("tables/jobs_replica/") else content)
+            for name, content in entries
+        ]
+
+    if has_tables:
+        assert elsewhere.server.run("migrate", "--first-admin", "somebody")[0] == 0
+    code, said = elsewhere.server.run("restore", str(edited(archive, tmp_path, change, is_whole=True)))
+    assert code == 0, said
+    assert elsewhere.database.run("SELECT count(*) FROM jobs_replica WHERE is_restored") != [(0,)]
+    assert elsewhere.server.run("migrate")[1].strip().endswith("the tables are up to date")
+
+
+def _without(packed: bytes, column: int) -> bytes:
+    lines = zlib.decompress(packed).splitlines(keepends=True)
+    rows = [line.rstrip(b"\n").split(b"\t") for line in lines]
+    return zlib.compress(b"".join(b"\t".join(row[:column] + row[column + 1 :]) + b"\n" for row in rows))
+
+
+def test_nothing_but_an_archive_is_an_archive(elsewhere, tmp_path):
+    (tmp_path / "text").write_text("this is no archive\n" * 1000)
+    code, said = elsewhere.server.run("restore", str(tmp_path / "text"))
+    assert (code, "no backup of Muster" in said, "Traceback" in said) == (1, True, False)
+    assert elsewhere.server.run("restore", str(tmp_path / "absent"))[0] != 0
+
+
+def test_a_backup_that_fails_leaves_no_file_of_its_name(filled, tmp_path):
+    code, said = filled.run("backup", str(tmp_path / "absent/muster.tar"))
+    assert (code, "Traceback" in said) == (1, False), said
+    code, said = filled.run("backup", "/dev/full")
+    assert (code, "Traceback" in said) == (1, False), said
+
+
+def test_every_reference_is_checked_at_the_end_only(filled, database):
+    """Tables are loaded in any order, so a reference that is checked at once could refuse a good backup."""
+    question = "SELECT conname FROM pg_constraint WHERE contype = 'f' AND NOT (condeferrable AND condeferred)"
+    assert database.run(question) == []

@@ -1,0 +1,89 @@
+"""A rehearsal of the worst day: database and files are lost while jobs run, and all that is left is a backup."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from embedded.home import remove_home
+from tests.system.faults.checks import read_claims
+from tests.system.faults.installation import ROOT, Api, RunningInstallation, until
+from tests.system.faults.test_minute import end_control_plane
+
+GAP_WORDS = "restored from a backup"
+
+
+@pytest.fixture
+def old(tmp_path):
+    found = RunningInstallation(tmp_path / "old")
+    try:
+        found.start()
+        found.furnish()
+        yield found
+    finally:
+        found.stop()
+
+
+def server(installation: RunningInstallation, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "controlplane.server", *words], cwd=ROOT, env=installation.muster.env, check=False,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def lose_everything(installation: RunningInstallation) -> None:
+    """End the servers and delete what they kept. Jobs keep running, and what they need is on their own machine."""
+    end_control_plane(installation)
+    remove_home(installation.folder)
+    shutil.rmtree(installation.folder / "files")
+
+
+def test_an_installation_is_restored_while_its_jobs_run(old, tmp_path):
+    archive = tmp_path / "muster.tar"
+    ended = old.submit("--lines", "20")
+    until(lambda: old.api.job(ended)["phase"] == "succeeded")
+    running = old.submit(nproc_per_node=2)
+    paused = old.submit(secrets={"TOKEN": "kept-in-the-backup"})
+    until(lambda: old.api.job(paused)["phase"] == "running")
+    old.api.act(paused, "suspend")
+    until(lambda: old.api.job(paused)["phase"] == "suspended")
+    until(lambda: old.api.job(running)["phase"] == "running")
+    until(lambda: old.api.lines(ended))
+    before = old.api.job(ended), old.api.lines(ended), old.api.events(ended)
+
+    said = server(old, "backup", str(archive))
+    assert " rows of " in said
+    assert archive.stat().st_mode & 0o077 == 0
+
+    stored = len(old.api.ask("GET", f"/jobs/{running}/logs", params={"tail": 5000})["lines"])
+    until(lambda: len(old.api.ask("GET", f"/jobs/{running}/logs", params={"tail": 5000})["lines"]) > stored + 20)
+    lost = old.submit("--lines", "3")
+    until(lambda: old.api.job(lost)["phase"] == "succeeded")
+    token = old.muster.token
+    lose_everything(old)
+    old.start()
+    told = server(old, "restore", str(archive))
+    assert "may still be running" in told
+
+    old.api = Api(old.muster.url, token)  # the one from before: what the new database had begun with is gone
+    job, *rest = before
+    assert {name for name, value in old.api.job(ended).items() if value != job[name]} == {"url"}  # another port
+    assert [old.api.lines(ended), old.api.events(ended)] == rest
+    assert old.api.job(running)["phase"] == "running"
+    at = max(line["at_ms"] for line in old.api.ask("GET", f"/jobs/{running}/logs", params={"tail": 1})["lines"])
+    until(lambda: old.api.ask("GET", f"/jobs/{running}/logs", params={"tail": 1})["lines"][0]["at_ms"] > at)
+    old.finish(running)
+    until(lambda: old.api.job(running)["is_finished"])
+    found = old.api.job(running)
+    assert (found["phase"], found["attempt"]) == ("succeeded", 1)
+    assert any(GAP_WORDS in event["message"] for event in old.api.events(running))
+    assert all(attempt == 1 for attempt, _ in read_claims(old, running))
+
+    old.api.act(paused, "resume")
+    until(lambda: old.api.job(paused)["phase"] == "running")
+    old.finish(paused)
+    until(lambda: old.api.job(paused)["phase"] == "succeeded")
+    assert old.submit("--lines", "3") > lost
