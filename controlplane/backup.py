@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, LiteralString
 
 from django.conf import settings
-from django.core.files.storage import storages
+from django.core.files.storage import default_storage
 from django.db import connection, transaction
 from django.utils import timezone
 from psycopg import sql
@@ -119,7 +119,7 @@ def _copy_files(archive: Writer, names: list[str]) -> tuple[int, list[str]]:
     missing = []
     for name in names:
         try:
-            with storages["logs"].open(name, "rb") as file:
+            with default_storage.open(name, "rb") as file:
                 archive.put_file(f"{FILES}{name}", file, size=file.size)
         except FileNotFoundError:
             missing.append(name)

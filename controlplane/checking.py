@@ -10,6 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.core import checks
+from django.core.files.storage import default_storage
 from redis import Redis
 from redis.exceptions import RedisError
 from rich import box
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from common import file_store
 from common.errors import ClusterError
 from common.text import format_bytes
 from jobs import clusters
@@ -41,7 +43,7 @@ class Finding:
 
 def look() -> list[Finding]:
     """Try each dependency once. Takes as long as their connection timeouts if they are away."""
-    return [*_settings(), _database(), _redis(), _data(), _static_files(), _agent(), *_clusters()]
+    return [*_settings(), _database(), _redis(), _files(), _static_files(), _agent(), *_clusters()]
 
 
 def table(found: list[Finding], *, width: int = WIDTH) -> str:
@@ -83,6 +85,20 @@ def _redis() -> Finding:
         said = f"cannot be used, so jobs start some seconds later and pages are updated less often: {error}"
         return Finding("Redis", said, "REDIS_URL=redis://:PASSWORD@HOST:6379/0", is_wrong=True)
     return Finding("Redis", "answers")
+
+
+def _files() -> Finding:
+    """Try the store of code and logs: a folder that web and tasks share, or a bucket."""
+    return _data() if file_store.folder_of(default_storage) else _bucket()
+
+
+def _bucket() -> Finding:
+    try:
+        file_store.probe(default_storage)
+    except OSError as error:
+        remedy = "MUSTER_FILES=s3://KEY:SECRET@BUCKET/PREFIX?endpoint=https://HOST:PORT (docs/object-storage.md)"
+        return Finding("files", f"object storage: {error.strerror}", remedy, is_wrong=True)
+    return Finding("files", "object storage: files can be written, read and deleted")
 
 
 def _data() -> Finding:

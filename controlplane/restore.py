@@ -12,7 +12,7 @@ from typing import Any, LiteralString
 from django.conf import settings
 from django.core.exceptions import SuspiciousFileOperation
 from django.core.files.base import File
-from django.core.files.storage import storages
+from django.core.files.storage import default_storage
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
@@ -195,7 +195,7 @@ class _Loading:
 
     def _take_file(self, name: str, entry: Entry) -> None:
         try:
-            saved = storages["logs"].save(name, File(entry.content, name=name))
+            saved = default_storage.save(name, File(entry.content, name=name))
         except SuspiciousFileOperation as error:
             raise BadArchive(f"{name} is no name of a stored file") from error
         if saved != name:

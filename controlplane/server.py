@@ -5,6 +5,7 @@
     muster-server check                              what is misconfigured, and what to write instead
     muster-server backup FILE                        database, files and keys as one archive (docs/backup.md)
     muster-server restore FILE                       that archive into an empty database
+    muster-server move-files                         from the store of MUSTER_OLD_FILES to that of MUSTER_FILES
     muster-server secrets FOLDER                     what compose needs before its first start
 
 A process waits without end and says for what: whatever order they are started in, and however long a database is away,
@@ -112,6 +113,21 @@ def restore(file: Path, print_key: bool) -> None:
 
         for line in restore.restore(found, say=_say):
             click.echo(line)
+
+
+@cli.command(name="move-files")
+def move_files() -> None:
+    """Move code and logs to the store of MUSTER_FILES while jobs run; MUSTER_OLD_FILES is where they are."""
+    _read_settings()
+    from . import migrating, moving
+
+    migrating.wait_until_usable(say=_say)
+    try:
+        with _told():
+            for line in moving.move(say=_say):
+                click.echo(line)
+    except moving.NothingToMove as error:
+        raise click.ClickException(str(error)) from None
 
 
 @cli.command()

@@ -51,6 +51,13 @@ def _networks(name: str) -> list[IPv4Network | IPv6Network]:
         raise ImproperlyConfigured(f"{name}: {error}; it must be addresses or networks, such as 10.0.0.0/8") from error
 
 
+def _stored_files(name: str, text: str) -> dict[str, Any]:
+    try:
+        return addresses.files(text, name=name)
+    except environment.BadSetting as error:
+        raise ImproperlyConfigured(str(error)) from error
+
+
 def _clusters(text: str) -> dict[str, dict[str, Any]]:
     """Read alias -> BACKEND and OPTIONS; the value itself may hold secrets and stands in no error."""
     try:
@@ -194,17 +201,20 @@ STATICFILES_DIRS = [
 ]
 WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 WHITENOISE_AUTOREFRESH = False
-MEDIA_ROOT = DATA_DIR / "files"  # workspaces and log segments, through Django's storage API
+# Code and logs of jobs, through Django's storage API: in a folder, or in a bucket.
+MEDIA_ROOT = DATA_DIR / "files"
+_files = _stored_files("MUSTER_FILES", _secret("MUSTER_FILES"))
+if _old := _secret("MUSTER_OLD_FILES"):
+    _old_files = _stored_files("MUSTER_OLD_FILES", "" if _old == "folder" else _old)
+    _files = {"BACKEND": "common.file_store.MovingStorage", "OPTIONS": {"new": _files, "old": _old_files}}
 STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "default": _files,
     # Collected files have their hash in their name, so that browsers keep them for good.
     "staticfiles": {
         "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
         if STATIC_ROOT
         else "django.contrib.staticfiles.storage.StaticFilesStorage"
     },
-    # A batch that is sent again after a crash writes the same bytes under the same name.
-    "logs": {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": {"allow_overwrite": True}},
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 2**20  # controlplane/limits.py bounds bodies, route by route
 MUSTER_MAX_WORKSPACE_BYTES = _number("MUSTER_MAX_WORKSPACE_BYTES", 256 * 2**20)

@@ -9,7 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import helm, image, network, programs
+from . import helm, image, network, objects, programs
 from .lending import lend, raised
 from .node import NAME, Node, why_not
 from .plane import ControlPlane
@@ -46,7 +46,7 @@ def build(*, is_real: bool) -> None:
     if is_real and (problem := why_not()):
         raise programs.CanNotBuild(problem)
     real = (programs.NODE_SOURCES, programs.PROXY_SOURCES, helm.SOURCES) if is_real else ()
-    for sources in (programs.SOURCES, *real):
+    for sources in (programs.SOURCES, objects.SOURCES, *real):
         programs.build(sources)
     print(programs.folder(), flush=True)
 

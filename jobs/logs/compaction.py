@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.core.files.base import ContentFile
-from django.core.files.storage import storages
+from django.core.files.storage import default_storage
 from django.db import connection
 from django.utils import timezone
 
@@ -79,7 +79,7 @@ def pack(replica: int) -> int:
 
 def sweep(*, run: str, attempt: int, now: datetime) -> list[str]:
     """Delete files of an attempt that no row refers to and no reader can still have open. Return their names."""
-    where, store = storage.folder(run, attempt), storages["logs"]
+    where, store = storage.folder(run, attempt), default_storage
     try:
         _, names = store.listdir(where)
     except FileNotFoundError:
@@ -132,7 +132,7 @@ def _replace(replica: Replica, runs: list[Run]) -> bool:
     where = storage.folder(replica.job.run, replica.attempt)
     name = f"{where}/{replica.role}-{replica.index}-packed-{first}-{zlib.crc32(data):08x}.z"
     with faultpoints.around("packing.save"):
-        path = storages["logs"].save(name, ContentFile(data))
+        path = default_storage.save(name, ContentFile(data))
     with faultpoints.atomic("packing.replace"):
         if not _lock(runs):
             return False

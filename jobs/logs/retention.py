@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
-from django.core.files.storage import storages
+from django.core.files.storage import default_storage
 from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
@@ -167,7 +167,7 @@ def delete_files(job: Job) -> None:
     for attempt in range(1, job.attempt + 1):
         where = storage.folder(job.run, attempt)
         try:
-            _, names = storages["logs"].listdir(where)
+            _, names = default_storage.listdir(where)
         except FileNotFoundError:
             continue
         for name in names:

@@ -1,15 +1,14 @@
 """The files that hold the text of logs. If the store fails, agents wait for it, but not for ever."""
 
-import os
 import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 
 from django.core.files.base import ContentFile
-from django.core.files.storage import storages
+from django.core.files.storage import default_storage
 
-from common import faultpoints
+from common import faultpoints, file_store
 from jobs.core.agent_identity import AgentIdentity
 from jobs.models import LogSegment
 
@@ -66,7 +65,7 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
     path = f"{where}/{place}-{seq}-{zlib.crc32(data):08x}.z"
     try:
         with faultpoints.around("logs.save"):
-            saved: str = storages["logs"].save(path, ContentFile(data))
+            saved = default_storage.save(path, ContentFile(data))
     except OSError as error:
         discard(path)  # part of it may exist
         since = refusals.note(identity)
@@ -78,10 +77,8 @@ def save(identity: AgentIdentity, *, seq: int, data: bytes) -> str:
 
 def read(path: str, *, offset: int, size_bytes: int) -> bytes:
     """Return a slice of a stored file. Raises OSError."""
-    with faultpoints.around("logs.read"), storages["logs"].open(path, "rb") as file:
-        file.seek(offset)
-        found: bytes = file.read(size_bytes)
-    return found
+    with faultpoints.around("logs.read"):
+        return file_store.read_slice(default_storage, path, offset=offset, size_bytes=size_bytes)
 
 
 def named() -> Iterator[str]:
@@ -91,11 +88,11 @@ def named() -> Iterator[str]:
 
 
 def touch(path: str) -> None:
-    """Set a file's time to now, where the store has files; elsewhere it stays that of writing."""
-    with suppress(OSError, NotImplementedError):
-        os.utime(storages["logs"].path(path))
+    """Set a file's time to now."""
+    with suppress(OSError):
+        file_store.touch(default_storage, path)
 
 
 def discard(path: str) -> None:
     with suppress(OSError), faultpoints.around("logs.delete"):
-        storages["logs"].delete(path)
+        default_storage.delete(path)

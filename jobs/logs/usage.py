@@ -9,9 +9,10 @@ import time
 from dataclasses import dataclass, field
 
 from django.conf import settings
-from django.core.files.storage import storages
+from django.core.files.storage import default_storage
 from django.db import connection
 
+from common import file_store
 from common.text import format_bytes
 from jobs.core.thinning import Level, level
 
@@ -194,7 +195,7 @@ def _left() -> tuple[int, int]:
 
 
 def _look() -> tuple[int, int]:
-    folder = getattr(storages["logs"], "location", "")
+    folder = file_store.folder_of(default_storage)
     while folder and not os.path.exists(folder):
         folder = os.path.dirname(folder)
     if not folder:

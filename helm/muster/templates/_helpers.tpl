@@ -32,6 +32,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 {{- end }}
 
+{{/* While files move into a bucket (MUSTER_OLD_FILES) the volume is still mounted. */}}
+{{- define "muster.hasClaim" -}}
+{{- if or (not .Values.data.objectStorage) .Values.data.keepVolume }}yes{{ end }}
+{{- end }}
+
 {{- define "muster.claim" -}}
 {{ .Values.data.existingClaim | default (printf "%s-data" (include "muster.name" .)) }}
 {{- end }}
@@ -60,6 +65,9 @@ http://{{ include "muster.name" . }}.{{ .Release.Namespace }}.svc{{ if ne (int .
 - {name: REDIS_URL_FILE, value: /run/keys/redis_url}
 {{- if .Values.secrets.hasOldKeys }}
 - {name: MUSTER_OLD_SECRET_KEYS_FILE, value: /run/keys/old_secret_keys}
+{{- end }}
+{{- if .Values.data.objectStorage }}
+- {name: MUSTER_FILES_FILE, value: /run/keys/files_url}
 {{- end }}
 - name: MUSTER_PUBLIC_URL
   value: {{ .Values.publicUrl | quote }}
@@ -115,7 +123,7 @@ capabilities: {drop: [ALL]}
 {{- $isShared := index . 1 }}
 {{- with index . 0 -}}
 - name: data
-  {{- if $isShared }}
+  {{- if and $isShared (include "muster.hasClaim" .) }}
   persistentVolumeClaim: {claimName: {{ include "muster.claim" . }}}
   {{- else }}
   emptyDir: {}
@@ -124,7 +132,7 @@ capabilities: {drop: [ALL]}
   secret:
     secretName: {{ include "muster.secret" . }}
     defaultMode: 0440
-    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}{{ if .Values.secrets.hasOldKeys }}, {key: old_secret_keys, path: old_secret_keys}{{ end }}]
+    items: [{key: secret_key, path: secret_key}, {key: database_url, path: database_url}, {key: redis_url, path: redis_url}{{ if .Values.secrets.hasOldKeys }}, {key: old_secret_keys, path: old_secret_keys}{{ end }}{{ if .Values.data.objectStorage }}, {key: files_url, path: files_url}{{ end }}]
 - name: tmp
   emptyDir: {}
 {{- if .Values.clusterFiles }}
@@ -136,7 +144,7 @@ capabilities: {drop: [ALL]}
 
 {{/* A claim that one node at a time may mount keeps all pods that mount it on one node. */}}
 {{- define "muster.affinity" -}}
-{{- if not (has "ReadWriteMany" .Values.data.accessModes) }}
+{{- if and (include "muster.hasClaim" .) (not (has "ReadWriteMany" .Values.data.accessModes)) }}
 affinity:
   podAffinity:
     requiredDuringSchedulingIgnoredDuringExecution:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.core.files.storage import storages
+from django.core.files.storage import default_storage
 from django.core.management import call_command
 from django.db import transaction
 from django.utils import timezone
@@ -140,13 +140,13 @@ def test_of_two_concurrent_packers_only_one_replaces_the_rows(job, files, monkey
     """The second packs everything just after the first has written its file."""
     packed: list[int] = []
 
-    def save(name, content, real=storages["logs"].save):
+    def save(name, content, real=default_storage.save):
         monkeypatch.undo()
         path = real(name, content)
         packed.append(pack(job))
         return path
 
-    monkeypatch.setattr(storages["logs"], "save", save)
+    monkeypatch.setattr(default_storage, "save", save)
     assert pack(job) == 0 and packed == [1]
     assert len(everything(job)) == 841
 

@@ -1,4 +1,7 @@
-"""Fills the database of the settings with people, a queue, and a running and a failed job with logs: run as a program."""
+"""Fills the database of the settings with people, a queue, and a running and a failed job with logs: run as a program.
+
+Prints a token of the person who may do everything.
+"""
 
 import os
 
@@ -10,14 +13,14 @@ django.setup()
 from django.utils import timezone  # noqa: E402
 
 from accounts import people  # noqa: E402
-from accounts.models import Membership, Role, Team, User  # noqa: E402
+from accounts.models import Membership, Role, Team, Token, User  # noqa: E402
 from jobs.analysis import rollups  # noqa: E402
 from queues.models import Queue  # noqa: E402
 from tests.support import seed  # noqa: E402
 from tests.support.builders import Lab  # noqa: E402
 
 
-def fill() -> None:
+def fill() -> str:
     people.make_first(username="root")
     user = User.objects.get(username="root")
     user.last_login = timezone.now()
@@ -29,7 +32,8 @@ def fill() -> None:
     seed.running(lab, name="goes-on", secrets={"TOKEN": "kept"})
     seed.failed(lab, name="failed", lines=["a\ttab", "back\\slash", "\\N", "ünïcode \u2603"])
     rollups.roll_up(now=timezone.now())
+    return Token.issue(user, "tests", scope="manage")[1]
 
 
 if __name__ == "__main__":
-    fill()
+    print(fill())

@@ -39,8 +39,8 @@ job = Job.objects.get(pk={job})
 for replica in job.replicas.all():
     compaction.pack(replica.pk)
 compaction.sweep(run=job.run, attempt=1, now=now)
-from django.core.files.storage import storages
-print("files", len(storages["logs"].listdir(f"logs/{{job.run}}/1")[1]))
+from django.core.files.storage import default_storage
+print("files", len(default_storage.listdir(f"logs/{{job.run}}/1")[1]))
 """
 
 
